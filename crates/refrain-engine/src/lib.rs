@@ -1,0 +1,1 @@
+//! Sessions: loading, prefill, paged KV cache, decode and sampling

@@ -1,0 +1,1 @@
+//! Checkpoints on disk: safetensors, MLX quantisation, GGUF, tokenizers, chat templates

@@ -1,0 +1,1 @@
+//! Shaders, and beside each family its contract and its plain-Rust reference

@@ -1,0 +1,1 @@
+//! Model architectures, written only with arrays

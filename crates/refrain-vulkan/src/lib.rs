@@ -1,0 +1,1 @@
+//! The Vulkan runtime: devices, memory by class, queues, pipelines and command lists

@@ -1,0 +1,1 @@
+//! Lazy arrays, primitives, lowering passes, plans and their executors
