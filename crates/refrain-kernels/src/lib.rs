@@ -1,1 +1,17 @@
-//! Shaders, and beside each family its contract and its plain-Rust reference
+//! Shaders, and beside each family its contract, its variants and its plain-Rust reference.
+//!
+//! A *family* is one module: it documents what is computed (shapes, dtypes, formula), builds the
+//! [`Call`]s that compute it on a device with given [`Traits`], and computes the same thing in plain
+//! Rust. This crate knows nothing of graphs, devices or models: operands are numbered, and whoever
+//! records a call fills in their addresses.
+
+mod call;
+mod dtype;
+pub mod glsl;
+mod layout;
+mod values;
+
+pub use call::{Call, Kernel, Operand, Push, Traits, Unsupported};
+pub use dtype::DType;
+pub use layout::Layout;
+pub use values::Values;

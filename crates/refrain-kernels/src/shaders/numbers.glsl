@@ -1,0 +1,27 @@
+// Conversions of stored numbers, exact both ways: to the nearest, ties to even, NaN kept.
+float f16_to_f32(uint bits) { return unpackHalf2x16(bits).x; }
+
+uint f32_to_f16(float value) {
+    // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits.
+    uint bits = floatBitsToUint(value);
+    uint sign = (bits >> 16) & 0x8000u;
+    uint magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
+    if (magnitude < 0x33000001u) return sign;
+    uint exponent = magnitude >> 23;
+    uint shift = exponent < 113u ? 126u - exponent : 13u;
+    uint mantissa = exponent < 113u ? (magnitude & 0x7fffffu) | 0x800000u : magnitude - 0x38000000u;
+    uint kept = mantissa >> shift;
+    uint rest = mantissa & ((1u << shift) - 1u);
+    uint tie = 1u << (shift - 1u);
+    return sign | (kept + uint(rest > tie || (rest == tie && (kept & 1u) == 1u)));
+}
+
+float bf16_to_f32(uint bits) { return uintBitsToFloat(bits << 16); }
+
+uint f32_to_bf16(float value) {
+    uint bits = floatBitsToUint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
