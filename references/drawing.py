@@ -1,0 +1,44 @@
+"""Random parameters and tokens, the same for the same seed whatever the order they are asked for in."""
+
+import zlib
+
+import numpy as np
+
+
+def generator(seed, name):
+    """A random generator of its own for each (seed, name)."""
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+
+def parameter(name, shape, seed, tied):
+    """Draws the parameter `name` as a float32 array.
+
+    The gains keep logits at a standard deviation near 1 and attention neither flat nor one-hot. Rows
+    differ in size, so that a scale taken from the wrong row shows.
+    """
+    rng = generator(seed, name)
+    noise = rng.standard_normal(shape)
+    if len(shape) == 1:
+        if name.endswith("bias"):
+            return (0.2 * noise).astype(np.float32)
+        return np.clip(1 + 0.3 * noise, 0.3, 2).astype(np.float32)
+    width = shape[1]
+    if "embed_tokens" in name:
+        return (noise * (width**-0.5 if tied else 0.5)).astype(np.float32)
+    gain = 1.0
+    if "q_proj" in name or "k_proj" in name:
+        gain = 1.2
+    elif "o_proj" in name or "down_proj" in name:
+        gain = 0.7
+    rows = np.exp(0.3 * rng.standard_normal((shape[0], 1)))
+    if "lm_head" in name:
+        rows = 1.0
+    return (noise * rows * gain * width**-0.5).astype(np.float32)
+
+
+def tokens(vocabulary, batch, length, seed):
+    """Random token ids [batch, length] in which the first and the last id of the vocabulary occur."""
+    ids = generator(seed, "tokens").integers(0, vocabulary, (batch, length))
+    ids[0, 1] = 0
+    ids[-1, 2] = vocabulary - 1
+    return ids.tolist()

@@ -1,0 +1,68 @@
+"""Checkpoints as a directory of config.json, safetensors and tokenizer files."""
+
+import contextlib
+import json
+
+import torch
+
+import reference
+import small_tokenizers
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+
+
+def write(fixture, directory):
+    """Writes the checkpoint as transformers saves it and returns the model that transformers reads back."""
+    config = with_token_ids(fixture)
+    model = reference.random_model(config, fixture.seed).to(DTYPES[fixture.storage])
+    model.save_pretrained(directory, max_shard_size=fixture.options.get("shard", "1GB"))
+    finish(fixture, directory)
+    return reference.load_directory(directory)
+
+
+def with_token_ids(fixture):
+    """The fixture's configuration with the ids of its tokenizer's first and last token."""
+    tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
+    settings = small_tokenizers.SETTINGS[fixture.family]
+    first, last = settings["bos_token"], settings["eos_token"]
+    fixture.config.bos_token_id = None if first is None else tokenizer.token_to_id(first)
+    fixture.config.eos_token_id = tokenizer.token_to_id(last)
+    return fixture.config
+
+
+def finish(fixture, directory):
+    """Writes the files beside the tensors: tokenizer, generation settings, and config.json in the style asked for."""
+    tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
+    small_tokenizers.save(tokenizer, fixture.family, directory, fixture.options.get("template_file", False))
+    if fixture.options.get("published"):
+        edit_json(directory / "config.json", as_published)
+    edit_json(directory / "generation_config.json", lambda _: generation(fixture, tokenizer), missing={})
+
+
+def generation(fixture, tokenizer):
+    """generation_config.json with more than one end token and sampling settings, as instruct models have it."""
+    ids = [tokenizer.token_to_id(text) for text in small_tokenizers.ENDS[fixture.family]]
+    return {
+        "bos_token_id": fixture.config.bos_token_id, "do_sample": True,
+        "eos_token_id": ids if len(ids) > 1 else ids[0],
+        "temperature": 0.6, "top_k": 20, "top_p": 0.95,
+    }
+
+
+def as_published(config):
+    """config.json as transformers wrote it before version 5, which is how most published checkpoints have it."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.51.0"
+    config.pop("layer_types", None)
+    return config
+
+
+def edit_json(path, edit, missing=None):
+    """Replaces the JSON in the file `path` by `edit` of it."""
+    value = missing
+    with contextlib.suppress(FileNotFoundError):
+        value = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(edit(value), indent=2, sort_keys=True) + "\n", "utf-8")

@@ -1,0 +1,52 @@
+"""Writes everything under tests/fixtures. Usage: make.py [checkpoints|blocks|tokenizers|templates|NAME ...]"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+import drawing
+import huggingface
+import reference
+import shapes
+
+FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
+WRITERS = {"bf16": huggingface.write, "f16": huggingface.write, "f32": huggingface.write}
+
+
+def checkpoint(fixture, parent):
+    """Writes the checkpoint, tokens.json and logits.safetensors into `parent`/NAME."""
+    directory = parent / fixture.name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    model = WRITERS[fixture.storage](fixture, directory)
+    ids = drawing.tokens(fixture.config.vocab_size, fixture.batch, fixture.length, fixture.seed)
+    logits = reference.logits(model, ids)
+    (directory / "tokens.json").write_text(json.dumps({"input_ids": ids}) + "\n", "utf-8")
+    save_file({"logits": logits}, directory / "logits.safetensors")
+    for file in directory.iterdir():
+        file.chmod(0o644)
+    size = sum(file.stat().st_size for file in directory.iterdir())
+    print(f"{fixture.name}: {size / 1000:.0f} kB, logits {list(logits.shape)} of standard deviation {logits.std():.2f}")
+
+
+def repeatable():
+    """One thread and no progress bars, so that two runs write the same bytes."""
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+
+
+def main(wanted):
+    repeatable()
+    for fixture in shapes.fixtures():
+        if fixture.storage in WRITERS and (not wanted or "checkpoints" in wanted or fixture.name in wanted):
+            checkpoint(fixture, FIXTURES)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,53 @@
+"""Logits by transformers in float32, with only the parameters rounded to what the checkpoint stores."""
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+import drawing
+
+
+def random_model(config, seed):
+    """A model of `config` with parameters drawn from `seed`, all in float32."""
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    drawn = {
+        name: drawing.parameter(name, tuple(value.shape), seed, config.tie_word_embeddings)
+        for name, value in model.named_parameters()
+    }
+    return with_parameters(model, drawn)
+
+
+def with_parameters(model, values):
+    """Sets every parameter of `model` from the float32 arrays in `values`, which must name them all."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != values.keys():
+        raise ValueError(f"parameters differ: {sorted(parameters.keys() ^ values.keys())}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(values[name], np.float32)))
+    return model.eval()
+
+
+def load_directory(path):
+    """The checkpoint in the directory `path` as transformers reads it, its parameters widened to float32."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    return model.eval()
+
+
+def logits(model, input_ids):
+    """Logits [batch, length, vocabulary] in float32 for every position of `input_ids`."""
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if value.is_floating_point() and value.dtype != torch.float32:
+            raise ValueError(f"{name} is {value.dtype}, not float32")
+    with torch.no_grad():
+        out = model(torch.tensor(input_ids), use_cache=False).logits.numpy()
+    check_lively(out)
+    return out
+
+
+def check_lively(values):
+    """Refuses logits that could hide a mistake: not finite, all alike, or the same at every position."""
+    spread = float(values.std())
+    between = float(values.std(axis=(0, 1)).mean())
+    if not np.isfinite(values).all() or not 0.3 < spread < 5 or between < 0.3:
+        raise ValueError(f"dull logits: standard deviation {spread:.3f}, {between:.3f} between positions")
