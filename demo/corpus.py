@@ -1,0 +1,89 @@
+"""The corpus: an endless mixture of stories, sums, recall and small talk.
+
+A document is a list of segments, (text, learned); only learned segments count
+in the loss, because what a user asks and the random lists cannot be predicted.
+
+    python3 demo/corpus.py --documents 20 --seed 1     prints a sample
+"""
+
+import argparse
+from collections.abc import Iterator
+from random import Random
+
+import stories
+import tasks
+
+END_OF_TEXT = "<|endoftext|>"
+TURN_START = "<|im_start|>"
+TURN_END = "<|im_end|>"
+
+Segment = tuple[str, bool]
+Turn = tuple[str, str]
+
+
+def chat_prompt(turns: list[Turn], question: str) -> str:
+    """The text after which the model answers `question`; equal to the chat template's."""
+    past = "".join(text for text, _ in chat_segments(turns))
+    return f"{past}{TURN_START}user\n{question}{TURN_END}\n{TURN_START}assistant\n"
+
+
+def chat_segments(turns: list[Turn]) -> list[Segment]:
+    """A chat in ChatML; the answers and the tokens that end them are learned."""
+    segments: list[Segment] = []
+    for question, answer in turns:
+        asked = f"{TURN_START}user\n{question}{TURN_END}\n{TURN_START}assistant\n"
+        segments += [(asked, False), (answer + TURN_END, True), ("\n", False)]
+    return segments
+
+
+def _story_chat(rng: Random) -> list[Turn]:
+    told = stories.story(rng)
+    turns = [(stories.request(rng, told), told.text)]
+    if rng.random() < 0.4:
+        turns += stories.questions(rng, told)
+    return turns
+
+
+def _mixed_chat(rng: Random) -> list[Turn]:
+    """Different subjects in one chat, so that a change of subject is nothing new."""
+    makers = (tasks.sums_chat, tasks.recall_chat, _story_chat, tasks.small_talk_chat)
+    return [turn for maker in rng.sample(makers, 3) for turn in maker(rng)[:2]]
+
+
+# How often each kind of chat is drawn.
+CHATS = {
+    _story_chat: 14,
+    tasks.sums_chat: 38,
+    tasks.recall_chat: 36,
+    _mixed_chat: 10,
+    tasks.small_talk_chat: 2,
+}
+
+
+def document(rng: Random) -> list[Segment]:
+    """One random document of the mixture."""
+    if rng.random() < 0.08:
+        return [(stories.story(rng).text + END_OF_TEXT, True)]
+    (maker,) = rng.choices(list(CHATS), weights=list(CHATS.values()))
+    return [*chat_segments(maker(rng)), (END_OF_TEXT, False)]
+
+
+def documents(seed: int) -> Iterator[list[Segment]]:
+    """The endless stream of documents that `seed` gives."""
+    rng = Random(seed)
+    while True:
+        yield document(rng)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print a sample of the corpus.")
+    parser.add_argument("--documents", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    stream = documents(arguments.seed)
+    for _ in range(arguments.documents):
+        print("".join(text for text, _ in next(stream)), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

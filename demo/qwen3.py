@@ -1,0 +1,190 @@
+"""The Qwen3 architecture in plain PyTorch, for training.
+
+Parameters have the names of the Hugging Face checkpoint, so `state_dict` is one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from train_tokenizer import CONTEXT, VOCABULARY
+
+
+@dataclass
+class Config:
+    """The sizes of the model; all matrix widths are multiples of 64 (the quantisation group)."""
+
+    hidden: int = 256
+    layers: int = 8
+    heads: int = 8
+    kv_heads: int = 2
+    head_dim: int = 64
+    intermediate: int = 768
+    vocabulary: int = VOCABULARY
+    context: int = CONTEXT
+    rope_theta: float = 10000.0
+    epsilon: float = 1e-6
+
+    def hugging_face(self) -> dict:
+        """The contents of config.json."""
+        return {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": self.context,
+            "rope_theta": self.rope_theta,
+            "rms_norm_eps": self.epsilon,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+            "torch_dtype": "bfloat16",
+        }
+
+    @staticmethod
+    def of(hugging_face: dict) -> "Config":
+        """The sizes that a config.json written by `hugging_face` holds."""
+        return Config(
+            hidden=hugging_face["hidden_size"],
+            layers=hugging_face["num_hidden_layers"],
+            heads=hugging_face["num_attention_heads"],
+            kv_heads=hugging_face["num_key_value_heads"],
+            head_dim=hugging_face["head_dim"],
+            intermediate=hugging_face["intermediate_size"],
+            vocabulary=hugging_face["vocab_size"],
+            context=hugging_face["max_position_embeddings"],
+            rope_theta=hugging_face["rope_theta"],
+            epsilon=hugging_face["rms_norm_eps"],
+        )
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [B, H, T, D], whose halves of D form the pairs; cos, sin [T, D/2]."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm over the last axis, computed and returned in f32."""
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention with normalised queries and keys."""
+
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.head_dim = c.head_dim
+        self.q_proj = nn.Linear(c.hidden, c.heads * c.head_dim, bias=False)
+        self.k_proj = nn.Linear(c.hidden, c.kv_heads * c.head_dim, bias=False)
+        self.v_proj = nn.Linear(c.hidden, c.kv_heads * c.head_dim, bias=False)
+        self.o_proj = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
+        self.q_norm = Norm(c.head_dim, c.epsilon)
+        self.k_norm = Norm(c.head_dim, c.epsilon)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        batch, time, _ = x.shape
+        shape = (batch, time, -1, self.head_dim)
+        q = self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2)
+        k = self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2)
+        v = self.v_proj(x).view(shape).transpose(1, 2)
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        groups = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(y.transpose(1, 2).reshape(batch, time, -1))
+
+
+class FeedForward(nn.Module):
+    """The gated feed-forward network: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
+        self.up_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
+        self.down_proj = nn.Linear(c.intermediate, c.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """One decoder layer: attention and feed-forward, each behind a norm."""
+
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(c.hidden, c.epsilon)
+        self.self_attn = Attention(c)
+        self.post_attention_layernorm = Norm(c.hidden, c.epsilon)
+        self.mlp = FeedForward(c)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """Embedding, layers and the last norm: ids [B, T] to hidden states [B, T, hidden]."""
+
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(c.vocabulary, c.hidden)
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
+        self.norm = Norm(c.hidden, c.epsilon)
+        exponents = torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim
+        positions = torch.arange(c.context, dtype=torch.float64)
+        angles = positions[:, None] * c.rope_theta**-exponents
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        time = ids.shape[1]
+        cos, sin = self.cos[:time], self.sin[:time]
+        x = self.embed_tokens(ids)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.norm(x)
+
+
+class Qwen3(nn.Module):
+    """The language model; the head shares the embedding's matrix."""
+
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.config = c
+        self.model = Decoder(c)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                out = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(parameter, std=0.02 / (2 * c.layers) ** 0.5 if out else 0.02)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores [..., vocabulary] of hidden states [..., hidden]."""
+        return F.linear(hidden, self.model.embed_tokens.weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits [B, T, vocabulary] of ids [B, T]."""
+        return self.logits(self.model(ids))
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """Mean cross entropy over the learned tokens of rows [B, T + 1] (see rows.py)."""
+        rows = rows.long()
+        ids = torch.where(rows < 0, -rows - 1, rows)
+        targets = torch.where(rows < 0, -100, rows)
+        logits = self(ids[:, :-1]).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=-100)

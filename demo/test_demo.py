@@ -1,0 +1,151 @@
+"""Tests of the demo scripts: `python3 -m pytest demo`."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+import checkpoint
+import corpus
+import evaluate
+import qwen3
+import rows
+import stories
+import tasks
+from quantise import dequantise, quantise
+from train import TINY, TOKENIZER
+
+FOLDER = TOKENIZER.parent
+SPECIAL = {corpus.END_OF_TEXT: 0, corpus.TURN_START: 1, corpus.TURN_END: 2}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(TOKENIZER))
+
+
+def test_the_special_tokens_are_the_first_ids(tokenizer: Tokenizer) -> None:
+    assert {text: tokenizer.token_to_id(text) for text in SPECIAL} == SPECIAL
+    assert tokenizer.get_vocab_size() == qwen3.VOCABULARY
+
+
+def test_any_text_survives_the_tokenizer(tokenizer: Tokenizer) -> None:
+    text = "Mia: 407\n\tÄrger, 東京 and 🦊!  two  spaces"
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_stories_leave_no_slot_unfilled_and_name_their_hero() -> None:
+    rng = Random(1)
+    for _ in range(2000):
+        told = stories.story(rng)
+        request = stories.request(rng, told)
+        assert not re.search(r"[{}]|  |\.\.", told.text + request)
+        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]", told.text)
+        assert told.hero.name in told.text and told.text[-1] in '.!?"'
+
+
+def test_training_never_shows_a_held_out_sum() -> None:
+    equation = re.compile(r"(\d+) ([+-]) (\d+) = (\d+)")
+    shown = 0
+    for segments in itertools.islice(corpus.documents(7), 3000):
+        for a, sign, b, result in equation.findall("".join(text for text, _ in segments)):
+            drawn = tasks.Sum(int(a), sign, int(b))
+            assert drawn.result == int(result) >= 0 and not drawn.held_out
+            shown += 1
+    assert shown > 3000
+    assert evaluate.held_out_sum(Random(1), 3, "-").held_out
+
+
+def test_recall_answers_repeat_lines_of_the_list() -> None:
+    rng = Random(3)
+    for _ in range(300):
+        turns = tasks.recall_chat(rng)
+        for _, answer in turns:
+            for line in answer.split("\n"):
+                assert f"\n{line}\n" in f"\n{turns[0][0]}\n"
+
+
+def test_segments_encode_as_the_whole_text_does(tokenizer: Tokenizer) -> None:
+    documents = list(itertools.islice(corpus.documents(11), 300))
+    for segments, ids in zip(documents, rows.encode(tokenizer, documents)):
+        whole = tokenizer.encode("".join(text for text, _ in segments), add_special_tokens=False).ids
+        assert np.where(ids < 0, -(ids + 1), ids).tolist() == whole[: rows.ROW]
+        learned = "".join(text for text, learned in segments if learned)
+        assert tokenizer.decode(ids[ids >= 0].tolist(), skip_special_tokens=False)[:500] == learned[:500]
+
+
+def test_rows_are_full_and_mostly_text(tokenizer: Tokenizer) -> None:
+    batch = next(rows.batches(tokenizer, 5, 64))
+    assert batch.shape == (64, rows.ROW) and batch.dtype == np.int16
+    assert (batch == -1).mean() < 0.05
+
+
+def test_prompts_equal_the_chat_template(tokenizer: Tokenizer) -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((FOLDER / "chat_template.jinja").read_text())
+    messages = [
+        {"role": "user", "content": "2 + 3"},
+        {"role": "assistant", "content": "2 + 3 = 5"},
+        {"role": "user", "content": "Thanks!"},
+    ]
+    rendered = template.render(messages=messages, add_generation_prompt=True)
+    assert rendered == corpus.chat_prompt([("2 + 3", "2 + 3 = 5")], "Thanks!")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantisation_equals_mlx(bits: int) -> None:
+    mx = pytest.importorskip("mlx.core")
+    weight = np.random.default_rng(1).normal(size=(96, 256)).astype(np.float32) * 0.05
+    weight[3, :64] = 0.0
+    weight[4, 64:128] = 0.25
+    weight = torch.from_numpy(weight).bfloat16().float().numpy()
+    words, scales, biases = quantise(weight, 64, bits)
+    expected = mx.quantize(mx.array(weight).astype(mx.bfloat16), group_size=64, bits=bits)
+    assert np.array_equal(words, np.array(expected[0]))
+    assert np.array_equal(scales, np.array(expected[1].astype(mx.float32)))
+    assert np.array_equal(biases, np.array(expected[2].astype(mx.float32)))
+    step = np.abs(scales).repeat(64, axis=1)
+    assert (np.abs(dequantise(words, scales, biases, bits) - weight) <= 2 * step).all()
+
+
+def test_exported_weights_give_the_same_logits_in_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    shipped = checkpoint.export(qwen3.Qwen3(TINY), tmp_path, SPECIAL)
+    with torch.no_grad():
+        for parameter in shipped.parameters():
+            parameter.mul_(3.0 if parameter.dim() == 2 else 1.1)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["quantization"]
+    reference = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)).float().eval()
+    missing, unexpected = reference.load_state_dict(shipped.state_dict(), strict=False)
+    assert missing in ([], ["lm_head.weight"]) and not unexpected
+    reference.tie_weights()
+    ids = torch.randint(0, TINY.vocabulary, (2, 200))
+    with torch.no_grad():
+        expected, found = reference(ids).logits, shipped(ids)
+    assert (expected - found).norm() <= 1e-5 * expected.norm()
+
+
+def test_what_is_exported_can_be_loaded_again(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    shipped = checkpoint.export(qwen3.Qwen3(TINY), tmp_path, SPECIAL)
+    loaded = checkpoint.load(tmp_path)
+    ids = torch.arange(32)[None]
+    assert torch.equal(shipped(ids), loaded(ids))
+
+
+def test_answers_of_a_batch_equal_those_alone(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(3)
+    model = qwen3.Qwen3(TINY).eval()
+    prompts = [[5, 9, 300], [7] * 20, [1, 2, 3, 4, 5, 6]]
+    together = evaluate.answers(model, prompts, stop=2, longest=6)
+    assert together == [evaluate.answers(model, [prompt], stop=2, longest=6)[0] for prompt in prompts]
+    assert all(len(answer) == 6 for answer in together)

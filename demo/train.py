@@ -1,0 +1,174 @@
+"""Trains the demo model and writes it quantised.
+
+    python3 demo/train.py --out OUT --minutes 8        on a GPU (about 8M parameters)
+    python3 demo/train.py --out OUT --minutes 1 --tiny on a CPU, to try the script
+
+Writes OUT/model (everything that ships but the tokenizer's files, which it reads
+from demo/model), OUT/checkpoint.safetensors (f16, for --resume),
+OUT/evaluation.json and OUT/train.log.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+import checkpoint
+import evaluate
+from corpus import END_OF_TEXT, TURN_END, TURN_START
+from model_card import model_card
+from qwen3 import Config, Qwen3
+from rows import Loader
+from train_tokenizer import CONTEXT
+
+TOKENIZER = Path(__file__).parent / "model" / "tokenizer.json"
+TINY = Config(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=128)
+WARM_UP_STEPS = 200
+SAVE_SECONDS = 60
+GLANCE = ["sums, 3 digits, plus", "sums, 3 digits, minus", "recall, 24 words", "recall, 64 words"]
+
+
+class Log:
+    """Prints lines with the time since the start, and keeps them in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("w")
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        line = f"[{time.monotonic() - self._start:6.1f} s] {text}"
+        print(line, flush=True)
+        print(line, file=self._file, flush=True)
+
+
+def optimiser_of(model: Qwen3, cuda: bool) -> torch.optim.Optimizer:
+    """AdamW; norms do not decay."""
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    norms = [p for p in model.parameters() if p.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=cuda)
+
+
+def loss_function(model: Qwen3, device: torch.device, example: torch.Tensor, log: Log):
+    """The model's loss in bf16 autocast: compiled on a GPU where that works."""
+
+    def eager(rows: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            return model.loss(rows)
+
+    if device.type != "cuda":
+        return eager
+    try:
+        compiled = torch.compile(eager, dynamic=False)
+        compiled(example).backward()
+        model.zero_grad(set_to_none=True)
+        log("compiled")
+        return compiled
+    except Exception as failure:  # whatever the compiler raises, training can go on without it
+        log(f"not compiled, going on without: {failure!r:.300}")
+        model.zero_grad(set_to_none=True)
+        return eager
+
+
+class Run:
+    """One training run: the model, where its files go, and how it is judged."""
+
+    def __init__(self, arguments: argparse.Namespace, log: Log) -> None:
+        self.out: Path = arguments.out
+        self.log = log
+        self.tokenizer = Tokenizer.from_file(str(TOKENIZER))
+        self.special = {text: self.tokenizer.token_to_id(text) for text in (END_OF_TEXT, TURN_START, TURN_END)}
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.manual_seed(arguments.seed)
+        self.model = Qwen3(TINY if arguments.tiny else Config()).to(self.device)
+        if arguments.resume:
+            checkpoint.load_training(self.model, arguments.resume)
+        self.parameters = sum(p.numel() for p in self.model.parameters())
+        log(f"{self.parameters:,} parameters on {self.device}")
+
+    def save(self) -> Qwen3:
+        """Writes checkpoint and quantised model; returns the latter as it will be read."""
+        checkpoint.save_training(self.model, self.out / "checkpoint.safetensors")
+        return checkpoint.export(self.model, self.out / "model", self.special).to(self.device)
+
+    def glance(self) -> None:
+        """Logs the quantised model's accuracy on a few questions."""
+        found = evaluate.evaluate(self.save(), self.tokenizer, 128, GLANCE)
+        self.log(", ".join(f"{subject}: {share:.1%}" for subject, share in found.items()))
+
+
+def train(run: Run, loader: Loader, minutes: float, peak: float, glances: int) -> tuple[int, float]:
+    """Trains until the time is up; the rate falls linearly to zero with the time.
+
+    Returns the steps made and the last loss.
+    """
+    model, device, log = run.model, run.device, run.log
+    model.train()
+    optimiser = optimiser_of(model, device.type == "cuda")
+    rows = torch.from_numpy(loader.next()).to(device)
+    end = time.monotonic() + minutes * 60
+    loss_of = loss_function(model, device, rows, log)
+    start = saved = time.monotonic()
+    next_glance, step, recent = 1, 0, []
+    while (now := time.monotonic()) < end:
+        progress = (now - start) / (end - start)
+        for group in optimiser.param_groups:
+            group["lr"] = peak * min(1.0, (step + 1) / WARM_UP_STEPS) * (1.0 - progress)
+        rows = torch.from_numpy(loader.next()).to(device)
+        loss = loss_of(rows)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        recent.append(loss.detach())
+        step += 1
+        if step % 100 == 0 or step == 1:
+            mean, recent = torch.stack(recent).mean().item(), []
+            speed = step * rows.shape[0] * CONTEXT / (time.monotonic() - start)
+            log(f"step {step}, {progress:.0%}, loss {mean:.4f}, {speed / 1e6:.2f} M tokens/s")
+        if progress * (glances + 1) > next_glance:
+            next_glance += 1
+            run.glance()
+        elif now - saved > SAVE_SECONDS:
+            saved = now
+            run.save()
+    return step, loss.item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=8.0, help="time for training, compilation included")
+    parser.add_argument("--tiny", action="store_true", help="a model of 0.2M parameters, for trying the script")
+    parser.add_argument("--resume", type=Path, help="go on from this checkpoint.safetensors")
+    parser.add_argument("--seed", type=int, default=1, help="another seed gives other data: change it to go on")
+    parser.add_argument("--rate", type=float, default=2e-3, help="the highest learning rate")
+    parser.add_argument("--rows", type=int, default=0, help=f"rows of {CONTEXT} tokens per step (128; tiny: 8)")
+    parser.add_argument("--each", type=int, default=0, help="questions per subject at the end (500; tiny: 8)")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    log = Log(arguments.out / "train.log")
+    batch_rows = arguments.rows or (8 if arguments.tiny else 128)
+    processes = max(1, (os.cpu_count() or 2) - 2)
+    loader = Loader(TOKENIZER, arguments.seed, batch_rows, processes)
+    try:
+        run = Run(arguments, log)
+        steps, loss = train(run, loader, arguments.minutes, arguments.rate, glances=0 if arguments.tiny else 3)
+    finally:
+        loader.close()
+    tokens = steps * batch_rows * CONTEXT
+    log(f"trained {steps} steps, {tokens / 1e6:.0f} M tokens, last loss {loss:.4f}")
+    found = evaluate.evaluate(run.save(), run.tokenizer, arguments.each or (8 if arguments.tiny else 500))
+    for subject, share in found.items():
+        log(f"{subject}: {share:.1%}")
+    (arguments.out / "evaluation.json").write_text(json.dumps(found, indent=2) + "\n")
+    card = model_card(run.parameters, tokens, loss, found)
+    (arguments.out / "model" / "MODEL_CARD.md").write_text(card)
+
+
+if __name__ == "__main__":
+    main()
