@@ -10,12 +10,17 @@ import transformers
 from safetensors.numpy import save_file
 
 import drawing
+import gguf_file
 import huggingface
+import mlx_affine
 import reference
 import shapes
 
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
-WRITERS = {"bf16": huggingface.write, "f16": huggingface.write, "f32": huggingface.write}
+WRITERS = {
+    "bf16": huggingface.write, "f16": huggingface.write, "f32": huggingface.write,
+    "mlx": mlx_affine.write, "gguf": gguf_file.write,
+}
 
 
 def checkpoint(fixture, parent):
@@ -44,7 +49,7 @@ def repeatable():
 def main(wanted):
     repeatable()
     for fixture in shapes.fixtures():
-        if fixture.storage in WRITERS and (not wanted or "checkpoints" in wanted or fixture.name in wanted):
+        if not wanted or "checkpoints" in wanted or fixture.name in wanted:
             checkpoint(fixture, FIXTURES)
 
 

@@ -1,0 +1,149 @@
+"""Checkpoints as one GGUF file, in the conventions of llama.cpp's conversion."""
+
+import json
+import math
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+
+import huggingface
+import reference
+import small_tokenizers
+
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
+ARCHITECTURES = {"qwen3": gguf.MODEL_ARCH.QWEN3, "llama": gguf.MODEL_ARCH.LLAMA}
+PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
+
+
+def write(fixture, directory):
+    """Writes model.gguf and returns transformers' model of the dequantised weights."""
+    config = huggingface.with_token_ids(fixture)
+    model = reference.random_model(config, fixture.seed)
+    writer = gguf.GGUFWriter(directory / "model.gguf", config.model_type)
+    add_settings(writer, fixture)
+    add_tokenizer(writer, fixture)
+    values = add_tensors(writer, fixture, model)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return reference.with_parameters(model, values)
+
+
+def add_settings(writer, fixture):
+    """What a decoder needs to know, under the architecture's prefix."""
+    config = fixture.config
+    writer.add_type("model")
+    writer.add_name(fixture.name)
+    writer.add_file_type(FILE_TYPES[fixture.options["kind"]])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_vocab_size(config.vocab_size)
+    if config.model_type == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+
+
+def add_tensors(writer, fixture, model):
+    """Adds every tensor, and returns the float32 values that a reader gets back, in transformers' order."""
+    config, values = fixture.config, {}
+    names = gguf.get_tensor_name_map(ARCHITECTURES[config.model_type], config.num_hidden_layers)
+    if config.rope_parameters["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
+    for name, parameter in model.named_parameters():
+        stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        heads = interleaved_heads(config, name)
+        data = interleave(parameter.detach().numpy(), heads)
+        kind = Kind.F32 if data.ndim == 1 else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
+        stored = gguf.quants.quantize(data, kind)
+        writer.add_tensor(stored_name, stored, raw_dtype=kind)
+        values[name] = halves(gguf.quants.dequantize(stored, kind), heads)
+    return values
+
+
+def interleaved_heads(config, name):
+    """How many heads a tensor's rows belong to if they are reordered for interleaved RoPE, else None."""
+    if config.model_type != "llama":
+        return None
+    if "q_proj" in name:
+        return config.num_attention_heads
+    return config.num_key_value_heads if "k_proj" in name else None
+
+
+def interleave(rows, heads):
+    """Moves each head's rows from two halves (0 1 2 | 3 4 5) to pairs (0 3 1 4 2 5)."""
+    if heads is None:
+        return rows
+    return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def halves(rows, heads):
+    """Undoes `interleave`."""
+    if heads is None:
+        return rows
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def llama3_divisors(config):
+    """What each of the head_dim / 2 RoPE frequencies is divided by under Llama 3's scaling (rope_freqs.weight)."""
+    rope = config.rope_parameters
+    context, factor = rope["original_max_position_embeddings"], rope["factor"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    divisors = []
+    for pair in range(config.head_dim // 2):
+        turns = context * rope["rope_theta"] ** (-2 * pair / config.head_dim) / (2 * math.pi)
+        kept = min(max((turns - low) / (high - low), 0), 1)
+        divisors.append(1 / ((1 - kept) / factor + kept))
+    return np.array(divisors, np.float32)
+
+
+def add_tokenizer(writer, fixture):
+    """The tokenizer, its list padded to the model's vocabulary with unused tokens."""
+    settings = small_tokenizers.SETTINGS[fixture.family]
+    if fixture.family == "llama2":
+        tokenizer, pieces = small_tokenizers.train_sentencepiece(fixture.tokenizer_size)
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_add_space_prefix(True)
+        tokens, scores, types = (list(column) for column in zip(*pieces))
+    else:
+        tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
+        added = dict(small_tokenizers.ADDED[fixture.family])
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(PRE_TOKENIZERS[fixture.family])
+        tokens, scores = [tokenizer.id_to_token(index) for index in range(tokenizer.get_vocab_size())], None
+        types = [gguf.TokenType.NORMAL if text not in added else added_type(added[text]) for text in tokens]
+        writer.add_token_merges(merges(tokenizer))
+    missing = range(len(tokens), fixture.config.vocab_size)
+    writer.add_token_list(tokens + [f"[PAD{index}]" for index in missing])
+    if scores is not None:
+        writer.add_token_scores(scores + [-1000.0] * len(missing))
+    writer.add_token_types(types + [gguf.TokenType.UNUSED] * len(missing))
+    if settings["bos_token"] is not None:
+        writer.add_bos_token_id(fixture.config.bos_token_id)
+    writer.add_eos_token_id(fixture.config.eos_token_id)
+    if "unk_token" in settings and settings["unk_token"]:
+        writer.add_unk_token_id(tokenizer.token_to_id(settings["unk_token"]))
+    if settings.get("pad_token"):
+        writer.add_pad_token_id(tokenizer.token_to_id(settings["pad_token"]))
+    writer.add_add_bos_token(settings["bos_token"] is not None)
+    writer.add_chat_template(settings["chat_template"])
+
+
+def added_type(special):
+    """GGUF's type of an added token."""
+    return gguf.TokenType.CONTROL if special else gguf.TokenType.USER_DEFINED
+
+
+def merges(tokenizer):
+    """The merges in order, as GGUF writes them: the two halves with a space between."""
+    return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
