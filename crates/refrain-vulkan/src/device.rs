@@ -1,0 +1,318 @@
+//! An open device.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::backend::{Backend, Queue};
+use crate::cache::DiskCache;
+use crate::class::MemoryClass;
+use crate::command::{Access, Command, CommandList};
+use crate::counters::{Counters, Tally};
+use crate::error::Error;
+use crate::feature::{Feature, FeatureSet};
+use crate::info::{DeviceInfo, Heap};
+use crate::memory::{Buffer, Memory};
+use crate::null::{Null, Recorded};
+use crate::pipeline::{Kernel, Pipeline, Pipelines};
+use crate::queues::Queues;
+use crate::staging::{SLOT_BYTES, SLOTS, Staging};
+
+/// Reads longer than this go through the staging ring where the memory is not cached: the host
+/// reads such memory word by word over the bus.
+const UNCACHED_READ_BYTES: u64 = 4096;
+
+/// How to open a device.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// Features to leave unused although the device has them.
+    pub disabled: FeatureSet,
+    /// Where compiled shaders and pipelines are kept between runs; nowhere if `None`.
+    pub cache_dir: Option<PathBuf>,
+    /// Measure the regions of command lists on the device.
+    pub timestamps: bool,
+}
+
+/// A submitted command list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Submission {
+    /// The value that the compute queue's timeline has when the list has completed.
+    pub value: u64,
+}
+
+/// An open device. It may be used from any thread.
+pub struct Device {
+    info: Arc<DeviceInfo>,
+    features: FeatureSet,
+    backend: Arc<dyn Backend>,
+    tally: Arc<Tally>,
+    queues: Arc<Queues>,
+    memory: Arc<Memory>,
+    staging: Staging,
+    pipelines: Pipelines,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "device {}", self.info.name)
+    }
+}
+
+impl Device {
+    /// A device that records what it is asked and computes nothing; needs no driver.
+    ///
+    /// # Panics
+    /// If `info` describes memory in which the staging ring does not fit.
+    pub fn null(info: DeviceInfo) -> Arc<Self> {
+        let backend = Arc::new(Null::new(info.clone()));
+        let features = info.features;
+        let made = Self::new(backend, info, features, OpenOptions::default());
+        made.expect("the made-up device has room for the staging ring")
+    }
+
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        info: DeviceInfo,
+        features: FeatureSet,
+        options: OpenOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let info = Arc::new(info);
+        let tally = Arc::new(Tally::default());
+        let period = info.limits.timestamp_period_ns;
+        let queues = Arc::new(Queues::new(backend.clone(), tally.clone(), period));
+        let memory = Memory::new(backend.clone(), queues.clone(), tally.clone(), info.clone());
+        let ring = memory.allocate(MemoryClass::Staging, SLOTS * SLOT_BYTES)?;
+        let copies = if features.contains(Feature::TransferQueue) {
+            Queue::Transfer
+        } else {
+            Queue::Compute
+        };
+        let disk = DiskCache::new(options.cache_dir);
+        let pipelines =
+            Pipelines::new(backend.clone(), tally.clone(), info.clone(), features, disk);
+        Ok(Arc::new(Self {
+            info,
+            features,
+            backend,
+            tally,
+            queues,
+            memory,
+            staging: Staging::new(ring, copies),
+            pipelines,
+        }))
+    }
+
+    /// What is known of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// What may be used of it: the device's features without those switched off.
+    pub fn features(&self) -> &FeatureSet {
+        &self.features
+    }
+
+    /// The heaps with budget and use as they are now.
+    pub fn heaps(&self) -> Vec<Heap> {
+        self.backend.heaps()
+    }
+
+    /// A buffer of `bytes` (0 is allowed), aligned to 256 bytes, its content undefined.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if no memory fit for the class is left, in particular if a discrete
+    /// card would have to use host memory; [`Error::BufferTooLarge`] beyond the driver's limit.
+    pub fn allocate(&self, class: MemoryClass, bytes: u64) -> Result<Buffer, Error> {
+        self.memory.allocate(class, bytes)
+    }
+
+    /// Fills `bytes` of a buffer from `offset` on. `fill` is called with slices in order, each
+    /// with its offset from the start of the upload, and writes all of it. Copies overlap the
+    /// filling, and the last may still run on return; lists submitted later wait for them.
+    ///
+    /// # Errors
+    /// If the range lies outside the buffer, or the device is lost.
+    pub fn upload(
+        &self,
+        buffer: &Buffer,
+        offset: u64,
+        bytes: u64,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<(), Error> {
+        buffer.check(offset, bytes)?;
+        self.staging
+            .upload(&self.queues, &self.tally, (buffer, offset), bytes, fill)
+    }
+
+    /// Writes into [`MemoryClass::Control`] memory at once. No submission that is still running
+    /// may touch the buffer.
+    ///
+    /// # Errors
+    /// If the range lies outside the buffer, or the host does not see it.
+    pub fn write_control(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mapped = buffer.mapped(offset, data.len() as u64)?;
+        let mapped = mapped.ok_or(Error::NotHostVisible {
+            class: buffer.class(),
+        })?;
+        debug_assert!(
+            self.queues.is_past(&buffer.stamps().used),
+            "{buffer:?} is written while a submission uses it"
+        );
+        mapped.write(data);
+        Ok(())
+    }
+
+    /// Reads bytes of a buffer from `offset` on. Waits for the last submission that writes that
+    /// buffer, and for no other.
+    ///
+    /// # Errors
+    /// If the range lies outside the buffer, or the device is lost.
+    pub fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        let bytes = data.len() as u64;
+        let mapped = buffer.mapped(offset, bytes)?;
+        let cached = self.info.memory_types[buffer.memory_type()].host_cached;
+        match mapped {
+            Some(mapped) if cached || bytes <= UNCACHED_READ_BYTES => {
+                self.queues.wait_stamp(&buffer.stamps().written)?;
+                mapped.read(data);
+                Ok(())
+            }
+            _ => self
+                .staging
+                .read(&self.queues, &self.tally, (buffer, offset), data),
+        }
+    }
+
+    /// The pipeline of a kernel, compiled on first need.
+    ///
+    /// # Errors
+    /// If the shader does not compile, exceeds a limit, or the driver refuses it.
+    pub fn pipeline(&self, kernel: &Kernel) -> Result<Pipeline, Error> {
+        self.pipelines.get(kernel)
+    }
+
+    /// Compiles those of the kernels that are not there yet, in parallel. `progress` is told, on
+    /// this thread, how many of how many are done.
+    ///
+    /// # Errors
+    /// As [`Device::pipeline`], for the first that fails.
+    pub fn prepare(
+        &self,
+        kernels: &[Kernel],
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<(), Error> {
+        self.pipelines.prepare(kernels, progress)
+    }
+
+    /// Submits a list. It starts after the lists before it and after uploads to what it uses.
+    ///
+    /// # Errors
+    /// If a command exceeds a limit or its buffer, memory is short, or the device is lost.
+    pub fn submit(&self, list: CommandList) -> Result<Submission, Error> {
+        self.check(&list)?;
+        let host_reads = list
+            .uses
+            .iter()
+            .any(|(buffer, access)| *access == Access::Write && buffer.class().mapped());
+        let value = self.queues.submit(Queue::Compute, &list, host_reads)?;
+        Ok(Submission { value })
+    }
+
+    /// Blocks until a submission has completed.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn wait(&self, submission: &Submission) -> Result<(), Error> {
+        self.queues.wait(Queue::Compute, submission.value)
+    }
+
+    /// Whether a submission has completed.
+    pub fn is_done(&self, submission: &Submission) -> bool {
+        self.queues.poll(Queue::Compute, submission.value)
+    }
+
+    /// Microseconds that each region of a completed submission took on the device, in order.
+    /// Empty if the device was opened without timestamps, the list names no region, it has not
+    /// completed, or its timings were taken before.
+    pub fn timings(&self, submission: &Submission) -> Vec<(String, f64)> {
+        self.queues.timings(submission.value)
+    }
+
+    /// What the runtime did since the device was opened.
+    pub fn counters(&self) -> Counters {
+        self.tally.snapshot()
+    }
+
+    /// What went wrong without stopping anything, such as a cache that cannot be written.
+    pub fn warnings(&self) -> Vec<String> {
+        self.pipelines.warnings()
+    }
+
+    /// Everything that happened, in order, on a null device; empty on others.
+    pub fn recorded(&self) -> Vec<Recorded> {
+        self.backend.recorded()
+    }
+
+    fn check(&self, list: &CommandList) -> Result<(), Error> {
+        let push_fits = |pipeline: &Pipeline, push: &[u8]| {
+            if push.len() > pipeline.push_bytes() as usize || push.len() % 4 != 0 {
+                return Err(Error::Limit {
+                    what: format!(
+                        "{} bytes of push constants for kernel {}, which takes {}",
+                        push.len(),
+                        pipeline.name(),
+                        pipeline.push_bytes()
+                    ),
+                });
+            }
+            Ok(())
+        };
+        for command in &list.commands {
+            match command {
+                Command::Dispatch {
+                    pipeline,
+                    groups,
+                    push,
+                } => {
+                    push_fits(pipeline, push)?;
+                    let most = self.info.limits.max_group_count;
+                    if groups.iter().zip(most).any(|(groups, most)| *groups > most) {
+                        return Err(Error::Limit {
+                            what: format!(
+                                "{groups:?} workgroups of kernel {}, and the device allows {most:?}",
+                                pipeline.name()
+                            ),
+                        });
+                    }
+                }
+                Command::DispatchIndirect {
+                    pipeline,
+                    counts,
+                    offset,
+                    push,
+                } => {
+                    push_fits(pipeline, push)?;
+                    counts.check(*offset, 12)?;
+                }
+                Command::Copy {
+                    src,
+                    src_offset,
+                    dst,
+                    dst_offset,
+                    bytes,
+                } => {
+                    src.check(*src_offset, *bytes)?;
+                    dst.check(*dst_offset, *bytes)?;
+                }
+                Command::Barrier | Command::FullBarrier | Command::Timestamp { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.queues.close();
+        self.pipelines.close();
+    }
+}

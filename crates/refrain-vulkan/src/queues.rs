@@ -1,0 +1,322 @@
+//! Submissions and waits: one timeline per queue, whose value counts the queue's submissions.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use cpu_time::ThreadTime;
+
+use crate::backend::{Backend, Failure, Queue, RawRecording, RecordRequest};
+use crate::command::{Access, Command, CommandList};
+use crate::counters::Tally;
+use crate::error::Error;
+
+/// How many lists' timings are kept for a caller who has not asked for them yet.
+const KEPT_TIMINGS: usize = 256;
+
+/// Microseconds by region, in order.
+pub(crate) type Timings = Vec<(String, f64)>;
+
+/// A point on each queue's timeline; 0 is before everything.
+#[derive(Debug, Default)]
+pub(crate) struct Stamp([AtomicU64; 2]);
+
+impl Stamp {
+    pub fn get(&self, queue: Queue) -> u64 {
+        self.0[queue as usize].load(Ordering::Acquire)
+    }
+
+    pub fn raise(&self, queue: Queue, value: u64) {
+        self.0[queue as usize].fetch_max(value, Ordering::AcqRel);
+    }
+
+    pub fn values(&self) -> [(Queue, u64); 2] {
+        Queue::BOTH.map(|queue| (queue, self.get(queue)))
+    }
+}
+
+/// When a buffer was last used.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps {
+    /// By any submission.
+    pub used: Stamp,
+    /// By a submission that writes it.
+    pub written: Stamp,
+}
+
+struct InFlight {
+    value: u64,
+    name: String,
+    regions: Vec<String>,
+    recording: RawRecording,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// The last value submitted; locked while submitting, which keeps values in order.
+    last: Mutex<u64>,
+    completed: AtomicU64,
+    in_flight: Mutex<VecDeque<InFlight>>,
+}
+
+/// Both queues of a device.
+pub(crate) struct Queues {
+    backend: Arc<dyn Backend>,
+    tally: Arc<Tally>,
+    lanes: [Lane; 2],
+    timestamp_period_ns: f64,
+    timings: Mutex<BTreeMap<u64, Timings>>,
+    /// What ran when the device was lost.
+    lost: OnceLock<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+impl Queues {
+    pub fn new(backend: Arc<dyn Backend>, tally: Arc<Tally>, timestamp_period_ns: f32) -> Self {
+        Self {
+            backend,
+            tally,
+            lanes: Default::default(),
+            timestamp_period_ns: f64::from(timestamp_period_ns),
+            timings: Mutex::default(),
+            lost: OnceLock::new(),
+        }
+    }
+
+    /// Translates and submits a list, and stamps the buffers that it uses. It waits, on the
+    /// device, for what the other queue still does to those buffers.
+    pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
+        self.check_lost()?;
+        self.retire(queue);
+        let waits = self.waits_for(queue, list);
+        let request = RecordRequest {
+            queue,
+            name: &list.name,
+            commands: &list.commands,
+            host_reads,
+        };
+        let started = ThreadTime::now();
+        let recording = self
+            .backend
+            .record(&request)
+            .map_err(|failure| self.error(failure))?;
+        let record_cpu_ns = started.elapsed().as_nanos() as u64;
+
+        let lane = &self.lanes[queue as usize];
+        let mut last = lock(&lane.last);
+        let value = *last + 1;
+        if let Err(failure) = self.backend.submit(queue, &recording, &waits, value) {
+            self.backend.recycle(recording);
+            return Err(self.error(failure));
+        }
+        *last = value;
+        lock(&lane.in_flight).push_back(InFlight {
+            value,
+            name: list.name.clone(),
+            regions: list.regions().map(str::to_owned).collect(),
+            recording,
+        });
+        for (buffer, access) in &list.uses {
+            buffer.stamps().used.raise(queue, value);
+            if *access == Access::Write {
+                buffer.stamps().written.raise(queue, value);
+            }
+        }
+        drop(last);
+        self.count(&list.commands, host_reads, record_cpu_ns);
+        Ok(value)
+    }
+
+    /// The other queue's work that the list must not overtake.
+    fn waits_for(&self, queue: Queue, list: &CommandList) -> Vec<(Queue, u64)> {
+        let other = queue.other();
+        let conflict = list.uses.iter().map(|(buffer, access)| match access {
+            Access::Read => buffer.stamps().written.get(other),
+            Access::Write => buffer.stamps().used.get(other),
+        });
+        let value = conflict.max().unwrap_or(0);
+        if value > self.lanes[other as usize].completed.load(Ordering::Acquire) {
+            vec![(other, value)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn count(&self, commands: &[Command], host_reads: bool, record_cpu_ns: u64) {
+        self.tally.count(|counters| {
+            counters.submits += 1;
+            counters.batches += 1;
+            counters.record_cpu_ns += record_cpu_ns;
+            // Each recording begins with one that orders it after its predecessors.
+            counters.barriers += 1 + u64::from(host_reads);
+            for command in commands {
+                match command {
+                    Command::Dispatch { .. } | Command::DispatchIndirect { .. } => {
+                        counters.dispatches += 1;
+                    }
+                    Command::Barrier | Command::FullBarrier => counters.barriers += 1,
+                    Command::Copy { bytes, .. } => counters.copies += u64::from(*bytes > 0),
+                    Command::Timestamp { .. } => {}
+                }
+            }
+        });
+    }
+
+    /// Whether the timeline is known to have reached the value, without asking the device.
+    pub fn known_done(&self, queue: Queue, value: u64) -> bool {
+        self.lanes[queue as usize].completed.load(Ordering::Acquire) >= value
+    }
+
+    /// Whether every value of the stamp is reached.
+    pub fn is_past(&self, stamp: &Stamp) -> bool {
+        stamp.values().into_iter().all(|(queue, value)| {
+            if self.known_done(queue, value) {
+                return true;
+            }
+            // A lost device finishes nothing any more, so nothing has to be kept for it.
+            self.backend.completed(queue).map_or(true, |reached| {
+                self.reached(queue, reached);
+                reached >= value
+            })
+        })
+    }
+
+    /// Whether a submission has completed, asked by a caller who polls.
+    pub fn poll(&self, queue: Queue, value: u64) -> bool {
+        if !self.known_done(queue, value)
+            && let Ok(reached) = self.backend.poll(queue)
+        {
+            self.reached(queue, reached);
+        }
+        self.known_done(queue, value)
+    }
+
+    /// Blocks until the timeline has reached the value.
+    pub fn wait(&self, queue: Queue, value: u64) -> Result<(), Error> {
+        self.check_lost()?;
+        if !self.known_done(queue, value) {
+            self.tally.count(|counters| counters.waits += 1);
+            self.backend
+                .wait(queue, value)
+                .map_err(|failure| self.error(failure))?;
+            self.reached(queue, value);
+        }
+        self.retire(queue);
+        Ok(())
+    }
+
+    /// Blocks until every value of the stamp is reached.
+    pub fn wait_stamp(&self, stamp: &Stamp) -> Result<(), Error> {
+        for (queue, value) in stamp.values() {
+            if value > 0 {
+                self.wait(queue, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reached(&self, queue: Queue, value: u64) {
+        self.lanes[queue as usize]
+            .completed
+            .fetch_max(value, Ordering::AcqRel);
+    }
+
+    /// Takes the timings out of completed recordings and gives the recordings back.
+    fn retire(&self, queue: Queue) {
+        let lane = &self.lanes[queue as usize];
+        let completed = lane.completed.load(Ordering::Acquire);
+        let mut in_flight = lock(&lane.in_flight);
+        while in_flight
+            .front()
+            .is_some_and(|list| list.value <= completed)
+        {
+            let Some(list) = in_flight.pop_front() else {
+                break;
+            };
+            if list.recording.query_count > 0 {
+                self.keep_timings(&list);
+            }
+            self.backend.recycle(list.recording);
+        }
+    }
+
+    fn keep_timings(&self, list: &InFlight) {
+        let steps = self.backend.timestamps(&list.recording);
+        let us = |pair: &[u64]| {
+            pair[1].saturating_sub(pair[0]) as f64 * self.timestamp_period_ns / 1000.0
+        };
+        let regions = list
+            .regions
+            .iter()
+            .cloned()
+            .zip(steps.windows(2).map(us))
+            .collect();
+        let mut timings = lock(&self.timings);
+        timings.insert(list.value, regions);
+        while timings.len() > KEPT_TIMINGS {
+            timings.pop_first();
+        }
+    }
+
+    /// Microseconds by region of a completed submission to the compute queue.
+    pub fn timings(&self, value: u64) -> Timings {
+        self.retire(Queue::Compute);
+        lock(&self.timings).remove(&value).unwrap_or_default()
+    }
+
+    fn check_lost(&self) -> Result<(), Error> {
+        match self.lost.get() {
+            Some(during) => Err(Error::DeviceLost {
+                during: during.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The failure as an error; if the device was lost, with what was in flight.
+    pub fn error(&self, failure: Failure) -> Error {
+        if failure != Failure::Lost {
+            return failure.plain();
+        }
+        let during = self.lost.get_or_init(|| self.in_flight()).clone();
+        Error::DeviceLost { during }
+    }
+
+    fn in_flight(&self) -> String {
+        let mut names = Vec::new();
+        for lane in &self.lanes {
+            let completed = lane.completed.load(Ordering::Acquire);
+            for list in lock(&lane.in_flight)
+                .iter()
+                .filter(|list| list.value > completed)
+            {
+                let regions = list.regions.join(", ");
+                names.push(if regions.is_empty() {
+                    format!("{:?}", list.name)
+                } else {
+                    format!("{:?} (regions {regions})", list.name)
+                });
+            }
+        }
+        if names.is_empty() {
+            "no command list".to_owned()
+        } else {
+            names.join(", ")
+        }
+    }
+
+    /// Waits for everything and gives all recordings back.
+    pub fn close(&self) {
+        self.backend.wait_idle();
+        for lane in &self.lanes {
+            lane.completed
+                .fetch_max(*lock(&lane.last), Ordering::AcqRel);
+            for list in lock(&lane.in_flight).drain(..) {
+                self.backend.recycle(list.recording);
+            }
+        }
+    }
+}
