@@ -5,11 +5,19 @@
 //! Rust. This crate knows nothing of graphs, devices or models: operands are numbered, and whoever
 //! records a call fills in their addresses.
 
+pub mod attention;
 mod call;
 mod dtype;
 pub mod glsl;
 mod layout;
+pub mod matmul;
+pub mod quantised;
+pub mod rms_norm;
+pub mod rope;
+mod text;
+pub mod tuning;
 mod values;
+mod walk;
 
 pub use call::{Call, Kernel, Operand, Push, Traits, Unsupported};
 pub use dtype::DType;

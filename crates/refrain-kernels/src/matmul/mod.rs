@@ -1,0 +1,190 @@
+//! Matrix products of float operands.
+//!
+//! `a` `[.., M, K]` · `b` `[.., K, N]` → `out` `[.., M, N]`, each f32, f16 or bf16 with any strides;
+//! sums over K in f32, rounded once when stored. Batch dimensions are broadcast by the caller (stride
+//! 0) and merge to at most two; an operand that keeps more apart must be made contiguous. K = 0 gives
+//! zeros. NaN and infinities spread as multiplication and addition spread them.
+//!
+//! Two variants: *matvec* where `a` (or, the product transposed, `b`) has few rows and K is the
+//! dimension along which the other's elements lie together: subgroups take its rows; *gemm*, tiled
+//! in shared memory, otherwise.
+
+mod problem;
+mod reference;
+mod rows;
+
+pub(crate) use reference::dot;
+pub use reference::{reference, reference_nt};
+pub(crate) use rows::decode;
+pub use rows::{Rows, SliceRows, StoredRows};
+
+use crate::text::{Text, grid, is_wide, place, require_float};
+use crate::tuning::{self, Tuning};
+use crate::{Call, Kernel, Operand, Push, Traits, Unsupported};
+use problem::Problem;
+
+const OP: &str = "matmul";
+
+/// Calls that compute `out = a · b`; operands 0, 1 and 2. None when `out` is empty.
+///
+/// # Errors
+/// When an operand is no float, shapes do not fit, batch dimensions do not merge to two
+/// ([`Unsupported::NeedsContiguous`] names the operand to copy), or a size is beyond 32-bit indices.
+pub fn call(
+    traits: &Traits,
+    a: &Operand,
+    b: &Operand,
+    out: &Operand,
+) -> Result<Vec<Call>, Unsupported> {
+    call_tuned(tuning::choose(traits), traits, a, b, out)
+}
+
+/// [`call`] with a given row of the tuning table.
+pub fn call_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    a: &Operand,
+    b: &Operand,
+    out: &Operand,
+) -> Result<Vec<Call>, Unsupported> {
+    for operand in [a, b, out] {
+        require_float(OP, operand)?;
+    }
+    let mut problem = Problem::new(a, b, out)?;
+    if out.layout.count() == 0 {
+        return Ok(Vec::new());
+    }
+    let few = tuning.matvec.most_vectors as usize;
+    if problem.m > few && problem.n <= few {
+        problem = problem.transposed();
+    }
+    let (a, b) = if problem.swapped { (b, a) } else { (a, b) };
+    let along_k = problem.n == 1 || problem.b[0] <= problem.b[1];
+    let call = if problem.m <= few && along_k {
+        matvec(tuning, traits, &problem, [a, b, out])?
+    } else {
+        gemm(tuning, traits, &problem, [a, b, out])?
+    };
+    Ok(vec![call])
+}
+
+fn matvec(
+    tuning: &Tuning,
+    traits: &Traits,
+    problem: &Problem,
+    operands: [&Operand; 3],
+) -> Result<Call, Unsupported> {
+    let [a, b, out] = operands;
+    let lanes = tuning::lanes(traits);
+    let rows = tuning.matvec.threads / lanes;
+    let [x, y, _] = problem.batch_strides;
+    let wide = problem.k.is_multiple_of(8)
+        && problem.a[1] == 1
+        && problem.b[0] == 1
+        && is_wide(a, &[&x[..], &problem.a[..1]].concat())
+        && is_wide(b, &[&y[..], &problem.b[1..]].concat());
+    let mut text = Text::new(traits, "matmul.matvec")
+        .define("LANE_VALUE", "float")
+        .input("a", a.dtype)
+        .input("b", b.dtype)
+        .output("c", out.dtype);
+    if wide {
+        text = text
+            .define("WIDE", 1)
+            .eights("a", a.dtype, true)
+            .eights("b", b.dtype, true);
+    }
+    let each = tuning.matvec.rows;
+    let kernel = text
+        .body(include_str!("../shaders/lanes.glsl"))
+        .body(include_str!("../shaders/matmul/product.glsl"))
+        .body(include_str!("../shaders/matmul/matvec.comp"))
+        .kernel(vec![
+            (0, lanes * rows),
+            (3, lanes),
+            (4, rows),
+            (5, problem.m.next_power_of_two() as u32),
+            (6, tuning.matvec.loads),
+            (7, each),
+        ]);
+    let groups = grid(OP, problem.n.div_ceil((rows * each) as usize))?;
+    product(kernel, groups, problem, operands)
+}
+
+fn gemm(
+    tuning: &Tuning,
+    traits: &Traits,
+    problem: &Problem,
+    operands: [&Operand; 3],
+) -> Result<Call, Unsupported> {
+    let [a, b, out] = operands;
+    let tile = tuning.tile;
+    let kernel = Text::new(traits, "matmul.gemm")
+        .input("a", a.dtype)
+        .input("b", b.dtype)
+        .output("c", out.dtype)
+        .body(include_str!("../shaders/matmul/product.glsl"))
+        .body(include_str!("../shaders/matmul/tile.glsl"))
+        .body(include_str!("../shaders/matmul/gemm.comp"))
+        .kernel(vec![
+            (0, tile.rows * tile.columns),
+            (3, tile.rows),
+            (4, tile.columns),
+            (5, tile.depth),
+            (6, u32::from(problem.a[1] <= problem.a[0])),
+            (7, u32::from(problem.b[0] <= problem.b[1])),
+        ]);
+    let groups = tile_groups(OP, tuning, problem.m, problem.n)?;
+    product(kernel, groups, problem, operands)
+}
+
+/// Workgroups in x and y that cover `m` rows and `n` columns by tiles.
+pub(crate) fn tile_groups(
+    op: &'static str,
+    tuning: &Tuning,
+    m: usize,
+    n: usize,
+) -> Result<[u32; 3], Unsupported> {
+    let groups = [
+        n.div_ceil(4 * tuning.tile.columns as usize),
+        m.div_ceil(4 * tuning.tile.rows as usize),
+    ];
+    if groups.iter().any(|&g| g > 65_535) {
+        let what = format!("a result of {m} × {n} needs more tiles than a dispatch may have");
+        return Err(Unsupported::Size { op, what });
+    }
+    Ok([groups[0] as u32, groups[1] as u32, 1])
+}
+
+fn product(
+    kernel: Kernel,
+    [x, y, _]: [u32; 3],
+    problem: &Problem,
+    [a, b, out]: [&Operand; 3],
+) -> Result<Call, Unsupported> {
+    let numbers = if problem.swapped {
+        [1, 0, 2]
+    } else {
+        [0, 1, 2]
+    };
+    let (a, a_first) = place(OP, numbers[0], a)?;
+    let (b, b_first) = place(OP, numbers[1], b)?;
+    let (c, c_first) = place(OP, numbers[2], out)?;
+    let [outer, inner] = problem.batch;
+    let batches = outer * inner;
+    let sizes = [problem.m, problem.n, problem.k];
+    let strides = [problem.a, problem.b, problem.c];
+    let mut push = vec![a, b, c];
+    push.extend([a_first, b_first, c_first].map(Push::U32));
+    let numbers = sizes
+        .into_iter()
+        .chain(strides.into_iter().flatten())
+        .chain([batches as usize, inner as usize])
+        .chain(problem.batch_strides.into_iter().flatten());
+    push.extend(numbers.map(|v| Push::U32(v as u32)));
+    Ok(Call {
+        kernel,
+        groups: [x, y, batches.min(65_535)],
+        push,
+    })
+}

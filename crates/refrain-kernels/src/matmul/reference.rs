@@ -1,0 +1,80 @@
+use rayon::prelude::*;
+
+use super::Rows;
+
+/// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
+/// row-major; `k = 0` gives zeros.
+///
+/// # Panics
+/// When the slices are shorter than the shapes say.
+pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0; batch * m * n];
+    if out.is_empty() {
+        return out;
+    }
+    out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
+        let x = &x[row * k..][..k];
+        let y = &y[row / m * k * n..][..k * n];
+        for (&x, y) in x.iter().zip(y.chunks_exact(n)) {
+            for (out, &y) in out.iter_mut().zip(y) {
+                *out += x * y;
+            }
+        }
+    });
+    out
+}
+
+/// `out[i, j] = Σ_k x[i, k] · w[j, k]` for `x` `[m, k]`, `w` `[n, k]` and `out` `[m, n]`, row-major,
+/// where `k` and `n` are those of `w`.
+///
+/// Each row of `w` is read once, whatever `m` is.
+///
+/// # Panics
+/// When `x` or `out` does not hold `m` rows for the same `m`.
+pub fn reference_nt(x: &[f32], w: &dyn Rows, out: &mut [f32]) {
+    let (k, n) = (w.columns(), w.count());
+    if n == 0 || out.is_empty() {
+        return;
+    }
+    let m = out.len() / n;
+    assert_eq!(out.len(), m * n, "out holds whole rows");
+    assert_eq!(x.len(), m * k, "x holds as many rows as out");
+    // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
+    // apart in `out` when m > 1, so they are gathered first.
+    let run = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
+    let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
+        .into_par_iter()
+        .map(|r| {
+            let rows = r * run..((r + 1) * run).min(n);
+            let mut row = vec![0.0; k];
+            let mut results = Vec::with_capacity(rows.len() * m);
+            for j in rows {
+                w.read(j, &mut row);
+                results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
+            }
+            results
+        })
+        .collect();
+    for (r, results) in results.iter().enumerate() {
+        for (j, values) in results.chunks_exact(m).enumerate() {
+            for (i, &value) in values.iter().enumerate() {
+                out[i * n + r * run + j] = value;
+            }
+        }
+    }
+}
+
+/// `Σ a·b` in f32, in as many partial sums as vector registers hold.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let mut sums = [0.0f32; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a.iter().zip(b) {
+        for l in 0..LANES {
+            sums[l] += a[l] * b[l];
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}

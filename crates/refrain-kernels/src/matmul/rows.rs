@@ -1,0 +1,125 @@
+use half::{bf16, f16};
+
+use crate::{DType, Unsupported};
+
+/// A matrix that is read one row at a time, so that a stored matrix (16-bit, quantised, mapped from
+/// a file) is never expanded to f32 as a whole.
+pub trait Rows: Sync {
+    /// Number of rows.
+    fn count(&self) -> usize;
+
+    /// Values per row.
+    fn columns(&self) -> usize;
+
+    /// Writes row `row` to `out`, whose length is [`Rows::columns`].
+    ///
+    /// # Panics
+    /// When `row` is not below [`Rows::count`], or `out` has another length.
+    fn read(&self, row: usize, out: &mut [f32]);
+}
+
+/// Rows of f32, f16 or bf16 numbers that lie one after another in little-endian bytes.
+pub struct StoredRows<'a> {
+    dtype: DType,
+    columns: usize,
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> StoredRows<'a> {
+    /// A matrix `[count, columns]` of `dtype` at the start of `bytes`.
+    ///
+    /// # Errors
+    /// When `dtype` is no float, or `bytes` is too short.
+    pub fn new(
+        dtype: DType,
+        count: usize,
+        columns: usize,
+        bytes: &'a [u8],
+    ) -> Result<StoredRows<'a>, Unsupported> {
+        let op = "stored rows";
+        if !dtype.is_float() {
+            return Err(Unsupported::DType { op, dtype });
+        }
+        let needed = count * columns * dtype.size();
+        if bytes.len() < needed {
+            let what = format!(
+                "{count} rows of {columns} {dtype} need {needed} bytes, there are {}",
+                bytes.len()
+            );
+            return Err(Unsupported::Size { op, what });
+        }
+        Ok(StoredRows {
+            dtype,
+            columns,
+            count,
+            bytes,
+        })
+    }
+}
+
+impl Rows for StoredRows<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn read(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.count, "row {row} of {}", self.count);
+        let size = self.columns * self.dtype.size();
+        decode(self.dtype, &self.bytes[row * size..][..size], out);
+    }
+}
+
+/// Decodes little-endian floats of `dtype` from `bytes` into `out`, which holds as many.
+pub(crate) fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
+    assert_eq!(bytes.len(), out.len() * dtype.size());
+    match dtype {
+        DType::F32 => {
+            for (value, b) in out.iter_mut().zip(bytes.chunks_exact(4)) {
+                *value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            }
+        }
+        DType::F16 => {
+            for (value, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+                *value = f16::from_le_bytes([b[0], b[1]]).to_f32();
+            }
+        }
+        DType::BF16 => {
+            for (value, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+                *value = bf16::from_le_bytes([b[0], b[1]]).to_f32();
+            }
+        }
+        other => panic!("{other} elements are no floats"),
+    }
+}
+
+/// A matrix of f32 values, row-major.
+pub struct SliceRows<'a> {
+    columns: usize,
+    values: &'a [f32],
+}
+
+impl<'a> SliceRows<'a> {
+    /// `values` as rows of `columns`; what does not fill a row is left out.
+    pub fn new(values: &'a [f32], columns: usize) -> SliceRows<'a> {
+        SliceRows { columns, values }
+    }
+}
+
+impl Rows for SliceRows<'_> {
+    fn count(&self) -> usize {
+        self.values.len().checked_div(self.columns).unwrap_or(0)
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn read(&self, row: usize, out: &mut [f32]) {
+        out.copy_from_slice(&self.values[row * self.columns..][..self.columns]);
+    }
+}

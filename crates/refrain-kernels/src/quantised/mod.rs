@@ -1,0 +1,274 @@
+//! Products with, and rows of, quantised weight matrices.
+//!
+//! One resident layout for all formats, row-major planes without gaps: `quants` u32
+//! `[N, K·bits/32]`, value `k` of a row in word `k·bits/32` at bit `(k·bits) % 32`, low bits first;
+//! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, only for [`Zero::Bias`]. K is a
+//! multiple of the group. The quants must start at a multiple of 16 bytes.
+
+mod format;
+mod rows;
+mod weights;
+
+pub use format::{QuantFormat, Zero};
+pub use rows::QuantRows;
+
+use crate::text::{Text, grid, is_wide, place, require_float, require_shape};
+use crate::tuning::{self, Tuning};
+use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
+use weights::Weights;
+
+const OP: &str = "quantised";
+
+/// Calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`.
+///
+/// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge
+/// to one, and the last of `x` must lie together. Operands: x 0, quants 1, scales 2, biases 3 where
+/// the format has them, then out. Sums are in f32 over dequantised values, rounded once when stored.
+/// None where `out` is empty; K = 0 gives zeros.
+///
+/// Up to 8 tokens (by tuning), subgroups take rows of `w`; beyond, tiles of `w` are dequantised into
+/// shared memory.
+///
+/// # Errors
+/// When dtypes or shapes do not fit, an operand must be copied first
+/// ([`Unsupported::NeedsContiguous`]), or a size is beyond 32-bit indices.
+pub fn matmul(
+    traits: &Traits,
+    format: &QuantFormat,
+    x: &Operand,
+    quants: &Operand,
+    scales: &Operand,
+    biases: Option<&Operand>,
+    out: &Operand,
+) -> Result<Vec<Call>, Unsupported> {
+    let weights = Weights::new(*format, 1, quants, scales, biases)?;
+    product(tuning::choose(traits), traits, &weights, x, out)
+}
+
+/// [`matmul`] with a given row of the tuning table.
+#[allow(clippy::too_many_arguments)]
+pub fn matmul_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    format: &QuantFormat,
+    x: &Operand,
+    quants: &Operand,
+    scales: &Operand,
+    biases: Option<&Operand>,
+    out: &Operand,
+) -> Result<Vec<Call>, Unsupported> {
+    let weights = Weights::new(*format, 1, quants, scales, biases)?;
+    product(tuning, traits, &weights, x, out)
+}
+
+/// A `[.., columns]` operand as rows: their number, and the strides between rows and within one.
+fn as_rows(number: usize, operand: &Operand) -> Result<(usize, usize, usize), Unsupported> {
+    let layout = &operand.layout;
+    let Some((&columns, outer)) = layout.shape.split_last() else {
+        let what = "an operand is a scalar, expected a matrix".to_string();
+        return Err(Unsupported::Size { op: OP, what });
+    };
+    let within = if columns == 1 {
+        1
+    } else {
+        layout.strides[outer.len()]
+    };
+    let outer = Layout {
+        shape: outer.to_vec(),
+        strides: layout.strides[..outer.len()].to_vec(),
+        offset: 0,
+    };
+    let merged = outer.collapsed();
+    match merged.rank() {
+        0 => Ok((outer.count(), 0, within)),
+        1 => Ok((outer.count(), merged.strides[0], within)),
+        _ => Err(Unsupported::NeedsContiguous {
+            op: OP,
+            operand: number,
+        }),
+    }
+}
+
+fn product(
+    tuning: &Tuning,
+    traits: &Traits,
+    weights: &Weights<'_>,
+    x: &Operand,
+    out: &Operand,
+) -> Result<Vec<Call>, Unsupported> {
+    require_float(OP, x)?;
+    require_float(OP, out)?;
+    let mut shape = x.layout.shape.clone();
+    if shape.pop() != Some(weights.columns) {
+        let what = format!(
+            "x has shape {:?}, the weights have {} columns",
+            x.layout.shape, weights.columns
+        );
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    shape.push(weights.rows);
+    require_shape(OP, "the result", out, &shape)?;
+    if out.layout.count() == 0 {
+        return Ok(Vec::new());
+    }
+    let out_number = 1 + weights.planes();
+    let (tokens, x_stride, x_within) = as_rows(0, x)?;
+    let (_, out_stride, out_within) = as_rows(out_number, out)?;
+    if x_within != 1 && weights.columns > 0 {
+        return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
+    }
+    let text = |variant: &str| {
+        let text = Text::new(traits, variant)
+            .input("x", x.dtype)
+            .output("c", out.dtype);
+        weights.declare(text)
+    };
+    let (kernel, groups) = if tokens <= tuning.matvec.most_vectors as usize {
+        matvec(
+            tuning,
+            traits,
+            text("quantised.matvec"),
+            weights,
+            x,
+            (tokens, x_stride),
+        )?
+    } else {
+        gemm(tuning, text("quantised.gemm"), weights, tokens)?
+    };
+    let (x, x_first) = place(OP, 0, x)?;
+    let (out, out_first) = place(OP, out_number, out)?;
+    let mut push = vec![x];
+    push.extend(weights.addresses());
+    push.push(out);
+    let [scales_first, biases_first] = weights.firsts();
+    push.extend([x_first, scales_first, biases_first, out_first].map(Push::U32));
+    let sizes = [
+        tokens,
+        weights.rows,
+        weights.columns,
+        x_stride,
+        out_stride,
+        out_within,
+    ];
+    push.extend(sizes.map(|v| Push::U32(v as u32)));
+    Ok(vec![Call {
+        kernel,
+        groups,
+        push,
+    }])
+}
+
+type Choice = (crate::Kernel, [u32; 3]);
+
+fn matvec(
+    tuning: &Tuning,
+    traits: &Traits,
+    text: Text<'_>,
+    weights: &Weights<'_>,
+    x: &Operand,
+    (tokens, x_stride): (usize, usize),
+) -> Result<Choice, Unsupported> {
+    let lanes = tuning::lanes(traits);
+    let rows = tuning.matvec.threads / lanes;
+    let each = tuning.matvec.rows;
+    let kernel = text
+        .define("LANE_VALUE", "float")
+        .eights("x", x.dtype, is_wide(x, &[x_stride]))
+        .body(include_str!("../shaders/lanes.glsl"))
+        .body(include_str!("../shaders/quantised/product.glsl"))
+        .body(include_str!("../shaders/quantised/matvec.comp"))
+        .kernel(vec![
+            (0, lanes * rows),
+            (3, lanes),
+            (4, rows),
+            (5, tokens.next_power_of_two() as u32),
+            (6, tuning.matvec.loads),
+            (7, each),
+            (8, weights.format.group),
+        ]);
+    let groups = grid(OP, weights.rows.div_ceil((rows * each) as usize))?;
+    Ok((kernel, groups))
+}
+
+fn gemm(
+    tuning: &Tuning,
+    text: Text<'_>,
+    weights: &Weights<'_>,
+    tokens: usize,
+) -> Result<Choice, Unsupported> {
+    let tile = tuning.tile;
+    let kernel = text
+        .body(include_str!("../shaders/quantised/product.glsl"))
+        .body(include_str!("../shaders/matmul/tile.glsl"))
+        .body(include_str!("../shaders/quantised/gemm.comp"))
+        .kernel(vec![
+            (0, tile.rows * tile.columns),
+            (3, tile.rows),
+            (4, tile.columns),
+            (5, tile.depth),
+            (8, weights.format.group),
+        ]);
+    let groups = crate::matmul::tile_groups(OP, tuning, tokens, weights.rows)?;
+    Ok((kernel, groups))
+}
+
+/// The call that dequantises rows: `out[t] = w[indices[t]]`, zeros where there is no such row.
+///
+/// `indices` `[T]` u32 or i32; `out` `[T, K]` f32 (bit-equal with [`QuantRows`]), f16 or bf16 (that
+/// value rounded), with any strides. Operands: quants 0, scales 1, biases 2 where the format has them,
+/// then indices, then out.
+///
+/// # Errors
+/// As [`matmul`].
+pub fn take_rows(
+    traits: &Traits,
+    format: &QuantFormat,
+    quants: &Operand,
+    scales: &Operand,
+    biases: Option<&Operand>,
+    indices: &Operand,
+    out: &Operand,
+) -> Result<Call, Unsupported> {
+    let weights = Weights::new(*format, 0, quants, scales, biases)?;
+    require_float(OP, out)?;
+    if !matches!(indices.dtype, DType::U32 | DType::I32) {
+        return Err(Unsupported::DType {
+            op: OP,
+            dtype: indices.dtype,
+        });
+    }
+    let tokens = indices.layout.count();
+    require_shape(OP, "the indices", indices, &[tokens])?;
+    require_shape(OP, "the result", out, &[tokens, weights.columns])?;
+    let threads = tuning::choose(traits).row_threads;
+    let words = tokens * weights.columns / format.per_word();
+    let text = Text::new(traits, "quantised.take_rows")
+        .input("indices", indices.dtype)
+        .output("c", out.dtype);
+    let kernel = weights
+        .declare(text)
+        .body(include_str!("../shaders/quantised/take_rows.comp"))
+        .kernel(vec![(0, threads), (8, format.group)]);
+    let first = weights.planes();
+    let (indices_address, indices_first) = place(OP, first, indices)?;
+    let (out_address, out_first) = place(OP, first + 1, out)?;
+    let mut push: Vec<Push> = weights.addresses().collect();
+    push.extend([indices_address, out_address]);
+    let [scales_first, biases_first] = weights.firsts();
+    push.extend([scales_first, biases_first, indices_first, out_first].map(Push::U32));
+    let [out_stride, out_within] = [out.layout.strides[0], out.layout.strides[1]];
+    let sizes = [
+        tokens,
+        weights.rows,
+        weights.columns,
+        indices.layout.strides[0],
+        out_stride,
+        out_within,
+    ];
+    push.extend(sizes.map(|v| Push::U32(v as u32)));
+    Ok(Call {
+        kernel,
+        groups: grid(OP, words.div_ceil(threads as usize))?,
+        push,
+    })
+}

@@ -1,0 +1,115 @@
+use super::{OP, QuantFormat, Zero};
+use crate::text::{Text, place, require_dtype, require_float, require_shape};
+use crate::{DType, Operand, Push, Unsupported};
+
+/// The planes of one quantised matrix, checked.
+pub(super) struct Weights<'a> {
+    pub format: QuantFormat,
+    pub rows: usize,
+    pub columns: usize,
+    pub scales: &'a Operand,
+    pub biases: Option<&'a Operand>,
+    addresses: Vec<Push>,
+    firsts: [u32; 2],
+}
+
+impl<'a> Weights<'a> {
+    /// `number` is that of the quants' operand; scales and biases follow.
+    pub(super) fn new(
+        format: QuantFormat,
+        number: usize,
+        quants: &'a Operand,
+        scales: &'a Operand,
+        biases: Option<&'a Operand>,
+    ) -> Result<Weights<'a>, Unsupported> {
+        let &[rows, words] = &quants.layout.shape[..] else {
+            let what = format!(
+                "quants have shape {:?}, expected two dimensions",
+                quants.layout.shape
+            );
+            return Err(Unsupported::Size { op: OP, what });
+        };
+        let columns = words * format.per_word();
+        format.check(columns)?;
+        require_dtype(OP, quants, DType::U32)?;
+        if biases.is_some() != format.has_biases() {
+            let what = match biases {
+                Some(_) => format!("{format} has no biases, but some are given"),
+                None => format!("{format} needs biases"),
+            };
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        let parameters = [rows, columns / format.group as usize];
+        require_shape(OP, "scales", scales, &parameters)?;
+        if let Some(biases) = biases {
+            require_shape(OP, "biases", biases, &parameters)?;
+        }
+        let mut addresses = Vec::new();
+        let mut firsts = [0; 2];
+        for (i, plane) in [Some(quants), Some(scales), biases]
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            if !plane.layout.is_contiguous() {
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number + i,
+                });
+            }
+            let (address, first) = place(OP, number + i, plane)?;
+            addresses.push(address);
+            if i > 0 {
+                require_float(OP, plane)?;
+                firsts[i - 1] = first;
+            } else if first != 0 {
+                // Rows are read 16 bytes at a time, which a copy would align.
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number,
+                });
+            }
+        }
+        Ok(Weights {
+            format,
+            rows,
+            columns,
+            scales,
+            biases,
+            addresses,
+            firsts,
+        })
+    }
+
+    /// Number of planes, each an operand.
+    pub(super) fn planes(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Addresses of the planes.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Push> + '_ {
+        self.addresses.iter().cloned()
+    }
+
+    /// First elements of scales and biases.
+    pub(super) fn firsts(&self) -> [u32; 2] {
+        self.firsts
+    }
+
+    /// Adds what the shaders need to read the planes.
+    pub(super) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
+        let zero = match self.format.zero {
+            Zero::Eight => "ZERO_EIGHT",
+            Zero::Signed => "ZERO_SIGNED",
+            Zero::Bias => "ZERO_BIAS",
+        };
+        let mut text = text
+            .define("BITS", self.format.bits)
+            .define(zero, 1)
+            .input("scales", self.scales.dtype);
+        if let Some(biases) = self.biases {
+            text = text.input("biases", biases.dtype);
+        }
+        text.body(include_str!("../shaders/quantised/weights.glsl"))
+    }
+}

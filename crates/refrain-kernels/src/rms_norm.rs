@@ -1,0 +1,118 @@
+//! Root-mean-square normalisation of the last dimension.
+//!
+//! `x` `[.., n]` (f32, f16 or bf16), `weight` `[n]` or none, → `out` `[.., n]`, any float type:
+//! `x / sqrt(mean(x²) + eps) · weight`, all in f32 (Zhang and Sennrich, 2019).
+//! The last dimension of `x`, `weight` and `out` must lie together; outer dimensions may have any
+//! strides, as long as at most three remain once neighbours are merged. NaN and infinities give NaN
+//! in their row.
+
+use rayon::prelude::*;
+
+use crate::text::{Text, grid, outer_dimensions, place, require_float, require_shape};
+use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
+
+const OP: &str = "rms_norm";
+
+/// The call that computes `out = x / sqrt(mean(x²) + eps) · weight`. Operands: x 0, weight 1 where
+/// there is one, then out.
+///
+/// # Errors
+/// When an operand is no float, shapes do not fit, the last dimension does not lie together or more
+/// than three outer dimensions remain ([`Unsupported::NeedsContiguous`]), or a size is beyond 32-bit
+/// indices.
+pub fn call(
+    traits: &Traits,
+    x: &Operand,
+    weight: Option<&Operand>,
+    out: &Operand,
+    eps: f32,
+) -> Result<Call, Unsupported> {
+    let out_number = 1 + usize::from(weight.is_some());
+    for operand in [Some(x), weight, Some(out)].into_iter().flatten() {
+        require_float(OP, operand)?;
+    }
+    require_shape(OP, "the result", out, &x.layout.shape)?;
+    let Some(&columns) = x.layout.shape.last() else {
+        let what = "x is a scalar, expected rows".to_string();
+        return Err(Unsupported::Size { op: OP, what });
+    };
+    for (operand, number) in [(x, 0), (out, out_number)] {
+        if columns > 1 && operand.layout.strides.last() != Some(&1) {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    let outer = outer_dimensions(OP, &[x, out], 1, 3)?;
+    let rows = outer.iter().map(|d| d.0 as usize).product::<usize>();
+    let mut text = Text::new(traits, OP)
+        .define("LANE_VALUE", "float")
+        .input("x", x.dtype)
+        .output("y", out.dtype);
+    let (x_address, x_first) = place(OP, 0, x)?;
+    let (out_address, out_first) = place(OP, out_number, out)?;
+    let mut push = vec![x_address, out_address];
+    let mut weight_first = 0;
+    if let Some(weight) = weight {
+        require_shape(OP, "the weight", weight, &[columns])?;
+        if !weight.layout.is_contiguous() {
+            return Err(Unsupported::NeedsContiguous { op: OP, operand: 1 });
+        }
+        text = text.define("WEIGHT", 1).input("weight", weight.dtype);
+        let (address, first) = place(OP, 1, weight)?;
+        push.push(address);
+        weight_first = first;
+    }
+    let (lanes, together) = tuning::row_lanes(traits, columns);
+    let kernel = text
+        .body(include_str!("shaders/lanes.glsl"))
+        .body(include_str!("shaders/rms_norm.comp"))
+        .kernel(vec![(0, lanes * together), (3, lanes), (4, together)]);
+    push.extend(
+        [
+            x_first,
+            out_first,
+            weight_first,
+            rows as u32,
+            columns as u32,
+        ]
+        .map(Push::U32),
+    );
+    push.extend([outer[1].0, outer[2].0].map(Push::U32));
+    push.extend(
+        [0, 1]
+            .iter()
+            .flat_map(|&i| outer.iter().map(move |d| Push::U32(d.1[i]))),
+    );
+    push.push(Push::F32(eps));
+    let groups = grid(OP, rows.div_ceil(together as usize))?;
+    Ok(Call {
+        kernel,
+        groups,
+        push,
+    })
+}
+
+/// Normalises each row of `columns` values of `x`; `weight` is `[columns]`.
+///
+/// # Panics
+/// When `weight` has another length.
+pub fn reference(x: &[f32], weight: Option<&[f32]>, eps: f32, columns: usize) -> Vec<f32> {
+    if let Some(weight) = weight {
+        assert_eq!(weight.len(), columns, "one weight per column");
+    }
+    let mut out = x.to_vec();
+    if columns == 0 {
+        return out;
+    }
+    out.par_chunks_mut(columns).for_each(|row| {
+        let squares: f32 = crate::matmul::dot(row, row);
+        let norm = (squares / columns as f32 + eps).sqrt();
+        row.iter_mut().for_each(|x| *x /= norm);
+        if let Some(weight) = weight {
+            row.iter_mut().zip(weight).for_each(|(x, w)| *x *= w);
+        }
+    });
+    out
+}

@@ -1,0 +1,143 @@
+// A workgroup computes HEADS query heads, which share a key head, of one token. Each of its ROWS rows
+// of invocations walks its own positions, four at a time, with the head's values spread over LANES
+// invocations in pairs, and keeps its own running maximum, sum and output; at the end rows are joined.
+layout(constant_id = 5) const uint PAIRS = 1; // pairs of values per invocation
+layout(constant_id = 6) const uint HEADS = 1;
+layout(constant_id = 7) const uint PAGE_SIZE = 64;
+
+layout(push_constant, scalar) uniform Push {
+    q_ref q;
+    keys_pairs keys;
+    values_pairs values;
+    positions_ref positions;
+    sequences_ref sequences;
+    pages_ref pages;
+    y_ref y;
+    uint q_first, positions_first, sequences_first, pages_first, y_first;
+    uint ratio;    // query heads per key head
+    uint kv_heads, head_dim, slots;
+    uint sequence_count;
+    uint table;    // pages per sequence
+    uint reach;    // positions that the table can hold
+    uint window;
+    uvec2 q_strides, y_strides; // between tokens, between heads
+    float scale;
+} pc;
+
+// Stands for minus infinity, of which differences would be NaN.
+const float MASKED = -3.0e38;
+
+shared float row_maxima[HEADS * ROWS];
+shared float row_sums[HEADS * ROWS];
+
+vec2 query[HEADS][PAIRS];
+vec2 output_[HEADS][PAIRS];
+float maximum[HEADS];
+float total[HEADS];
+
+// Below -87 the exponential is no longer a normal number.
+float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
+
+uint slot_of(uint pages_at, uint position) {
+    uint page = min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (pc.slots - 1u) / PAGE_SIZE);
+    return min(page * PAGE_SIZE + position % PAGE_SIZE, pc.slots - 1u);
+}
+
+void load_query(uint token, uint head) {
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        uint at = pc.q_first + token * pc.q_strides.x + (head + h) * pc.q_strides.y;
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            uint d = 2u * (lane() + j * LANES);
+            bool inside = d < pc.head_dim;
+            query[h][j] = inside ? vec2(load_q(pc.q, at + d), load_q(pc.q, at + d + 1u)) * pc.scale : vec2(0.0);
+            output_[h][j] = vec2(0.0);
+        }
+        maximum[h] = MASKED;
+        total[h] = 0.0;
+    }
+}
+
+// Attends over positions base … base + 3, of which those below `end` exist.
+void attend(uint pages_at, uint kv_head, uint base, uint end) {
+    bvec4 exists = lessThan(uvec4(base) + uvec4(0u, 1u, 2u, 3u), uvec4(end));
+    vec2 key[4][PAIRS], value[4][PAIRS];
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+        uint slot = slot_of(pages_at, min(base + i, end - 1u));
+        uint at = (slot * pc.kv_heads + kv_head) * (pc.head_dim / 2u);
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            uint pair = lane() + j * LANES;
+            bool inside = 2u * pair < pc.head_dim;
+            key[i][j] = inside ? load2_keys(pc.keys, at + pair) : vec2(0.0);
+            value[i][j] = inside ? load2_values(pc.values, at + pair) : vec2(0.0);
+        }
+    }
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        vec4 products = vec4(0.0);
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            [[unroll]] for (uint i = 0u; i < 4u; ++i) products[i] += dot(query[h][j], key[i][j]);
+        }
+        vec4 scores = mix(vec4(MASKED), sum_lanes(products), exists);
+        float largest = max(maximum[h], max(max(scores.x, scores.y), max(scores.z, scores.w)));
+        vec4 weights = mix(vec4(0.0), exp(max(scores - largest, vec4(-87.0))), exists);
+        float shrink = weight_of(maximum[h], largest);
+        maximum[h] = largest;
+        total[h] = total[h] * shrink + dot(weights, vec4(1.0));
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            output_[h][j] *= shrink;
+            [[unroll]] for (uint i = 0u; i < 4u; ++i) output_[h][j] += weights[i] * value[i][j];
+        }
+    }
+}
+
+// The factor that turns this row's output for head `h` into its share of the result.
+float share(uint h) {
+    float largest = MASKED;
+    for (uint r = 0u; r < ROWS; ++r) largest = max(largest, row_maxima[h * ROWS + r]);
+    float sum = 0.0;
+    for (uint r = 0u; r < ROWS; ++r) sum += row_sums[h * ROWS + r] * weight_of(row_maxima[h * ROWS + r], largest);
+    return sum > 0.0 ? weight_of(maximum[h], largest) / sum : 0.0;
+}
+
+void join_rows(uint token, uint head) {
+    uint row = row_in_group();
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        if (lane() == 0u) {
+            row_maxima[h * ROWS + row] = maximum[h];
+            row_sums[h * ROWS + row] = total[h];
+        }
+    }
+    barrier();
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        uint at = pc.y_first + token * pc.y_strides.x + (head + h) * pc.y_strides.y;
+        float factor = share(h);
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            lane_values[row * LANES + lane()].xy = output_[h][j] * factor;
+            barrier();
+            uint d = 2u * (lane() + j * LANES);
+            if (row == 0u && d < pc.head_dim) {
+                vec2 sum = vec2(0.0);
+                for (uint r = 0u; r < ROWS; ++r) sum += lane_values[r * LANES + lane()].xy;
+                store_y(pc.y, at + d, sum.x);
+                store_y(pc.y, at + d + 1u, sum.y);
+            }
+            barrier();
+        }
+    }
+}
+
+void main() {
+    uint token = gl_WorkGroupID.y;
+    uint head = gl_WorkGroupID.x * HEADS;
+    int position = load_positions(pc.positions, pc.positions_first + token);
+    uint end = position < 0 || pc.slots == 0u || pc.sequence_count == 0u ? 0u : min(uint(position) + 1u, pc.reach);
+    uint first = uint(max(position, 0)) + 1u;
+    first = first > pc.window ? first - pc.window : 0u;
+    uint sequence = min(load_sequences(pc.sequences, pc.sequences_first + token), pc.sequence_count - 1u);
+    uint pages_at = pc.pages_first + sequence * pc.table;
+    load_query(token, head);
+    // The loop's bounds are the workgroup's: sums may need all its invocations.
+    for (uint base = first; base < end; base += 4u * ROWS) {
+        attend(pages_at, head / pc.ratio, base + 4u * row_in_group(), end);
+    }
+    join_rows(token, head);
+}

@@ -1,0 +1,52 @@
+// Whether k runs along neighbouring invocations when a tile is loaded: so it does where k is the
+// dimension in which elements lie together.
+layout(constant_id = 6) const uint A_ALONG_K = 1;
+layout(constant_id = 7) const uint B_ALONG_K = 1;
+
+void load_left(uint at, uint row, uint k) {
+    for (uint e = gl_LocalInvocationIndex; e < TILE_ROWS * DEPTH; e += THREADS) {
+        uint dk = A_ALONG_K != 0u ? e % DEPTH : e / TILE_ROWS;
+        uint dm = A_ALONG_K != 0u ? e / DEPTH : e % TILE_ROWS;
+        float value = 0.0;
+        if (row + dm < pc.m && k + dk < pc.k) value = load_a(pc.a, at + (row + dm) * pc.a_strides.x + (k + dk) * pc.a_strides.y);
+        left_tile[dk * LEFT_LINE + dm] = value;
+    }
+}
+
+void load_right(uint at, uint column, uint k) {
+    for (uint e = gl_LocalInvocationIndex; e < TILE_COLUMNS * DEPTH; e += THREADS) {
+        uint dk = B_ALONG_K != 0u ? e % DEPTH : e / TILE_COLUMNS;
+        uint dn = B_ALONG_K != 0u ? e / DEPTH : e % TILE_COLUMNS;
+        float value = 0.0;
+        if (column + dn < pc.n && k + dk < pc.k) value = load_b(pc.b, at + (k + dk) * pc.b_strides.x + (column + dn) * pc.b_strides.y);
+        right_tile[dk * RIGHT_LINE + dn] = value;
+    }
+}
+
+void store_tile(uint at, uint row, uint column) {
+    row += gl_LocalInvocationIndex / BROAD;
+    column += gl_LocalInvocationIndex % BROAD;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+            uint m = row + i * HIGH;
+            uint n = column + j * BROAD;
+            if (m < pc.m && n < pc.n) store_c(pc.c, at + m * pc.c_strides.x + n * pc.c_strides.y, tile_sums[i][j]);
+        }
+    }
+}
+
+void main() {
+    uint row = gl_WorkGroupID.y * TILE_ROWS;
+    uint column = gl_WorkGroupID.x * TILE_COLUMNS;
+    for (uint batch = gl_WorkGroupID.z; batch < pc.batches; batch += gl_NumWorkGroups.z) {
+        clear_tile();
+        for (uint k = 0u; k < pc.k; k += DEPTH) {
+            load_left(pc.a_first + batch_offset(batch, pc.a_batch), row, k);
+            load_right(pc.b_first + batch_offset(batch, pc.b_batch), column, k);
+            barrier();
+            multiply_tiles();
+            barrier();
+        }
+        store_tile(pc.c_first + batch_offset(batch, pc.c_batch), row, column);
+    }
+}

@@ -1,0 +1,58 @@
+// Few rows of a: a row of invocations takes EACH columns of b and sums over k for every row of a.
+layout(constant_id = 5) const uint VECTORS = 1;
+layout(constant_id = 6) const uint LOADS = 2;
+layout(constant_id = 7) const uint EACH = 1;
+
+float sums[EACH][VECTORS];
+
+void accumulate(uint a_at, uint b_at, uint column, uint start) {
+#ifdef WIDE
+    uint step = LANES * 8u;
+    for (uint k = start * 8u; k < pc.k; k += step * LOADS) {
+        vec4 low[EACH][LOADS], high[EACH][LOADS];
+        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+            [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
+                uint at = min(k + j * step, pc.k - 8u);
+                uint from = b_at + min(column + r, pc.n - 1u) * pc.b_strides.y;
+                load8_b(pc.b, from + at, low[r][j], high[r][j]);
+            }
+        }
+        [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
+            if (k + j * step >= pc.k) break;
+            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+                vec4 x, y;
+                load8_a(pc.a, a_at + min(t, pc.m - 1u) * pc.a_strides.x + k + j * step, x, y);
+                [[unroll]] for (uint r = 0u; r < EACH; ++r) sums[r][t] += dot(x, low[r][j]) + dot(y, high[r][j]);
+            }
+        }
+    }
+#else
+    for (uint k = start; k < pc.k; k += LANES) {
+        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+            float w = load_b(pc.b, b_at + k * pc.b_strides.x + min(column + r, pc.n - 1u) * pc.b_strides.y);
+            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+                sums[r][t] += w * load_a(pc.a, a_at + min(t, pc.m - 1u) * pc.a_strides.x + k * pc.a_strides.y);
+            }
+        }
+    }
+#endif
+}
+
+void main() {
+    uint column = (group_number() * ROWS + row_in_group()) * EACH;
+    for (uint batch = gl_WorkGroupID.z; batch < pc.batches; batch += gl_NumWorkGroups.z) {
+        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) sums[r][t] = 0.0;
+        }
+        accumulate(pc.a_first + batch_offset(batch, pc.a_batch), pc.b_first + batch_offset(batch, pc.b_batch), column, lane());
+        uint c_at = pc.c_first + batch_offset(batch, pc.c_batch);
+        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+                float total = sum_lanes(sums[r][t]);
+                if (lane() == 0u && t < pc.m && column + r < pc.n) {
+                    store_c(pc.c, c_at + t * pc.c_strides.x + (column + r) * pc.c_strides.y, total);
+                }
+            }
+        }
+    }
+}

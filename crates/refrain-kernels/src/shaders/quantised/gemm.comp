@@ -1,0 +1,54 @@
+// Many tokens: tiles of x and of dequantised w in shared memory.
+void load_left(uint token, uint k) {
+    for (uint e = gl_LocalInvocationIndex; e < TILE_ROWS * DEPTH; e += THREADS) {
+        uint dk = e % DEPTH;
+        uint dt = e / DEPTH;
+        float value = 0.0;
+        if (token + dt < pc.tokens && k + dk < pc.k) value = load_x(pc.x, pc.x_first + (token + dt) * pc.x_stride + k + dk);
+        left_tile[dk * LEFT_LINE + dt] = value;
+    }
+}
+
+void load_right(uint row, uint k) {
+    const uint words = DEPTH / PER_WORD;
+    for (uint e = gl_LocalInvocationIndex; e < TILE_COLUMNS * words; e += THREADS) {
+        uint n = row + e / words;
+        uint from = k + e % words * PER_WORD;
+        bool inside = n < pc.n && from < pc.k;
+        uint word = 0u;
+        float scale = 0.0, bias = 0.0;
+        if (inside) {
+            uint group = n * (pc.k / GROUP) + from / GROUP;
+            word = pc.quants.at[n * (pc.k / PER_WORD) + from / PER_WORD];
+            scale = scale_of(group);
+            bias = bias_of(group);
+        }
+        [[unroll]] for (uint j = 0u; j < PER_WORD; j += 4u) {
+            vec4 value = dequantise(quants(word, j), scale, bias);
+            uint at = (e % words * PER_WORD + j) * RIGHT_LINE + e / words;
+            [[unroll]] for (uint i = 0u; i < 4u; ++i) right_tile[at + i * RIGHT_LINE] = value[i];
+        }
+    }
+}
+
+void main() {
+    uint token = gl_WorkGroupID.y * TILE_ROWS;
+    uint row = gl_WorkGroupID.x * TILE_COLUMNS;
+    clear_tile();
+    for (uint k = 0u; k < pc.k; k += DEPTH) {
+        load_left(token, k);
+        load_right(row, k);
+        barrier();
+        multiply_tiles();
+        barrier();
+    }
+    token += gl_LocalInvocationIndex / BROAD;
+    row += gl_LocalInvocationIndex % BROAD;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+            uint t = token + i * HIGH;
+            uint n = row + j * BROAD;
+            if (t < pc.tokens && n < pc.n) store_c(pc.c, pc.c_first + t * pc.c_strides.x + n * pc.c_strides.y, tile_sums[i][j]);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+layout(push_constant, scalar) uniform Push {
+    x_ref x;
+    y_ref y;
+#ifdef WEIGHT
+    weight_ref weight;
+#endif
+    uint x_first, y_first, weight_first;
+    uint rows, columns;
+    uvec2 extents; // of the middle and the inner of three outer dimensions
+    uvec3 x_strides, y_strides;
+    float eps;
+} pc;
+
+uint row_offset(uint row, uvec3 strides) {
+    uint rest = row / pc.extents.y;
+    return rest / pc.extents.x * strides.x + rest % pc.extents.x * strides.y + row % pc.extents.y * strides.z;
+}
+
+void main() {
+    uint row = group_number() * ROWS + row_in_group();
+    // Rows beyond the last take part in the sums, which the whole workgroup computes.
+    bool inside = row < pc.rows;
+    row = min(row, pc.rows - 1u);
+    uint x_at = pc.x_first + row_offset(row, pc.x_strides);
+    float squares = 0.0;
+    for (uint i = lane(); i < pc.columns; i += LANES) {
+        float x = load_x(pc.x, x_at + i);
+        squares += x * x;
+    }
+    float norm = sqrt(sum_lanes(squares) / float(pc.columns) + pc.eps);
+    if (!inside) return;
+    uint y_at = pc.y_first + row_offset(row, pc.y_strides);
+    for (uint i = lane(); i < pc.columns; i += LANES) {
+        float y = load_x(pc.x, x_at + i) / norm;
+#ifdef WEIGHT
+        y *= load_weight(pc.weight, pc.weight_first + i);
+#endif
+        store_y(pc.y, y_at + i, y);
+    }
+}

@@ -1,0 +1,272 @@
+use crate::glsl::{self, Access};
+use crate::walk::Walk;
+use crate::{DType, Kernel, Layout, Operand, Push, Traits, Unsupported};
+
+/// Builds a kernel's text and, beside it, the name that identifies the text.
+pub(crate) struct Text<'t> {
+    traits: &'t Traits,
+    name: String,
+    source: String,
+}
+
+impl<'t> Text<'t> {
+    pub(crate) fn new(traits: &'t Traits, family: &str) -> Text<'t> {
+        let mut name = family.to_string();
+        for (there, tag) in [
+            (traits.subgroup_arithmetic, "+subgroup"),
+            (traits.storage16, "+s16"),
+            (traits.storage8, "+s8"),
+        ] {
+            if there {
+                name.push_str(tag);
+            }
+        }
+        Text {
+            traits,
+            name,
+            source: glsl::head(traits),
+        }
+    }
+
+    /// Adds `#define macro value`; the value becomes part of the name.
+    pub(crate) fn define(mut self, macro_name: &str, value: impl std::fmt::Display) -> Self {
+        self.source
+            .push_str(&format!("#define {macro_name} {value}\n"));
+        self.name
+            .push_str(&format!(".{}={value}", macro_name.to_lowercase()));
+        self
+    }
+
+    /// Adds `load_{name}`.
+    pub(crate) fn input(self, name: &str, dtype: DType) -> Self {
+        self.accessor(name, dtype, Access::Read)
+    }
+
+    /// Adds `load_{name}` and `store_{name}`.
+    pub(crate) fn output(self, name: &str, dtype: DType) -> Self {
+        self.accessor(name, dtype, Access::Write)
+    }
+
+    fn accessor(mut self, name: &str, dtype: DType, access: Access) -> Self {
+        self.source
+            .push_str(&glsl::accessor(self.traits, name, dtype, access));
+        self.name.push_str(&format!(".{dtype}"));
+        self
+    }
+
+    /// Adds `load8_{name}(p, i, low, high)`: eight neighbouring floats, by 16-byte loads when `wide`
+    /// (then `i` must be a multiple of 8 and `p` 16-byte aligned). Needs [`Text::input`] first.
+    pub(crate) fn eights(mut self, name: &str, dtype: DType, wide: bool) -> Self {
+        self.source.push_str(&eights(name, dtype, wide));
+        self.name.push_str(if wide { ".wide" } else { ".narrow" });
+        self
+    }
+
+    /// Adds type `{name}_pairs` and `load2_{name}(p, i)`: pair `i` of floats, loaded at once; `p` must
+    /// be aligned to a pair.
+    pub(crate) fn pairs(mut self, name: &str, dtype: DType) -> Self {
+        self.source.push_str(&pairs(name, dtype));
+        self.name.push_str(&format!(".{dtype}"));
+        self
+    }
+
+    /// Adds shader text that is the same whatever the name's other parts.
+    pub(crate) fn body(mut self, body: &str) -> Self {
+        self.source.push_str(body);
+        self
+    }
+
+    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> Kernel {
+        Kernel {
+            name: self.name,
+            source: self.source.into(),
+            constants,
+        }
+    }
+}
+
+fn eights(name: &str, dtype: DType, wide: bool) -> String {
+    let head = format!("void load8_{name}({name}_ref p, uint i, out vec4 low, out vec4 high) {{\n");
+    if !wide {
+        let four = |from: u32| -> String {
+            let loads: Vec<String> = (from..from + 4)
+                .map(|j| format!("load_{name}(p, i + {j}u)"))
+                .collect();
+            format!("vec4({})", loads.join(", "))
+        };
+        return format!(
+            "{head}    low = {};\n    high = {};\n}}\n",
+            four(0),
+            four(4)
+        );
+    }
+    let reference = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer {name}_wide {{ uvec4 at[]; }};\n"
+    );
+    let body = match dtype {
+        DType::F32 => format!(
+            "    {name}_wide w = {name}_wide(p);\n    low = uintBitsToFloat(w.at[i / 4u]);\n    high = uintBitsToFloat(w.at[i / 4u + 1u]);\n"
+        ),
+        _ => {
+            let pair = |component: char| unpack(dtype, &format!("bits.{component}"));
+            format!(
+                "    uvec4 bits = {name}_wide(p).at[i / 8u];\n    low = vec4({}, {});\n    high = vec4({}, {});\n",
+                pair('x'),
+                pair('y'),
+                pair('z'),
+                pair('w')
+            )
+        }
+    };
+    format!("{reference}{head}{body}}}\n")
+}
+
+fn pairs(name: &str, dtype: DType) -> String {
+    let (unit, align, value) = match dtype {
+        DType::F32 => ("vec2", 8, "p.at[i]".to_string()),
+        _ => ("uint", 4, unpack(dtype, "p.at[i]")),
+    };
+    format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer {name}_pairs {{ {unit} at[]; }};\n\
+         vec2 load2_{name}({name}_pairs p, uint i) {{ return {value}; }}\n"
+    )
+}
+
+/// The two 16-bit floats in the word `bits`.
+fn unpack(dtype: DType, bits: &str) -> String {
+    match dtype {
+        DType::F16 => format!("unpackHalf2x16({bits})"),
+        _ => format!("uintBitsToFloat(uvec2({bits} << 16, {bits} & 0xffff0000u))"),
+    }
+}
+
+/// Elements that fill 16 bytes.
+fn aligned_elements(dtype: DType) -> usize {
+    16 / dtype.size()
+}
+
+/// The 16-byte aligned address at or before an operand's first element, and the elements between.
+/// Aligned, because 16-bit elements may only be reachable through whole words.
+///
+/// # Errors
+/// When an element lies too far from there to be addressed by a positive 32-bit index.
+pub(crate) fn place(
+    op: &'static str,
+    number: usize,
+    operand: &Operand,
+) -> Result<(Push, u32), Unsupported> {
+    let offset = operand.layout.offset;
+    let first = offset % aligned_elements(operand.dtype);
+    let reached = operand.layout.end().saturating_sub(offset - first);
+    if reached > i32::MAX as usize {
+        let what = format!(
+            "operand {number} spans {reached} elements; the most is {}",
+            i32::MAX
+        );
+        return Err(Unsupported::Size { op, what });
+    }
+    let bytes = ((offset - first) * operand.dtype.size()) as u64;
+    let address = Push::Address {
+        operand: number,
+        bytes,
+    };
+    Ok((address, first as u32))
+}
+
+/// Whether runs of eight elements from the first one on, `strides` elements apart, can be loaded 16
+/// bytes at a time.
+pub(crate) fn is_wide(operand: &Operand, strides: &[usize]) -> bool {
+    let unit = aligned_elements(operand.dtype);
+    operand.layout.offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
+}
+
+/// Fails unless the operand's elements are floats.
+pub(crate) fn require_float(op: &'static str, operand: &Operand) -> Result<(), Unsupported> {
+    require(op, operand, operand.dtype.is_float())
+}
+
+/// Fails unless the operand is of type `dtype`.
+pub(crate) fn require_dtype(
+    op: &'static str,
+    operand: &Operand,
+    dtype: DType,
+) -> Result<(), Unsupported> {
+    require(op, operand, operand.dtype == dtype)
+}
+
+fn require(op: &'static str, operand: &Operand, holds: bool) -> Result<(), Unsupported> {
+    match holds {
+        true => Ok(()),
+        false => Err(Unsupported::DType {
+            op,
+            dtype: operand.dtype,
+        }),
+    }
+}
+
+/// Fails unless the operand has shape `shape`.
+pub(crate) fn require_shape(
+    op: &'static str,
+    name: &str,
+    operand: &Operand,
+    shape: &[usize],
+) -> Result<(), Unsupported> {
+    if operand.layout.shape == shape {
+        return Ok(());
+    }
+    let what = format!(
+        "{name} has shape {:?}, expected {shape:?}",
+        operand.layout.shape
+    );
+    Err(Unsupported::Size { op, what })
+}
+
+/// A grid of at least `count` workgroups: the shader's group number is x + y · width.
+pub(crate) fn grid(op: &'static str, count: usize) -> Result<[u32; 3], Unsupported> {
+    const MOST: usize = 65_535;
+    let x = count.clamp(1, MOST);
+    let y = count.div_ceil(x).max(1);
+    if y > MOST {
+        let what = format!("{count} workgroups; the most is {}", MOST * MOST);
+        return Err(Unsupported::Size { op, what });
+    }
+    Ok([x as u32, y as u32, 1])
+}
+
+/// What is left of the operands' dimensions, the last `inner` ones apart, once neighbours are merged:
+/// (extent, stride in each operand), outermost first. Exactly `rank` of them, filled up with extents
+/// of 1 in front.
+///
+/// # Errors
+/// [`Unsupported::NeedsContiguous`] when more than `rank` are left, naming an operand to copy.
+pub(crate) fn outer_dimensions(
+    op: &'static str,
+    operands: &[&Operand],
+    inner: usize,
+    rank: usize,
+) -> Result<Vec<(u32, Vec<u32>)>, Unsupported> {
+    let outer = |operand: &&Operand| {
+        let layout = &operand.layout;
+        let outer = layout.rank() - inner;
+        Layout {
+            shape: layout.shape[..outer].to_vec(),
+            strides: layout.strides[..outer].to_vec(),
+            offset: 0,
+        }
+    };
+    let outers: Vec<Layout> = operands.iter().map(outer).collect();
+    let words = Walk::new(op, &outers.iter().collect::<Vec<_>>())?.words();
+    let mut dimensions: Vec<(u32, Vec<u32>)> = words[1..]
+        .chunks_exact(1 + operands.len())
+        .map(|d| (d[0], d[1..].to_vec()))
+        .collect();
+    if dimensions.len() > rank {
+        let apart = |o: &Layout| !o.is_contiguous() && o.collapsed().rank() > 1;
+        let operand = outers.iter().position(apart).unwrap_or(0);
+        return Err(Unsupported::NeedsContiguous { op, operand });
+    }
+    while dimensions.len() < rank {
+        dimensions.insert(0, (1, vec![0; operands.len()]));
+    }
+    Ok(dimensions)
+}

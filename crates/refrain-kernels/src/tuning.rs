@@ -1,0 +1,208 @@
+//! Sizes that depend on the device and not on the result: a table of rows, the first that matches
+//! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
+
+use crate::Traits;
+
+/// Matrix times few vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Matvec {
+    /// Invocations per workgroup; each subgroup computes its own rows of the result.
+    pub threads: u32,
+    /// Rows of the matrix that one subgroup works on together, sharing what it loads of the vectors.
+    pub rows: u32,
+    /// Loads of 16 bytes of matrix per row that an invocation has in flight.
+    pub loads: u32,
+    /// The most vectors: beyond, the tiled product is used. A power of two, at most 8.
+    pub most_vectors: u32,
+}
+
+/// Tiled matrix product. Each invocation computes 4 × 4 elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tile {
+    /// Invocations along the result's rows (a quarter of the tile's height).
+    pub rows: u32,
+    /// Invocations along the result's columns (a quarter of the tile's width).
+    pub columns: u32,
+    /// Products per element between two barriers: a multiple of 32 (a group of quantised values).
+    pub depth: u32,
+}
+
+/// Attention.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attention {
+    /// Invocations per workgroup.
+    pub threads: u32,
+    /// The most query heads of one key head that a workgroup takes together.
+    pub most_heads: u32,
+    /// Workgroups that keep the device busy: heads are taken together only beyond.
+    pub enough_groups: usize,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// The vendor for which the row was measured; `None` for any.
+    pub vendor: Option<u32>,
+    /// The smallest subgroup for which it is used.
+    pub smallest_subgroup: u32,
+    /// Matrix times few vectors.
+    pub matvec: Matvec,
+    /// Tiled matrix product.
+    pub tile: Tile,
+    /// Attention.
+    pub attention: Attention,
+    /// Invocations per workgroup for norms and other reductions over a row.
+    pub row_threads: u32,
+}
+
+const NVIDIA: u32 = 0x10de;
+
+/// The rows, the most specific first. The last fits every device.
+pub const TABLE: [Tuning; 3] = [
+    Tuning {
+        vendor: Some(NVIDIA),
+        smallest_subgroup: 32,
+        matvec: Matvec {
+            threads: 256,
+            rows: 1,
+            loads: 4,
+            most_vectors: 8,
+        },
+        tile: Tile {
+            rows: 16,
+            columns: 16,
+            depth: 32,
+        },
+        attention: Attention {
+            threads: 512,
+            most_heads: 4,
+            enough_groups: 528,
+        },
+        row_threads: 256,
+    },
+    Tuning {
+        vendor: None,
+        smallest_subgroup: 8,
+        matvec: Matvec {
+            threads: 256,
+            rows: 1,
+            loads: 2,
+            most_vectors: 8,
+        },
+        tile: Tile {
+            rows: 16,
+            columns: 16,
+            depth: 32,
+        },
+        attention: Attention {
+            threads: 256,
+            most_heads: 4,
+            enough_groups: 128,
+        },
+        row_threads: 256,
+    },
+    Tuning {
+        vendor: None,
+        smallest_subgroup: 1,
+        matvec: Matvec {
+            threads: 128,
+            rows: 1,
+            loads: 1,
+            most_vectors: 4,
+        },
+        tile: Tile {
+            rows: 8,
+            columns: 8,
+            depth: 32,
+        },
+        attention: Attention {
+            threads: 128,
+            most_heads: 2,
+            enough_groups: 64,
+        },
+        row_threads: 128,
+    },
+];
+
+impl Tuning {
+    /// Whether a device can run the row's kernels at all.
+    pub fn fits(&self, traits: &Traits) -> bool {
+        let threads = [
+            self.matvec.threads,
+            self.tile.rows * self.tile.columns,
+            self.attention.threads,
+            self.row_threads,
+        ];
+        let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
+        // The attention kernel keeps one vec4 per invocation beside the rows' maxima and sums.
+        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads);
+        threads
+            .iter()
+            .all(|&t| t <= traits.max_invocations && t >= lanes(traits))
+            && shared <= traits.shared_bytes
+    }
+}
+
+/// The row for a device.
+pub fn choose(traits: &Traits) -> &'static Tuning {
+    let matches = |row: &&Tuning| {
+        row.vendor.is_none_or(|vendor| vendor == traits.vendor)
+            && row.smallest_subgroup <= traits.subgroup_size
+            && row.fits(traits)
+    };
+    TABLE
+        .iter()
+        .find(matches)
+        .unwrap_or(&TABLE[TABLE.len() - 1])
+}
+
+/// Invocations that share a row where a subgroup is to take it: a subgroup, or, without subgroup
+/// arithmetic, a number that suits a tree in shared memory.
+pub(crate) fn lanes(traits: &Traits) -> u32 {
+    if traits.subgroup_arithmetic {
+        traits.subgroup_size
+    } else {
+        32
+    }
+}
+
+/// Invocations per row of `columns` values, and rows per workgroup, for a reduction over rows.
+pub(crate) fn row_lanes(traits: &Traits, columns: usize) -> (u32, u32) {
+    let (threads, few) = (choose(traits).row_threads, lanes(traits));
+    if columns > 16 * few as usize {
+        (threads, 1)
+    } else {
+        (few, threads / few)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_fits_the_least_device() {
+        let least = Traits::minimal();
+        assert!(TABLE[TABLE.len() - 1].fits(&least));
+        assert_eq!(choose(&least), &TABLE[TABLE.len() - 1]);
+    }
+
+    #[test]
+    fn a_vendors_row_is_used_for_that_vendor_alone() {
+        let traits = Traits {
+            vendor: NVIDIA,
+            subgroup_size: 32,
+            subgroup_arithmetic: true,
+            storage16: true,
+            storage8: true,
+            max_invocations: 1024,
+            shared_bytes: 49152,
+        };
+        assert_eq!(choose(&traits).vendor, Some(NVIDIA));
+        let other = Traits {
+            vendor: 0x1002,
+            ..traits
+        };
+        assert_eq!(choose(&other).vendor, None);
+    }
+}
