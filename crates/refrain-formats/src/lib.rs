@@ -1,1 +1,45 @@
-//! Checkpoints on disk: safetensors, MLX quantisation, GGUF, tokenizers, chat templates
+//! Checkpoints on disk: Hugging Face safetensors directories (plain or quantised by MLX), GGUF
+//! files, their tokenizers and their chat templates.
+//!
+//! [`Checkpoint::open`] maps the files into memory and checks all that can be checked without
+//! reading the weights: headers, byte ranges, shapes and the configuration. Tensors are then read
+//! through [`Tensor`], which copies any byte range of a plane straight into memory of the caller,
+//! so that loading needs no second copy of the weights on the host.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), refrain_formats::Error> {
+//! use refrain_formats::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
+//! let config = checkpoint.config();
+//! let embedding = checkpoint.expect(
+//!     "model.embed_tokens.weight",
+//!     &[config.vocab_size, config.hidden_size],
+//! )?;
+//! println!("{} {:?}", embedding.info.encoding, embedding.info.shape);
+//! let tokenizer = checkpoint.tokenizer()?;
+//! println!("{:?}", tokenizer.encode("Once upon a time", true)?);
+//! # Ok(()) }
+//! ```
+
+mod checkpoint;
+pub mod config;
+mod dequantise;
+mod encoding;
+mod error;
+mod files;
+mod gguf;
+mod mlx;
+mod mmap;
+mod safetensors;
+pub mod template;
+mod tensor;
+pub mod tokenizer;
+
+pub use checkpoint::{Checkpoint, Format};
+pub use config::{Architecture, GenerationConfig, ModelConfig, Quantisation, RopeScaling};
+pub use encoding::Encoding;
+pub use error::Error;
+pub use template::{ChatTemplate, Conversation};
+pub use tensor::{Tensor, TensorInfo};
+pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};

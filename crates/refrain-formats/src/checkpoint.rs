@@ -1,0 +1,244 @@
+//! A checkpoint: its configuration, its tensors, its tokenizer and its chat template.
+
+mod directory;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use crate::files::{FileBytes, FileSet};
+use crate::gguf::Gguf;
+use crate::mmap::MappedFile;
+use crate::tensor::Storage;
+use crate::{
+    ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer,
+    TokenizerFiles,
+};
+
+/// The kinds of checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A directory as Hugging Face transformers has it.
+    Safetensors,
+    /// Such a directory with weights quantised by MLX.
+    Mlx,
+    /// One GGUF file.
+    Gguf,
+}
+
+/// A checkpoint, opened and checked. Its weights stay in the mapped files until they are read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    name: String,
+    format: Format,
+    config: ModelConfig,
+    generation: GenerationConfig,
+    files: Vec<FileBytes>,
+    labels: Vec<String>,
+    tensors: Vec<(TensorInfo, Storage)>,
+    by_name: HashMap<String, usize>,
+    side: Side,
+}
+
+/// Where tokenizer and chat template come from.
+#[derive(Debug)]
+enum Side {
+    Files(TokenizerFiles),
+    Gguf(Gguf),
+}
+
+impl Checkpoint {
+    /// Open a checkpoint: a directory with `config.json` and `*.safetensors` files (plain, or
+    /// quantised by MLX), or a `.gguf` file. The files are mapped, not read; headers,
+    /// configuration, and every tensor's byte range and shape are checked.
+    ///
+    /// # Errors
+    /// If there is no checkpoint at `path`, a file is missing or damaged, or the model is of a kind
+    /// that is not supported.
+    pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+        let metadata = std::fs::metadata(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        if metadata.is_dir() {
+            return Self::from_set(FileSet::Directory(path.to_owned()));
+        }
+        let file = FileBytes::Mapped(MappedFile::open(path)?);
+        let label = path.display().to_string();
+        if file.bytes().is_empty() {
+            return Err(Error::file(label, "is empty"));
+        }
+        let gguf = file.bytes().starts_with(b"GGUF");
+        if !gguf && path.extension().is_none_or(|extension| extension != "gguf") {
+            return Err(Error::NotACheckpoint {
+                path: path.to_owned(),
+                reason: "is neither a directory with config.json and safetensors files nor a GGUF \
+                         file"
+                    .to_owned(),
+            });
+        }
+        Self::from_gguf(file, label)
+    }
+
+    /// Open a checkpoint that is embedded in the program: the files that a checkpoint directory
+    /// would hold, by name.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_files(
+        files: impl IntoIterator<Item = (impl Into<String>, impl Into<Cow<'static, [u8]>>)>,
+    ) -> Result<Checkpoint, Error> {
+        let files: BTreeMap<String, Cow<'static, [u8]>> = files
+            .into_iter()
+            .map(|(name, bytes)| (name.into(), bytes.into()))
+            .collect();
+        Self::from_set(FileSet::Embedded(files))
+    }
+
+    /// Open a GGUF file that is held in memory.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_gguf_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Checkpoint, Error> {
+        Self::from_gguf(FileBytes::Held(bytes.into()), "embedded model".to_owned())
+    }
+
+    fn from_gguf(file: FileBytes, label: String) -> Result<Checkpoint, Error> {
+        let gguf = Gguf::read(file.bytes(), &label)?;
+        let config = gguf.config(file.bytes())?;
+        let generation = GenerationConfig {
+            eos_ids: config.eos_ids.clone(),
+            ..GenerationConfig::default()
+        };
+        let tensors = gguf.tensors(&config)?;
+        Ok(Self {
+            name: label.clone(),
+            format: Format::Gguf,
+            config,
+            generation,
+            files: vec![file],
+            labels: vec![label],
+            by_name: index(&tensors),
+            tensors,
+            side: Side::Gguf(gguf),
+        })
+    }
+
+    fn from_set(set: FileSet) -> Result<Checkpoint, Error> {
+        let (config, generation) = directory::configuration(&set)?;
+        let weights = directory::weights(&set, config.quantisation.as_ref())?;
+        Ok(Self {
+            name: set.name(),
+            format: match config.quantisation {
+                Some(_) => Format::Mlx,
+                None => Format::Safetensors,
+            },
+            config,
+            generation,
+            files: weights.files,
+            labels: weights.labels,
+            by_name: index(&weights.tensors),
+            tensors: weights.tensors,
+            side: Side::Files(TokenizerFiles::from_set(set)),
+        })
+    }
+
+    /// The kind of checkpoint.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The model's hyperparameters.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// How the model's makers suggest to sample from it, and the tokens that end a text.
+    pub fn generation(&self) -> &GenerationConfig {
+        &self.generation
+    }
+
+    /// All tensors, sorted by name.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.tensors.iter().map(|(info, _)| info)
+    }
+
+    /// A tensor by its name in Hugging Face's naming.
+    pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
+        let (info, storage) = &self.tensors[*self.by_name.get(name)?];
+        Some(Tensor {
+            info,
+            storage,
+            files: &self.files,
+            labels: &self.labels,
+        })
+    }
+
+    /// A tensor that the model needs, in the shape that it needs.
+    ///
+    /// # Errors
+    /// If there is no such tensor, its shape is another, or its encoding is one that no model
+    /// reads.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, Error> {
+        let Some(tensor) = self.tensor(name) else {
+            return Err(Error::MissingTensor {
+                checkpoint: self.name.clone(),
+                tensor: name.to_owned(),
+            });
+        };
+        if tensor.info.shape != shape {
+            return Err(Error::Shape {
+                checkpoint: self.name.clone(),
+                tensor: name.to_owned(),
+                found: tensor.info.shape.clone(),
+                expected: shape.to_owned(),
+            });
+        }
+        if let Encoding::Other(kind) = tensor.info.encoding {
+            return Err(tensor.error(format!("weights stored as {kind} are not supported")));
+        }
+        Ok(tensor)
+    }
+
+    /// The model's tokenizer.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged or of a kind that is not supported.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        let tokenizer = match &self.side {
+            Side::Files(files) => files.tokenizer()?,
+            Side::Gguf(gguf) => gguf.tokenizer(self.files[0].bytes())?,
+        };
+        Ok(tokenizer.with_eos_ids(&self.generation.eos_ids))
+    }
+
+    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
+    ///
+    /// # Errors
+    /// If a file that names them is damaged.
+    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
+        match &self.side {
+            Side::Files(files) => files.special_tokens(),
+            Side::Gguf(gguf) => gguf.special_tokens(self.files[0].bytes()),
+        }
+    }
+
+    /// The model's chat template, `None` if it has none.
+    ///
+    /// # Errors
+    /// If the file that holds it is damaged. Whether it parses is seen when it is rendered.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        match &self.side {
+            Side::Files(files) => files.chat_template(),
+            Side::Gguf(gguf) => gguf.chat_template(self.files[0].bytes()),
+        }
+    }
+}
+
+fn index(tensors: &[(TensorInfo, Storage)]) -> HashMap<String, usize> {
+    tensors
+        .iter()
+        .enumerate()
+        .map(|(index, (info, _))| (info.name.clone(), index))
+        .collect()
+}

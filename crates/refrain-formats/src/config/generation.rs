@@ -1,0 +1,72 @@
+//! How the makers of a model suggest to sample from it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+use crate::files::JsonObject;
+
+/// The suggestions of `generation_config.json`; what a file does not say is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GenerationConfig {
+    /// Tokens after which generation ends.
+    pub eos_ids: Vec<u32>,
+    /// Whether to sample (true) or to take the likeliest token (false).
+    pub do_sample: Option<bool>,
+    /// Divides the logits.
+    pub temperature: Option<f32>,
+    /// Sample among the k likeliest tokens; 0 is no limit.
+    pub top_k: Option<usize>,
+    /// Sample among the likeliest tokens that together reach this probability.
+    pub top_p: Option<f32>,
+    /// Sample among tokens at least this likely, relative to the likeliest.
+    pub min_p: Option<f32>,
+    /// Divides (where positive) or multiplies (where negative) the logits of tokens seen before.
+    pub repetition_penalty: Option<f32>,
+    /// Suggested number of new tokens.
+    pub max_new_tokens: Option<usize>,
+}
+
+impl GenerationConfig {
+    /// Read the object of a `generation_config.json`. Suggestions that make no sense are errors,
+    /// since sampling by them would.
+    pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
+        let number = |key: &str| -> Result<Option<f32>, Error> {
+            match object.get(key) {
+                None | Some(Value::Null) => Ok(None),
+                Some(value) => match value.as_f64() {
+                    Some(number) if number >= 0.0 => Ok(Some(number as f32)),
+                    _ => Err(Error::file(
+                        file,
+                        format!("{key} is {value}, not a number of 0 or more"),
+                    )),
+                },
+            }
+        };
+        Ok(GenerationConfig {
+            eos_ids: token_ids(object, "eos_token_id", file)?,
+            do_sample: object.get("do_sample").and_then(Value::as_bool),
+            temperature: number("temperature")?,
+            top_k: number("top_k")?.map(|k| k as usize),
+            top_p: number("top_p")?,
+            min_p: number("min_p")?,
+            repetition_penalty: number("repetition_penalty")?,
+            max_new_tokens: number("max_new_tokens")?.map(|n| n as usize),
+        })
+    }
+}
+
+/// Token ids under `key`: a number, a list of numbers, or nothing.
+pub(crate) fn token_ids(object: &JsonObject, key: &str, file: &str) -> Result<Vec<u32>, Error> {
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| Error::file(file, format!("{key} holds {value}, which is no token id")))
+    };
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(values)) => values.iter().map(id).collect(),
+        // Some published configurations write -1 for "none".
+        Some(value) if value.as_i64() == Some(-1) => Ok(Vec::new()),
+        Some(value) => Ok(vec![id(value)?]),
+    }
+}

@@ -1,0 +1,303 @@
+//! Reading Hugging Face's `config.json`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Architecture, ModelConfig, Quantisation, RopeScaling, token_ids};
+use crate::Error;
+use crate::files::{JsonObject, json_kind};
+
+/// A `config.json`, and its name for messages.
+struct Reader<'a> {
+    object: &'a JsonObject,
+    file: &'a str,
+}
+
+impl Reader<'_> {
+    fn error(&self, reason: String) -> Error {
+        Error::file(self.file, reason)
+    }
+
+    fn value(&self, key: &str) -> Option<&Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    fn count(&self, key: &str) -> Result<Option<usize>, Error> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
+            Some(0) | None => Err(self.error(format!("{key} is {value}, not a positive count"))),
+            count => Ok(count),
+        }
+    }
+
+    fn needed(&self, key: &str) -> Result<usize, Error> {
+        self.count(key)?
+            .ok_or_else(|| self.error(format!("{key} is missing")))
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>, Error> {
+        number(self.object, key, self.file)
+    }
+
+    fn flag(&self, key: &str) -> Result<bool, Error> {
+        match self.value(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.error(format!("{key} is {other}, not true or false"))),
+        }
+    }
+}
+
+fn number(object: &JsonObject, key: &str, file: &str) -> Result<Option<f64>, Error> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value
+            .as_f64()
+            .map(Some)
+            .ok_or_else(|| Error::file(file, format!("{key} is {value}, not a number"))),
+    }
+}
+
+impl ModelConfig {
+    /// Read and check a `config.json`, filling in the defaults of transformers where the file may
+    /// be silent.
+    pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
+        let reader = Reader { object, file };
+        let architecture = architecture(&reader)?;
+        check_supported(&reader, architecture)?;
+        let hidden_size = reader.needed("hidden_size")?;
+        let layers = reader.needed("num_hidden_layers")?;
+        let heads = reader.needed("num_attention_heads")?;
+        let head_dim = head_dim(&reader, architecture, hidden_size, heads)?;
+        let max_position = match reader.count("max_position_embeddings")? {
+            Some(count) => count,
+            None if architecture == Architecture::Llama => 2048,
+            None => 32768,
+        };
+        let (rope_theta, rope_scaling, rotated) = rope(&reader, max_position)?;
+        let config = ModelConfig {
+            architecture,
+            hidden_size,
+            intermediate_size: reader.needed("intermediate_size")?,
+            layers,
+            heads,
+            kv_heads: reader.count("num_key_value_heads")?.unwrap_or(heads),
+            head_dim,
+            vocab_size: reader.needed("vocab_size")?,
+            rms_norm_eps: reader.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            rope_theta,
+            rope_scaling,
+            rope_dims: (head_dim as f64 * rotated) as usize,
+            max_position,
+            tie_word_embeddings: reader.flag("tie_word_embeddings")?,
+            attention_bias: reader.flag("attention_bias")?,
+            mlp_bias: architecture == Architecture::Llama && reader.flag("mlp_bias")?,
+            sliding_window: None,
+            bos_ids: token_ids(object, "bos_token_id", file)?,
+            eos_ids: token_ids(object, "eos_token_id", file)?,
+            quantisation: quantisation(&reader)?,
+        };
+        config.validate(file)?;
+        Ok(config)
+    }
+}
+
+fn architecture(reader: &Reader<'_>) -> Result<Architecture, Error> {
+    let name = match reader.value("model_type") {
+        Some(Value::String(name)) => name.as_str(),
+        Some(other) => {
+            return Err(reader.error(format!(
+                "model_type is a {}, not the name of an architecture",
+                json_kind(other)
+            )));
+        }
+        None => return Err(reader.error("model_type is missing".to_owned())),
+    };
+    Architecture::by_name(name, reader.file)
+}
+
+/// Refuse what would change the computation and is not supported.
+fn check_supported(reader: &Reader<'_>, architecture: Architecture) -> Result<(), Error> {
+    let activation = reader.value("hidden_act").and_then(Value::as_str);
+    if !matches!(activation, None | Some("silu" | "swish")) {
+        return Err(reader.error(format!(
+            "hidden_act {:?} is not supported (only \"silu\")",
+            activation.unwrap_or_default()
+        )));
+    }
+    let windowed = match reader.value("layer_types").and_then(Value::as_array) {
+        Some(types) => types
+            .iter()
+            .any(|kind| kind.as_str() != Some("full_attention")),
+        None => {
+            reader.flag("use_sliding_window")?
+                && reader.value("sliding_window").is_some()
+                && reader.count("max_window_layers")?.unwrap_or(0)
+                    < reader.needed("num_hidden_layers")?
+        }
+    };
+    if architecture == Architecture::Qwen3 && windowed {
+        return Err(reader.error("sliding-window attention is not supported".to_owned()));
+    }
+    Ok(())
+}
+
+/// `head_dim`, or what transformers takes where it is missing.
+fn head_dim(
+    reader: &Reader<'_>,
+    architecture: Architecture,
+    hidden_size: usize,
+    heads: usize,
+) -> Result<usize, Error> {
+    if let Some(head_dim) = reader.count("head_dim")? {
+        return Ok(head_dim);
+    }
+    if architecture == Architecture::Qwen3 && !reader.object.contains_key("head_dim") {
+        return Ok(128);
+    }
+    if !hidden_size.is_multiple_of(heads) {
+        return Err(reader.error(format!(
+            "hidden_size ({hidden_size}) is not a multiple of num_attention_heads ({heads}), and \
+             there is no head_dim"
+        )));
+    }
+    Ok(hidden_size / heads)
+}
+
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// Base, scaling and rotated fraction of the rotary embedding: from `rope_parameters` as
+/// transformers 5 writes them, or from `rope_theta` and `rope_scaling` as earlier versions did.
+fn rope(reader: &Reader<'_>, max_position: usize) -> Result<(f64, RopeScaling, f64), Error> {
+    let file = reader.file;
+    let empty = JsonObject::new();
+    let mut parameters = &empty;
+    for key in ["rope_scaling", "rope_parameters"] {
+        match reader.value(key) {
+            None => {}
+            Some(Value::Object(object)) if object.is_empty() => {}
+            Some(Value::Object(object)) => {
+                parameters = object;
+                break;
+            }
+            Some(other) => {
+                return Err(reader.error(format!("{key} is a {}, not an object", json_kind(other))));
+            }
+        }
+    }
+    if let Some(Value::Object(own)) = parameters.get("full_attention") {
+        parameters = own;
+    }
+    let theta = match number(parameters, "rope_theta", file)? {
+        Some(theta) => theta,
+        None => reader.number("rope_theta")?.unwrap_or(10_000.0),
+    };
+    let rotated = match number(parameters, "partial_rotary_factor", file)? {
+        Some(fraction) => fraction,
+        None => reader.number("partial_rotary_factor")?.unwrap_or(1.0),
+    };
+    let kind = ["rope_type", "type"]
+        .into_iter()
+        .find_map(|key| parameters.get(key).filter(|value| !value.is_null()));
+    let needed = |key: &str| {
+        number(parameters, key, file)?
+            .ok_or_else(|| reader.error(format!("{key} is missing from the rope scaling")))
+    };
+    let scaling = match kind {
+        None => RopeScaling::None,
+        Some(Value::String(kind)) => match kind.as_str() {
+            "default" => RopeScaling::None,
+            "linear" => RopeScaling::Linear {
+                factor: needed("factor")?,
+            },
+            "llama3" => RopeScaling::Llama3 {
+                factor: needed("factor")?,
+                low_freq_factor: needed("low_freq_factor")?,
+                high_freq_factor: needed("high_freq_factor")?,
+                original_max_position: match reader.number(ORIGINAL)? {
+                    Some(own) => own,
+                    None => number(parameters, ORIGINAL, file)?.unwrap_or(max_position as f64),
+                },
+            },
+            other => {
+                return Err(reader.error(format!(
+                    "rope scaling {other:?} is not supported (supported: default, linear, llama3)"
+                )));
+            }
+        },
+        Some(other) => return Err(reader.error(format!("rope_type is {other}, not a name"))),
+    };
+    Ok((theta, scaling, rotated))
+}
+
+/// MLX's `quantization` object. Other ways to quantise are refused by name.
+fn quantisation(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
+    let object = match (
+        reader.value("quantization"),
+        reader.value("quantization_config"),
+    ) {
+        (Some(Value::Object(object)), _) => object,
+        (None, Some(Value::Object(object))) => object,
+        (None, None) => return Ok(None),
+        (Some(other), _) | (None, Some(other)) => {
+            return Err(reader.error(format!(
+                "quantization is a {}, not an object",
+                json_kind(other)
+            )));
+        }
+    };
+    if let Some(method) = object.get("quant_method").and_then(Value::as_str) {
+        return Err(reader.error(format!(
+            "weights quantised by {method:?} are not supported (supported: MLX's affine \
+             quantisation, and GGUF files)"
+        )));
+    }
+    let (bits, group_size) = layer_quantisation(reader, object, "the model")?;
+    let mut overrides = BTreeMap::new();
+    for (key, value) in object {
+        let own = match value {
+            Value::Bool(false) => None,
+            Value::Object(own) => Some(layer_quantisation(reader, own, key)?),
+            _ => continue,
+        };
+        overrides.insert(key.clone(), own);
+    }
+    Ok(Some(Quantisation {
+        bits,
+        group_size,
+        overrides,
+    }))
+}
+
+/// The `bits` and `group_size` of an object, checked to be ones that are supported.
+fn layer_quantisation(
+    reader: &Reader<'_>,
+    object: &JsonObject,
+    what: &str,
+) -> Result<(u8, u16), Error> {
+    if let Some(mode) = object.get("mode").filter(|mode| !mode.is_null())
+        && mode.as_str() != Some("affine")
+    {
+        return Err(reader.error(format!(
+            "quantization mode {mode} of {what} is not supported (supported: \"affine\")"
+        )));
+    }
+    let choose = |key: &str, supported: &[u64]| {
+        let value = object
+            .get(key)
+            .ok_or_else(|| reader.error(format!("quantization of {what} lacks {key}")))?;
+        match value.as_u64().filter(|value| supported.contains(value)) {
+            Some(value) => Ok(value),
+            None => Err(reader.error(format!(
+                "quantization {key} {value} of {what} is not supported (supported: {supported:?})"
+            ))),
+        }
+    };
+    Ok((
+        choose("bits", &[4, 8])? as u8,
+        choose("group_size", &[32, 64, 128])? as u16,
+    ))
+}

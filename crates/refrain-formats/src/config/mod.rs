@@ -1,0 +1,198 @@
+//! What a decoder must know about its model, the same from `config.json` and from GGUF metadata.
+
+mod generation;
+mod hf;
+mod rope;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+pub use generation::GenerationConfig;
+pub use rope::RopeScaling;
+
+pub(crate) use generation::token_ids;
+
+/// The model families that are supported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Architecture {
+    /// Qwen3, dense.
+    Qwen3,
+    /// Llama 1 to 3.3, and everything else that is published as `llama`.
+    Llama,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Architecture; 2] = [Architecture::Qwen3, Architecture::Llama];
+
+    /// The name in `model_type` of config.json and in `general.architecture` of GGUF.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Qwen3 => "qwen3",
+            Architecture::Llama => "llama",
+        }
+    }
+
+    /// Find an architecture by its name; `file` is for the message if there is none.
+    pub(crate) fn by_name(name: &str, file: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|known| known.name() == name);
+        found.ok_or_else(|| Error::Architecture {
+            file: file.to_owned(),
+            architecture: name.to_owned(),
+            supported: Self::ALL.map(Architecture::name).join(", "),
+        })
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The hyperparameters of a decoder-only transformer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelConfig {
+    /// The model family.
+    pub architecture: Architecture,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width inside the feed-forward network.
+    pub intermediate_size: usize,
+    /// Number of transformer blocks.
+    pub layers: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Rows of the token embedding.
+    pub vocab_size: usize,
+    /// Added to the mean square in RMS norms.
+    pub rms_norm_eps: f32,
+    /// Base of the rotary embedding's geometric series of wavelengths.
+    pub rope_theta: f64,
+    /// How the rotary frequencies were stretched for long contexts.
+    pub rope_scaling: RopeScaling,
+    /// Leading values of each head that are rotated (all: `head_dim`).
+    pub rope_dims: usize,
+    /// Longest context that the model was made for, in tokens.
+    pub max_position: usize,
+    /// Whether the token embedding is also the output head.
+    pub tie_word_embeddings: bool,
+    /// Whether the projections of the attention have biases.
+    pub attention_bias: bool,
+    /// Whether the projections of the feed-forward network have biases.
+    pub mlp_bias: bool,
+    /// Window of local attention, in tokens; `None` attends to everything.
+    pub sliding_window: Option<usize>,
+    /// Tokens that begin a text.
+    pub bos_ids: Vec<u32>,
+    /// Tokens that end a text.
+    pub eos_ids: Vec<u32>,
+    /// How MLX quantised the weights, if it did.
+    pub quantisation: Option<Quantisation>,
+}
+
+/// MLX's affine quantisation, as config.json has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Quantisation {
+    /// Bits per value: 4 or 8.
+    pub bits: u8,
+    /// Values that share a scale and a bias: 32, 64 or 128.
+    pub group_size: u16,
+    /// Layers (by their tensors' names without `.weight`) that differ: their bits and group size,
+    /// or `None` for a layer that was left as it was.
+    pub overrides: BTreeMap<String, Option<(u8, u16)>>,
+}
+
+impl Quantisation {
+    /// Bits and group size of a layer (the name of its weight without `.weight`), or `None` if it
+    /// was not quantised.
+    pub fn of(&self, layer: &str) -> Option<(u8, u16)> {
+        match self.overrides.get(layer) {
+            Some(own) => *own,
+            None => Some((self.bits, self.group_size)),
+        }
+    }
+}
+
+/// Larger counts than any model has; what is above is a damaged file.
+const MAX_WIDTH: usize = 1 << 20;
+const MAX_LAYERS: usize = 1 << 12;
+const MAX_HEADS: usize = 1 << 12;
+const MAX_VOCABULARY: usize = 1 << 24;
+const MAX_POSITION: usize = 1 << 31;
+
+impl ModelConfig {
+    /// Check that the numbers are ones that a model can have; `file` is for messages.
+    ///
+    /// # Errors
+    /// Names the value that is out of range or contradicts another.
+    pub(crate) fn validate(&self, file: &str) -> Result<(), Error> {
+        let counts = [
+            ("hidden_size", self.hidden_size, MAX_WIDTH),
+            ("intermediate_size", self.intermediate_size, MAX_WIDTH),
+            ("num_hidden_layers", self.layers, MAX_LAYERS),
+            ("num_attention_heads", self.heads, MAX_HEADS),
+            ("num_key_value_heads", self.kv_heads, MAX_HEADS),
+            ("vocab_size", self.vocab_size, MAX_VOCABULARY),
+            ("max_position_embeddings", self.max_position, MAX_POSITION),
+        ];
+        for (name, value, limit) in counts {
+            if value == 0 || value > limit {
+                return Err(Error::file(
+                    file,
+                    format!("{name} is {value}, which is not between 1 and {limit}"),
+                ));
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::file(
+                file,
+                format!(
+                    "num_attention_heads ({}) is not a multiple of num_key_value_heads ({})",
+                    self.heads, self.kv_heads
+                ),
+            ));
+        }
+        if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(2) {
+            return Err(Error::file(
+                file,
+                format!(
+                    "the head size is {}, but only even ones from 32 to 256 are supported",
+                    self.head_dim
+                ),
+            ));
+        }
+        if self.rope_dims != self.head_dim {
+            return Err(Error::file(
+                file,
+                format!(
+                    "rotary embeddings cover {} of {} values of a head, but only whole heads are \
+                     supported",
+                    self.rope_dims, self.head_dim
+                ),
+            ));
+        }
+        if !(self.rms_norm_eps.is_finite() && (0.0..1.0).contains(&self.rms_norm_eps)) {
+            return Err(Error::file(
+                file,
+                format!("rms_norm_eps is {}, not a small number", self.rms_norm_eps),
+            ));
+        }
+        if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
+            return Err(Error::file(
+                file,
+                format!("rope_theta is {}, not above 1", self.rope_theta),
+            ));
+        }
+        self.rope_scaling.validate(self.rope_dims, file)
+    }
+}

@@ -1,0 +1,105 @@
+//! What can be wrong with a checkpoint, in the user's language.
+
+use std::path::PathBuf;
+
+/// Everything that opening or reading a checkpoint can fail with. Each message says which file
+/// (and tensor) it is about and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory could not be opened, listed or mapped.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// What was to be read.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The path is neither a checkpoint directory nor a GGUF file.
+    #[error("{}: {reason}", path.display())]
+    NotACheckpoint {
+        /// The path given.
+        path: PathBuf,
+        /// What a checkpoint would need there.
+        reason: String,
+    },
+    /// A file is damaged or says something that cannot be.
+    #[error("{file}: {reason}")]
+    File {
+        /// Name of the file.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One tensor of a file is damaged, or stored in a way that cannot be read.
+    #[error("{file}: tensor {tensor}: {reason}")]
+    Tensor {
+        /// Name of the file.
+        file: String,
+        /// Name of the tensor in that file.
+        tensor: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The model is of an architecture that is not known here.
+    #[error("{file}: architecture {architecture:?} is not supported (supported: {supported})")]
+    Architecture {
+        /// The file that names the architecture.
+        file: String,
+        /// The architecture named there.
+        architecture: String,
+        /// The architectures that are supported.
+        supported: String,
+    },
+    /// A tensor that the model needs is in no file of the checkpoint.
+    #[error("{checkpoint}: tensor {tensor} is missing")]
+    MissingTensor {
+        /// Where it was looked for.
+        checkpoint: String,
+        /// The tensor's name.
+        tensor: String,
+    },
+    /// A tensor has another shape than the configuration calls for.
+    #[error(
+        "{checkpoint}: tensor {tensor} has shape {found:?}, but the configuration calls for {expected:?}"
+    )]
+    Shape {
+        /// Where the tensor lies.
+        checkpoint: String,
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape that the configuration calls for.
+        expected: Vec<usize>,
+    },
+    /// A text could not be encoded, or ids not decoded.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+    /// A chat template does not parse, or failed while rendering.
+    #[error("chat template: {0}")]
+    Template(String),
+    /// The messages to render are not of the form that a chat template takes.
+    #[error("messages: {0}")]
+    Messages(String),
+}
+
+impl Error {
+    pub(crate) fn file(file: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::File {
+            file: file.into(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn tensor(
+        file: impl Into<String>,
+        tensor: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Error::Tensor {
+            file: file.into(),
+            tensor: tensor.into(),
+            reason: reason.into(),
+        }
+    }
+}

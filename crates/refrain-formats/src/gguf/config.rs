@@ -1,0 +1,164 @@
+//! The hyperparameters in a GGUF file's metadata.
+
+use super::{Gguf, tokenizer};
+use crate::config::{Architecture, ModelConfig, RopeScaling};
+use crate::tensor::read_float;
+use crate::{Encoding, Error};
+
+/// The tensor that holds the divisors of the rotary frequencies.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
+    let metadata = &gguf.metadata;
+    let Some(name) = metadata.string("general.architecture")? else {
+        return Err(gguf.error("metadata general.architecture is missing"));
+    };
+    let architecture = Architecture::by_name(name, &gguf.file)?;
+    let key = |suffix: &str| format!("{name}.{suffix}");
+    if metadata.number(&key("expert_count"))?.unwrap_or(0.0) > 0.0 {
+        return Err(gguf.error("mixtures of experts are not supported"));
+    }
+    let hidden_size = metadata.needed_count(&key("embedding_length"))?;
+    let layers = metadata.needed_count(&key("block_count"))?;
+    let heads = per_layer(gguf, bytes, &key("attention.head_count"))?.ok_or_else(|| {
+        gguf.error(format!(
+            "metadata {} is missing",
+            key("attention.head_count")
+        ))
+    })?;
+    let head_dim = head_dim(gguf, &key, hidden_size, heads)?;
+    let has = |tensor: &str| gguf.tensors.iter().any(|entry| entry.name == tensor);
+    let config = ModelConfig {
+        architecture,
+        hidden_size,
+        intermediate_size: per_layer(gguf, bytes, &key("feed_forward_length"))?.ok_or_else(
+            || {
+                gguf.error(format!(
+                    "metadata {} is missing",
+                    key("feed_forward_length")
+                ))
+            },
+        )?,
+        layers,
+        heads,
+        kv_heads: per_layer(gguf, bytes, &key("attention.head_count_kv"))?.unwrap_or(heads),
+        head_dim,
+        vocab_size: vocab_size(gguf, &key)?,
+        rms_norm_eps: metadata
+            .number(&key("attention.layer_norm_rms_epsilon"))?
+            .unwrap_or(1e-6) as f32,
+        rope_theta: metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+        rope_scaling: rope_scaling(gguf, bytes, &key)?,
+        rope_dims: metadata
+            .count(&key("rope.dimension_count"))?
+            .unwrap_or(head_dim),
+        max_position: metadata.needed_count(&key("context_length"))?,
+        tie_word_embeddings: !has("output.weight"),
+        attention_bias: has("blk.0.attn_q.bias"),
+        mlp_bias: has("blk.0.ffn_gate.bias"),
+        sliding_window: None,
+        bos_ids: metadata
+            .id("tokenizer.ggml.bos_token_id")?
+            .into_iter()
+            .collect(),
+        eos_ids: tokenizer::eos_ids(gguf, bytes)?,
+        quantisation: None,
+    };
+    config.validate(&gguf.file)?;
+    Ok(config)
+}
+
+/// A count that may be given once or for each layer, where all layers must agree.
+fn per_layer(gguf: &Gguf, bytes: &[u8], key: &str) -> Result<Option<usize>, Error> {
+    if !matches!(
+        gguf.metadata.values.get(key),
+        Some(super::value::Value::Array { .. })
+    ) {
+        return gguf.metadata.count(key);
+    }
+    let counts = gguf.metadata.numbers(key, bytes)?.unwrap_or_default();
+    match counts.first() {
+        Some(&first) if first >= 1.0 && counts.iter().all(|&count| count == first) => {
+            Ok(Some(first as usize))
+        }
+        _ => Err(gguf.error(format!(
+            "metadata {key} differs from layer to layer, which is not supported"
+        ))),
+    }
+}
+
+fn head_dim(
+    gguf: &Gguf,
+    key: &dyn Fn(&str) -> String,
+    hidden_size: usize,
+    heads: usize,
+) -> Result<usize, Error> {
+    let keys = gguf.metadata.count(&key("attention.key_length"))?;
+    let values = gguf.metadata.count(&key("attention.value_length"))?;
+    if let (Some(keys), Some(values)) = (keys, values)
+        && keys != values
+    {
+        return Err(gguf.error(format!(
+            "keys of {keys} and values of {values} per head are not supported: they must be equal"
+        )));
+    }
+    match keys.or(values) {
+        Some(head_dim) => Ok(head_dim),
+        None if hidden_size.is_multiple_of(heads) => Ok(hidden_size / heads),
+        None => Err(gguf.error(format!(
+            "embedding_length ({hidden_size}) is not a multiple of head_count ({heads}), and there \
+             is no key_length"
+        ))),
+    }
+}
+
+/// Rows of the token embedding.
+fn vocab_size(gguf: &Gguf, key: &dyn Fn(&str) -> String) -> Result<usize, Error> {
+    let mut entries = gguf.tensors.iter();
+    if let Some(embedding) = entries.find(|entry| entry.name == "token_embd.weight")
+        && let Some(&rows) = embedding.shape.first()
+    {
+        return Ok(rows);
+    }
+    gguf.metadata.needed_count(&key("vocab_size"))
+}
+
+fn rope_scaling(
+    gguf: &Gguf,
+    bytes: &[u8],
+    key: &dyn Fn(&str) -> String,
+) -> Result<RopeScaling, Error> {
+    let metadata = &gguf.metadata;
+    if let Some(factors) = gguf.tensors.iter().find(|entry| entry.name == ROPE_FACTORS) {
+        if factors.encoding != Encoding::F32 {
+            return Err(Error::tensor(
+                &gguf.file,
+                ROPE_FACTORS,
+                format!("is stored as {}, not F32", factors.encoding),
+            ));
+        }
+        let (values, _) = bytes[factors.range.clone()].as_chunks::<4>();
+        return Ok(RopeScaling::Factors(
+            values
+                .iter()
+                .map(|value| read_float(Encoding::F32, value))
+                .collect(),
+        ));
+    }
+    let factor = match metadata.number(&key("rope.scaling.factor"))? {
+        Some(factor) => Some(factor),
+        None => metadata.number(&key("rope.scale_linear"))?,
+    };
+    let kind = metadata.string(&key("rope.scaling.type"))?;
+    match (kind, factor) {
+        (Some("linear") | None, Some(factor)) => Ok(RopeScaling::Linear { factor }),
+        (Some("none") | None, _) => Ok(RopeScaling::None),
+        (Some("linear"), None) => Err(gguf.error(format!(
+            "metadata {} is missing",
+            key("rope.scaling.factor")
+        ))),
+        (Some(other), _) => Err(gguf.error(format!(
+            "rope scaling {other:?} is not supported (supported: none, linear, rope factors)"
+        ))),
+    }
+}

@@ -1,0 +1,70 @@
+//! GGUF files: metadata, tensors and tokenizer in one file.
+
+mod config;
+mod names;
+mod reader;
+mod tensors;
+mod tokenizer;
+mod value;
+
+use std::collections::BTreeMap;
+
+use crate::tensor::{Storage, TensorInfo};
+use crate::{ChatTemplate, Error, ModelConfig, Tokenizer};
+
+use reader::TensorEntry;
+use value::Metadata;
+
+/// The header of a GGUF file. Long arrays stay in the file, so the functions that read them take
+/// its bytes again.
+#[derive(Debug)]
+pub(crate) struct Gguf {
+    /// The file's name for messages.
+    file: String,
+    metadata: Metadata,
+    tensors: Vec<TensorEntry>,
+}
+
+impl Gguf {
+    /// Read and check the header of the file with the contents `bytes`.
+    pub(crate) fn read(bytes: &[u8], file: &str) -> Result<Self, Error> {
+        let (metadata, tensors) = reader::read(bytes, file)?;
+        Ok(Gguf {
+            file: file.to_owned(),
+            metadata,
+            tensors,
+        })
+    }
+
+    /// The model's hyperparameters.
+    pub(crate) fn config(&self, bytes: &[u8]) -> Result<ModelConfig, Error> {
+        config::read(self, bytes)
+    }
+
+    /// The tensors under Hugging Face's names, sorted.
+    pub(crate) fn tensors(
+        &self,
+        config: &ModelConfig,
+    ) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+        tensors::assemble(self, config)
+    }
+
+    /// The tokenizer in the file.
+    pub(crate) fn tokenizer(&self, bytes: &[u8]) -> Result<Tokenizer, Error> {
+        tokenizer::build(self, bytes)
+    }
+
+    /// The chat template in the file, if it has one.
+    pub(crate) fn chat_template(&self, bytes: &[u8]) -> Result<Option<ChatTemplate>, Error> {
+        tokenizer::chat_template(self, bytes)
+    }
+
+    /// The special tokens that templates see.
+    pub(crate) fn special_tokens(&self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error> {
+        tokenizer::special_tokens(self, bytes)
+    }
+
+    fn error(&self, reason: impl Into<String>) -> Error {
+        Error::file(&self.file, reason)
+    }
+}

@@ -1,0 +1,59 @@
+//! GGUF's names of tensors, in Hugging Face's naming.
+
+/// The parts of a block (`blk.N.`) and what they are called under `model.layers.N.`.
+const BLOCK: [(&str, &str); 11] = [
+    ("attn_norm", "input_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+];
+
+/// The Hugging Face name of a tensor; names that are not known stay as they are.
+pub(super) fn hugging_face(name: &str) -> String {
+    translate(name).unwrap_or_else(|| name.to_owned())
+}
+
+fn translate(name: &str) -> Option<String> {
+    match name {
+        "token_embd.weight" => return Some("model.embed_tokens.weight".to_owned()),
+        "output_norm.weight" => return Some("model.norm.weight".to_owned()),
+        "output.weight" => return Some("lm_head.weight".to_owned()),
+        _ => {}
+    }
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    let layer: usize = layer.parse().ok()?;
+    let (part, kind) = rest.rsplit_once('.')?;
+    let (_, own) = BLOCK.iter().find(|(known, _)| *known == part)?;
+    matches!(kind, "weight" | "bias").then(|| format!("model.layers.{layer}.{own}.{kind}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_translated_or_kept() {
+        let cases = [
+            ("token_embd.weight", "model.embed_tokens.weight"),
+            ("output.weight", "lm_head.weight"),
+            (
+                "blk.3.attn_q.weight",
+                "model.layers.3.self_attn.q_proj.weight",
+            ),
+            ("blk.11.ffn_down.bias", "model.layers.11.mlp.down_proj.bias"),
+            ("blk.0.attn_qkv.weight", "blk.0.attn_qkv.weight"),
+            ("blk.x.attn_q.weight", "blk.x.attn_q.weight"),
+            ("something", "something"),
+        ];
+        for (gguf, expected) in cases {
+            assert_eq!(hugging_face(gguf), expected);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The header of a GGUF file (versions 2 and 3): counts, metadata, and the list of tensors.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+
+use super::value::{Metadata, Value, ValueType};
+use crate::{Encoding, Error};
+
+/// One tensor of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TensorEntry {
+    /// The file's own name for it.
+    pub name: String,
+    /// Outermost axis first (the file has them the other way round).
+    pub shape: Vec<usize>,
+    pub encoding: Encoding,
+    /// Where its bytes lie in the file.
+    pub range: Range<usize>,
+}
+
+/// Arrays within arrays are skipped; deeper ones than this are damage.
+const MAX_DEPTH: usize = 4;
+
+/// Reads values one after another, never past the end of the file.
+pub(super) struct Cursor<'a, 'f> {
+    bytes: &'a [u8],
+    position: usize,
+    file: &'f str,
+}
+
+impl<'a, 'f> Cursor<'a, 'f> {
+    pub(super) fn new(bytes: &'a [u8], position: usize, file: &'f str) -> Self {
+        Cursor {
+            bytes,
+            position,
+            file,
+        }
+    }
+
+    fn error(&self, reason: impl Into<String>) -> Error {
+        Error::file(self.file, reason)
+    }
+
+    fn remaining(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+
+    fn take(&mut self, length: usize, what: &str) -> Result<&'a [u8], Error> {
+        let end = self.position.checked_add(length);
+        let Some(taken) = end.and_then(|end| self.bytes.get(self.position..end)) else {
+            return Err(self.error(format!(
+                "is cut short: it ends within {what} at byte {}",
+                self.position
+            )));
+        };
+        self.position += length;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Error> {
+        let taken = self.take(N, what)?;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(taken);
+        Ok(bytes)
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32, Error> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, Error> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    /// A count of things that take up at least `least` bytes each in the rest of the file.
+    fn count(&mut self, least: usize, what: &str) -> Result<usize, Error> {
+        let count = self.u64(what)?;
+        let most = self.remaining() / least;
+        match usize::try_from(count) {
+            Ok(count) if count <= most => Ok(count),
+            _ => Err(self.error(format!(
+                "claims {count} {what}, more than the {most} that the rest of the file could hold: \
+                 it is cut short or damaged"
+            ))),
+        }
+    }
+
+    /// A length and as many bytes of UTF-8.
+    pub(super) fn string(&mut self, what: &str) -> Result<&'a str, Error> {
+        let length = self.count(1, "bytes of text")?;
+        let bytes = self.take(length, what)?;
+        std::str::from_utf8(bytes).map_err(|_| self.error(format!("{what} is not UTF-8 text")))
+    }
+
+    /// A value that is neither a string nor an array.
+    pub(super) fn scalar(&mut self, kind: ValueType) -> Result<Value, Error> {
+        let what = "a metadata value";
+        Ok(match kind {
+            ValueType::U8 => Value::Integer(i128::from(u8::from_le_bytes(self.array(what)?))),
+            ValueType::I8 => Value::Integer(i128::from(i8::from_le_bytes(self.array(what)?))),
+            ValueType::U16 => Value::Integer(i128::from(u16::from_le_bytes(self.array(what)?))),
+            ValueType::I16 => Value::Integer(i128::from(i16::from_le_bytes(self.array(what)?))),
+            ValueType::U32 => Value::Integer(i128::from(u32::from_le_bytes(self.array(what)?))),
+            ValueType::I32 => Value::Integer(i128::from(i32::from_le_bytes(self.array(what)?))),
+            ValueType::U64 => Value::Integer(i128::from(u64::from_le_bytes(self.array(what)?))),
+            ValueType::I64 => Value::Integer(i128::from(i64::from_le_bytes(self.array(what)?))),
+            ValueType::F32 => Value::Float(f64::from(f32::from_le_bytes(self.array(what)?))),
+            ValueType::F64 => Value::Float(f64::from_le_bytes(self.array(what)?)),
+            ValueType::Bool => Value::Bool(self.array::<1>(what)?[0] != 0),
+            ValueType::String | ValueType::Array => {
+                return Err(self.error("a metadata value is not a number"));
+            }
+        })
+    }
+
+    fn value_type(&mut self, key: &str) -> Result<ValueType, Error> {
+        let number = self.u32("the type of a metadata value")?;
+        ValueType::by_number(number)
+            .ok_or_else(|| self.error(format!("metadata {key} is of the unknown type {number}")))
+    }
+
+    fn value(&mut self, key: &str) -> Result<Value, Error> {
+        match self.value_type(key)? {
+            ValueType::String => self
+                .string(&format!("metadata {key}"))
+                .map(|text| Value::String(text.to_owned())),
+            ValueType::Array => self.skip_array(key, 0),
+            kind => self.scalar(kind),
+        }
+    }
+
+    /// Step over an array, checking that it lies within the file.
+    fn skip_array(&mut self, key: &str, depth: usize) -> Result<Value, Error> {
+        if depth == MAX_DEPTH {
+            return Err(self.error(format!("metadata {key} holds arrays nested too deeply")));
+        }
+        let item = self.value_type(key)?;
+        let count = self.count(item.least_bytes(), "array items")?;
+        let start = self.position;
+        match item {
+            ValueType::String => {
+                for _ in 0..count {
+                    self.string(&format!("metadata {key}"))?;
+                }
+            }
+            ValueType::Array => {
+                for _ in 0..count {
+                    self.skip_array(key, depth + 1)?;
+                }
+            }
+            scalar => {
+                self.take(count * scalar.least_bytes(), "an array")?;
+            }
+        }
+        Ok(Value::Array { item, count, start })
+    }
+
+    fn tensor(&mut self) -> Result<TensorHeader, Error> {
+        let name = self.string("a tensor's name")?.to_owned();
+        let axes = self.u32("a tensor's number of axes")?;
+        if axes > 4 {
+            return Err(Error::tensor(
+                self.file,
+                name,
+                format!("has {axes} axes, more than the 4 allowed"),
+            ));
+        }
+        let mut shape = Vec::new();
+        for _ in 0..axes {
+            let length = self.u64("a tensor's shape")?;
+            shape.push(usize::try_from(length).map_err(|_| {
+                Error::tensor(
+                    self.file,
+                    &name,
+                    format!("has an axis of absurd length {length}"),
+                )
+            })?);
+        }
+        shape.reverse();
+        let kind = self.u32("a tensor's type")?;
+        let offset = self.u64("a tensor's offset")?;
+        Ok(TensorHeader {
+            name,
+            shape,
+            kind,
+            offset,
+        })
+    }
+}
+
+/// A tensor as the list of tensors has it.
+struct TensorHeader {
+    name: String,
+    shape: Vec<usize>,
+    kind: u32,
+    offset: u64,
+}
+
+/// Read and check the header of a GGUF file with the contents `bytes`.
+pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntry>), Error> {
+    let mut cursor = Cursor::new(bytes, 0, file);
+    if cursor.take(4, "its first four bytes")? != b"GGUF" {
+        return Err(Error::file(
+            file,
+            "is not a GGUF file: its first four bytes are not \"GGUF\"",
+        ));
+    }
+    let version = cursor.u32("its version")?;
+    if version.swap_bytes() < 0x100 && version != 0 {
+        return Err(Error::file(
+            file,
+            "is a big-endian GGUF file, which is not supported",
+        ));
+    }
+    if !(2..=3).contains(&version) {
+        return Err(Error::file(
+            file,
+            format!("is of GGUF version {version}, but only versions 2 and 3 are supported"),
+        ));
+    }
+    let tensor_count = cursor.count(24, "tensors")?;
+    let metadata_count = cursor.count(13, "metadata values")?;
+    let mut values = BTreeMap::new();
+    for _ in 0..metadata_count {
+        let key = cursor.string("the name of a metadata value")?;
+        let value = cursor.value(key)?;
+        if values.insert(key.to_owned(), value).is_some() {
+            return Err(Error::file(file, format!("metadata {key} is there twice")));
+        }
+    }
+    let metadata = Metadata {
+        file: file.to_owned(),
+        values,
+    };
+    let mut headers = Vec::with_capacity(tensor_count);
+    for _ in 0..tensor_count {
+        headers.push(cursor.tensor()?);
+    }
+    let alignment = metadata.count("general.alignment")?.unwrap_or(32);
+    if !alignment.is_power_of_two() || alignment > 1 << 20 {
+        return Err(Error::file(
+            file,
+            format!("metadata general.alignment is {alignment}, not a small power of two"),
+        ));
+    }
+    let data_start = cursor.position.next_multiple_of(alignment);
+    let mut entries = Vec::with_capacity(headers.len());
+    let mut names = HashSet::new();
+    for header in headers {
+        if !names.insert(header.name.clone()) {
+            return Err(Error::tensor(file, header.name, "is there twice"));
+        }
+        entries.push(locate(header, data_start, alignment, bytes.len(), file)?);
+    }
+    check_overlaps(&entries, file)?;
+    Ok((metadata, entries))
+}
+
+/// Find where a tensor's bytes lie, and check that they do.
+fn locate(
+    header: TensorHeader,
+    data_start: usize,
+    alignment: usize,
+    file_length: usize,
+    file: &str,
+) -> Result<TensorEntry, Error> {
+    let error = |reason: String| Error::tensor(file, &header.name, reason);
+    let encoding = encoding(header.kind).map_err(|kind| {
+        error(format!(
+            "is of type {kind}, which is not supported (supported: F32, F16, BF16, Q8_0, Q4_0)"
+        ))
+    })?;
+    let values = header
+        .shape
+        .iter()
+        .try_fold(1usize, |values, &axis| values.checked_mul(axis));
+    let bytes = values.and_then(|values| match encoding.block_bytes() {
+        Some(block) => (values / 32).checked_mul(block),
+        None => values.checked_mul(encoding.value_bytes()?),
+    });
+    let Some(bytes) = bytes else {
+        return Err(error(format!("its shape {:?} is absurd", header.shape)));
+    };
+    let columns = header.shape.last().copied().unwrap_or(1);
+    if encoding.block_bytes().is_some() && !columns.is_multiple_of(32) {
+        return Err(error(format!(
+            "its rows of {columns} values are not whole {encoding} blocks of 32"
+        )));
+    }
+    let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
+    if !offset.is_multiple_of(alignment) {
+        return Err(error(format!(
+            "its offset {offset} is not a multiple of the file's alignment of {alignment}"
+        )));
+    }
+    let start = data_start.checked_add(offset);
+    match (start, start.and_then(|start| start.checked_add(bytes))) {
+        (Some(start), Some(end)) if end <= file_length => Ok(TensorEntry {
+            name: header.name,
+            shape: header.shape,
+            encoding,
+            range: start..end,
+        }),
+        _ => Err(error(format!(
+            "its {bytes} bytes at offset {offset} lie outside of the file, which has {} bytes of \
+             data: the file is cut short or damaged",
+            file_length.saturating_sub(data_start)
+        ))),
+    }
+}
+
+fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
+    let mut sorted: Vec<&TensorEntry> = entries
+        .iter()
+        .filter(|entry| !entry.range.is_empty())
+        .collect();
+    sorted.sort_by_key(|entry| entry.range.start);
+    for pair in sorted.windows(2) {
+        if pair[1].range.start < pair[0].range.end {
+            return Err(Error::tensor(
+                file,
+                &pair[1].name,
+                format!("its bytes overlap those of {}", pair[0].name),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The encoding with a number in the file's list of types, or the name of one that is not
+/// supported.
+fn encoding(kind: u32) -> Result<Encoding, String> {
+    const UNSUPPORTED: [(u32, &str); 33] = [
+        (3, "Q4_1"),
+        (6, "Q5_0"),
+        (7, "Q5_1"),
+        (9, "Q8_1"),
+        (10, "Q2_K"),
+        (11, "Q3_K"),
+        (12, "Q4_K"),
+        (13, "Q5_K"),
+        (14, "Q6_K"),
+        (15, "Q8_K"),
+        (16, "IQ2_XXS"),
+        (17, "IQ2_XS"),
+        (18, "IQ3_XXS"),
+        (19, "IQ1_S"),
+        (20, "IQ4_NL"),
+        (21, "IQ3_S"),
+        (22, "IQ2_S"),
+        (23, "IQ4_XS"),
+        (24, "I8"),
+        (25, "I16"),
+        (26, "I32"),
+        (27, "I64"),
+        (28, "F64"),
+        (29, "IQ1_M"),
+        (31, "Q4_0_4_4"),
+        (32, "Q4_0_4_8"),
+        (33, "Q4_0_8_8"),
+        (34, "TQ1_0"),
+        (35, "TQ2_0"),
+        (36, "IQ4_NL_4_4"),
+        (39, "MXFP4"),
+        (40, "NVFP4"),
+        (41, "Q1_0"),
+    ];
+    match kind {
+        0 => Ok(Encoding::F32),
+        1 => Ok(Encoding::F16),
+        2 => Ok(Encoding::Q4_0),
+        8 => Ok(Encoding::Q8_0),
+        30 => Ok(Encoding::BF16),
+        _ => match UNSUPPORTED.iter().find(|(number, _)| *number == kind) {
+            Some((_, name)) => Err((*name).to_owned()),
+            None => Err(format!("number {kind} (unknown)")),
+        },
+    }
+}

@@ -1,0 +1,212 @@
+//! The tokenizer in a GGUF file's metadata.
+
+mod byte_level;
+mod sentence_piece;
+
+use std::collections::BTreeMap;
+
+use super::Gguf;
+use crate::tokenizer::surround;
+use crate::{ChatTemplate, Error, Tokenizer};
+
+/// Tokens that end a turn or a text in one family or another. A GGUF file names one or two of
+/// them; models end with others as well, which Hugging Face lists in `generation_config.json`.
+const END_TOKENS: [&str; 9] = [
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<|EOT|>",
+    "</s>",
+];
+
+/// What a token is, by its number in `tokenizer.ggml.token_type`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum TokenKind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+/// The vocabulary of a file.
+struct Vocabulary<'a> {
+    tokens: Vec<&'a str>,
+    kinds: Vec<TokenKind>,
+}
+
+impl<'a> Vocabulary<'a> {
+    fn read(gguf: &Gguf, bytes: &'a [u8]) -> Result<Self, Error> {
+        let tokens = gguf.metadata.strings("tokenizer.ggml.tokens", bytes)?;
+        let Some(tokens) = tokens.filter(|tokens| !tokens.is_empty()) else {
+            return Err(gguf.error("holds no tokenizer (metadata tokenizer.ggml.tokens)"));
+        };
+        let kinds = match gguf.metadata.numbers("tokenizer.ggml.token_type", bytes)? {
+            None => vec![TokenKind::Normal; tokens.len()],
+            Some(kinds) if kinds.len() == tokens.len() => kinds.into_iter().map(kind).collect(),
+            Some(kinds) => {
+                return Err(gguf.error(format!(
+                    "metadata tokenizer.ggml.token_type has {} entries for {} tokens",
+                    kinds.len(),
+                    tokens.len()
+                )));
+            }
+        };
+        Ok(Vocabulary { tokens, kinds })
+    }
+
+    fn token(&self, id: u32) -> Option<&'a str> {
+        self.tokens.get(id as usize).copied()
+    }
+
+    /// Control tokens as special, user-defined ones as plain added tokens.
+    fn added_tokens(&self) -> Vec<tokenizers::AddedToken> {
+        let added = self.tokens.iter().zip(&self.kinds);
+        added
+            .filter_map(|(token, kind)| match kind {
+                TokenKind::Control | TokenKind::Unknown => Some((token, true)),
+                TokenKind::UserDefined => Some((token, false)),
+                _ => None,
+            })
+            .map(|(token, special)| tokenizers::AddedToken::from(*token, special).normalized(false))
+            .collect()
+    }
+
+    /// Token → id, refusing tokens that are there twice.
+    fn ids(&self, gguf: &Gguf) -> Result<Vec<(String, u32)>, Error> {
+        let mut seen = std::collections::HashMap::new();
+        let mut ids = Vec::with_capacity(self.tokens.len());
+        for (id, token) in self.tokens.iter().enumerate() {
+            if let Some(other) = seen.insert(*token, id) {
+                return Err(gguf.error(format!("its tokens {other} and {id} are both {token:?}")));
+            }
+            ids.push(((*token).to_owned(), id as u32));
+        }
+        Ok(ids)
+    }
+}
+
+fn kind(number: f64) -> TokenKind {
+    match number as i64 {
+        2 => TokenKind::Unknown,
+        3 => TokenKind::Control,
+        4 => TokenKind::UserDefined,
+        5 => TokenKind::Unused,
+        6 => TokenKind::Byte,
+        _ => TokenKind::Normal,
+    }
+}
+
+/// Build the tokenizer.
+pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
+    let metadata = &gguf.metadata;
+    let Some(model) = metadata.string("tokenizer.ggml.model")? else {
+        return Err(gguf.error("holds no tokenizer (metadata tokenizer.ggml.model)"));
+    };
+    let vocabulary = Vocabulary::read(gguf, bytes)?;
+    let (mut inner, adds_bos) = match model {
+        "gpt2" => byte_level::build(gguf, bytes, &vocabulary)?,
+        "llama" => sentence_piece::build(gguf, bytes, &vocabulary)?,
+        other => {
+            return Err(gguf.error(format!(
+                "tokenizer {other:?} is not supported (supported: gpt2, llama)"
+            )));
+        }
+    };
+    let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
+    inner
+        .add_tokens(vocabulary.added_tokens())
+        .map_err(|error| broken(&error))?;
+    let special = |key: &str, wanted: bool| -> Result<Option<(String, u32)>, Error> {
+        let id = metadata.id(key)?.filter(|_| wanted);
+        Ok(id.and_then(|id| Some((vocabulary.token(id)?.to_owned(), id))))
+    };
+    let flag = |key: &str, default: bool| Ok(metadata.flag(key)?.unwrap_or(default));
+    let bos = special(
+        "tokenizer.ggml.bos_token_id",
+        flag("tokenizer.ggml.add_bos_token", adds_bos)?,
+    )?;
+    let eos = special(
+        "tokenizer.ggml.eos_token_id",
+        flag("tokenizer.ggml.add_eos_token", false)?,
+    )?;
+    let around = surround(bos, eos).map_err(|error| broken(&error))?;
+    inner.with_post_processor(Some(around));
+    let bos_id = metadata.id("tokenizer.ggml.bos_token_id")?;
+    Tokenizer::new(inner, bos_id, eos_ids(gguf, bytes)?)
+}
+
+/// The tokens that end a text: those the metadata name, and control tokens known to do so.
+pub(super) fn eos_ids(gguf: &Gguf, bytes: &[u8]) -> Result<Vec<u32>, Error> {
+    let mut ids = Vec::new();
+    for key in ["eos", "eot", "eom"] {
+        ids.extend(
+            gguf.metadata
+                .id(&format!("tokenizer.ggml.{key}_token_id"))?,
+        );
+    }
+    if gguf
+        .metadata
+        .array_length("tokenizer.ggml.tokens")?
+        .is_some()
+    {
+        let vocabulary = Vocabulary::read(gguf, bytes)?;
+        for (id, (token, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
+            if *kind == TokenKind::Control && END_TOKENS.contains(token) {
+                ids.push(id as u32);
+            }
+        }
+    }
+    let mut unique = Vec::new();
+    for id in ids {
+        if !unique.contains(&id) {
+            unique.push(id);
+        }
+    }
+    Ok(unique)
+}
+
+/// The chat template in the metadata, if there is one.
+pub(super) fn chat_template(gguf: &Gguf, bytes: &[u8]) -> Result<Option<ChatTemplate>, Error> {
+    let mut templates = BTreeMap::new();
+    for (name, key) in [
+        ("default", "tokenizer.chat_template"),
+        ("tool_use", "tokenizer.chat_template.tool_use"),
+    ] {
+        if let Some(source) = gguf.metadata.string(key)? {
+            templates.insert(name.to_owned(), source.to_owned());
+        }
+    }
+    if templates.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(ChatTemplate::named(
+        templates,
+        special_tokens(gguf, bytes)?,
+    )))
+}
+
+/// The special tokens that templates see.
+pub(super) fn special_tokens(gguf: &Gguf, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error> {
+    let vocabulary = Vocabulary::read(gguf, bytes)?;
+    let mut tokens = BTreeMap::new();
+    for (role, key) in [
+        ("bos_token", "bos"),
+        ("eos_token", "eos"),
+        ("unk_token", "unknown"),
+        ("pad_token", "padding"),
+    ] {
+        let id = gguf
+            .metadata
+            .id(&format!("tokenizer.ggml.{key}_token_id"))?;
+        if let Some(token) = id.and_then(|id| vocabulary.token(id)) {
+            tokens.insert(role.to_owned(), token.to_owned());
+        }
+    }
+    Ok(tokens)
+}

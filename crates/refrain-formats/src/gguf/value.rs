@@ -1,0 +1,227 @@
+//! Metadata values of a GGUF file.
+
+use std::collections::BTreeMap;
+
+use crate::Error;
+
+use super::reader::Cursor;
+
+/// The types of metadata values, by their number in the file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum ValueType {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    F32,
+    Bool,
+    String,
+    Array,
+    U64,
+    I64,
+    F64,
+}
+
+impl ValueType {
+    pub(super) fn by_number(number: u32) -> Option<Self> {
+        use ValueType::*;
+        const ALL: [ValueType; 13] = [
+            U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
+        ];
+        ALL.get(number as usize).copied()
+    }
+
+    /// Bytes of a value of this type; the fewest possible for strings and arrays.
+    pub(super) fn least_bytes(self) -> usize {
+        use ValueType::*;
+        match self {
+            U8 | I8 | Bool => 1,
+            U16 | I16 => 2,
+            U32 | I32 | F32 => 4,
+            U64 | I64 | F64 | String => 8,
+            Array => 12,
+        }
+    }
+}
+
+/// One metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// Any integer.
+    Integer(i128),
+    Float(f64),
+    Bool(bool),
+    String(String),
+    /// An array, left in the file.
+    Array {
+        item: ValueType,
+        count: usize,
+        /// Where its items begin in the file.
+        start: usize,
+    },
+}
+
+impl Value {
+    fn kind(&self) -> &'static str {
+        match self {
+            Value::Integer(_) => "an integer",
+            Value::Float(_) => "a number",
+            Value::Bool(_) => "a truth value",
+            Value::String(_) => "a string",
+            Value::Array { .. } => "an array",
+        }
+    }
+}
+
+/// All metadata of a file.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    pub file: String,
+    pub values: BTreeMap<String, Value>,
+}
+
+impl Metadata {
+    fn wrong(&self, key: &str, value: &Value, needed: &str) -> Error {
+        let found = value.kind();
+        Error::file(
+            &self.file,
+            format!("metadata {key} is {found}, where {needed} is needed"),
+        )
+    }
+
+    fn missing(&self, key: &str) -> Error {
+        Error::file(&self.file, format!("metadata {key} is missing"))
+    }
+
+    pub(super) fn string(&self, key: &str) -> Result<Option<&str>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(key, other, "a string")),
+        }
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.wrong(key, other, "a truth value")),
+        }
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Float(number)) => Ok(Some(*number)),
+            Some(Value::Integer(number)) => Ok(Some(*number as f64)),
+            Some(other) => Err(self.wrong(key, other, "a number")),
+        }
+    }
+
+    /// A positive count.
+    pub(super) fn count(&self, key: &str) -> Result<Option<usize>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Integer(number)) => match usize::try_from(*number) {
+                Ok(count) if count > 0 => Ok(Some(count)),
+                _ => Err(Error::file(
+                    &self.file,
+                    format!("metadata {key} is {number}, not a positive count"),
+                )),
+            },
+            Some(other) => Err(self.wrong(key, other, "a positive count")),
+        }
+    }
+
+    pub(super) fn needed_count(&self, key: &str) -> Result<usize, Error> {
+        self.count(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// A token id.
+    pub(super) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Integer(number)) => u32::try_from(*number).map(Some).map_err(|_| {
+                Error::file(
+                    &self.file,
+                    format!("metadata {key} is {number}, which is no token id"),
+                )
+            }),
+            Some(other) => Err(self.wrong(key, other, "a token id")),
+        }
+    }
+
+    /// The length of an array.
+    pub(super) fn array_length(&self, key: &str) -> Result<Option<usize>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Array { count, .. }) => Ok(Some(*count)),
+            Some(other) => Err(self.wrong(key, other, "an array")),
+        }
+    }
+
+    /// An array of strings.
+    pub(super) fn strings<'a>(
+        &self,
+        key: &str,
+        bytes: &'a [u8],
+    ) -> Result<Option<Vec<&'a str>>, Error> {
+        self.items(
+            key,
+            bytes,
+            "an array of strings",
+            |item, cursor| match item {
+                ValueType::String => Some(cursor.string("a string")),
+                _ => None,
+            },
+        )
+    }
+
+    /// An array of numbers.
+    pub(super) fn numbers(&self, key: &str, bytes: &[u8]) -> Result<Option<Vec<f64>>, Error> {
+        self.items(key, bytes, "an array of numbers", |item, cursor| {
+            match item {
+                ValueType::String | ValueType::Array => return None,
+                _ => {}
+            }
+            Some(cursor.scalar(item).map(|value| match value {
+                Value::Float(number) => number,
+                Value::Integer(number) => number as f64,
+                Value::Bool(flag) => f64::from(u8::from(flag)),
+                _ => f64::NAN,
+            }))
+        })
+    }
+
+    /// Read the items of an array. `read` gives `None` for items of a type that is not wanted.
+    fn items<'a, T>(
+        &self,
+        key: &str,
+        bytes: &'a [u8],
+        needed: &str,
+        mut read: impl FnMut(ValueType, &mut Cursor<'a, '_>) -> Option<Result<T, Error>>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let Some(value) = self.values.get(key) else {
+            return Ok(None);
+        };
+        let Value::Array { item, count, start } = value else {
+            return Err(self.wrong(key, value, needed));
+        };
+        let mut cursor = Cursor::new(bytes, *start, &self.file);
+        let mut items = Vec::with_capacity(*count);
+        for _ in 0..*count {
+            match read(*item, &mut cursor) {
+                Some(value) => items.push(value?),
+                None => {
+                    return Err(Error::file(
+                        &self.file,
+                        format!("metadata {key} is not {needed}"),
+                    ));
+                }
+            }
+        }
+        Ok(Some(items))
+    }
+}

@@ -1,0 +1,71 @@
+//! Files mapped into memory: the only `unsafe` of this crate.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::{Mmap, MmapOptions};
+
+use crate::Error;
+
+/// A file mapped read-only.
+///
+/// The file must not be cut short while it is mapped: the operating system would then end the
+/// process on access, as it does for every program that maps files.
+#[derive(Debug)]
+pub(crate) struct MappedFile(Option<Mmap>);
+
+impl MappedFile {
+    /// Map the whole of the file at `path`. An empty file gives an empty mapping.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let read = |source| Error::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        if !metadata.is_file() {
+            return Err(read(std::io::Error::other("not a regular file")));
+        }
+        if metadata.len() == 0 {
+            return Ok(MappedFile(None));
+        }
+        // SAFETY: the mapping is private and read-only, and is only ever seen as `&[u8]`, for
+        // which every bit pattern is valid. That nobody shortens the file meanwhile is the
+        // documented condition above.
+        let map = unsafe { MmapOptions::new().map(&file) }.map_err(read)?;
+        Ok(MappedFile(Some(map)))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// Let the operating system drop the pages that lie wholly inside `range`; they are read from
+    /// the file again when touched. A hint: failure is ignored.
+    pub(crate) fn discard(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Some(map) = &self.0 {
+            const PAGE: usize = 64 * 1024;
+            let start = range.start.next_multiple_of(PAGE);
+            let end = if range.end >= map.len() {
+                map.len()
+            } else {
+                range.end / PAGE * PAGE
+            };
+            if start < end {
+                // SAFETY: the mapping is backed by a file and never written to, so dropped pages
+                // come back with the same contents, and references into it stay valid.
+                let _ = unsafe {
+                    map.unchecked_advise_range(
+                        memmap2::UncheckedAdvice::DontNeed,
+                        start,
+                        end - start,
+                    )
+                };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+}

@@ -1,0 +1,107 @@
+//! The template engine, set up as transformers sets up Jinja.
+
+use std::borrow::Cow;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+
+use super::{json, methods};
+
+/// Marks errors that a template raised itself.
+#[derive(Debug, thiserror::Error)]
+#[error("raised by the template")]
+struct Raised;
+
+/// Whether the template itself raised this error by `raise_exception`.
+pub(super) fn is_raised(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Raised>())
+}
+
+/// An environment with the settings, filters and functions that transformers gives to templates.
+pub(super) fn new<'a>() -> Result<Environment<'a>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(methods::call);
+    environment
+        .set_formatter(|out, _, value| out.write_str(&json::display(value)).map_err(Error::from));
+    environment.add_filter("tojson", json::filter);
+    environment.add_filter("trim", methods::trim);
+    environment.add_filter("string", |value: &Value| json::display(value));
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
+    Ok(environment)
+}
+
+fn raise_exception(message: &Value) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, message.to_string()).with_source(Raised))
+}
+
+/// The local time in a format of C's `strftime`.
+fn strftime_now(_: &State, format: &str) -> Result<String, Error> {
+    let now = jiff::Zoned::now();
+    jiff::fmt::strtime::format(format, &now)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+}
+
+/// Rewrite `{% generation %}` … `{% endgeneration %}`, with which templates mark what the model
+/// writes, to a block that only opens a scope.
+pub(super) fn prepare(source: &str) -> Cow<'_, str> {
+    if !source.contains("generation") {
+        return Cow::Borrowed(source);
+    }
+    let mut prepared = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        prepared.push_str(before);
+        let Some(end) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let (tag, after) = tag.split_at(end + 2);
+        prepared.push_str(&rewrite_tag(tag));
+        rest = after;
+    }
+    prepared.push_str(rest);
+    Cow::Owned(prepared)
+}
+
+fn rewrite_tag(tag: &str) -> Cow<'_, str> {
+    let inner = &tag[2..tag.len() - 2];
+    let name = inner
+        .trim_start_matches(['-', '+'])
+        .trim_end_matches(['-', '+']);
+    match name.trim() {
+        "generation" => Cow::Owned(tag.replacen("generation", "with", 1)),
+        "endgeneration" => Cow::Owned(tag.replacen("endgeneration", "endwith", 1)),
+        _ => Cow::Borrowed(tag),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_tags_become_scopes_and_nothing_else_changes() {
+        let cases = [
+            (
+                "a{% generation %}b{%- endgeneration -%}c",
+                "a{% with %}b{%- endwith -%}c",
+            ),
+            (
+                "{% if add_generation_prompt %}x{% endif %}",
+                "{% if add_generation_prompt %}x{% endif %}",
+            ),
+            ("generation {% unclosed", "generation {% unclosed"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(prepare(source), expected);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! One tensor of a checkpoint, and its planes in the layout that kernels read.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use crate::files::FileBytes;
+use crate::{Encoding, Error};
+
+/// What a checkpoint says about one tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorInfo {
+    /// Name as Hugging Face transformers has it, such as
+    /// `model.layers.0.self_attn.q_proj.weight`, whatever the file's own naming.
+    pub name: String,
+    /// Logical shape, row-major, outermost first: `[out, in]` for a linear layer's weight, also
+    /// when it is quantised.
+    pub shape: Vec<usize>,
+    /// How the numbers are stored.
+    pub encoding: Encoding,
+    /// Bytes that the tensor takes up in its files, scales and biases included.
+    pub bytes: u64,
+}
+
+impl TensorInfo {
+    /// Length of the last axis (1 for a scalar).
+    pub fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Product of all axes but the last.
+    pub fn rows(&self) -> usize {
+        let outer = self.shape.len().saturating_sub(1);
+        self.shape[..outer].iter().product()
+    }
+
+    /// Number of values.
+    pub fn values(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Where bytes lie: a file of the checkpoint and a range in it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Span {
+    pub file: usize,
+    pub range: Range<usize>,
+}
+
+/// Where a tensor's bytes lie, and in which order.
+#[derive(Debug, Clone)]
+pub(crate) enum Storage {
+    /// Values one by one.
+    Plain { data: Span, rows: RowOrder },
+    /// GGUF blocks, scale and quants together.
+    Blocks { data: Span, rows: RowOrder },
+    /// MLX: words of quants, scales and biases apart.
+    Affine {
+        quants: Span,
+        scales: Span,
+        biases: Span,
+        scale_encoding: Encoding,
+    },
+}
+
+/// In which order a file holds a tensor's rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RowOrder {
+    AsStored,
+    /// The rows of each head are stored so that the two halves of the head alternate (pairs for
+    /// interleaved rotary embeddings), as GGUF files of Llama models have it.
+    Interleaved {
+        head_dim: usize,
+    },
+}
+
+impl RowOrder {
+    /// The row of the file that holds row `row` of the tensor.
+    pub(crate) fn stored(self, row: usize) -> usize {
+        match self {
+            RowOrder::AsStored => row,
+            RowOrder::Interleaved { head_dim } => {
+                let (head, within) = (row / head_dim, row % head_dim);
+                let (half, index) = (within / (head_dim / 2), within % (head_dim / 2));
+                head * head_dim + 2 * index + half
+            }
+        }
+    }
+}
+
+/// A tensor of a checkpoint, borrowed from the mapped files.
+///
+/// Quantised tensors are read as planes in one layout, whatever the file's own:
+/// - **quants**: `[rows, columns]` values of [`Encoding::quant_bits`] bits, packed little-endian
+///   into u32 words: value k of a row lies in word `k·bits/32` at bit `(k·bits) mod 32`. Unsigned
+///   for Q4_0 (the value is `scale·(q − 8)`) and MLX (`scale·q + bias`); two's complement for Q8_0
+///   (`scale·q`).
+/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`].
+/// - **biases** (MLX only): shaped and stored like the scales.
+///
+/// The `write_*` functions copy any part of a plane into memory of the caller. They may be called
+/// from several threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Tensor<'a> {
+    /// Name, shape, encoding and size.
+    pub info: &'a TensorInfo,
+    pub(crate) storage: &'a Storage,
+    pub(crate) files: &'a [FileBytes],
+    pub(crate) labels: &'a [String],
+}
+
+impl<'a> Tensor<'a> {
+    /// Whether the tensor is read as quants and scales rather than as data.
+    pub fn is_quantised(&self) -> bool {
+        self.info.encoding.quant_bits().is_some()
+    }
+
+    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF; F16, BF16 or F32
+    /// for MLX.
+    pub fn scale_encoding(&self) -> Option<Encoding> {
+        match self.storage {
+            Storage::Plain { .. } => None,
+            Storage::Blocks { .. } => Some(Encoding::F16),
+            Storage::Affine { scale_encoding, .. } => Some(*scale_encoding),
+        }
+    }
+
+    /// Bytes of the data plane; 0 for quantised tensors.
+    pub fn data_bytes(&self) -> u64 {
+        match self.storage {
+            Storage::Plain { data, .. } => data.range.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the quants plane; 0 for tensors that are not quantised.
+    pub fn quants_bytes(&self) -> u64 {
+        let bits = self.info.encoding.quant_bits().unwrap_or(0) as u64;
+        self.info.values() as u64 * bits / 8
+    }
+
+    /// Bytes of the scales plane; 0 for tensors that are not quantised.
+    pub fn scales_bytes(&self) -> u64 {
+        match self.storage {
+            Storage::Plain { .. } => 0,
+            Storage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
+            Storage::Affine { scales, .. } => scales.range.len() as u64,
+        }
+    }
+
+    /// Bytes of the biases plane; 0 unless the tensor was quantised by MLX.
+    pub fn biases_bytes(&self) -> u64 {
+        match self.storage {
+            Storage::Affine { biases, .. } => biases.range.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// All values of a tensor that is not quantised, as little-endian bytes in row-major order.
+    /// Borrowed from the file unless its rows are stored in another order.
+    pub fn data(&self) -> Result<Cow<'a, [u8]>, Error> {
+        match self.storage {
+            Storage::Plain {
+                data,
+                rows: RowOrder::AsStored,
+            } => Ok(Cow::Borrowed(self.bytes(data))),
+            _ => {
+                let mut out = vec![0; self.data_bytes() as usize];
+                self.write_data(0, &mut out)?;
+                Ok(Cow::Owned(out))
+            }
+        }
+    }
+
+    /// Copy the bytes from `byte_offset` on of a tensor that is not quantised into `out`.
+    ///
+    /// # Errors
+    /// If the tensor is quantised, or the range ends past [`Tensor::data_bytes`].
+    pub fn write_data(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let Storage::Plain { data, rows } = self.storage else {
+            return Err(self.error("is quantised: it has quants and scales, and no plain data"));
+        };
+        let start = self.check_range("data", byte_offset, out.len(), self.data_bytes())?;
+        let bytes = self.bytes(data);
+        if *rows == RowOrder::AsStored {
+            out.copy_from_slice(&bytes[start..start + out.len()]);
+            return Ok(());
+        }
+        let row_bytes = self.stored_row_bytes(bytes.len());
+        let mut done = 0;
+        while done < out.len() {
+            let at = start + done;
+            let within = at % row_bytes;
+            let stored = rows.stored(at / row_bytes) * row_bytes;
+            let length = (row_bytes - within).min(out.len() - done);
+            out[done..done + length]
+                .copy_from_slice(&bytes[stored + within..stored + within + length]);
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Copy the bytes from `byte_offset` on of the quants plane into `out`.
+    ///
+    /// # Errors
+    /// If the tensor is not quantised, or the range ends past [`Tensor::quants_bytes`].
+    pub fn write_quants(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let start = self.check_range("quants", byte_offset, out.len(), self.quants_bytes())?;
+        match self.storage {
+            Storage::Plain { .. } => Err(self.error("is not quantised: it has no quants")),
+            Storage::Affine { quants, .. } => {
+                out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]);
+                Ok(())
+            }
+            Storage::Blocks { data, rows } => {
+                let blocks = Blocks::new(self, data, *rows);
+                match self.info.encoding {
+                    Encoding::Q4_0 => for_units::<16>(start, out, |index, unit| {
+                        unpack_q4_0(blocks.quants(index), unit);
+                    }),
+                    _ => for_units::<32>(start, out, |index, unit| {
+                        unit.copy_from_slice(blocks.quants(index));
+                    }),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Copy the bytes from `byte_offset` on of the scales plane into `out`.
+    ///
+    /// # Errors
+    /// If the tensor is not quantised, the range ends past [`Tensor::scales_bytes`], or a scale in
+    /// the range is NaN or infinite.
+    pub fn write_scales(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let start = self.check_range("scales", byte_offset, out.len(), self.scales_bytes())?;
+        match self.storage {
+            Storage::Plain { .. } => return Err(self.error("is not quantised: it has no scales")),
+            Storage::Affine { scales, .. } => {
+                out.copy_from_slice(&self.bytes(scales)[start..start + out.len()]);
+            }
+            Storage::Blocks { data, rows } => {
+                let blocks = Blocks::new(self, data, *rows);
+                for_units::<2>(start, out, |index, unit| {
+                    unit.copy_from_slice(blocks.scale(index))
+                });
+            }
+        }
+        self.check_finite("scale", start, out)
+    }
+
+    /// Copy the bytes from `byte_offset` on of the biases plane into `out`.
+    ///
+    /// # Errors
+    /// If the tensor has no biases, the range ends past [`Tensor::biases_bytes`], or a bias in the
+    /// range is NaN or infinite.
+    pub fn write_biases(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
+        let Storage::Affine { biases, .. } = self.storage else {
+            return Err(self.error("was not quantised by MLX: it has no biases"));
+        };
+        out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
+        self.check_finite("bias", start, out)
+    }
+
+    /// Tell the operating system that the tensor's pages are not needed any more, so that the
+    /// memory of the process stays small while a large checkpoint is loaded. They are read from
+    /// the file again if touched.
+    pub fn discard(&self) {
+        let spans = match self.storage {
+            Storage::Plain { data, .. } | Storage::Blocks { data, .. } => vec![data],
+            Storage::Affine {
+                quants,
+                scales,
+                biases,
+                ..
+            } => vec![quants, scales, biases],
+        };
+        for span in spans {
+            self.files[span.file].discard(span.range.clone());
+        }
+    }
+
+    pub(crate) fn bytes(&self, span: &Span) -> &'a [u8] {
+        &self.files[span.file].bytes()[span.range.clone()]
+    }
+
+    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
+        let file = match self.storage {
+            Storage::Plain { data, .. } | Storage::Blocks { data, .. } => data.file,
+            Storage::Affine { quants, .. } => quants.file,
+        };
+        Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
+    }
+
+    /// Bytes of one row of a plane of `total` bytes whose rows are reordered: the rows are the
+    /// first axis, also of a vector.
+    fn stored_row_bytes(&self, total: usize) -> usize {
+        total / self.info.shape[0].max(1)
+    }
+
+    fn check_range(
+        &self,
+        plane: &str,
+        offset: u64,
+        length: usize,
+        total: u64,
+    ) -> Result<usize, Error> {
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= total => Ok(offset as usize),
+            _ => Err(self.error(format!(
+                "{length} bytes from {offset} on lie outside of its {plane} of {total} bytes"
+            ))),
+        }
+    }
+
+    /// Check the scales or biases in `bytes`, which lie at byte `start` of their plane. Values of
+    /// which only a part lies in the range are left to whoever reads the rest.
+    fn check_finite(&self, what: &str, start: usize, bytes: &[u8]) -> Result<(), Error> {
+        let encoding = self.scale_encoding().unwrap_or(Encoding::F16);
+        let size = encoding.value_bytes().unwrap_or(2);
+        let skipped = start.next_multiple_of(size) - start;
+        let values = bytes.get(skipped..).unwrap_or(&[]).chunks_exact(size);
+        for (index, value) in values.enumerate() {
+            let value = read_float(encoding, value);
+            if !value.is_finite() {
+                let group = self.info.encoding.group().unwrap_or(1);
+                let per_row = (self.info.columns() / group).max(1);
+                let index = (start + skipped) / size + index;
+                return Err(self.error(format!(
+                    "the {what} of row {}, group {} is {value}: the file is damaged, or was \
+                     converted from weights that are not numbers",
+                    index / per_row,
+                    index % per_row
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Read one F32, F16 or BF16 value from its bytes.
+pub(crate) fn read_float(encoding: Encoding, bytes: &[u8]) -> f32 {
+    match encoding {
+        Encoding::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        Encoding::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        _ => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+    }
+}
+
+/// GGUF blocks of a tensor by their place in the tensor (not in the file).
+pub(crate) struct Blocks<'a> {
+    bytes: &'a [u8],
+    block_bytes: usize,
+    per_row: usize,
+    rows: RowOrder,
+}
+
+impl<'a> Blocks<'a> {
+    pub(crate) fn new(tensor: &Tensor<'a>, data: &Span, rows: RowOrder) -> Self {
+        Blocks {
+            bytes: tensor.bytes(data),
+            block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
+            per_row: (tensor.info.columns() / 32).max(1),
+            rows,
+        }
+    }
+
+    fn block(&self, index: usize) -> &'a [u8] {
+        let stored = match self.rows {
+            RowOrder::AsStored => index,
+            _ => self.rows.stored(index / self.per_row) * self.per_row + index % self.per_row,
+        };
+        &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
+    }
+
+    /// The f16 scale of block `index`.
+    pub(crate) fn scale(&self, index: usize) -> &'a [u8] {
+        &self.block(index)[..2]
+    }
+
+    /// The bytes after the scale of block `index`.
+    pub(crate) fn quants(&self, index: usize) -> &'a [u8] {
+        &self.block(index)[2..]
+    }
+}
+
+/// Write the quants of one Q4_0 block in the order of their values, two to a byte, low half
+/// first. In the file, byte j holds value j and value j + 16.
+fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
+    for j in 0..8 {
+        let (a, b) = (stored[2 * j], stored[2 * j + 1]);
+        out[j] = (a & 0x0f) | (b << 4);
+        out[8 + j] = (a >> 4) | (b & 0xf0);
+    }
+}
+
+/// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
+/// called with the index of each unit that `out` touches and memory for the whole of it.
+fn for_units<const SIZE: usize>(
+    start: usize,
+    out: &mut [u8],
+    mut write: impl FnMut(usize, &mut [u8; SIZE]),
+) {
+    let mut index = start / SIZE;
+    let skipped = start % SIZE;
+    let mut rest = out;
+    if skipped != 0 && !rest.is_empty() {
+        let mut unit = [0; SIZE];
+        write(index, &mut unit);
+        let length = (SIZE - skipped).min(rest.len());
+        let (first, others) = rest.split_at_mut(length);
+        first.copy_from_slice(&unit[skipped..skipped + length]);
+        rest = others;
+        index += 1;
+    }
+    let (whole, last) = rest.as_chunks_mut::<SIZE>();
+    for unit in whole {
+        write(index, unit);
+        index += 1;
+    }
+    if !last.is_empty() {
+        let mut unit = [0; SIZE];
+        write(index, &mut unit);
+        last.copy_from_slice(&unit[..last.len()]);
+    }
+}

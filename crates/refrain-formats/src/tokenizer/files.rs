@@ -1,0 +1,312 @@
+//! The tokenizer files of a directory: `tokenizer.json`, `tokenizer_config.json`,
+//! `special_tokens_map.json` and the chat template.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::processors::template::TemplateProcessing;
+
+use super::Tokenizer;
+use crate::files::{FileSet, JsonObject, json_kind};
+use crate::{ChatTemplate, Error};
+
+/// The special tokens that have a role, by the names that templates know them under.
+const ROLES: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// Tokenizer and chat template of a directory, which need no `config.json` and no weights.
+#[derive(Debug, Clone)]
+pub struct TokenizerFiles {
+    set: FileSet,
+}
+
+/// What is read of a `tokenizer.json` besides what the `tokenizers` library reads.
+#[derive(Deserialize)]
+struct AddedTokens {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
+impl TokenizerFiles {
+    /// The tokenizer files in the directory at `path`. They are read when asked for.
+    ///
+    /// # Errors
+    /// If there is no directory, or it holds neither tokenizer nor template.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let set = FileSet::Directory(path.to_owned());
+        let known = [
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+        ];
+        if !path.is_dir() {
+            return Err(Error::Read {
+                path: path.to_owned(),
+                source: std::io::Error::from(match path.exists() {
+                    true => std::io::ErrorKind::NotADirectory,
+                    false => std::io::ErrorKind::NotFound,
+                }),
+            });
+        }
+        if !known.iter().any(|file| set.has(file)) {
+            return Err(Error::NotACheckpoint {
+                path: path.to_owned(),
+                reason: format!("holds none of {}", known.join(", ")),
+            });
+        }
+        Ok(Self::from_set(set))
+    }
+
+    pub(crate) fn from_set(set: FileSet) -> Self {
+        TokenizerFiles { set }
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// If there is no `tokenizer.json`, it is damaged, or its added tokens do not have the ids
+    /// that it says.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        let label = self.set.label("tokenizer.json");
+        let Some(file) = self.set.open("tokenizer.json")? else {
+            return Err(Error::NotACheckpoint {
+                path: PathBuf::from(self.set.name()),
+                reason: "there is no tokenizer.json".to_owned(),
+            });
+        };
+        if file.bytes().is_empty() {
+            return Err(Error::file(label, "is empty"));
+        }
+        let broken =
+            |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(file.bytes()).map_err(|error| broken(&error))?;
+        let added: AddedTokens =
+            serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
+        // The library gives an added token whose id is not the next free one another id, and only
+        // logs it.
+        for token in &added.added_tokens {
+            let found = inner.token_to_id(&token.content);
+            if found != Some(token.id) {
+                return Err(Error::file(
+                    label,
+                    format!(
+                        "is broken: added token {:?} should have id {}, but its place in the \
+                         vocabulary gives it {}",
+                        token.content,
+                        token.id,
+                        found.map_or("none".to_owned(), |id| id.to_string())
+                    ),
+                ));
+            }
+        }
+        let config = self.config()?;
+        let roles = self.special_tokens()?;
+        self.apply(&mut inner, &config, &roles)?;
+        let id = |role: &str| roles.get(role).and_then(|token| inner.token_to_id(token));
+        let (bos_id, eos_ids) = (id("bos_token"), id("eos_token").into_iter().collect());
+        Tokenizer::new(inner, bos_id, eos_ids)
+    }
+
+    /// The chat template, `None` if there is none.
+    ///
+    /// # Errors
+    /// If a file that may hold it is damaged.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        let mut templates = BTreeMap::new();
+        for (name, file) in [
+            ("default", "chat_template.jinja"),
+            ("tool_use", "additional_chat_templates/tool_use.jinja"),
+        ] {
+            if let Some(source) = self.set.text(file)? {
+                templates.insert(name.to_owned(), source);
+            }
+        }
+        if templates.is_empty() {
+            templates = self.configured_templates()?;
+        }
+        if templates.is_empty() {
+            return Ok(None);
+        }
+        let special_tokens = self.special_tokens()?;
+        Ok(Some(ChatTemplate::named(templates, special_tokens)))
+    }
+
+    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
+    ///
+    /// # Errors
+    /// If a file that names them is damaged.
+    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut tokens = BTreeMap::new();
+        let fallback = self.set.json("special_tokens_map.json")?;
+        let config = self.config()?;
+        for role in ROLES {
+            let own = config.get(role);
+            let value = own.or_else(|| fallback.as_ref().and_then(|map| map.get(role)));
+            if let Some(token) = value.and_then(token_text) {
+                tokens.insert(role.to_owned(), token.to_owned());
+            }
+        }
+        Ok(tokens)
+    }
+
+    fn config(&self) -> Result<JsonObject, Error> {
+        Ok(self.set.json("tokenizer_config.json")?.unwrap_or_default())
+    }
+
+    /// The templates in `tokenizer_config.json`: one, or a list of named ones.
+    fn configured_templates(&self) -> Result<BTreeMap<String, String>, Error> {
+        let wrong = |what: String| Error::file(self.set.label("tokenizer_config.json"), what);
+        let mut templates = BTreeMap::new();
+        match self.config()?.get("chat_template") {
+            None | Some(Value::Null) => {}
+            Some(Value::String(source)) => {
+                templates.insert("default".to_owned(), source.clone());
+            }
+            Some(Value::Array(list)) => {
+                for entry in list {
+                    let text = |key: &str| entry.get(key).and_then(Value::as_str);
+                    let (Some(name), Some(source)) = (text("name"), text("template")) else {
+                        return Err(wrong(
+                            "chat_template is a list, but not of objects with name and template"
+                                .to_owned(),
+                        ));
+                    };
+                    templates.insert(name.to_owned(), source.to_owned());
+                }
+            }
+            Some(other) => {
+                return Err(wrong(format!(
+                    "chat_template is a {}, not a template",
+                    json_kind(other)
+                )));
+            }
+        }
+        Ok(templates)
+    }
+
+    /// Apply what `tokenizer_config.json` changes about the tokenizer, as transformers does:
+    /// tokens that `tokenizer.json` lacks, which tokens are special, and whether BOS and EOS are
+    /// added.
+    fn apply(
+        &self,
+        inner: &mut tokenizers::Tokenizer,
+        config: &JsonObject,
+        roles: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let broken = |error: tokenizers::Error| {
+            Error::file(
+                self.set.label("tokenizer_config.json"),
+                format!("does not fit tokenizer.json: {error}"),
+            )
+        };
+        let missing = self.tokens_to_add(inner, config)?;
+        inner.add_tokens(missing).map_err(broken)?;
+        let known = inner.get_added_tokens_decoder();
+        let known = |text: &str| known.values().find(|token| token.content == text).cloned();
+        let extra = ["additional_special_tokens", "extra_special_tokens"]
+            .into_iter()
+            .filter_map(|key| config.get(key)?.as_array())
+            .flatten()
+            .filter_map(token_text);
+        let mut special = Vec::new();
+        for text in roles.values().map(String::as_str).chain(extra) {
+            let token = known(text)
+                .unwrap_or_else(|| tokenizers::AddedToken::from(text, true).normalized(false));
+            special.push(token.special(true));
+        }
+        inner.add_special_tokens(special).map_err(broken)?;
+        let flag = |key: &str| config.get(key).and_then(Value::as_bool);
+        if flag("add_bos_token").is_some() || flag("add_eos_token").is_some() {
+            let wanted = |role: &str, key: &str| {
+                let token = roles.get(role).filter(|_| flag(key) == Some(true))?;
+                Some((token.clone(), inner.token_to_id(token)?))
+            };
+            let bos = wanted("bos_token", "add_bos_token");
+            let eos = wanted("eos_token", "add_eos_token");
+            let around = surround(bos, eos)
+                .map_err(|error| Error::file(self.set.label("tokenizer_config.json"), error))?;
+            inner.with_post_processor(Some(around));
+        }
+        Ok(())
+    }
+
+    /// Tokens of the configuration's `added_tokens_decoder` that `tokenizer.json` lacks, in the
+    /// order of their ids.
+    fn tokens_to_add(
+        &self,
+        inner: &tokenizers::Tokenizer,
+        config: &JsonObject,
+    ) -> Result<Vec<tokenizers::AddedToken>, Error> {
+        let Some(Value::Object(map)) = config.get("added_tokens_decoder") else {
+            return Ok(Vec::new());
+        };
+        let wrong = |id: &str, what: String| {
+            let file = self.set.label("tokenizer_config.json");
+            Error::file(file, format!("added_tokens_decoder: token {id} {what}"))
+        };
+        let mut tokens = BTreeMap::new();
+        for (id, value) in map {
+            let number: u32 = id
+                .parse()
+                .map_err(|_| wrong(id, "has no number as its id".to_owned()))?;
+            let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
+            let Some(content) = token_text(value) else {
+                return Err(wrong(id, "has no content".to_owned()));
+            };
+            if inner.token_to_id(content).is_some() {
+                continue;
+            }
+            let token = tokenizers::AddedToken::from(content, flag("special"))
+                .single_word(flag("single_word"))
+                .lstrip(flag("lstrip"))
+                .rstrip(flag("rstrip"))
+                .normalized(flag("normalized"));
+            tokens.insert(number, token);
+        }
+        Ok(tokens.into_values().collect())
+    }
+}
+
+/// A token given as a string, or as an object with its `content`.
+fn token_text(value: &Value) -> Option<&str> {
+    value
+        .as_str()
+        .or_else(|| value.get("content").and_then(Value::as_str))
+}
+
+/// The post-processor that puts these tokens before and after a text.
+pub(crate) fn surround(
+    bos: Option<(String, u32)>,
+    eos: Option<(String, u32)>,
+) -> Result<TemplateProcessing, String> {
+    let mut single = String::new();
+    if let Some((token, _)) = &bos {
+        single.push_str(&format!("{token}:0 "));
+    }
+    single.push_str("$A:0");
+    if let Some((token, _)) = &eos {
+        single.push_str(&format!(" {token}:0"));
+    }
+    let tokens: Vec<(String, u32)> = bos.into_iter().chain(eos).collect();
+    TemplateProcessing::builder()
+        .try_single(single.as_str())?
+        .special_tokens(tokens)
+        .build()
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,144 @@
+//! Text to token ids and back.
+
+mod files;
+mod stream;
+
+use std::sync::OnceLock;
+
+use crate::Error;
+
+pub use files::TokenizerFiles;
+pub(crate) use files::surround;
+pub use stream::DecodeStream;
+
+/// A tokenizer: text to token ids and back, as Hugging Face transformers does it.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// A copy that takes special tokens in the text as plain text; made when first needed.
+    plain: OnceLock<tokenizers::Tokenizer>,
+    eos_ids: Vec<u32>,
+    bos_id: Option<u32>,
+}
+
+impl Tokenizer {
+    pub(crate) fn new(
+        mut inner: tokenizers::Tokenizer,
+        bos_id: Option<u32>,
+        eos_ids: Vec<u32>,
+    ) -> Result<Self, Error> {
+        // Some published files carry the settings of their last training run. Nobody who encodes a
+        // prompt wants it cut or padded.
+        inner.with_truncation(None).map_err(library)?;
+        inner.with_padding(None);
+        inner.set_encode_special_tokens(false);
+        Ok(Tokenizer {
+            inner,
+            plain: OnceLock::new(),
+            eos_ids,
+            bos_id,
+        })
+    }
+
+    /// Add the tokens that end a text according to the generation configuration.
+    pub(crate) fn with_eos_ids(mut self, ids: &[u32]) -> Self {
+        if !ids.is_empty() {
+            self.eos_ids = ids.to_owned();
+        }
+        self
+    }
+
+    /// Token ids of `text`.
+    ///
+    /// With `special`, the tokens that this tokenizer puts around a text (BOS, EOS) are added, and
+    /// special tokens written in the text become their ids. Without it, nothing is added and they
+    /// are taken as plain text.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot represent the text.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
+        self.encode_with(text, special, special)
+    }
+
+    /// Token ids of a rendered chat template: special tokens in it become their ids, and none are
+    /// added, since the template has written them all.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot represent the text.
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.encode_with(text, false, true)
+    }
+
+    fn encode_with(&self, text: &str, add: bool, parse: bool) -> Result<Vec<u32>, Error> {
+        let tokenizer = match parse {
+            true => &self.inner,
+            false => self.plain.get_or_init(|| {
+                let mut plain = self.inner.clone();
+                plain.set_encode_special_tokens(true);
+                plain
+            }),
+        };
+        let encoding = tokenizer.encode_fast(text, add).map_err(library)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`; with `skip_special`, special tokens are left out of it. Bytes that are
+    /// not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// If an id is none of this tokenizer's.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, Error> {
+        if let Some(id) = ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
+            return Err(Error::Tokenizer(format!(
+                "token id {id} is not in the vocabulary of {} tokens",
+                self.vocab_size()
+            )));
+        }
+        self.inner.decode(ids, skip_special).map_err(library)
+    }
+
+    /// Decode token by token, as they are generated.
+    pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
+        DecodeStream::new(&self.inner, skip_special)
+    }
+
+    /// Number of tokens, added ones included. The model's own vocabulary is often padded beyond
+    /// it.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The id of a token by its exact name in the vocabulary, such as `<|im_end|>`.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The name of a token in the vocabulary (not its text: byte-level names encode bytes).
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Tokens that end a text.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
+    }
+
+    /// The token that begins a text, if there is one (whether it is put there is the tokenizer's
+    /// own affair).
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("bos_id", &self.bos_id)
+            .field("eos_ids", &self.eos_ids)
+            .finish_non_exhaustive()
+    }
+}
+
+fn library(error: tokenizers::Error) -> Error {
+    Error::Tokenizer(error.to_string())
+}
