@@ -1,0 +1,77 @@
+"""Quantised blocks with the float32 values that the libraries which define the formats read from them."""
+
+import gguf
+import mlx.core as mx
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+from safetensors.numpy import save_file
+
+import drawing
+import mlx_affine
+
+ROWS, WIDTH = 12, 384
+# Scales as float16 bits: zero, minus zero, smallest and largest denormal, smallest normal, one, minus one, largest.
+F16_EDGES = [0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
+AFFINE_EDGES = {
+    "f16": [0.0, -0.0, 6e-8, 6.1e-5, -6.1e-5, 1.0, -200.0, 250.0],
+    "bf16": [0.0, -0.0, 1e-38, -1e-30, 1.0, -1.0, -1e30, 1e30],
+    "f32": [0.0, -0.0, 1e-38, -1e-30, 1 / 3, -1.0, -1e30, 1e30],
+}
+
+
+def write(directory):
+    """Writes one safetensors file for each format."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for kind in (Kind.Q8_0, Kind.Q4_0):
+        blocks = gguf_blocks(kind)
+        values = gguf.quants.dequantize(blocks, kind)
+        save(directory / f"{kind.name.lower()}.safetensors", {"blocks": blocks, "values": values})
+    for bits in (4, 8):
+        for group, dtype in ((32, "f16"), (64, "bf16"), (128, "f32"), (64, "f16")):
+            path = directory / f"affine-{bits}-group{group}-{dtype}.safetensors"
+            mx.save_safetensors(str(path), affine(bits, group, dtype))
+            path.chmod(0o644)
+
+
+def save(path, tensors):
+    """Writes safetensors that everyone may read."""
+    save_file(tensors, path)
+    path.chmod(0o644)
+
+
+def ordinary(name):
+    """Values as weights have them, with one row of zeros and one whose groups are constant."""
+    values = drawing.generator(31, name).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    values[1] = 0
+    values[2] = np.repeat(values[2, ::32], 32)
+    return values * np.float32(0.05)
+
+
+def gguf_blocks(kind):
+    """Rows of blocks [rows, bytes]: quantised ordinary values, then random quants under scales at the edges."""
+    blocks = gguf.quants.quantize(ordinary(kind.name), kind)
+    quants = drawing.generator(32, kind.name).integers(0, 256, (len(F16_EDGES), blocks.shape[1]), np.uint8)
+    size = gguf.GGML_QUANT_SIZES[kind][1]
+    for row, scale in enumerate(F16_EDGES):
+        quants[row].reshape(-1, size)[:, :2] = np.frombuffer(np.uint16(scale).tobytes(), np.uint8)
+    return np.concatenate([blocks, quants])
+
+
+def affine(bits, group, dtype):
+    """Tensors weight, scales, biases and values: quantised ordinary values, then edges as scales and biases."""
+    name = f"{bits} {group} {dtype}"
+    words, scales, biases = mx.quantize(mx.array(ordinary(name)).astype(mlx_affine.DTYPES[dtype]), group, bits)
+    edges = AFFINE_EDGES[dtype]
+    random = drawing.generator(33, name).integers(0, 1 << 32, (len(edges), words.shape[1]), np.uint32)
+    words = mx.concatenate([words, mx.array(random)])
+    scales = mx.concatenate([scales, columns(edges, scales)])
+    biases = mx.concatenate([biases, columns(edges[::-1], biases)])
+    values = mlx_affine.dequantise(words, scales, biases, group, bits)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: a value is not finite")
+    return {"weight": words, "scales": scales, "biases": biases, "values": mx.array(values)}
+
+
+def columns(values, like):
+    """An array of the width and dtype of `like` whose row i repeats values[i]."""
+    return mx.broadcast_to(mx.array(values)[:, None], (len(values), like.shape[1])).astype(like.dtype)
