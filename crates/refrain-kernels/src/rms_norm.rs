@@ -116,3 +116,18 @@ pub fn reference(x: &[f32], weight: Option<&[f32]>, eps: f32, columns: usize) ->
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_scaled_to_a_root_mean_square_of_one() {
+        let y = reference(&[3.0, 4.0, 0.0, 0.0], Some(&[1.0, 2.0]), 0.0, 2);
+        let norm = 12.5f32.sqrt();
+        assert_eq!(y[..2], [3.0 / norm, 4.0 / norm * 2.0]);
+        assert!(y[2].is_nan(), "0 / 0 without eps");
+        assert_eq!(reference(&[0.0, 0.0], None, 1e-6, 2), [0.0, 0.0]);
+        assert!(reference(&[], None, 1e-6, 0).is_empty());
+    }
+}

@@ -151,3 +151,51 @@ pub fn reference(
         });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALVES: Params = Params {
+        dims: 4,
+        interleaved: false,
+        scale: 1.0,
+    };
+
+    #[test]
+    fn position_zero_changes_nothing_and_a_quarter_turn_swaps_a_pair() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(reference(&x, &[0], &[1.0, 0.5], 6, &HALVES), x);
+        let quarter = std::f32::consts::FRAC_PI_2;
+        let y = reference(&x, &[1], &[quarter, 0.0], 6, &HALVES);
+        let expected = [-3.0, 2.0, 1.0, 4.0, 5.0, 6.0];
+        for (y, e) in y.iter().zip(expected) {
+            assert!((y - e).abs() < 1e-6, "{y} {e}");
+        }
+    }
+
+    #[test]
+    fn interleaved_pairs_are_neighbours() {
+        let params = Params {
+            interleaved: true,
+            ..HALVES
+        };
+        let frequencies = [0.3, 0.01];
+        let y = reference(&[1.0, 3.0, 2.0, 4.0], &[7], &frequencies, 4, &params);
+        let halves = reference(&[1.0, 2.0, 3.0, 4.0], &[7], &frequencies, 4, &HALVES);
+        assert_eq!(y, [halves[0], halves[2], halves[1], halves[3]]);
+    }
+
+    #[test]
+    fn angles_are_rounded_products_however_large() {
+        let (position, frequency) = (1_000_003, 0.987_654_3_f32);
+        let params = Params {
+            dims: 2,
+            interleaved: false,
+            scale: 2.0,
+        };
+        let y = reference(&[1.0, 0.0], &[position], &[frequency], 2, &params);
+        let angle = f64::from(position as f32 * frequency);
+        assert_eq!(y, [2.0 * angle.cos() as f32, 2.0 * angle.sin() as f32]);
+    }
+}

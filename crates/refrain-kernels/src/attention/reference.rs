@@ -99,3 +99,88 @@ fn attend(inputs: &Inputs<'_>, params: &Params, token: usize, out: &mut [f32]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::SliceRows;
+
+    const PARAMS: Params = Params {
+        scale: 1.0,
+        page_size: 2,
+        window: None,
+    };
+
+    /// Two sequences of two pages over eight slots whose value is their number; keys are all equal,
+    /// so that the result is the mean of the values attended over.
+    fn means(positions: &[i32], sequences: &[u32], pages: &[u32], params: &Params) -> Vec<f32> {
+        let (keys, values) = (
+            [1.0; 16],
+            std::array::from_fn::<f32, 16, _>(|i| (i / 2) as f32),
+        );
+        let q = vec![0.5; positions.len() * 2];
+        let inputs = Inputs {
+            q: &q,
+            keys: &SliceRows::new(&keys, 2),
+            values: &SliceRows::new(&values, 2),
+            positions,
+            sequences,
+            pages,
+            heads: 1,
+            kv_heads: 1,
+            pages_per_sequence: 2,
+        };
+        let out = reference(&inputs, params);
+        out.chunks_exact(2).map(|token| token[0]).collect()
+    }
+
+    #[test]
+    fn a_token_sees_its_own_sequences_pages_up_to_its_position() {
+        let pages = [3, 0, 2, 1];
+        let seen = means(&[0, 1, 2, 3, 2], &[0, 0, 0, 0, 1], &pages, &PARAMS);
+        assert_eq!(seen, [6.0, 6.5, 13.0 / 3.0, 3.5, 11.0 / 3.0]);
+    }
+
+    #[test]
+    fn a_window_forgets_and_padding_sees_nothing() {
+        let params = Params {
+            window: Some(2),
+            ..PARAMS
+        };
+        assert_eq!(
+            means(&[3, -1, 0], &[0, 9, 0], &[3, 0, 2, 1], &params),
+            [0.5, 0.0, 6.0]
+        );
+    }
+
+    #[test]
+    fn what_lies_outside_is_clamped() {
+        // Sequence 9 is the last one, page 77 the last one, and position 5 lies beyond the table.
+        let seen = means(&[1, 5], &[9, 9], &[0, 0, 77, 1], &PARAMS);
+        assert_eq!(seen, [6.5, 4.5]);
+    }
+
+    #[test]
+    fn query_heads_share_key_heads_and_weights_are_a_softmax() {
+        let keys = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0];
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let q = [2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0];
+        let inputs = Inputs {
+            q: &q,
+            keys: &SliceRows::new(&keys, 4),
+            values: &SliceRows::new(&values, 4),
+            positions: &[1],
+            sequences: &[0],
+            pages: &[0],
+            heads: 4,
+            kv_heads: 2,
+            pages_per_sequence: 1,
+        };
+        let out = reference(&inputs, &PARAMS);
+        let weight = |score: f32| score.exp() / (1.0 + score.exp());
+        let expected = [1.0 + 4.0 * weight(2.0), 3.0, 3.0 + 4.0 * weight(3.0), 5.0];
+        for (head, expected) in out.chunks_exact(2).zip(expected) {
+            assert!((head[0] - expected).abs() < 1e-5, "{out:?}");
+        }
+    }
+}

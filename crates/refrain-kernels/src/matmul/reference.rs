@@ -78,3 +78,76 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
     sums.iter().sum::<f32>() + rest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::matmul::{SliceRows, StoredRows};
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count)
+            .map(|i| ((i * 37 + 11) % 23) as f32 - 11.0)
+            .collect()
+    }
+
+    #[test]
+    fn a_batched_product_is_what_the_definition_says() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let y = [1.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0];
+        let expected = [
+            1.0, 2.0, 8.0, 3.0, 4.0, 18.0, 16.0, 6.0, 5.0, 22.0, 8.0, 7.0,
+        ];
+        assert_eq!(reference(&x, &y, 2, 2, 2, 3), expected);
+    }
+
+    #[test]
+    fn sums_over_nothing_are_zero() {
+        assert_eq!(reference(&[], &[], 1, 2, 0, 3), [0.0; 6]);
+        let mut out = [1.0; 6];
+        reference_nt(&[], &Empty(3), &mut out);
+        assert_eq!(out, [0.0; 6]);
+    }
+
+    struct Empty(usize);
+
+    impl Rows for Empty {
+        fn count(&self) -> usize {
+            self.0
+        }
+        fn columns(&self) -> usize {
+            0
+        }
+        fn read(&self, _row: usize, _out: &mut [f32]) {}
+    }
+
+    #[test]
+    fn products_with_rows_agree_with_products_of_the_transposed_matrix() {
+        // Small integers: exact in any order of summation.
+        for (m, k, n) in [(1, 5, 3), (3, 67, 11), (2, 64, 1000), (1, 1, 1)] {
+            let (x, w) = (numbers(m * k), numbers(n * k));
+            let mut transposed = vec![0.0; k * n];
+            for j in 0..n {
+                (0..k).for_each(|i| transposed[i * n + j] = w[j * k + i]);
+            }
+            let mut out = vec![0.0; m * n];
+            reference_nt(&x, &SliceRows::new(&w, k), &mut out);
+            assert_eq!(out, reference(&x, &transposed, 1, m, k, n), "{m} {k} {n}");
+        }
+    }
+
+    #[test]
+    fn stored_rows_are_decoded_and_short_bytes_refused() {
+        let values = [1.5f32, -2.0, 0.25, 4.0];
+        let halves: Vec<u8> = values
+            .iter()
+            .flat_map(|&v| half::bf16::from_f32(v).to_le_bytes())
+            .collect();
+        let rows = StoredRows::new(DType::BF16, 2, 2, &halves).expect("long enough");
+        let mut row = [0.0; 2];
+        rows.read(1, &mut row);
+        assert_eq!(row, [0.25, 4.0]);
+        assert!(StoredRows::new(DType::F32, 2, 2, &halves).is_err());
+        assert!(StoredRows::new(DType::U8, 2, 2, &halves).is_err());
+    }
+}

@@ -133,3 +133,92 @@ fn bytes(quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
         *out = value(byte);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 32 nibbles: 0 … 15 twice.
+    const NIBBLES: [u8; 16] = [
+        0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc,
+        0xfe,
+    ];
+
+    fn row(rows: &QuantRows<'_>, row: usize) -> Vec<f32> {
+        let mut out = vec![0.0; rows.columns()];
+        rows.read(row, &mut out);
+        out
+    }
+
+    #[test]
+    fn q4_0_is_centred_on_eight() {
+        let scales = half::f16::from_f32(0.5).to_le_bytes();
+        let rows = QuantRows::new(
+            QuantFormat::Q4_0,
+            [1, 32],
+            &NIBBLES,
+            DType::F16,
+            &scales,
+            None,
+        )
+        .expect("one group");
+        let values = row(&rows, 0);
+        assert_eq!(values[..3], [-4.0, -3.5, -3.0]);
+        assert_eq!(values[31], 3.5);
+    }
+
+    #[test]
+    fn q8_0_is_signed() {
+        let quants: Vec<u8> = (0..64).map(|i| if i == 32 { 0x80 } else { i }).collect();
+        let scales: Vec<u8> = [2.0f32, 0.5].iter().flat_map(|s| s.to_le_bytes()).collect();
+        let rows = QuantRows::new(
+            QuantFormat::Q8_0,
+            [2, 32],
+            &quants,
+            DType::F32,
+            &scales,
+            None,
+        )
+        .expect("two groups");
+        assert_eq!(row(&rows, 0)[31], 62.0);
+        assert_eq!(row(&rows, 1)[..2], [-64.0, 16.5]);
+    }
+
+    #[test]
+    fn biased_values_round_the_product_before_the_sum() {
+        // s·q needs more than 24 bits and b cancels most of it, so a fused result differs.
+        let (scale, bias) = (f32::from_bits(0x3f80_0001), -11.0f32);
+        let fused = scale.mul_add(11.0, bias);
+        let rows = QuantRows::new(
+            QuantFormat::mlx(4, 32),
+            [1, 32],
+            &NIBBLES,
+            DType::F32,
+            &scale.to_le_bytes(),
+            Some(&bias.to_le_bytes()),
+        )
+        .map(|rows| row(&rows, 0))
+        .expect("one group");
+        assert_eq!(rows[11], scale * 11.0 + bias);
+        assert_ne!(rows[11], fused);
+        assert_eq!(rows[0], bias);
+    }
+
+    #[test]
+    fn planes_of_another_length_are_refused_with_figures() {
+        let error = QuantRows::new(
+            QuantFormat::Q4_0,
+            [1, 64],
+            &NIBBLES,
+            DType::F16,
+            &[0; 4],
+            None,
+        )
+        .err()
+        .expect("half the quants are missing");
+        assert!(
+            error.to_string().contains("take 32 bytes, found 16"),
+            "{error}"
+        );
+    }
+}
