@@ -8,7 +8,7 @@
 
 use rayon::prelude::*;
 
-use crate::text::{Text, grid, outer_dimensions, place, require_float, require_shape};
+use crate::text::{Text, address, grid, outer_dimensions, require_float, require_shape};
 use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rms_norm";
@@ -50,35 +50,21 @@ pub fn call(
         .define("LANE_VALUE", "float")
         .input("x", x.dtype)
         .output("y", out.dtype);
-    let (x_address, x_first) = place(OP, 0, x)?;
-    let (out_address, out_first) = place(OP, out_number, out)?;
-    let mut push = vec![x_address, out_address];
-    let mut weight_first = 0;
+    let mut push = vec![address(OP, 0, x)?, address(OP, out_number, out)?];
     if let Some(weight) = weight {
         require_shape(OP, "the weight", weight, &[columns])?;
         if !weight.layout.is_contiguous() {
             return Err(Unsupported::NeedsContiguous { op: OP, operand: 1 });
         }
         text = text.define("WEIGHT", 1).input("weight", weight.dtype);
-        let (address, first) = place(OP, 1, weight)?;
-        push.push(address);
-        weight_first = first;
+        push.push(address(OP, 1, weight)?);
     }
     let (lanes, together) = tuning::row_lanes(traits, columns);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))
         .body(include_str!("shaders/rms_norm.comp"))
         .kernel(vec![(0, lanes * together), (3, lanes), (4, together)]);
-    push.extend(
-        [
-            x_first,
-            out_first,
-            weight_first,
-            rows as u32,
-            columns as u32,
-        ]
-        .map(Push::U32),
-    );
+    push.extend([rows as u32, columns as u32].map(Push::U32));
     push.extend([outer[1].0, outer[2].0].map(Push::U32));
     push.extend(
         [0, 1]

@@ -10,7 +10,7 @@
 
 use rayon::prelude::*;
 
-use crate::text::{Text, grid, place, require_dtype, require_float, require_shape};
+use crate::text::{Text, address, grid, require_dtype, require_float, require_shape};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rope";
@@ -85,23 +85,14 @@ pub fn call(
         .kernel(vec![(0, threads)]);
     let operands = [x, positions, frequencies, out];
     let mut push = Vec::new();
-    let mut firsts = Vec::new();
     for (number, operand) in operands.into_iter().enumerate() {
-        let (address, first) = place(OP, number, operand)?;
-        push.push(address);
-        firsts.push(first);
+        push.push(address(OP, number, operand)?);
     }
     let strides = operands
         .into_iter()
         .flat_map(|o| o.layout.strides.iter().map(|&s| s as u32));
     let sizes = [tokens, heads, units, params.dims / 2].map(|v| v as u32);
-    push.extend(
-        firsts
-            .into_iter()
-            .chain(sizes)
-            .chain(strides)
-            .map(Push::U32),
-    );
+    push.extend(sizes.into_iter().chain(strides).map(Push::U32));
     push.push(Push::F32(params.scale));
     Ok(Call {
         kernel,

@@ -1,5 +1,5 @@
 use crate::glsl::{self, Access};
-use crate::walk::Walk;
+use crate::walk::{Walk, check_reach};
 use crate::{DType, Kernel, Layout, Operand, Push, Traits, Unsupported};
 
 /// Builds a kernel's text and, beside it, the name that identifies the text.
@@ -145,32 +145,17 @@ fn aligned_elements(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// The 16-byte aligned address at or before an operand's first element, and the elements between.
-/// Aligned, because 16-bit elements may only be reachable through whole words.
+/// The address of an operand's first element.
 ///
 /// # Errors
 /// When an element lies too far from there to be addressed by a positive 32-bit index.
-pub(crate) fn place(
+pub(crate) fn address(
     op: &'static str,
     number: usize,
     operand: &Operand,
-) -> Result<(Push, u32), Unsupported> {
-    let offset = operand.layout.offset;
-    let first = offset % aligned_elements(operand.dtype);
-    let reached = operand.layout.end().saturating_sub(offset - first);
-    if reached > i32::MAX as usize {
-        let what = format!(
-            "operand {number} spans {reached} elements; the most is {}",
-            i32::MAX
-        );
-        return Err(Unsupported::Size { op, what });
-    }
-    let bytes = ((offset - first) * operand.dtype.size()) as u64;
-    let address = Push::Address {
-        operand: number,
-        bytes,
-    };
-    Ok((address, first as u32))
+) -> Result<Push, Unsupported> {
+    check_reach(op, &operand.layout)?;
+    Ok(operand.address(number))
 }
 
 /// Whether runs of eight elements from the first one on, `strides` elements apart, can be loaded 16

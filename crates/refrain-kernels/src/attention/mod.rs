@@ -16,7 +16,7 @@ mod reference;
 
 pub use reference::{Inputs, reference};
 
-use crate::text::{Text, place, require_dtype, require_float, require_shape};
+use crate::text::{Text, address, require_dtype, require_float, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Kernel, Operand, Push, Traits, Unsupported};
 
@@ -65,20 +65,12 @@ pub fn call_tuned(
 ) -> Result<Call, Unsupported> {
     let sizes = Sizes::of(operands, params)?;
     let mut push = Vec::new();
-    let mut firsts = [0; 7];
     for (number, operand) in operands.into_iter().enumerate() {
-        let (address, first) = place(OP, number, operand)?;
-        firsts[number] = first;
-        push.push(address);
+        push.push(address(OP, number, operand)?);
     }
     let [q, .., out] = operands;
     let pages_reach = sizes.table * params.page_size as usize;
     let numbers = [
-        firsts[0],
-        firsts[3],
-        firsts[4],
-        firsts[5],
-        firsts[6],
         (sizes.heads / sizes.kv_heads) as u32,
         sizes.kv_heads as u32,
         sizes.head_dim as u32,

@@ -18,7 +18,7 @@ pub use reference::{reference, reference_nt};
 pub(crate) use rows::decode;
 pub use rows::{Rows, SliceRows, StoredRows};
 
-use crate::text::{Text, grid, is_wide, place, require_float};
+use crate::text::{Text, address, grid, is_wide, require_float};
 use crate::tuning::{self, Tuning};
 use crate::{Call, Kernel, Operand, Push, Traits, Unsupported};
 use problem::Problem;
@@ -167,15 +167,15 @@ fn product(
     } else {
         [0, 1, 2]
     };
-    let (a, a_first) = place(OP, numbers[0], a)?;
-    let (b, b_first) = place(OP, numbers[1], b)?;
-    let (c, c_first) = place(OP, numbers[2], out)?;
     let [outer, inner] = problem.batch;
     let batches = outer * inner;
     let sizes = [problem.m, problem.n, problem.k];
     let strides = [problem.a, problem.b, problem.c];
-    let mut push = vec![a, b, c];
-    push.extend([a_first, b_first, c_first].map(Push::U32));
+    let mut push = vec![
+        address(OP, numbers[0], a)?,
+        address(OP, numbers[1], b)?,
+        address(OP, numbers[2], out)?,
+    ];
     let numbers = sizes
         .into_iter()
         .chain(strides.into_iter().flatten())

@@ -12,7 +12,7 @@ mod weights;
 pub use format::{QuantFormat, Zero};
 pub use rows::QuantRows;
 
-use crate::text::{Text, grid, is_wide, place, require_float, require_shape};
+use crate::text::{Text, address, grid, is_wide, require_float, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
 use weights::Weights;
@@ -135,13 +135,9 @@ fn product(
     } else {
         gemm(tuning, text("quantised.gemm"), weights, tokens)?
     };
-    let (x, x_first) = place(OP, 0, x)?;
-    let (out, out_first) = place(OP, out_number, out)?;
-    let mut push = vec![x];
+    let mut push = vec![address(OP, 0, x)?];
     push.extend(weights.addresses());
-    push.push(out);
-    let [scales_first, biases_first] = weights.firsts();
-    push.extend([x_first, scales_first, biases_first, out_first].map(Push::U32));
+    push.push(address(OP, out_number, out)?);
     let sizes = [
         tokens,
         weights.rows,
@@ -249,13 +245,10 @@ pub fn take_rows(
         .declare(text)
         .body(include_str!("../shaders/quantised/take_rows.comp"))
         .kernel(vec![(0, threads), (8, format.group)]);
-    let first = weights.planes();
-    let (indices_address, indices_first) = place(OP, first, indices)?;
-    let (out_address, out_first) = place(OP, first + 1, out)?;
+    let planes = weights.planes();
     let mut push: Vec<Push> = weights.addresses().collect();
-    push.extend([indices_address, out_address]);
-    let [scales_first, biases_first] = weights.firsts();
-    push.extend([scales_first, biases_first, indices_first, out_first].map(Push::U32));
+    push.push(address(OP, planes, indices)?);
+    push.push(address(OP, planes + 1, out)?);
     let [out_stride, out_within] = [out.layout.strides[0], out.layout.strides[1]];
     let sizes = [
         tokens,

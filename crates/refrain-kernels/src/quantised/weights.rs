@@ -1,5 +1,5 @@
 use super::{OP, QuantFormat, Zero};
-use crate::text::{Text, place, require_dtype, require_float, require_shape};
+use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
 use crate::{DType, Operand, Push, Unsupported};
 
 /// The planes of one quantised matrix, checked.
@@ -10,7 +10,6 @@ pub(super) struct Weights<'a> {
     pub scales: &'a Operand,
     pub biases: Option<&'a Operand>,
     addresses: Vec<Push>,
-    firsts: [u32; 2],
 }
 
 impl<'a> Weights<'a> {
@@ -45,7 +44,6 @@ impl<'a> Weights<'a> {
             require_shape(OP, "biases", biases, &parameters)?;
         }
         let mut addresses = Vec::new();
-        let mut firsts = [0; 2];
         for (i, plane) in [Some(quants), Some(scales), biases]
             .into_iter()
             .flatten()
@@ -57,12 +55,10 @@ impl<'a> Weights<'a> {
                     operand: number + i,
                 });
             }
-            let (address, first) = place(OP, number + i, plane)?;
-            addresses.push(address);
+            addresses.push(address(OP, number + i, plane)?);
             if i > 0 {
                 require_float(OP, plane)?;
-                firsts[i - 1] = first;
-            } else if first != 0 {
+            } else if !is_wide(plane, &[]) {
                 // Rows are read 16 bytes at a time, which a copy would align.
                 return Err(Unsupported::NeedsContiguous {
                     op: OP,
@@ -77,7 +73,6 @@ impl<'a> Weights<'a> {
             scales,
             biases,
             addresses,
-            firsts,
         })
     }
 
@@ -89,11 +84,6 @@ impl<'a> Weights<'a> {
     /// Addresses of the planes.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Push> + '_ {
         self.addresses.iter().cloned()
-    }
-
-    /// First elements of scales and biases.
-    pub(super) fn firsts(&self) -> [u32; 2] {
-        self.firsts
     }
 
     /// Adds what the shaders need to read the planes.

@@ -13,7 +13,6 @@ layout(push_constant, scalar) uniform Push {
     sequences_ref sequences;
     pages_ref pages;
     y_ref y;
-    uint q_first, positions_first, sequences_first, pages_first, y_first;
     uint ratio;    // query heads per key head
     uint kv_heads, head_dim, slots;
     uint sequence_count;
@@ -45,7 +44,7 @@ uint slot_of(uint pages_at, uint position) {
 
 void load_query(uint token, uint head) {
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
-        uint at = pc.q_first + token * pc.q_strides.x + (head + h) * pc.q_strides.y;
+        uint at = token * pc.q_strides.x + (head + h) * pc.q_strides.y;
         [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
             uint d = 2u * (lane() + j * LANES);
             bool inside = d < pc.head_dim;
@@ -108,7 +107,7 @@ void join_rows(uint token, uint head) {
     }
     barrier();
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
-        uint at = pc.y_first + token * pc.y_strides.x + (head + h) * pc.y_strides.y;
+        uint at = token * pc.y_strides.x + (head + h) * pc.y_strides.y;
         float factor = share(h);
         [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;
@@ -128,12 +127,12 @@ void join_rows(uint token, uint head) {
 void main() {
     uint token = gl_WorkGroupID.y;
     uint head = gl_WorkGroupID.x * HEADS;
-    int position = load_positions(pc.positions, pc.positions_first + token);
+    int position = load_positions(pc.positions, token);
     uint end = position < 0 || pc.slots == 0u || pc.sequence_count == 0u ? 0u : min(uint(position) + 1u, pc.reach);
     uint first = uint(max(position, 0)) + 1u;
     first = first > pc.window ? first - pc.window : 0u;
-    uint sequence = min(load_sequences(pc.sequences, pc.sequences_first + token), pc.sequence_count - 1u);
-    uint pages_at = pc.pages_first + sequence * pc.table;
+    uint sequence = min(load_sequences(pc.sequences, token), pc.sequence_count - 1u);
+    uint pages_at = sequence * pc.table;
     load_query(token, head);
     // The loop's bounds are the workgroup's: sums may need all its invocations.
     for (uint base = first; base < end; base += 4u * ROWS) {

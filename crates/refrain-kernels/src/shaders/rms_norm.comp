@@ -4,7 +4,6 @@ layout(push_constant, scalar) uniform Push {
 #ifdef WEIGHT
     weight_ref weight;
 #endif
-    uint x_first, y_first, weight_first;
     uint rows, columns;
     uvec2 extents; // of the middle and the inner of three outer dimensions
     uvec3 x_strides, y_strides;
@@ -21,7 +20,7 @@ void main() {
     // Rows beyond the last take part in the sums, which the whole workgroup computes.
     bool inside = row < pc.rows;
     row = min(row, pc.rows - 1u);
-    uint x_at = pc.x_first + row_offset(row, pc.x_strides);
+    uint x_at = row_offset(row, pc.x_strides);
     float squares = 0.0;
     for (uint i = lane(); i < pc.columns; i += LANES) {
         float x = load_x(pc.x, x_at + i);
@@ -29,11 +28,11 @@ void main() {
     }
     float norm = sqrt(sum_lanes(squares) / float(pc.columns) + pc.eps);
     if (!inside) return;
-    uint y_at = pc.y_first + row_offset(row, pc.y_strides);
+    uint y_at = row_offset(row, pc.y_strides);
     for (uint i = lane(); i < pc.columns; i += LANES) {
         float y = load_x(pc.x, x_at + i) / norm;
 #ifdef WEIGHT
-        y *= load_weight(pc.weight, pc.weight_first + i);
+        y *= load_weight(pc.weight, i);
 #endif
         store_y(pc.y, y_at + i, y);
     }

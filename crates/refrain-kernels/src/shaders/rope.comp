@@ -5,7 +5,6 @@ layout(push_constant, scalar) uniform Push {
     positions_ref positions;
     frequencies_ref frequencies;
     y_ref y;
-    uint x_first, positions_first, frequencies_first, y_first;
     uint tokens, heads;
     uint units; // per head: pairs, then values that are only copied
     uint pairs;
@@ -21,8 +20,8 @@ void main() {
     uint head = e / pc.units % pc.heads;
     uint token = e / pc.units / pc.heads;
     if (token >= pc.tokens) return;
-    uint x_at = pc.x_first + token * pc.x_strides.x + head * pc.x_strides.y;
-    uint y_at = pc.y_first + token * pc.y_strides.x + head * pc.y_strides.y;
+    uint x_at = token * pc.x_strides.x + head * pc.x_strides.y;
+    uint y_at = token * pc.y_strides.x + head * pc.y_strides.y;
     if (unit >= pc.pairs) {
         uint d = unit + pc.pairs;
         store_y(pc.y, y_at + d * pc.y_strides.z, load_x(pc.x, x_at + d * pc.x_strides.z));
@@ -33,8 +32,8 @@ void main() {
 #else
     uint a = unit, b = unit + pc.pairs;
 #endif
-    int position = load_positions(pc.positions, pc.positions_first + token * pc.positions_stride);
-    float frequency = load_frequencies(pc.frequencies, pc.frequencies_first + unit * pc.frequencies_stride);
+    int position = load_positions(pc.positions, token * pc.positions_stride);
+    float frequency = load_frequencies(pc.frequencies, unit * pc.frequencies_stride);
     precise float angle = float(position) * frequency;
     vec2 sc = sincos(angle) * pc.scale;
     float x = load_x(pc.x, x_at + a * pc.x_strides.z);

@@ -41,12 +41,12 @@ void main() {
     for (uint batch = gl_WorkGroupID.z; batch < pc.batches; batch += gl_NumWorkGroups.z) {
         clear_tile();
         for (uint k = 0u; k < pc.k; k += DEPTH) {
-            load_left(pc.a_first + batch_offset(batch, pc.a_batch), row, k);
-            load_right(pc.b_first + batch_offset(batch, pc.b_batch), column, k);
+            load_left(batch_offset(batch, pc.a_batch), row, k);
+            load_right(batch_offset(batch, pc.b_batch), column, k);
             barrier();
             multiply_tiles();
             barrier();
         }
-        store_tile(pc.c_first + batch_offset(batch, pc.c_batch), row, column);
+        store_tile(batch_offset(batch, pc.c_batch), row, column);
     }
 }

@@ -44,8 +44,8 @@ void main() {
         [[unroll]] for (uint r = 0u; r < EACH; ++r) {
             [[unroll]] for (uint t = 0u; t < VECTORS; ++t) sums[r][t] = 0.0;
         }
-        accumulate(pc.a_first + batch_offset(batch, pc.a_batch), pc.b_first + batch_offset(batch, pc.b_batch), column, lane());
-        uint c_at = pc.c_first + batch_offset(batch, pc.c_batch);
+        accumulate(batch_offset(batch, pc.a_batch), batch_offset(batch, pc.b_batch), column, lane());
+        uint c_at = batch_offset(batch, pc.c_batch);
         [[unroll]] for (uint r = 0u; r < EACH; ++r) {
             [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
                 float total = sum_lanes(sums[r][t]);

@@ -3,7 +3,6 @@ layout(push_constant, scalar) uniform Push {
     a_ref a;
     b_ref b;
     c_ref c;
-    uint a_first, b_first, c_first;
     uint m, n, k;
     uvec2 a_strides; // along m, k
     uvec2 b_strides; // along k, n

@@ -4,7 +4,7 @@ void load_left(uint token, uint k) {
         uint dk = e % DEPTH;
         uint dt = e / DEPTH;
         float value = 0.0;
-        if (token + dt < pc.tokens && k + dk < pc.k) value = load_x(pc.x, pc.x_first + (token + dt) * pc.x_stride + k + dk);
+        if (token + dt < pc.tokens && k + dk < pc.k) value = load_x(pc.x, (token + dt) * pc.x_stride + k + dk);
         left_tile[dk * LEFT_LINE + dt] = value;
     }
 }
@@ -48,7 +48,7 @@ void main() {
         [[unroll]] for (uint j = 0u; j < 4u; ++j) {
             uint t = token + i * HIGH;
             uint n = row + j * BROAD;
-            if (t < pc.tokens && n < pc.n) store_c(pc.c, pc.c_first + t * pc.c_strides.x + n * pc.c_strides.y, tile_sums[i][j]);
+            if (t < pc.tokens && n < pc.n) store_c(pc.c, t * pc.c_strides.x + n * pc.c_strides.y, tile_sums[i][j]);
         }
     }
 }

@@ -33,7 +33,7 @@ void add_chunk(uint at, uvec4 chunks[EACH], float scales[EACH], float biases[EAC
         [[unroll]] for (uint r = 0u; r < EACH; ++r) weights(chunks[r], e, scales[r], biases[r], low[r], high[r]);
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
             vec4 x, y;
-            load8_x(pc.x, pc.x_first + min(t, pc.tokens - 1u) * pc.x_stride + at + 8u * e, x, y);
+            load8_x(pc.x, min(t, pc.tokens - 1u) * pc.x_stride + at + 8u * e, x, y);
             [[unroll]] for (uint r = 0u; r < EACH; ++r) parts[r][t] += dot(x, low[r]) + dot(y, high[r]);
         }
     }
@@ -81,7 +81,7 @@ void main() {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
             float total = sum_lanes(sums[r][t]);
             if (lane() == 0u && t < pc.tokens && row + r < pc.n) {
-                store_c(pc.c, pc.c_first + t * pc.c_strides.x + (row + r) * pc.c_strides.y, total);
+                store_c(pc.c, t * pc.c_strides.x + (row + r) * pc.c_strides.y, total);
             }
         }
     }

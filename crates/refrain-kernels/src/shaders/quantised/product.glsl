@@ -7,17 +7,16 @@ layout(push_constant, scalar) uniform Push {
     biases_ref biases;
 #endif
     c_ref c;
-    uint x_first, scales_first, biases_first, c_first;
     uint tokens, n, k;
     uint x_stride;   // between tokens
     uvec2 c_strides; // along tokens, n
 } pc;
 
-float scale_of(uint group) { return load_scales(pc.scales, pc.scales_first + group); }
+float scale_of(uint group) { return load_scales(pc.scales, group); }
 
 float bias_of(uint group) {
 #ifdef ZERO_BIAS
-    return load_biases(pc.biases, pc.biases_first + group);
+    return load_biases(pc.biases, group);
 #else
     return 0.0;
 #endif
