@@ -35,6 +35,13 @@ impl Traits {
             shared_bytes: 16 * 1024,
         }
     }
+
+    /// Invocations of a workgroup: the largest power of two that is at most `wanted` and that the
+    /// device allows.
+    pub fn workgroup(&self, wanted: u32) -> u32 {
+        let most = wanted.min(self.max_invocations).max(1);
+        1 << most.ilog2()
+    }
 }
 
 /// A shader's text and what it is specialised with.

@@ -30,7 +30,7 @@ pub fn head(traits: &Traits) -> String {
     if traits.storage8 {
         text.push_str("#extension GL_EXT_shader_8bit_storage : require\n");
     }
-    text.push_str(include_str!("shaders/numbers.glsl"));
+    text.push_str(include_str!("shaders/common.glsl"));
     text
 }
 
@@ -54,55 +54,84 @@ fn conversions(dtype: DType) -> (&'static str, &'static str) {
     }
 }
 
-/// Declares reference type `{name}_ref` and its load (and store) functions.
+/// Declares reference type `{name}_ref` and its load (and store) functions. An address need only be
+/// aligned to the element, whatever the device can load.
 pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> String {
-    let compute = compute_type(dtype);
-    let (decode, encode) = conversions(dtype);
     let native = match dtype.size() {
-        4 => Some(compute),
+        4 => Some(compute_type(dtype)),
         2 if traits.storage16 => Some("uint16_t"),
         1 if traits.storage8 => Some("uint8_t"),
         _ => None,
     };
-    let qualifier = if access == Access::Read {
-        "readonly "
-    } else {
-        ""
+    let (declaration, load, store) = match native {
+        Some(unit) => direct(name, dtype, unit, access),
+        None => packed(name, dtype, access),
     };
-    let unit = native.unwrap_or("uint");
-    let align = if native.is_some() { dtype.size() } else { 4 };
-    let mut text = format!(
-        "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
-    );
-    let (load, store) = match native {
-        Some(_) if dtype.size() == 4 => ("p.at[i]".to_string(), "p.at[i] = value;".to_string()),
-        Some(unit) => (
-            decode.replace("RAW", "uint(p.at[i])"),
-            format!("p.at[i] = {unit}({});", encode.replace("VALUE", "value")),
-        ),
-        None => {
-            let (per_word, bits) = (4 / dtype.size(), 8 * dtype.size());
-            let mask = (1u64 << bits) - 1;
-            let shift = format!("({bits}u * (i % {per_word}u))");
-            (
-                decode.replace(
-                    "RAW",
-                    &format!("((p.at[i / {per_word}u] >> {shift}) & {mask}u)"),
-                ),
-                format!(
-                    "atomicAnd(p.at[i / {per_word}u], ~({mask}u << {shift})); atomicOr(p.at[i / {per_word}u], ({}) << {shift});",
-                    encode.replace("VALUE", "value")
-                ),
-            )
-        }
-    };
-    text.push_str(&format!(
-        "{compute} load_{name}({name}_ref p, uint i) {{ return {load}; }}\n"
-    ));
+    let compute = compute_type(dtype);
+    let mut text =
+        format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
     if access == Access::Write {
         text.push_str(&format!(
             "void store_{name}({name}_ref p, uint i, {compute} value) {{ {store} }}\n"
         ));
     }
     text
+}
+
+/// Declaration, load and store of elements that the device loads as they are.
+fn direct(name: &str, dtype: DType, unit: &str, access: Access) -> (String, String, String) {
+    let qualifier = if access == Access::Read {
+        "readonly "
+    } else {
+        ""
+    };
+    let align = dtype.size();
+    let declaration = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
+    );
+    if dtype.size() == 4 {
+        return (
+            declaration,
+            "return p.at[i];".into(),
+            "p.at[i] = value;".into(),
+        );
+    }
+    let (decode, encode) = conversions(dtype);
+    let load = decode.replace("RAW", "uint(p.at[i])");
+    let store = encode.replace("VALUE", "value");
+    (
+        declaration,
+        format!("return {load};"),
+        format!("p.at[i] = {unit}({store});"),
+    )
+}
+
+/// Declaration, load and store of elements that are parts of 32-bit words.
+fn packed(name: &str, dtype: DType, access: Access) -> (String, String, String) {
+    let qualifier = if access == Access::Read {
+        "readonly "
+    } else {
+        ""
+    };
+    let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());
+    let mask = (1u64 << bits) - 1;
+    let declaration = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {size}) {qualifier}buffer {name}_ref {{ uint at[]; }};\n\
+         layout(buffer_reference, scalar, buffer_reference_align = 4) {qualifier}buffer {name}_words {{ uint at[]; }};\n"
+    );
+    let place = format!(
+        "uvec2 address = uvec2(p); \
+         uint unit = i + (address.x & 3u) / {size}u; \
+         uint shift = {bits}u * (unit % {per_word}u); \
+         {name}_words words = {name}_words(uvec2(address.x & ~3u, address.y));"
+    );
+    let (decode, encode) = conversions(dtype);
+    let raw = format!("((words.at[unit / {per_word}u] >> shift) & {mask}u)");
+    let load = format!("{place} return {};", decode.replace("RAW", &raw));
+    let store = format!(
+        "{place} atomicAnd(words.at[unit / {per_word}u], ~({mask}u << shift)); \
+         atomicOr(words.at[unit / {per_word}u], ({}) << shift);",
+        encode.replace("VALUE", "value")
+    );
+    (declaration, load, store)
 }

@@ -5,19 +5,30 @@
 //! Rust. This crate knows nothing of graphs, devices or models: operands are numbered, and whoever
 //! records a call fills in their addresses.
 
+pub mod argmax;
 pub mod attention;
 mod call;
 mod dtype;
+pub mod elementwise;
+mod gather;
 pub mod glsl;
 mod layout;
 pub mod matmul;
+mod order;
 pub mod quantised;
+pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
+mod rows;
+pub mod softmax;
+pub mod take;
+pub mod take_along;
 mod text;
+pub mod top_k;
 pub mod tuning;
 mod values;
 mod walk;
+pub mod write_rows;
 
 pub use call::{Call, Kernel, Operand, Push, Traits, Unsupported};
 pub use dtype::DType;

@@ -104,4 +104,80 @@ impl Values {
             other => panic!("expected f32 values, found {}", other.dtype()),
         }
     }
+
+    /// The elements converted to `to` and rounded as `to` stores them: floats to integers saturate
+    /// (NaN gives 0), integers wrap, anything but zero is true.
+    pub fn cast(&self, to: DType) -> Values {
+        match (self, to) {
+            (Values::F32(v), DType::I32) => Values::I32(map(v, |x| x as i32)),
+            (Values::F32(v), DType::U32) => Values::U32(map(v, |x| x as u32)),
+            (Values::F32(v), DType::U8) => Values::U32(map(v, |x| u32::from(x as u8))),
+            (Values::F32(v), DType::Bool) => Values::U32(map(v, |x| u32::from(x != 0.0))),
+            (Values::F32(v), _) => Values::F32(v.clone()).rounded(to),
+            (Values::I32(v), DType::I32) => Values::I32(v.clone()),
+            (Values::I32(v), DType::U32 | DType::U8 | DType::Bool) => {
+                Values::U32(map(v, |x| x as u32)).rounded(to)
+            }
+            (Values::I32(v), _) => Values::F32(map(v, |x| x as f32)).rounded(to),
+            (Values::U32(v), DType::I32) => Values::I32(map(v, |x| x as i32)),
+            (Values::U32(v), DType::U32 | DType::U8 | DType::Bool) => {
+                Values::U32(v.clone()).rounded(to)
+            }
+            (Values::U32(v), _) => Values::F32(map(v, |x| x as f32)).rounded(to),
+        }
+    }
+
+    /// The elements as `dtype` stores them: f16 and bf16 to the nearest, ties to even; u8 wraps;
+    /// bool is 0 or 1.
+    ///
+    /// # Panics
+    /// When `dtype` is not computed in this type: convert with [`Values::cast`].
+    pub fn rounded(mut self, dtype: DType) -> Values {
+        match (&mut self, dtype) {
+            (Values::F32(v), DType::F16) => {
+                v.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32());
+            }
+            (Values::F32(v), DType::BF16) => {
+                v.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
+            }
+            (Values::U32(v), DType::U8) => v.iter_mut().for_each(|x| *x &= 0xff),
+            (Values::U32(v), DType::Bool) => v.iter_mut().for_each(|x| *x = u32::from(*x != 0)),
+            (values, _) => assert_eq!(values.dtype(), dtype.compute(), "stored as {dtype}"),
+        }
+        self
+    }
+
+    /// `count` times zero, in `dtype`'s compute type.
+    pub fn zeros(dtype: DType, count: usize) -> Values {
+        match dtype.compute() {
+            DType::F32 => Values::F32(vec![0.0; count]),
+            DType::I32 => Values::I32(vec![0; count]),
+            _ => Values::U32(vec![0; count]),
+        }
+    }
+
+    /// The elements of numbers `range`.
+    ///
+    /// # Panics
+    /// When the range reaches beyond the end.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Values {
+        match self {
+            Values::F32(v) => Values::F32(v[range].to_vec()),
+            Values::I32(v) => Values::I32(v[range].to_vec()),
+            Values::U32(v) => Values::U32(v[range].to_vec()),
+        }
+    }
+
+    /// For each place the element with that number, or zero where there is none.
+    pub(crate) fn gather(&self, places: impl Iterator<Item = Option<usize>>) -> Values {
+        match self {
+            Values::F32(v) => Values::F32(places.map(|p| p.map_or(0.0, |p| v[p])).collect()),
+            Values::I32(v) => Values::I32(places.map(|p| p.map_or(0, |p| v[p])).collect()),
+            Values::U32(v) => Values::U32(places.map(|p| p.map_or(0, |p| v[p])).collect()),
+        }
+    }
+}
+
+fn map<T: Copy, U>(values: &[T], convert: impl Fn(T) -> U) -> Vec<U> {
+    values.iter().map(|&x| convert(x)).collect()
 }

@@ -1,5 +1,10 @@
 // Conversions of stored numbers, exact both ways: to the nearest, ties to even, NaN kept.
-float f16_to_f32(uint bits) { return unpackHalf2x16(bits).x; }
+float f16_to_f32(uint bits) {
+    // Devices may flush subnormal halves to zero; as integers they are exact.
+    if ((bits & 0x7c00u) != 0u) return unpackHalf2x16(bits).x;
+    float magnitude = float(bits & 0x3ffu) * 5.9604645e-8;
+    return uintBitsToFloat(floatBitsToUint(magnitude) | (bits & 0x8000u) << 16);
+}
 
 uint f32_to_f16(float value) {
     // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits.
@@ -25,3 +30,12 @@ uint f32_to_bf16(float value) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
+
+// By the bits: compilers may assume that there are no NaN.
+bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+
+// A constant record: extents, strides and other words that do not fit into push constants.
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer words_ref { uint at[]; };
+
+// The workgroup's number in a grid of two dimensions.
+uint group_number() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }

@@ -1,0 +1,196 @@
+use super::expression::{Expression, Step};
+use super::source;
+use crate::text::{self, Text};
+use crate::walk::Walk;
+use crate::{Call, DType, Operand, Push, Traits, Unsupported, Values};
+
+const OP: &str = "elementwise";
+
+/// Most inputs of one expression: their addresses are push constants.
+pub const MAX_INPUTS: usize = 12;
+
+/// Words of push constants that are left beside [`MAX_INPUTS`] + 2 addresses and the count.
+const PUSHED_CONSTANTS: usize = 3;
+
+/// From this many elements on, each invocation computes several.
+const LARGE: usize = 1 << 20;
+
+/// The kernel that computes `expression` for every element of the output.
+///
+/// `operands` are the inputs, broadcast to the output's shape, then the output, in any layout whose
+/// elements do not overlap.
+///
+/// # Errors
+/// When the expression is not valid, operands do not match it or each other, or there are more than
+/// [`MAX_INPUTS`] inputs, 2³¹ elements, or 8 dimensions that cannot be merged.
+pub fn call(
+    traits: &Traits,
+    expression: &Expression,
+    operands: &[&Operand],
+) -> Result<Call, Unsupported> {
+    let dtypes = check(expression, operands)?;
+    let layouts: Vec<_> = operands.iter().map(|o| &o.layout).collect();
+    let walk = Walk::new(OP, &layouts)?;
+    let constants = constant_bits(expression);
+    let recorded = !walk.is_linear() || constants.len() > PUSHED_CONSTANTS;
+
+    let count = operands[operands.len() - 1].layout.count();
+    let workgroup = traits.workgroup(256);
+    let items = if count >= LARGE { 4 } else { 1 };
+    let groups = text::grid(OP, count.div_ceil(workgroup as usize * items))?;
+
+    let mut push: Vec<Push> = operands
+        .iter()
+        .enumerate()
+        .map(|(number, operand)| operand.address(number))
+        .collect();
+    if recorded {
+        let mut words = constants.clone();
+        if !walk.is_linear() {
+            words.extend(walk.words());
+        }
+        push.push(Push::Record(words));
+    }
+    push.push(Push::U32(count as u32));
+    if !recorded {
+        push.extend(constants.iter().map(|&bits| Push::U32(bits)));
+    }
+    let body = body(
+        expression,
+        &dtypes,
+        walk.is_linear(),
+        recorded,
+        constants.len(),
+    );
+    let mut text = Text::new(traits, &format!("{OP}.{:016x}", hash(&body)));
+    for (number, &dtype) in expression.inputs.iter().enumerate() {
+        text = text.input(&format!("x{number}"), dtype);
+    }
+    let kernel = text
+        .output("y", operands[operands.len() - 1].dtype)
+        .body(&body)
+        .kernel(vec![(0, workgroup), (3, items as u32)]);
+    Ok(Call {
+        kernel,
+        groups,
+        push,
+    })
+}
+
+fn check(expression: &Expression, operands: &[&Operand]) -> Result<Vec<DType>, Unsupported> {
+    let refused = |what: String| Unsupported::Size { op: OP, what };
+    let dtypes = expression.dtypes().map_err(|e| refused(e.to_string()))?;
+    if expression.inputs.len() > MAX_INPUTS {
+        return Err(refused(format!(
+            "{} inputs; the most is {MAX_INPUTS}",
+            expression.inputs.len()
+        )));
+    }
+    let result = *dtypes.last().expect("a valid expression has steps");
+    let expected: Vec<DType> = expression.inputs.iter().copied().chain([result]).collect();
+    let found: Vec<DType> = operands.iter().map(|o| o.dtype).collect();
+    if expected != found {
+        return Err(refused(format!(
+            "operands of {found:?} given to an expression from and to {expected:?}"
+        )));
+    }
+    Ok(dtypes)
+}
+
+/// The values of the constant steps, in their order, as bits of their compute type.
+fn constant_bits(expression: &Expression) -> Vec<u32> {
+    let constants = expression.steps.iter().filter_map(|step| match *step {
+        Step::Constant { value, dtype } => Some(value.to_values(dtype)),
+        _ => None,
+    });
+    constants
+        .map(|value| match value {
+            Values::F32(v) => v[0].to_bits(),
+            Values::I32(v) => v[0] as u32,
+            Values::U32(v) => v[0],
+        })
+        .collect()
+}
+
+/// Everything that follows the accessors.
+fn body(
+    expression: &Expression,
+    dtypes: &[DType],
+    linear: bool,
+    recorded: bool,
+    constants: usize,
+) -> String {
+    let operands = expression.inputs.len() + 1;
+    let mut members: String = (0..operands - 1)
+        .map(|n| format!("x{n}_ref x{n}; "))
+        .collect();
+    members.push_str("y_ref y; ");
+    if recorded {
+        members.push_str("words_ref record; ");
+    }
+    members.push_str("uint count; ");
+    if !recorded && constants > 0 {
+        members.push_str(&format!("uint constants[{constants}]; "));
+    }
+    let constant = match (recorded, constants) {
+        (true, _) => "push.record.at[n]",
+        (false, 0) => "0u",
+        (false, _) => "push.constants[n]",
+    };
+    let place = if linear {
+        "for (uint k = 0u; k < WALKED; k++) at[k] = element;".to_string()
+    } else {
+        format!("walk(push.record, {constants}u, element, at);")
+    };
+    let evaluate = source::evaluate(expression, dtypes);
+    let parts = [
+        format!("#define WALKED {operands}u\n"),
+        libraries(&evaluate),
+        include_str!("../shaders/walk.glsl").into(),
+        format!("layout(push_constant, scalar) uniform Arguments {{ {members}}} push;\n"),
+        format!("uint constant_bits(uint n) {{ return {constant}; }}\n"),
+        evaluate,
+        format!("void place(uint element, out uint at[WALKED]) {{ {place} }}\n"),
+        include_str!("../shaders/elementwise.comp").into(),
+    ];
+    parts.concat()
+}
+
+/// The function libraries that the generated text calls: most expressions need none, and each
+/// costs as much compile time as a kernel.
+fn libraries(evaluate: &str) -> String {
+    let libraries = [
+        (
+            include_str!("../shaders/transcendental.glsl"),
+            &[
+                "exp_of",
+                "log_of",
+                "tanh_of",
+                "erf_of",
+                "sigmoid_of",
+                "pow_of",
+            ][..],
+        ),
+        (include_str!("../shaders/sincos.glsl"), &["sincos"]),
+        (
+            include_str!("../shaders/integers.glsl"),
+            &["divide", "remainder_of", "float_to_int", "float_to_uint"],
+        ),
+    ];
+    libraries
+        .iter()
+        .filter(|(_, functions)| {
+            functions
+                .iter()
+                .any(|f| evaluate.contains(&format!("{f}(")))
+        })
+        .map(|(text, _)| *text)
+        .collect()
+}
+
+/// FNV-1a, which stays the same from run to run.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

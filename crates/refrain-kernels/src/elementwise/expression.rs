@@ -1,0 +1,361 @@
+use std::hash::{Hash, Hasher};
+
+use crate::{DType, Values};
+
+/// Functions of one value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnaryOp {
+    /// `-x`; integers wrap.
+    Neg,
+    /// Magnitude.
+    Abs,
+    /// -1, 0 or 1.
+    Sign,
+    /// `e^x`.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(x)`.
+    Rsqrt,
+    /// Sine of an angle in radians.
+    Sin,
+    /// Cosine of an angle in radians.
+    Cos,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// Largest integer not above.
+    Floor,
+    /// Smallest integer not below.
+    Ceil,
+    /// Nearest integer, ties to even.
+    Round,
+    /// Whether the value is zero: → `Bool`.
+    Not,
+}
+
+impl UnaryOp {
+    /// Every unary op, in the order in which tables list them.
+    pub const ALL: [UnaryOp; 16] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Sign,
+        UnaryOp::Exp,
+        UnaryOp::Log,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Sin,
+        UnaryOp::Cos,
+        UnaryOp::Tanh,
+        UnaryOp::Erf,
+        UnaryOp::Sigmoid,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+        UnaryOp::Round,
+        UnaryOp::Not,
+    ];
+
+    /// The dtype of the result, `None` where the op does not take `dtype`.
+    pub fn output(self, dtype: DType) -> Option<DType> {
+        let takes = match self {
+            UnaryOp::Not => return Some(DType::Bool),
+            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => dtype != DType::Bool,
+            _ => dtype.is_float(),
+        };
+        takes.then_some(dtype)
+    }
+}
+
+/// Functions of two values of one dtype.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; of integers rounded towards zero.
+    Div,
+    /// Remainder with the dividend's sign.
+    Rem,
+    /// Power; floats only.
+    Pow,
+    /// The larger.
+    Max,
+    /// The smaller.
+    Min,
+    /// Equal: → `Bool`.
+    Eq,
+    /// Not equal: → `Bool`.
+    Ne,
+    /// Less: → `Bool`.
+    Lt,
+    /// Less or equal: → `Bool`.
+    Le,
+    /// Greater: → `Bool`.
+    Gt,
+    /// Greater or equal: → `Bool`.
+    Ge,
+    /// Bits (or truth values) set in both; no floats.
+    And,
+    /// Bits (or truth values) set in either; no floats.
+    Or,
+    /// Bits (or truth values) set in one alone; no floats.
+    Xor,
+    /// Shift towards the high bits; integers only.
+    Shl,
+    /// Shift towards the low bits, keeping an `I32`'s sign; integers only.
+    Shr,
+}
+
+impl BinaryOp {
+    /// Every binary op, in the order in which tables list them.
+    pub const ALL: [BinaryOp; 19] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Rem,
+        BinaryOp::Pow,
+        BinaryOp::Max,
+        BinaryOp::Min,
+        BinaryOp::Eq,
+        BinaryOp::Ne,
+        BinaryOp::Lt,
+        BinaryOp::Le,
+        BinaryOp::Gt,
+        BinaryOp::Ge,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Xor,
+        BinaryOp::Shl,
+        BinaryOp::Shr,
+    ];
+
+    /// The dtype of the result, `None` where the op does not take `dtype`.
+    pub fn output(self, dtype: DType) -> Option<DType> {
+        use BinaryOp::*;
+        let takes = match self {
+            Eq | Ne | Lt | Le | Gt | Ge => return Some(DType::Bool),
+            Max | Min => true,
+            Add | Sub | Mul | Div | Rem => dtype != DType::Bool,
+            Pow => dtype.is_float(),
+            And | Or | Xor => !dtype.is_float(),
+            Shl | Shr => !dtype.is_float() && dtype != DType::Bool,
+        };
+        takes.then_some(dtype)
+    }
+}
+
+/// A constant. Equal when the bits are, so that NaN equals itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Scalar {
+    /// A float.
+    F32(f32),
+    /// A signed integer.
+    I32(i32),
+    /// An unsigned integer.
+    U32(u32),
+}
+
+impl Scalar {
+    /// The value as elements of `dtype` are computed with, after rounding to `dtype`: one element.
+    pub fn to_values(self, dtype: DType) -> Values {
+        match self {
+            Scalar::F32(x) => Values::F32(vec![x]).cast(dtype),
+            Scalar::I32(x) => Values::I32(vec![x]).cast(dtype),
+            Scalar::U32(x) => Values::U32(vec![x]).cast(dtype),
+        }
+    }
+
+    fn bits(self) -> (u8, u32) {
+        match self {
+            Scalar::F32(x) => (0, x.to_bits()),
+            Scalar::I32(x) => (1, x as u32),
+            Scalar::U32(x) => (2, x),
+        }
+    }
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Scalar) -> bool {
+        self.bits() == other.bits()
+    }
+}
+
+impl Eq for Scalar {}
+
+impl Hash for Scalar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bits().hash(state);
+    }
+}
+
+/// One value of an expression. Operands are numbers of earlier steps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// The element of this input.
+    Input(usize),
+    /// The same value for every element.
+    Constant {
+        /// The value, converted to `dtype`.
+        value: Scalar,
+        /// The dtype of the step.
+        dtype: DType,
+    },
+    /// The element's row-major number in the output's shape, as `U32`.
+    Index,
+    /// A function of one earlier step.
+    Unary(UnaryOp, usize),
+    /// A function of two earlier steps of the same dtype.
+    Binary(BinaryOp, usize, usize),
+    /// Where the first (a `Bool`) holds the second, else the third; these have the same dtype.
+    Select(usize, usize, usize),
+    /// Conversion to another dtype.
+    Cast(usize, DType),
+}
+
+/// Why an expression means nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Invalid {
+    /// There is no step, so there is no result.
+    #[error("an expression without steps has no value")]
+    Empty,
+    /// An operand is not an earlier step, or not an input that exists.
+    #[error("step {step} refers to number {operand}, which is not there yet")]
+    Operand {
+        /// The step.
+        step: usize,
+        /// What it refers to.
+        operand: usize,
+    },
+    /// An op does not take these dtypes.
+    #[error("step {step}: {op} does not take {dtypes:?}")]
+    DTypes {
+        /// The step.
+        step: usize,
+        /// The op's name.
+        op: String,
+        /// What it was given.
+        dtypes: Vec<DType>,
+    },
+}
+
+/// A function from input elements to one output element: the value of the last step.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Expression {
+    /// Storage dtypes of the inputs.
+    pub inputs: Vec<DType>,
+    /// Values in the order in which they are computed.
+    pub steps: Vec<Step>,
+}
+
+impl Expression {
+    /// Conversion of one input to dtype `to`.
+    pub fn cast(from: DType, to: DType) -> Expression {
+        let mut steps = vec![Step::Input(0)];
+        if from != to {
+            steps.push(Step::Cast(0, to));
+        }
+        Expression {
+            inputs: vec![from],
+            steps,
+        }
+    }
+
+    /// The storage dtype of each step.
+    ///
+    /// # Errors
+    /// When there is no step, an operand is not there, or an op does not take its operands' dtypes.
+    pub fn dtypes(&self) -> Result<Vec<DType>, Invalid> {
+        let mut known = Vec::with_capacity(self.steps.len());
+        for (number, step) in self.steps.iter().enumerate() {
+            known.push(self.dtype_of(number, step, &known)?);
+        }
+        match known.is_empty() {
+            true => Err(Invalid::Empty),
+            false => Ok(known),
+        }
+    }
+
+    fn dtype_of(&self, number: usize, step: &Step, known: &[DType]) -> Result<DType, Invalid> {
+        let missing = |operand| Invalid::Operand {
+            step: number,
+            operand,
+        };
+        let of = |operand: usize| known.get(operand).copied().ok_or(missing(operand));
+        let refused = |op: String, dtypes: &[DType]| Invalid::DTypes {
+            step: number,
+            op,
+            dtypes: dtypes.to_vec(),
+        };
+        match *step {
+            Step::Input(input) => self.inputs.get(input).copied().ok_or(missing(input)),
+            Step::Constant { dtype, .. } => Ok(dtype),
+            Step::Index => Ok(DType::U32),
+            Step::Unary(op, a) => {
+                let a = of(a)?;
+                op.output(a).ok_or_else(|| refused(op.to_string(), &[a]))
+            }
+            Step::Binary(op, a, b) => {
+                let (a, b) = (of(a)?, of(b)?);
+                (a == b)
+                    .then(|| op.output(a))
+                    .flatten()
+                    .ok_or_else(|| refused(op.to_string(), &[a, b]))
+            }
+            Step::Select(condition, a, b) => {
+                let (condition, a, b) = (of(condition)?, of(a)?, of(b)?);
+                (condition == DType::Bool && a == b)
+                    .then_some(a)
+                    .ok_or_else(|| refused("select".into(), &[condition, a, b]))
+            }
+            Step::Cast(a, to) => of(a).map(|_| to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_that_do_not_fit_are_named() {
+        let mixed = Expression {
+            inputs: vec![DType::F32, DType::I32],
+            steps: vec![
+                Step::Input(0),
+                Step::Input(1),
+                Step::Binary(BinaryOp::Add, 0, 1),
+            ],
+        };
+        let message = mixed.dtypes().expect_err("f32 + i32").to_string();
+        assert_eq!(message, "step 2: add does not take [F32, I32]");
+        let forward = Expression {
+            inputs: vec![],
+            steps: vec![Step::Unary(UnaryOp::Neg, 0)],
+        };
+        assert_eq!(
+            forward.dtypes(),
+            Err(Invalid::Operand {
+                step: 0,
+                operand: 0
+            })
+        );
+    }
+
+    #[test]
+    fn comparisons_give_truth_values() {
+        let less = Expression {
+            inputs: vec![DType::F16],
+            steps: vec![Step::Input(0), Step::Binary(BinaryOp::Lt, 0, 0)],
+        };
+        assert_eq!(less.dtypes(), Ok(vec![DType::F16, DType::Bool]));
+    }
+}

@@ -1,0 +1,165 @@
+//! How kernels that work row by row (reduce, softmax, argmax) share a workgroup's invocations, as
+//! `shaders/lanes.glsl` reads it.
+
+use crate::text;
+use crate::walk::Walk;
+use crate::{Layout, Traits, Unsupported};
+
+/// Software drivers stop an invocation's loops at 65,535 iterations in all.
+pub(crate) const MOST_ITERATIONS: usize = 60_000;
+
+/// Rows of strided operands: where each row starts, and where its columns lie.
+pub(crate) struct Rows {
+    outer: Walk,
+    inner: Walk,
+    rows: usize,
+    columns: usize,
+}
+
+/// Invocations per row, and rows per workgroup: both powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lanes {
+    pub(crate) lanes: u32,
+    pub(crate) rows: u32,
+}
+
+impl Lanes {
+    /// The specialisation constants that `shaders/lanes.glsl` declares.
+    pub(crate) fn constants(self) -> Vec<(u32, u32)> {
+        vec![(0, self.lanes * self.rows), (3, self.lanes), (4, self.rows)]
+    }
+}
+
+impl Rows {
+    /// Operands of which the last `columns` dimensions are a row's columns.
+    pub(crate) fn new(
+        op: &'static str,
+        layouts: [&Layout; 2],
+        columns: usize,
+    ) -> Result<Rows, Unsupported> {
+        let [x, y] = layouts;
+        if columns > x.rank() || columns > y.rank() {
+            let what = format!("{columns} dimensions of an operand of shape {:?}", x.shape);
+            return Err(Unsupported::Size { op, what });
+        }
+        let parts = [split(x, columns), split(y, columns)];
+        Ok(Rows {
+            rows: parts[0].0.count(),
+            columns: parts[0].1.count(),
+            outer: Walk::new(op, &[&parts[0].0, &parts[1].0])?,
+            inner: Walk::new(op, &[&parts[0].1, &parts[1].1])?,
+        })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The record, and the word at which the columns' dimensions start in it.
+    pub(crate) fn words(&self) -> (Vec<u32>, u32) {
+        let mut words = self.outer.words();
+        let inner = words.len() as u32;
+        words.extend(self.inner.words());
+        (words, inner)
+    }
+
+    /// How to share out a workgroup when each row is read `passes` times.
+    ///
+    /// # Errors
+    /// When a row is longer than one workgroup can read.
+    pub(crate) fn lanes(
+        &self,
+        op: &'static str,
+        traits: &Traits,
+        passes: usize,
+    ) -> Result<Lanes, Unsupported> {
+        let workgroup = traits.workgroup(if self.columns >= 16_384 { 1024 } else { 256 });
+        // Neighbouring invocations should read neighbouring elements.
+        let columns_apart = self.inner.inner_stride(0) > 1 && self.outer.inner_stride(0) == 1;
+        let wanted = if columns_apart {
+            self.columns.div_ceil(4096)
+        } else if self.columns > 4 * traits.subgroup_size as usize {
+            workgroup as usize
+        } else {
+            self.columns.min(traits.subgroup_size as usize)
+        };
+        let lanes = wanted.next_power_of_two().min(workgroup as usize) as u32;
+        let lanes = Lanes {
+            lanes,
+            rows: workgroup / lanes,
+        };
+        let iterations = self.columns.div_ceil(lanes.lanes as usize) * passes * self.inner.rank();
+        if iterations > MOST_ITERATIONS {
+            let what = format!(
+                "rows of {} elements are too long for one workgroup of {workgroup}; reduce parts first",
+                self.columns
+            );
+            return Err(Unsupported::Size { op, what });
+        }
+        Ok(lanes)
+    }
+
+    /// Workgroups for all rows.
+    pub(crate) fn groups(&self, op: &'static str, lanes: Lanes) -> Result<[u32; 3], Unsupported> {
+        text::grid(op, self.rows.div_ceil(lanes.rows as usize))
+    }
+}
+
+/// The leading dimensions, and the last `columns` ones.
+fn split(layout: &Layout, columns: usize) -> (Layout, Layout) {
+    let at = layout.rank() - columns;
+    let part = |range: std::ops::Range<usize>| Layout {
+        shape: layout.shape[range.clone()].to_vec(),
+        strides: layout.strides[range].to_vec(),
+        offset: layout.offset,
+    };
+    (part(0..at), part(at..layout.rank()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(x: &Layout, columns: usize) -> Lanes {
+        let traits = Traits {
+            subgroup_size: 32,
+            max_invocations: 1024,
+            ..Traits::minimal()
+        };
+        Rows::new("test", [x, x], columns)
+            .and_then(|rows| rows.lanes("test", &traits, 1))
+            .expect("fits")
+    }
+
+    #[test]
+    fn long_rows_take_workgroups_and_short_ones_share_them() {
+        let long = Layout::contiguous(&[4, 5000]);
+        assert_eq!(
+            lanes(&long, 1),
+            Lanes {
+                lanes: 256,
+                rows: 1
+            }
+        );
+        let head = Layout::contiguous(&[4, 64]);
+        assert_eq!(lanes(&head, 1), Lanes { lanes: 32, rows: 8 });
+        let short = Layout::contiguous(&[4, 3]);
+        assert_eq!(lanes(&short, 1), Lanes { lanes: 4, rows: 64 });
+    }
+
+    #[test]
+    fn columns_that_lie_apart_are_read_by_one_invocation_each() {
+        let across = Layout::contiguous(&[100, 300]).permute(&[1, 0]);
+        assert_eq!(
+            lanes(&across, 1),
+            Lanes {
+                lanes: 1,
+                rows: 256
+            }
+        );
+    }
+}

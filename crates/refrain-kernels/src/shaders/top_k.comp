@@ -1,0 +1,118 @@
+// y[row] = places of the row's k largest elements, largest first. One workgroup finds CHUNK of them.
+layout(local_size_x_id = 0) in;
+// Results that are sorted: a power of two.
+layout(constant_id = 3) const uint CHUNK = 1024;
+layout(push_constant, scalar) uniform Arguments {
+    x_ref x;
+    y_ref y;
+    words_ref record;
+    uint rows;
+    uint columns;
+    uint x_stride;
+    uint k;
+    uint y_stride;
+} push;
+
+shared uint histogram[256];
+shared uint sixteenths[16];
+shared uint collected;
+shared uvec2 chosen[CHUNK];
+
+// What the order compares: the value, then the place, the first place being the largest.
+uvec2 rank_of(uint start, uint column) {
+    return uvec2(order_key(load_x(push.x, start + column * push.x_stride)), ~column);
+}
+
+bool at_least(uvec2 a, uvec2 b) { return a.x > b.x || (a.x == b.x && a.y >= b.y); }
+
+// Counts the digit at `shift` of all ranks that agree with `prefix` under `mask`.
+void count_digits(uint start, uvec2 prefix, uvec2 mask, uint shift, bool of_place) {
+    uint me = gl_LocalInvocationIndex, width = gl_WorkGroupSize.x;
+    for (uint i = me; i < 256u; i += width) histogram[i] = 0u;
+    barrier();
+    for (uint column = me; column < push.columns; column += width) {
+        uvec2 rank = rank_of(start, column);
+        if ((rank & mask) != prefix) continue;
+        atomicAdd(histogram[((of_place ? rank.y : rank.x) >> shift) & 255u], 1u);
+    }
+    barrier();
+    for (uint i = me; i < 16u; i += width) {
+        uint sum = 0u;
+        for (uint j = 0u; j < 16u; j++) sum += histogram[16u * i + j];
+        sixteenths[i] = sum;
+    }
+    barrier();
+}
+
+// A rank that exactly `wanted` elements of the row reach (1 ≤ wanted ≤ columns).
+uvec2 threshold(uint start, uint wanted) {
+    uvec2 prefix = uvec2(0u), mask = uvec2(0u);
+    uint place_bits = uint(findMSB(push.columns) + 1);
+    for (uint pass = 0u; pass < 8u; pass++) {
+        uint shift = 24u - 8u * (pass & 3u);
+        bool of_place = pass >= 4u;
+        uint digit = 255u;
+        // The high bits of inverted places are all set.
+        bool known = of_place && shift >= place_bits;
+        bool whole = false;
+        if (!known) {
+            count_digits(start, prefix, mask, shift, of_place);
+            uint sixteenth = 15u;
+            for (; sixteenth > 0u && wanted > sixteenths[sixteenth]; sixteenth--) wanted -= sixteenths[sixteenth];
+            digit = 16u * sixteenth + 15u;
+            for (; digit > 0u && wanted > histogram[digit]; digit--) wanted -= histogram[digit];
+            whole = wanted == histogram[digit];
+            barrier();
+        }
+        uvec2 part = of_place ? uvec2(0u, 1u) : uvec2(1u, 0u);
+        prefix |= part * (digit << shift);
+        mask |= part * (255u << shift);
+        if (whole) break;
+    }
+    return prefix;
+}
+
+void sort_chosen() {
+    for (uint size = 2u; size <= CHUNK; size *= 2u) {
+        for (uint apart = size / 2u; apart > 0u; apart /= 2u) {
+            for (uint i = gl_LocalInvocationIndex; i < CHUNK / 2u; i += gl_WorkGroupSize.x) {
+                uint low = 2u * i - (i & (apart - 1u));
+                uint high = low + apart;
+                bool descending = (low & size) == 0u;
+                if (at_least(chosen[low], chosen[high]) != descending) {
+                    uvec2 kept = chosen[low];
+                    chosen[low] = chosen[high];
+                    chosen[high] = kept;
+                }
+            }
+            barrier();
+        }
+    }
+}
+
+void main() {
+    uint chunks = (push.k + CHUNK - 1u) / CHUNK;
+    uint row = group_number() / chunks;
+    if (row >= push.rows) return;
+    uint from = (group_number() % chunks) * CHUNK;
+    uint to = min(from + CHUNK, push.k);
+    uint at[WALKED];
+    walk(push.record, 0u, row, at);
+
+    uvec2 lower = threshold(at[0], to);
+    uvec2 upper = uvec2(0xffffffffu);
+    if (from > 0u) upper = threshold(at[0], from);
+    uint me = gl_LocalInvocationIndex, width = gl_WorkGroupSize.x;
+    if (me == 0u) collected = 0u;
+    // Below every rank: inverted places are not zero.
+    for (uint i = me; i < CHUNK; i += width) chosen[i] = uvec2(0u);
+    barrier();
+    for (uint column = me; column < push.columns; column += width) {
+        uvec2 rank = rank_of(at[0], column);
+        bool above = from > 0u && at_least(rank, upper);
+        if (at_least(rank, lower) && !above) chosen[atomicAdd(collected, 1u) & (CHUNK - 1u)] = rank;
+    }
+    barrier();
+    sort_chosen();
+    for (uint i = me; i < to - from; i += width) store_y(push.y, at[1] + (from + i) * push.y_stride, ~chosen[i].y);
+}

@@ -1,0 +1,66 @@
+//! Softmax of the last dimension.
+//!
+//! `x` `[.., n]` → `out` `[.., n]`, floats of any kind and strides: `exp(x - max x) / Σ exp(x - max x)`
+//! in f32. Mask with large negative numbers or −∞: a row of −∞ alone gives NaN, as does a row with
+//! +∞ or NaN.
+
+use rayon::prelude::*;
+
+use crate::rows::Rows;
+use crate::text::{self, Text};
+use crate::{Call, Operand, Push, Traits, Unsupported};
+
+const OP: &str = "softmax";
+
+/// The kernel for operands `x`, `out`.
+///
+/// # Errors
+/// When an operand is not of floats, shapes differ, or sizes are beyond what a kernel takes (rows of
+/// about 5 million elements).
+pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsupported> {
+    text::require_float(OP, x)?;
+    text::require_float(OP, out)?;
+    let rows = Rows::new(OP, [&x.layout, &out.layout], 1)?;
+    let lanes = rows.lanes(OP, traits, 3)?;
+    let (words, inner) = rows.words();
+    let kernel = Text::new(traits, OP)
+        .input("x", x.dtype)
+        .output("y", out.dtype)
+        .body("#define WALKED 2u\n#define LANE_VALUE float\n")
+        .body(include_str!("shaders/transcendental.glsl"))
+        .body(include_str!("shaders/walk.glsl"))
+        .body(include_str!("shaders/lanes.glsl"))
+        .body(include_str!("shaders/softmax.comp"))
+        .kernel(lanes.constants());
+    Ok(Call {
+        kernel,
+        groups: rows.groups(OP, lanes)?,
+        push: vec![
+            x.address(0),
+            out.address(1),
+            Push::Record(words),
+            Push::U32(rows.rows() as u32),
+            Push::U32(rows.columns() as u32),
+            Push::U32(inner),
+        ],
+    })
+}
+
+/// The same on contiguous rows of `columns` values.
+///
+/// # Panics
+/// When `x` is not whole rows.
+pub fn reference(x: &[f32], columns: usize) -> Vec<f32> {
+    let mut out = x.to_vec();
+    if columns == 0 {
+        return out;
+    }
+    assert_eq!(x.len() % columns, 0, "whole rows");
+    out.par_chunks_mut(columns).for_each(|row| {
+        let top = row.iter().copied().fold(f32::MIN, f32::max);
+        row.iter_mut().for_each(|x| *x = (*x - top).exp());
+        let sum: f64 = row.iter().map(|&x| f64::from(x)).sum();
+        row.iter_mut().for_each(|x| *x /= sum as f32);
+    });
+    out
+}
