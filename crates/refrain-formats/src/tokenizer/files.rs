@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::processors::template::TemplateProcessing;
 
-use super::Tokenizer;
+use super::{Tokenizer, class};
 use crate::files::{FileSet, JsonObject, json_kind};
 use crate::{ChatTemplate, Error};
 
@@ -152,13 +152,24 @@ impl TokenizerFiles {
     /// # Errors
     /// If a file that names them is damaged.
     pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
-        let mut tokens = BTreeMap::new();
-        let fallback = self.set.json("special_tokens_map.json")?;
         let config = self.config()?;
+        // Configurations with a list of added tokens replaced the older file.
+        let overrides = match config.contains_key("added_tokens_decoder") {
+            true => JsonObject::new(),
+            false => self
+                .set
+                .json("special_tokens_map.json")?
+                .unwrap_or_default(),
+        };
+        let defaults = class::default_roles(&config);
+        let mut tokens = BTreeMap::new();
         for role in ROLES {
-            let own = config.get(role);
-            let value = own.or_else(|| fallback.as_ref().and_then(|map| map.get(role)));
-            if let Some(token) = value.and_then(token_text) {
+            let default = defaults.iter().find(|(known, _)| *known == role);
+            let token = match overrides.get(role).or_else(|| config.get(role)) {
+                Some(value) => token_text(value),
+                None => default.map(|(_, token)| *token),
+            };
+            if let Some(token) = token {
                 tokens.insert(role.to_owned(), token.to_owned());
             }
         }
@@ -215,6 +226,7 @@ impl TokenizerFiles {
                 format!("does not fit tokenizer.json: {error}"),
             )
         };
+        class::apply(inner, config).map_err(broken)?;
         let missing = self.tokens_to_add(inner, config)?;
         inner.add_tokens(missing).map_err(broken)?;
         let known = inner.get_added_tokens_decoder();
@@ -224,8 +236,13 @@ impl TokenizerFiles {
             .filter_map(|key| config.get(key)?.as_array())
             .flatten()
             .filter_map(token_text);
+        // Models have roles of their own as well, such as `image_token`.
+        let own = config
+            .iter()
+            .filter(|(key, _)| key.ends_with("_token") && !ROLES.contains(&key.as_str()))
+            .filter_map(|(_, value)| token_text(value));
         let mut special = Vec::new();
-        for text in roles.values().map(String::as_str).chain(extra) {
+        for text in roles.values().map(String::as_str).chain(extra).chain(own) {
             let token = known(text)
                 .unwrap_or_else(|| tokenizers::AddedToken::from(text, true).normalized(false));
             special.push(token.special(true));

@@ -1,5 +1,6 @@
 //! Text to token ids and back.
 
+mod class;
 mod files;
 mod stream;
 
