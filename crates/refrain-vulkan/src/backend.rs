@@ -79,6 +79,7 @@ pub(crate) struct RawPipeline {
 /// A translated command list, good for one submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecording {
+    pub queue: Queue,
     pub pool: u64,
     pub commands: u64,
     /// A pool with one timestamp per region and one for the end, or 0.

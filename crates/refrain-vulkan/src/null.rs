@@ -243,6 +243,7 @@ impl Backend for Null {
         let translated = (request.name.to_owned(), commands, request.host_reads);
         state.recordings.insert(handle, translated);
         Ok(RawRecording {
+            queue: request.queue,
             pool: 0,
             commands: handle,
             queries: 0,

@@ -1,4 +1,12 @@
-//! What lies below the seam on a real driver.
+//! What lies below the seam on a real driver, and the way in: loading, choosing, opening.
+
+mod compile;
+mod features;
+mod gpu;
+mod instance;
+mod newer;
+mod probe;
+mod record;
 
 use std::sync::Arc;
 
@@ -18,22 +26,29 @@ pub struct Options {
 
 /// The Vulkan loader and the devices that its drivers offer.
 pub struct Vulkan {
+    probed: Vec<probe::Probed>,
     devices: Vec<DeviceInfo>,
+    instance: Arc<instance::Instance>,
 }
 
 impl Vulkan {
     /// Loads Vulkan and probes every device.
     ///
     /// # Errors
-    /// If there is no loader, or validation was asked for and its layer is not installed. No
-    /// driver at all is no error here: the list of devices is empty.
-    pub fn load(_options: Options) -> Result<Self, Error> {
+    /// If there is no loader or no driver, or validation was asked for and its layer is not
+    /// installed. Drivers without any device are no error here: the list is empty.
+    pub fn load(options: Options) -> Result<Self, Error> {
+        let instance = Arc::new(instance::Instance::load(options)?);
+        let probed = probe::devices(&instance)?;
+        let devices = probed.iter().map(|device| device.info.clone()).collect();
         Ok(Self {
-            devices: Vec::new(),
+            probed,
+            devices,
+            instance,
         })
     }
 
-    /// Every device, usable or not.
+    /// Every device, usable or not, in the loader's order.
     pub fn devices(&self) -> &[DeviceInfo] {
         &self.devices
     }
@@ -49,14 +64,23 @@ impl Vulkan {
     /// Opens a device.
     ///
     /// # Errors
-    /// If it cannot be used, or its driver fails.
-    pub fn open(&self, index: usize, _options: &OpenOptions) -> Result<Arc<Device>, Error> {
-        let _ = index;
-        Err(Error::NoDevice)
+    /// If there is none at that index, it cannot be used, or its driver fails.
+    pub fn open(&self, index: usize, options: &OpenOptions) -> Result<Arc<Device>, Error> {
+        let index = self.choose(&Choice::Index(index))?;
+        let probed = &self.probed[index];
+        let (disabled, timestamps) = (&options.disabled, options.timestamps);
+        let gpu = gpu::Gpu::open(self.instance.clone(), probed, disabled, timestamps)?;
+        let features = gpu.features;
+        Device::new(
+            Arc::new(gpu),
+            probed.info.clone(),
+            features,
+            options.clone(),
+        )
     }
 
-    /// What the validation layer said so far.
+    /// What the validation layer said so far; empty without [`Options::validation`].
     pub fn validation_messages(&self) -> Vec<String> {
-        Vec::new()
+        self.instance.messages()
     }
 }

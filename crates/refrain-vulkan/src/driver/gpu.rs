@@ -1,0 +1,418 @@
+//! A device of a real driver: memory, pipelines, submissions and waits.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use ash::vk::{self, Handle};
+
+use super::features::{self, Structures};
+use super::instance::Instance;
+use super::probe::{self, Families, Probed};
+use crate::backend::{
+    Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest,
+};
+use crate::class::MemoryClass;
+use crate::error::Error;
+use crate::feature::{Feature, FeatureSet};
+use crate::info::{DeviceKind, Heap};
+use crate::mapped::Mapped;
+use crate::pipeline::Kernel;
+
+/// How long a wait asks the device over and over before it blocks: blocking wakes 30 to 300 µs
+/// late. A software driver needs the processor itself.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// An open device.
+pub(super) struct Gpu {
+    instance: Arc<Instance>,
+    physical: vk::PhysicalDevice,
+    pub(super) device: ash::Device,
+    pub(super) features: FeatureSet,
+    pub(super) families: Families,
+    pub(super) timestamps: bool,
+    pub(super) spare: [Mutex<Vec<RawRecording>>; 2],
+    queues: [vk::Queue; 2],
+    timelines: [vk::Semaphore; 2],
+    /// Creating pipelines shares it, merging has it alone.
+    cache: RwLock<vk::PipelineCache>,
+    spin: Duration,
+}
+
+/// Names a failed call.
+pub(super) fn failed(call: &'static str) -> impl Fn(vk::Result) -> Failure {
+    move |code| match code {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
+            Failure::OutOfMemory
+        }
+        vk::Result::ERROR_DEVICE_LOST => Failure::Lost,
+        code => Failure::Call(call, format!("{code:?}")),
+    }
+}
+
+impl Gpu {
+    /// Opens a device with the features that are not disabled.
+    pub fn open(
+        instance: Arc<Instance>,
+        probed: &Probed,
+        disabled: &FeatureSet,
+        timestamps: bool,
+    ) -> Result<Self, Error> {
+        let features = features::without_disabled(&probed.info.features, disabled);
+        let mut families = probed.families;
+        if !features.contains(Feature::TransferQueue) {
+            families.transfer = None;
+        }
+        let device = create_device(&instance, probed, &features, families)
+            .map_err(|code| failed("vkCreateDevice")(code).plain())?;
+        // SAFETY: one queue of each family was created with the device.
+        let compute = unsafe { device.get_device_queue(families.compute, 0) };
+        let transfer = match families.transfer {
+            // SAFETY: as above.
+            Some(family) => unsafe { device.get_device_queue(family, 0) },
+            None => compute,
+        };
+        let software = probed.info.kind == DeviceKind::Software;
+        let mut gpu = Self {
+            instance,
+            physical: probed.physical,
+            device,
+            features,
+            families,
+            timestamps: timestamps && probed.info.limits.timestamp_period_ns > 0.0,
+            spare: Default::default(),
+            queues: [compute, transfer],
+            timelines: [vk::Semaphore::null(); 2],
+            cache: RwLock::new(vk::PipelineCache::null()),
+            spin: if software { Duration::ZERO } else { SPIN },
+        };
+        // From here on, dropping cleans up.
+        gpu.create_objects().map_err(Failure::plain)?;
+        Ok(gpu)
+    }
+
+    fn create_objects(&mut self) -> Result<(), Failure> {
+        for timeline in &mut self.timelines {
+            let mut kind = vk::SemaphoreTypeCreateInfo::default()
+                .semaphore_type(vk::SemaphoreType::TIMELINE)
+                .initial_value(0);
+            let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+            // SAFETY: timeline semaphores are enabled.
+            *timeline = unsafe { self.device.create_semaphore(&info, None) }
+                .map_err(failed("vkCreateSemaphore"))?;
+        }
+        // SAFETY: an empty cache has no preconditions.
+        let cache = unsafe { self.device.create_pipeline_cache(&Default::default(), None) };
+        self.cache = RwLock::new(cache.map_err(failed("vkCreatePipelineCache"))?);
+        Ok(())
+    }
+
+    /// The family of a queue.
+    pub(super) fn family(&self, queue: Queue) -> u32 {
+        match queue {
+            Queue::Compute => self.families.compute,
+            Queue::Transfer => self.families.transfer.unwrap_or(self.families.compute),
+        }
+    }
+
+    fn create_buffer(&self, bytes: u64) -> Result<vk::Buffer, Failure> {
+        use vk::BufferUsageFlags as Usage;
+        let families = [
+            self.families.compute,
+            self.families.transfer.unwrap_or_default(),
+        ];
+        let mut info = vk::BufferCreateInfo::default().size(bytes).usage(
+            Usage::STORAGE_BUFFER
+                | Usage::INDIRECT_BUFFER
+                | Usage::SHADER_DEVICE_ADDRESS
+                | Usage::TRANSFER_SRC
+                | Usage::TRANSFER_DST,
+        );
+        if self.families.transfer.is_some() {
+            // Both queues touch buffers in turn; for buffers, sharing costs nothing.
+            info = info
+                .sharing_mode(vk::SharingMode::CONCURRENT)
+                .queue_family_indices(&families);
+        }
+        // SAFETY: size and usage are valid.
+        unsafe { self.device.create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))
+    }
+
+    /// Memory for a buffer, bound to it, and mapped if its class is.
+    fn bind(
+        &self,
+        buffer: vk::Buffer,
+        class: MemoryClass,
+        memory_type: usize,
+    ) -> Result<RawMemory, Failure> {
+        // SAFETY: the buffer is valid.
+        let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        if needs.memory_type_bits & (1 << memory_type) == 0 {
+            return Err(Failure::OutOfMemory);
+        }
+        let mut flags =
+            vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(needs.size)
+            .memory_type_index(memory_type as u32)
+            .push_next(&mut flags);
+        // SAFETY: the memory type exists, and device addresses are enabled.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }
+            .map_err(failed("vkAllocateMemory"))?;
+        let bound = self.bind_to(buffer, memory, class, needs.size);
+        if bound.is_err() {
+            // SAFETY: the buffer is destroyed by the caller, and nothing else uses the memory.
+            unsafe { self.device.free_memory(memory, None) };
+        }
+        let (address, mapped) = bound?;
+        Ok(RawMemory {
+            memory: memory.as_raw(),
+            buffer: buffer.as_raw(),
+            memory_type,
+            bytes: needs.size,
+            address,
+            mapped,
+        })
+    }
+
+    fn bind_to(
+        &self,
+        buffer: vk::Buffer,
+        memory: vk::DeviceMemory,
+        class: MemoryClass,
+        bytes: u64,
+    ) -> Result<(u64, Option<Mapped>), Failure> {
+        // SAFETY: the memory was made for this buffer, which is not bound yet.
+        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
+            .map_err(failed("vkBindBufferMemory"))?;
+        let info = vk::BufferDeviceAddressInfo::default().buffer(buffer);
+        // SAFETY: the buffer is bound and was created for addresses.
+        let address = unsafe { self.device.get_buffer_device_address(&info) };
+        if !class.mapped() {
+            return Ok((address, None));
+        }
+        // SAFETY: mapped classes get host-visible, coherent types alone, and it is mapped once.
+        let start = unsafe {
+            self.device
+                .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
+        };
+        let start = start.map_err(failed("vkMapMemory"))?;
+        let start = NonNull::new(start.cast::<u8>());
+        let start = start.ok_or(Failure::Call("vkMapMemory", "a null pointer".to_owned()))?;
+        // SAFETY: the driver mapped that many bytes, until the memory is freed.
+        Ok((address, Some(unsafe { Mapped::new(start, bytes as usize) })))
+    }
+}
+
+fn create_device(
+    instance: &Instance,
+    probed: &Probed,
+    features: &FeatureSet,
+    families: Families,
+) -> Result<ash::Device, vk::Result> {
+    let mut extensions = features::extensions_for(features);
+    if probed.portability {
+        extensions.push(ash::khr::portability_subset::NAME);
+    }
+    let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
+    let queue = |family| {
+        vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(family)
+            .queue_priorities(&[1.0])
+    };
+    let queues: Vec<_> = [Some(families.compute), families.transfer]
+        .into_iter()
+        .flatten()
+        .map(queue)
+        .collect();
+    let mut structures = Structures::enabling(features, &probed.structures);
+    structures.chained(&|name| extensions.contains(&name), |head| {
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&names)
+            .push_next(head);
+        // SAFETY: families, extensions and features were probed on this device.
+        unsafe { instance.raw.create_device(probed.physical, &info, None) }
+    })
+}
+
+impl Backend for Gpu {
+    fn heaps(&self) -> Vec<Heap> {
+        let budgets = self.features.contains(Feature::MemoryBudget);
+        probe::memory(&self.instance, self.physical, budgets).0
+    }
+
+    fn allocate(
+        &self,
+        class: MemoryClass,
+        memory_type: usize,
+        bytes: u64,
+    ) -> Result<RawMemory, Failure> {
+        let buffer = self.create_buffer(bytes)?;
+        let bound = self.bind(buffer, class, memory_type);
+        if bound.is_err() {
+            // SAFETY: nothing uses the buffer.
+            unsafe { self.device.destroy_buffer(buffer, None) };
+        }
+        bound
+    }
+
+    fn free(&self, memory: &RawMemory) {
+        // SAFETY: the caller says that nothing uses it any more.
+        unsafe {
+            self.device
+                .destroy_buffer(vk::Buffer::from_raw(memory.buffer), None);
+            self.device
+                .free_memory(vk::DeviceMemory::from_raw(memory.memory), None);
+        }
+    }
+
+    fn create_pipeline(
+        &self,
+        kernel: &Kernel,
+        spirv: &[u32],
+    ) -> Result<(RawPipeline, bool), Failure> {
+        let cache = self
+            .cache
+            .read()
+            .unwrap_or_else(|broken| broken.into_inner());
+        super::compile::create(&self.device, *cache, &self.features, kernel, spirv)
+    }
+
+    fn destroy_pipeline(&self, pipeline: RawPipeline) {
+        // SAFETY: the caller says that nothing uses it any more.
+        unsafe {
+            self.device
+                .destroy_pipeline(vk::Pipeline::from_raw(pipeline.pipeline), None);
+            self.device
+                .destroy_pipeline_layout(vk::PipelineLayout::from_raw(pipeline.layout), None);
+        }
+    }
+
+    fn merge_pipeline_cache(&self, data: &[u8]) {
+        let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
+        let cache = self
+            .cache
+            .write()
+            .unwrap_or_else(|broken| broken.into_inner());
+        // SAFETY: the data came out of a checksummed file keyed by device and driver, and the
+        // driver checks its header again; the destination is locked. A failure costs only time.
+        unsafe {
+            if let Ok(other) = self.device.create_pipeline_cache(&info, None) {
+                let _ = self.device.merge_pipeline_caches(*cache, &[other]);
+                self.device.destroy_pipeline_cache(other, None);
+            }
+        }
+    }
+
+    fn pipeline_cache_data(&self) -> Vec<u8> {
+        let cache = self
+            .cache
+            .read()
+            .unwrap_or_else(|broken| broken.into_inner());
+        // SAFETY: the cache is valid.
+        unsafe { self.device.get_pipeline_cache_data(*cache) }.unwrap_or_default()
+    }
+
+    fn record(&self, request: &RecordRequest<'_>) -> Result<RawRecording, Failure> {
+        super::record::record(self, request)
+    }
+
+    fn recycle(&self, recording: RawRecording) {
+        super::record::recycle(self, recording);
+    }
+
+    fn submit(
+        &self,
+        queue: Queue,
+        recording: &RawRecording,
+        waits: &[(Queue, u64)],
+        signal: u64,
+    ) -> Result<(), Failure> {
+        let at = |queue: Queue, value: u64| {
+            vk::SemaphoreSubmitInfo::default()
+                .semaphore(self.timelines[queue as usize])
+                .value(value)
+                .stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+        };
+        let waits: Vec<_> = waits
+            .iter()
+            .map(|(queue, value)| at(*queue, *value))
+            .collect();
+        let signals = [at(queue, signal)];
+        let commands = [vk::CommandBufferSubmitInfo::default()
+            .command_buffer(vk::CommandBuffer::from_raw(recording.commands))];
+        let submit = vk::SubmitInfo2::default()
+            .wait_semaphore_infos(&waits)
+            .command_buffer_infos(&commands)
+            .signal_semaphore_infos(&signals);
+        // SAFETY: the recording is complete and not in flight; the caller keeps submissions to a
+        // queue one after another.
+        unsafe {
+            self.device
+                .queue_submit2(self.queues[queue as usize], &[submit], vk::Fence::null())
+        }
+        .map_err(failed("vkQueueSubmit2"))
+    }
+
+    fn completed(&self, queue: Queue) -> Result<u64, Failure> {
+        // SAFETY: the semaphore is a timeline.
+        unsafe {
+            self.device
+                .get_semaphore_counter_value(self.timelines[queue as usize])
+        }
+        .map_err(failed("vkGetSemaphoreCounterValue"))
+    }
+
+    fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure> {
+        let started = Instant::now();
+        while started.elapsed() < self.spin {
+            if self.completed(queue)? >= value {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let (semaphores, values) = ([self.timelines[queue as usize]], [value]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .semaphores(&semaphores)
+            .values(&values);
+        // SAFETY: the semaphore is a timeline.
+        unsafe { self.device.wait_semaphores(&info, u64::MAX) }.map_err(failed("vkWaitSemaphores"))
+    }
+
+    fn timestamps(&self, recording: &RawRecording) -> Vec<u64> {
+        super::record::timestamps(self, recording)
+    }
+
+    fn wait_idle(&self) {
+        // SAFETY: the device is being closed, so no other thread submits. If it is lost, nothing
+        // runs either.
+        let _ = unsafe { self.device.device_wait_idle() };
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.wait_idle();
+        let cache = *self
+            .cache
+            .get_mut()
+            .unwrap_or_else(|broken| broken.into_inner());
+        // SAFETY: buffers and pipelines hold the device, so all are gone; nothing runs, and each
+        // object is destroyed once (destroying a null handle does nothing).
+        unsafe {
+            for spare in &mut self.spare {
+                let spare = spare.get_mut().unwrap_or_else(|broken| broken.into_inner());
+                for recording in spare.drain(..) {
+                    let pool = vk::CommandPool::from_raw(recording.pool);
+                    self.device.destroy_command_pool(pool, None);
+                }
+            }
+            self.device.destroy_pipeline_cache(cache, None);
+            for timeline in self.timelines {
+                self.device.destroy_semaphore(timeline, None);
+            }
+            self.device.destroy_device(None);
+        }
+    }
+}
