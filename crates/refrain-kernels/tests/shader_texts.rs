@@ -10,7 +10,9 @@ use glslang::{
 };
 use rayon::prelude::*;
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope};
+use refrain_kernels::{
+    Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope,
+};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -45,9 +47,7 @@ fn compile(call: &Call) -> Vec<u8> {
     let words = Shader::new(compiler, input)
         .parse()
         .and_then(|shader| shader.compile())
-        .unwrap_or_else(|error| {
-            panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source)
-        });
+        .unwrap_or_else(|error| panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source));
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
@@ -74,15 +74,24 @@ fn check(calls: Vec<Call>) {
     let mut texts: HashMap<String, Call> = HashMap::new();
     for call in calls {
         let push: u32 = call.push.iter().map(Push::size).sum();
-        assert!(push <= 128, "{}: {push} bytes of push constants", call.kernel.name);
+        assert!(
+            push <= 128,
+            "{}: {push} bytes of push constants",
+            call.kernel.name
+        );
         assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
         if let Some(earlier) = texts.get(&call.kernel.name) {
-            assert_eq!(earlier.kernel.source, call.kernel.source, "one name, one text");
+            assert_eq!(
+                earlier.kernel.source, call.kernel.source,
+                "one name, one text"
+            );
         }
         texts.insert(call.kernel.name.clone(), call);
     }
     assert!(!texts.is_empty());
-    texts.par_iter().for_each(|(name, call)| validate(name, &compile(call)));
+    texts
+        .par_iter()
+        .for_each(|(name, call)| validate(name, &compile(call)));
 }
 
 fn transposed(dtype: DType, rows: usize, columns: usize) -> Operand {
@@ -159,7 +168,11 @@ fn norms_and_rotations() {
                     calls.push(norm.expect("supported"));
                 }
                 for interleaved in [false, true] {
-                    let params = rope::Params { dims: 32, interleaved, scale: 1.0 };
+                    let params = rope::Params {
+                        dims: 32,
+                        interleaved,
+                        scale: 1.0,
+                    };
                     let positions = Operand::contiguous(DType::I32, &[3]);
                     let frequencies = Operand::contiguous(DType::F32, &[16]);
                     let rotation =
@@ -184,7 +197,11 @@ fn attentions() {
                     let positions = Operand::contiguous(DType::I32, &[tokens]);
                     let sequences = Operand::contiguous(DType::U32, &[tokens]);
                     let pages = Operand::contiguous(DType::U32, &[2, 4]);
-                    let params = attention::Params { scale: 0.125, page_size: 16, window: None };
+                    let params = attention::Params {
+                        scale: 0.125,
+                        page_size: 16,
+                        window: None,
+                    };
                     let call = attention::call(
                         &traits, &q, &cache, &cache, &positions, &sequences, &pages, &q, &params,
                     );

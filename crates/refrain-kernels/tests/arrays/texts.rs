@@ -1,0 +1,131 @@
+//! Every variant's text compiles to valid SPIR-V.
+
+use refrain_kernels::elementwise::{self, BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::reduce::{self, ReduceOp};
+use refrain_kernels::{
+    Call, DType, Operand, Traits, argmax, softmax, take, take_along, top_k, write_rows,
+};
+
+use crate::common::check_texts;
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+fn traits() -> [Traits; 2] {
+    let full = Traits {
+        vendor: 0x10005,
+        subgroup_size: 8,
+        subgroup_arithmetic: true,
+        storage16: true,
+        storage8: true,
+        max_invocations: 1024,
+        shared_bytes: 32768,
+    };
+    [full, Traits::minimal()]
+}
+
+fn elementwise_call(traits: &Traits, expression: &Expression) -> Call {
+    let result = *expression.dtypes().expect("valid").last().expect("steps");
+    let mut operands: Vec<Operand> = expression
+        .inputs
+        .iter()
+        .map(|&dtype| Operand::contiguous(dtype, &[4, 5]))
+        .collect();
+    operands.push(Operand::contiguous(result, &[4, 5]));
+    let operands: Vec<&Operand> = operands.iter().collect();
+    elementwise::call(traits, expression, &operands).expect("supported")
+}
+
+/// One expression that applies every op that takes `dtype`, joined to one result.
+fn every_op(dtype: DType) -> Expression {
+    let value = Scalar::F32(1.5);
+    let mut steps = vec![Step::Input(0), Step::Constant { value, dtype }, Step::Index];
+    let mut truths = Vec::new();
+    for op in UnaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
+        steps.push(Step::Unary(op, 0));
+        truths.push(steps.len() - 1);
+    }
+    for op in BinaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
+        steps.push(Step::Binary(op, 0, 1));
+        truths.push(steps.len() - 1);
+    }
+    let mut joined = None;
+    for step in truths {
+        steps.push(Step::Cast(step, DType::Bool));
+        let truth = steps.len() - 1;
+        joined = Some(match joined {
+            None => truth,
+            Some(earlier) => {
+                steps.push(Step::Select(truth, earlier, truth));
+                steps.len() - 1
+            }
+        });
+    }
+    Expression { inputs: vec![dtype], steps }
+}
+
+#[test]
+fn expressions_of_every_op_and_cast() {
+    let mut calls = Vec::new();
+    for traits in traits() {
+        for from in DType::ALL {
+            calls.push(elementwise_call(&traits, &every_op(from)));
+            for to in DType::ALL {
+                calls.push(elementwise_call(&traits, &Expression::cast(from, to)));
+            }
+        }
+    }
+    check_texts(calls);
+}
+
+#[test]
+fn rows_of_every_dtype() {
+    let mut calls = Vec::new();
+    for traits in traits() {
+        for dtype in DType::ALL {
+            let x = Operand::contiguous(dtype, &[3, 4, 5]);
+            for op in ReduceOp::ALL {
+                if let Some(result) = reduce::output_dtype(op, dtype) {
+                    let out = Operand::contiguous(result, &[3]);
+                    calls.push(reduce::call(&traits, op, &x, 2, &out).expect("supported"));
+                }
+            }
+            let place = Operand::contiguous(DType::U32, &[3, 4]);
+            calls.push(argmax::call(&traits, &x, &place).expect("supported"));
+            let places = Operand::contiguous(DType::U32, &[3, 4, 2]);
+            calls.push(top_k::call(&traits, &x, &places).expect("supported"));
+        }
+        for x in FLOATS {
+            for y in FLOATS {
+                let (x, y) = (Operand::contiguous(x, &[3, 5]), Operand::contiguous(y, &[3, 5]));
+                calls.push(softmax::call(&traits, &x, &y).expect("supported"));
+            }
+        }
+    }
+    check_texts(calls);
+}
+
+#[test]
+fn gathers_and_row_writes_of_every_dtype() {
+    let mut calls = Vec::new();
+    for traits in traits() {
+        for dtype in DType::ALL {
+            let table = Operand::contiguous(dtype, &[7, 5]);
+            let out = Operand::contiguous(dtype, &[7, 3]);
+            for index in [DType::I32, DType::U32] {
+                let picked = Operand::contiguous(index, &[3]);
+                calls.push(take::call(&traits, &table, &picked, 1, &out).expect("supported"));
+                let along = Operand::contiguous(index, &[7, 3]);
+                calls.push(take_along::call(&traits, &table, &along, &out).expect("supported"));
+            }
+            let slots = Operand::contiguous(DType::I32, &[7]);
+            for other in DType::ALL {
+                if other != dtype && !(other.is_float() && dtype.is_float()) {
+                    continue;
+                }
+                let state = Operand::contiguous(other, &[9, 5]);
+                calls.push(write_rows::call(&traits, &table, &slots, &state).expect("supported"));
+            }
+        }
+    }
+    check_texts(calls);
+}

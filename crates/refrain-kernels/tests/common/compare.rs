@@ -1,0 +1,32 @@
+use refrain_kernels::{DType, Values};
+
+/// Largest difference allowed, relative to the largest expected magnitude.
+pub fn tolerance(dtype: DType) -> f32 {
+    match dtype {
+        DType::F16 => 2e-3,
+        DType::BF16 => 1e-2,
+        _ => 1e-5,
+    }
+}
+
+/// Integers must be equal; floats may differ by `tolerance` times the largest finite expected
+/// magnitude, and NaN and infinities must stand at the same places.
+pub fn assert_close(what: &str, found: &Values, expected: &Values, tolerance: f32) {
+    assert_eq!(found.len(), expected.len(), "{what}: number of elements");
+    let (Values::F32(found), Values::F32(expected)) = (found, expected) else {
+        assert_eq!(found, expected, "{what}");
+        return;
+    };
+    let finite = expected.iter().filter(|x| x.is_finite());
+    let scale = finite.fold(0.0, |top: f32, x| top.max(x.abs()));
+    // Results below the smallest normal number may be flushed to zero.
+    let allowed = (tolerance * scale).max(f32::MIN_POSITIVE);
+    for (place, (&a, &b)) in found.iter().zip(expected).enumerate() {
+        let close = if b.is_finite() {
+            (a - b).abs() <= allowed
+        } else {
+            a == b || (a.is_nan() && b.is_nan())
+        };
+        assert!(close, "{what}: element {place} is {a:?}, expected {b:?} (±{allowed:e})");
+    }
+}

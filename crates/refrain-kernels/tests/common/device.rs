@@ -1,0 +1,159 @@
+use std::sync::{Arc, OnceLock};
+
+use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Values};
+use refrain_vulkan::{
+    Access, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options,
+    Vulkan,
+};
+
+/// Bytes around each operand that no kernel may touch.
+const GUARD: usize = 64;
+
+/// The device that tests run on; they fail where there is none.
+pub fn device() -> &'static Arc<Device> {
+    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
+    DEVICE.get_or_init(|| {
+        let vulkan = Vulkan::load(Options::default()).expect("Vulkan is installed");
+        let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+        vulkan
+            .open(index, &OpenOptions::default())
+            .expect("the device opens")
+    })
+}
+
+/// What the device can do, and the least that Vulkan promises: the variants that tests force.
+pub fn variants() -> Vec<Traits> {
+    let (info, features) = (device().info(), device().features());
+    let own = Traits {
+        vendor: info.vendor_id,
+        subgroup_size: info.limits.subgroup_size,
+        subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
+        storage16: features.contains(Feature::Storage16),
+        storage8: features.contains(Feature::Storage8),
+        max_invocations: info.limits.max_workgroup_invocations,
+        shared_bytes: info.limits.shared_memory_bytes,
+    };
+    vec![own, Traits::minimal()]
+}
+
+/// Runs the calls one after another on copies of the operands' bytes; returns what operand `output`
+/// then holds. Fails if bytes outside the operands change.
+pub fn run(calls: &[Call], operands: &[Vec<u8>], output: usize) -> Vec<u8> {
+    let mut arena = Arena::new();
+    for operand in operands {
+        arena.add(operand);
+    }
+    arena.run(calls);
+    arena.read(output)
+}
+
+/// Operands in device memory, each between guards.
+#[derive(Default)]
+pub struct Arena {
+    operands: Vec<(refrain_vulkan::Buffer, usize)>,
+}
+
+impl Arena {
+    /// Without operands.
+    pub fn new() -> Arena {
+        Arena::default()
+    }
+
+    /// Adds an operand; operands are numbered in this order.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let mut guarded = vec![0xa5; GUARD];
+        guarded.extend(bytes);
+        guarded.resize(guarded.len().next_multiple_of(4) + GUARD, 0xa5);
+        self.operands.push((upload(&guarded), bytes.len()));
+    }
+
+    /// Submits the calls with a barrier after each.
+    pub fn run(&self, calls: &[Call]) {
+        let mut list = CommandList::new("kernel test");
+        let mut records = Vec::new();
+        for call in calls {
+            let push = self.push_bytes(call, &mut records);
+            let kernel = convert(&call.kernel, push.len());
+            let pipeline = device().pipeline(&kernel).unwrap_or_else(|error| {
+                panic!("{}: {error}\n{}", kernel.name, kernel.source);
+            });
+            list.commands.push(Command::Dispatch {
+                pipeline,
+                groups: call.groups,
+                push,
+            });
+            list.commands.push(Command::Barrier);
+        }
+        let written = self.operands.iter().map(|(buffer, _)| (buffer.clone(), Access::Write));
+        let read = records.into_iter().map(|buffer| (buffer, Access::Read));
+        list.uses = written.chain(read).collect();
+        device().submit(list).expect("the calls are submitted");
+    }
+
+    /// An operand's bytes, after checking its guards.
+    pub fn read(&self, operand: usize) -> Vec<u8> {
+        let (buffer, length) = &self.operands[operand];
+        let mut bytes = vec![0; buffer.bytes() as usize];
+        device().read(buffer, 0, &mut bytes).expect("the result is read");
+        let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + length..]);
+        let touched = guards.filter(|&&b| b != 0xa5).count();
+        assert_eq!(touched, 0, "bytes around operand {operand} were written");
+        bytes[GUARD..GUARD + length].to_vec()
+    }
+
+    fn push_bytes(&self, call: &Call, records: &mut Vec<refrain_vulkan::Buffer>) -> Vec<u8> {
+        let mut push = Vec::new();
+        for member in &call.push {
+            match member {
+                Push::Address { operand, bytes } => {
+                    let start = self.operands[*operand].0.address() + GUARD as u64;
+                    push.extend((start + bytes).to_le_bytes());
+                }
+                Push::Record(words) => {
+                    let record = upload(bytemuck::cast_slice(words));
+                    push.extend(record.address().to_le_bytes());
+                    records.push(record);
+                }
+                Push::U32(value) => push.extend(value.to_le_bytes()),
+                Push::F32(value) => push.extend(value.to_le_bytes()),
+            }
+        }
+        push
+    }
+}
+
+fn upload(bytes: &[u8]) -> refrain_vulkan::Buffer {
+    let length = bytes.len() as u64;
+    let buffer = device()
+        .allocate(MemoryClass::Scratch, length)
+        .expect("memory for a test");
+    device()
+        .upload(&buffer, 0, length, &mut |offset, part| {
+            part.copy_from_slice(&bytes[offset as usize..][..part.len()]);
+        })
+        .expect("upload");
+    buffer
+}
+
+fn convert(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel {
+    refrain_vulkan::Kernel {
+        name: kernel.name.clone(),
+        source: kernel.source.clone(),
+        defines: Vec::new(),
+        constants: kernel.constants.clone(),
+        push_bytes: push_bytes as u32,
+        subgroup_size: None,
+    }
+}
+
+/// Reads an operand's values, and checks that bytes between its elements are as they were in
+/// `before`.
+pub fn values(operand: &Operand, before: &[u8], after: &[u8]) -> Values {
+    let size = operand.dtype.size();
+    let mut untouched = after.to_vec();
+    operand.layout.for_each(|i| {
+        untouched[i * size..][..size].copy_from_slice(&before[i * size..][..size]);
+    });
+    assert_eq!(untouched, before, "bytes between elements were written");
+    Values::load(operand.dtype, &operand.layout, after)
+}

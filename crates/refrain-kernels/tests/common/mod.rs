@@ -1,0 +1,13 @@
+//! What kernel tests share: the Vulkan device, random operands, comparison, checks of shader text.
+
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+mod compare;
+mod device;
+mod random;
+mod texts;
+
+pub use compare::{assert_close, tolerance};
+pub use device::{Arena, device, run, values, variants};
+pub use random::{Random, bytes_of, index_values, operand};
+pub use texts::check_texts;

@@ -1,0 +1,69 @@
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use glslang::{
+    Compiler, CompilerOptions, Shader, ShaderInput, ShaderMessage, ShaderSource, ShaderStage,
+    SourceLanguage, SpirvVersion, Target, VulkanVersion,
+};
+use rayon::prelude::*;
+use refrain_kernels::{Call, Push};
+
+/// Fails unless each call's text compiles to valid SPIR-V, its name stands for one text, and push
+/// constants and grids stay within what Vulkan promises.
+pub fn check_texts(calls: Vec<Call>) {
+    let mut texts: HashMap<String, Call> = HashMap::new();
+    for call in calls {
+        let name = &call.kernel.name;
+        let push: u32 = call.push.iter().map(Push::size).sum();
+        assert!(push <= 128, "{name}: {push} bytes of push constants");
+        assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
+        if let Some(earlier) = texts.get(name) {
+            assert_eq!(earlier.kernel.source, call.kernel.source, "{name}: one name, one text");
+        }
+        texts.insert(name.clone(), call);
+    }
+    assert!(!texts.is_empty());
+    let texts: Vec<Call> = texts.into_values().collect();
+    texts.par_iter().for_each(|call| validate(&call.kernel.name, &compile(call)));
+}
+
+fn compile(call: &Call) -> Vec<u8> {
+    let options = CompilerOptions {
+        source_language: SourceLanguage::GLSL,
+        target: Target::Vulkan {
+            version: VulkanVersion::Vulkan1_3,
+            spirv_version: SpirvVersion::SPIRV1_6,
+        },
+        version_profile: None,
+        messages: ShaderMessage::DEFAULT,
+    };
+    let source = ShaderSource::from(&*call.kernel.source);
+    let no_defines: Option<&[(&str, Option<&str>)]> = None;
+    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None)
+        .expect("a compute shader");
+    let compiler = Compiler::acquire().expect("glslang starts");
+    let words = Shader::new(compiler, input)
+        .parse()
+        .and_then(|shader| shader.compile())
+        .unwrap_or_else(|error| {
+            panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source)
+        });
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn validate(name: &str, spirv: &[u8]) {
+    let mut child = Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.3", "--scalar-block-layout", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spirv-val is installed (package spirv-tools)");
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(spirv).expect("spirv-val reads");
+    drop(input);
+    let output = child.wait_with_output().expect("spirv-val ends");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {log}");
+}

@@ -1,0 +1,210 @@
+//! Matrix products on the device agree with the reference.
+
+mod common;
+
+use common::{FLOATS, Random, all_traits, assert_close, device_traits, gappy, outcome, swapped};
+use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values, matmul};
+
+struct Case<'a> {
+    tuning: &'a Tuning,
+    traits: &'a Traits,
+    a: Operand,
+    b: Operand,
+    out: Operand,
+}
+
+impl Case<'_> {
+    fn check(&self) {
+        let Case { a, b, out, .. } = self;
+        let what = format!(
+            "{} {} × {} {} → {} {} with subgroups of {}",
+            a.dtype, a.layout, b.dtype, b.layout, out.dtype, out.layout, self.traits.subgroup_size
+        );
+        let mut random = Random::new(a.layout.count() as u64 + 7);
+        let [x, y] = [a, b].map(|o| common::stored(o, &random.floats(o.layout.count())));
+        let [k, n] = b.layout.shape[b.layout.rank() - 2..] else {
+            unreachable!()
+        };
+        let m = a.layout.shape[a.layout.rank() - 2];
+        let batch = a.layout.shape[..a.layout.rank() - 2].iter().product();
+        let expected = matmul::reference(&x, &y, batch, m, k, n);
+        let calls = matmul::call_tuned(self.tuning, self.traits, a, b, out)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let inputs = [(a, Values::F32(x)), (b, Values::F32(y))];
+        let actual = outcome(&calls, &inputs, out);
+        assert_close(actual.f32(), &expected, out.dtype, &what);
+    }
+}
+
+/// A weight `[n, k]` seen as `[k, n]`.
+fn weight(dtype: DType, k: usize, n: usize) -> Operand {
+    swapped(dtype, &[k, n], 0, 1)
+}
+
+#[test]
+fn every_mix_of_dtypes_and_few_or_many_rows() {
+    for traits in all_traits() {
+        for (i, dtype) in FLOATS.into_iter().enumerate() {
+            for m in [1, 3, 33] {
+                let (b, c) = (FLOATS[(i + 1) % 3], FLOATS[(i + m) % 3]);
+                Case {
+                    tuning: tuning::choose(&traits),
+                    traits: &traits,
+                    a: Operand::contiguous(dtype, &[m, 72]),
+                    b: weight(b, 72, 45),
+                    out: Operand::contiguous(c, &[m, 45]),
+                }
+                .check();
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_sizes_and_any_strides() {
+    for traits in all_traits() {
+        for (m, k, n) in [
+            (1, 1, 1),
+            (2, 7, 5),
+            (5, 70, 3),
+            (40, 33, 67),
+            (70, 5, 1),
+            (1, 70, 130),
+        ] {
+            for dtype in [DType::F32, DType::F16] {
+                let operands = [
+                    (
+                        gappy(dtype, &[m, k]),
+                        gappy(dtype, &[k, n]),
+                        gappy(dtype, &[m, n]),
+                    ),
+                    (
+                        swapped(dtype, &[m, k], 0, 1),
+                        weight(dtype, k, n),
+                        swapped(dtype, &[m, n], 0, 1),
+                    ),
+                ];
+                for (a, b, out) in operands {
+                    Case {
+                        tuning: tuning::choose(&traits),
+                        traits: &traits,
+                        a,
+                        b,
+                        out,
+                    }
+                    .check();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_repeat_and_permute() {
+    let traits = device_traits();
+    for m in [1, 20] {
+        let shape = [2, 3, m, 16];
+        let row = Layout::contiguous(&[3, 1, 16, 9]);
+        let mut shared = row.clone();
+        shared.shape = vec![3, 4, 16, 9];
+        shared.strides[1] = 0;
+        let heads = Operand {
+            dtype: DType::F32,
+            layout: shared.broadcast(&[3, 4, 16, 9]).expect("same shape"),
+        };
+        Case {
+            tuning: tuning::choose(&traits),
+            traits: &traits,
+            a: swapped(DType::F32, &[3, 4, m, 16], 1, 2),
+            b: heads,
+            out: swapped(DType::F32, &[3, 4, m, 9], 1, 2),
+        }
+        .check();
+        let once = Operand {
+            dtype: DType::F32,
+            layout: Layout::contiguous(&[16, 9])
+                .broadcast(&[2, 3, 16, 9])
+                .expect("repeats"),
+        };
+        Case {
+            tuning: tuning::choose(&traits),
+            traits: &traits,
+            a: Operand::contiguous(DType::F32, &shape),
+            b: once,
+            out: Operand::contiguous(DType::F32, &[2, 3, m, 9]),
+        }
+        .check();
+    }
+}
+
+#[test]
+fn every_tuning_row_gives_the_same_result() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for (m, k, n) in [(1, 1032, 77), (4, 1032, 77), (70, 65, 70)] {
+            Case {
+                tuning,
+                traits: &traits,
+                a: Operand::contiguous(DType::F32, &[m, k]),
+                b: weight(DType::BF16, k, n),
+                out: Operand::contiguous(DType::F32, &[m, n]),
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
+    let traits = device_traits();
+    for m in [1, 50] {
+        Case {
+            tuning: tuning::choose(&traits),
+            traits: &traits,
+            a: Operand::contiguous(DType::F32, &[m, 0]),
+            b: weight(DType::F32, 0, 5),
+            out: Operand::contiguous(DType::F32, &[m, 5]),
+        }
+        .check();
+    }
+    let [a, b] = [[0, 8], [8, 5]].map(|shape| Operand::contiguous(DType::F32, &shape));
+    let out = Operand::contiguous(DType::F32, &[0, 5]);
+    assert!(
+        matmul::call(&traits, &a, &b, &out)
+            .expect("nothing to do")
+            .is_empty()
+    );
+}
+
+#[test]
+fn what_cannot_be_multiplied_is_refused_with_a_reason() {
+    let traits = Traits::minimal();
+    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let refused = |a: &Operand, b: &Operand, out: &Operand| {
+        matmul::call(&traits, a, b, out).expect_err("unsupported")
+    };
+    let error = refused(&float(&[2, 3]), &float(&[4, 5]), &float(&[2, 5]));
+    assert!(error.to_string().contains("[2, 3] times [4, 5]"), "{error}");
+    let integers = Operand::contiguous(DType::I32, &[2, 3]);
+    let error = refused(&integers, &float(&[3, 5]), &float(&[2, 5]));
+    assert_eq!(
+        error,
+        Unsupported::DType {
+            op: "matmul",
+            dtype: DType::I32
+        }
+    );
+    let mut apart = gappy(DType::F32, &[2, 2, 2, 2, 3]);
+    let (b, out) = (float(&[2, 2, 2, 3, 5]), float(&[2, 2, 2, 2, 5]));
+    let error = refused(&apart, &b, &out);
+    assert_eq!(
+        error,
+        Unsupported::NeedsContiguous {
+            op: "matmul",
+            operand: 0
+        }
+    );
+    apart.layout = Layout::contiguous(&apart.layout.shape);
+    assert!(matmul::call(&traits, &apart, &b, &out).is_ok());
+}
