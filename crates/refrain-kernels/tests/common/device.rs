@@ -84,7 +84,10 @@ impl Arena {
             });
             list.commands.push(Command::Barrier);
         }
-        let written = self.operands.iter().map(|(buffer, _)| (buffer.clone(), Access::Write));
+        let written = self
+            .operands
+            .iter()
+            .map(|(buffer, _)| (buffer.clone(), Access::Write));
         let read = records.into_iter().map(|buffer| (buffer, Access::Read));
         list.uses = written.chain(read).collect();
         device().submit(list).expect("the calls are submitted");
@@ -94,7 +97,9 @@ impl Arena {
     pub fn read(&self, operand: usize) -> Vec<u8> {
         let (buffer, length) = &self.operands[operand];
         let mut bytes = vec![0; buffer.bytes() as usize];
-        device().read(buffer, 0, &mut bytes).expect("the result is read");
+        device()
+            .read(buffer, 0, &mut bytes)
+            .expect("the result is read");
         let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + length..]);
         let touched = guards.filter(|&&b| b != 0xa5).count();
         assert_eq!(touched, 0, "bytes around operand {operand} were written");

@@ -19,13 +19,18 @@ pub fn check_texts(calls: Vec<Call>) {
         assert!(push <= 128, "{name}: {push} bytes of push constants");
         assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
         if let Some(earlier) = texts.get(name) {
-            assert_eq!(earlier.kernel.source, call.kernel.source, "{name}: one name, one text");
+            assert_eq!(
+                earlier.kernel.source, call.kernel.source,
+                "{name}: one name, one text"
+            );
         }
         texts.insert(name.clone(), call);
     }
     assert!(!texts.is_empty());
     let texts: Vec<Call> = texts.into_values().collect();
-    texts.par_iter().for_each(|call| validate(&call.kernel.name, &compile(call)));
+    texts
+        .par_iter()
+        .for_each(|call| validate(&call.kernel.name, &compile(call)));
 }
 
 fn compile(call: &Call) -> Vec<u8> {
@@ -46,9 +51,7 @@ fn compile(call: &Call) -> Vec<u8> {
     let words = Shader::new(compiler, input)
         .parse()
         .and_then(|shader| shader.compile())
-        .unwrap_or_else(|error| {
-            panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source)
-        });
+        .unwrap_or_else(|error| panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source));
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
