@@ -1,8 +1,7 @@
-//! Matrix products on the device agree with the reference.
-
-mod common;
-
-use common::{FLOATS, Random, all_traits, assert_close, device_traits, gappy, outcome, swapped};
+use crate::common::Random;
+use crate::support::{
+    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
+};
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values, matmul};
 
@@ -22,7 +21,7 @@ impl Case<'_> {
             a.dtype, a.layout, b.dtype, b.layout, out.dtype, out.layout, self.traits.subgroup_size
         );
         let mut random = Random::new(a.layout.count() as u64 + 7);
-        let [x, y] = [a, b].map(|o| common::stored(o, &random.floats(o.layout.count())));
+        let [x, y] = [a, b].map(|o| stored(o, &floats(&mut random, o.layout.count())));
         let [k, n] = b.layout.shape[b.layout.rank() - 2..] else {
             unreachable!()
         };
@@ -33,7 +32,7 @@ impl Case<'_> {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let inputs = [(a, Values::F32(x)), (b, Values::F32(y))];
         let actual = outcome(&calls, &inputs, out);
-        assert_close(actual.f32(), &expected, out.dtype, &what);
+        assert_close(&actual, expected, out.dtype, &what);
     }
 }
 

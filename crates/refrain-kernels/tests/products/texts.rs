@@ -1,20 +1,9 @@
-//! Every variant's text of the products, norms, rotations and attention compiles to valid SPIR-V.
-
-use std::collections::HashMap;
-use std::io::Write;
-use std::process::{Command, Stdio};
-
-use glslang::{
-    Compiler, CompilerOptions, Shader, ShaderInput, ShaderMessage, ShaderSource, ShaderStage,
-    SourceLanguage, SpirvVersion, Target, VulkanVersion,
-};
-use rayon::prelude::*;
+use crate::common::check_texts;
+use crate::support::{FLOATS, swapped};
 use refrain_kernels::quantised::{self, QuantFormat};
 use refrain_kernels::{
     Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope,
 };
-
-const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 fn traits() -> [Traits; 2] {
     let full = Traits {
@@ -29,78 +18,6 @@ fn traits() -> [Traits; 2] {
     [full, Traits::minimal()]
 }
 
-fn compile(call: &Call) -> Vec<u8> {
-    let options = CompilerOptions {
-        source_language: SourceLanguage::GLSL,
-        target: Target::Vulkan {
-            version: VulkanVersion::Vulkan1_3,
-            spirv_version: SpirvVersion::SPIRV1_6,
-        },
-        version_profile: None,
-        messages: ShaderMessage::DEFAULT,
-    };
-    let source = ShaderSource::from(&*call.kernel.source);
-    let no_defines: Option<&[(&str, Option<&str>)]> = None;
-    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None)
-        .expect("a compute shader");
-    let compiler = Compiler::acquire().expect("glslang starts");
-    let words = Shader::new(compiler, input)
-        .parse()
-        .and_then(|shader| shader.compile())
-        .unwrap_or_else(|error| panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source));
-    words.iter().flat_map(|w| w.to_le_bytes()).collect()
-}
-
-fn validate(name: &str, spirv: &[u8]) {
-    let mut child = Command::new("spirv-val")
-        .args(["--target-env", "vulkan1.3", "--scalar-block-layout", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("spirv-val is installed (package spirv-tools)");
-    child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(spirv)
-        .expect("spirv-val reads");
-    let output = child.wait_with_output().expect("spirv-val ends");
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {log}");
-}
-
-fn check(calls: Vec<Call>) {
-    let mut texts: HashMap<String, Call> = HashMap::new();
-    for call in calls {
-        let push: u32 = call.push.iter().map(Push::size).sum();
-        assert!(
-            push <= 128,
-            "{}: {push} bytes of push constants",
-            call.kernel.name
-        );
-        assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
-        if let Some(earlier) = texts.get(&call.kernel.name) {
-            assert_eq!(
-                earlier.kernel.source, call.kernel.source,
-                "one name, one text"
-            );
-        }
-        texts.insert(call.kernel.name.clone(), call);
-    }
-    assert!(!texts.is_empty());
-    texts
-        .par_iter()
-        .for_each(|(name, call)| validate(name, &compile(call)));
-}
-
-fn transposed(dtype: DType, rows: usize, columns: usize) -> Operand {
-    Operand {
-        dtype,
-        layout: Layout::contiguous(&[columns, rows]).permute(&[1, 0]),
-    }
-}
-
 #[test]
 fn matrix_products() {
     let mut calls = Vec::new();
@@ -109,7 +26,7 @@ fn matrix_products() {
             for b in FLOATS {
                 for c in FLOATS {
                     for (m, k) in [(1, 16), (1, 15), (100, 16)] {
-                        let (x, w) = (Operand::contiguous(a, &[m, k]), transposed(b, k, 20));
+                        let (x, w) = (Operand::contiguous(a, &[m, k]), swapped(b, &[k, 20], 0, 1));
                         let out = Operand::contiguous(c, &[m, 20]);
                         calls.extend(matmul::call(&traits, &x, &w, &out).expect("supported"));
                     }
@@ -117,7 +34,7 @@ fn matrix_products() {
             }
         }
     }
-    check(calls);
+    check_texts(calls);
 }
 
 #[test]
@@ -149,7 +66,7 @@ fn quantised_products_and_rows() {
             }
         }
     }
-    check(calls);
+    check_texts(calls);
 }
 
 #[test]
@@ -182,7 +99,7 @@ fn norms_and_rotations() {
             }
         }
     }
-    check(calls);
+    check_texts(calls);
 }
 
 #[test]
@@ -210,5 +127,5 @@ fn attentions() {
             }
         }
     }
-    check(calls);
+    check_texts(calls);
 }

@@ -1,0 +1,249 @@
+use refrain_kernels::matmul::SliceRows;
+use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, attention};
+
+use crate::common::Random;
+use crate::support::{
+    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
+};
+
+/// A state of 64 slots in pages, two sequences, and tokens at given positions.
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Of q, keys, values and the result.
+    dtypes: [DType; 4],
+    positions: Vec<i32>,
+    sequences: Vec<u32>,
+    pages: Vec<u32>,
+    slots: usize,
+    params: attention::Params,
+}
+
+impl Default for Case {
+    fn default() -> Case {
+        Case {
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 32,
+            dtypes: [DType::F32; 4],
+            positions: vec![0, 5, 31, 17, -1, 30],
+            sequences: vec![0, 0, 0, 1, 1, 1],
+            // Pages of both sequences interleave, in no order.
+            pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
+            slots: 64,
+            params: attention::Params {
+                scale: 0.3,
+                page_size: 8,
+                window: None,
+            },
+        }
+    }
+}
+
+impl Case {
+    fn q(&self) -> Operand {
+        Operand::contiguous(
+            self.dtypes[0],
+            &[self.positions.len(), self.heads, self.head_dim],
+        )
+    }
+
+    fn out(&self) -> Operand {
+        Operand {
+            dtype: self.dtypes[3],
+            ..self.q()
+        }
+    }
+
+    fn check(&self, tuning: &Tuning, traits: &Traits) {
+        self.check_into(tuning, traits, &self.q(), &self.out());
+    }
+
+    fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &Operand, out: &Operand) {
+        let tokens = self.positions.len();
+        let what = format!(
+            "{tokens} tokens, {} over {} heads of {}, {:?}, subgroups of {}",
+            self.heads, self.kv_heads, self.head_dim, self.dtypes, traits.subgroup_size
+        );
+        let shape = [self.slots, self.kv_heads, self.head_dim];
+        let [keys, values] = [1, 2].map(|i| Operand::contiguous(self.dtypes[i], &shape));
+        let mut random = Random::new(self.slots as u64);
+        let [q_values, key_values, value_values] =
+            [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
+        let positions = Operand::contiguous(DType::I32, &[tokens]);
+        let sequences = Operand::contiguous(DType::U32, &[tokens]);
+        let pages = Operand::contiguous(DType::U32, &[2, self.pages.len() / 2]);
+        let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
+        let call = attention::call_tuned(tuning, traits, operands, &self.params)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let columns = self.kv_heads * self.head_dim;
+        let expected = attention::reference(
+            &attention::Inputs {
+                q: &q_values,
+                keys: &SliceRows::new(&key_values, columns),
+                values: &SliceRows::new(&value_values, columns),
+                positions: &self.positions,
+                sequences: &self.sequences,
+                pages: &self.pages,
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                pages_per_sequence: self.pages.len() / 2,
+            },
+            &self.params,
+        );
+        let inputs = [
+            (q, Values::F32(q_values)),
+            (&keys, Values::F32(key_values)),
+            (&values, Values::F32(value_values)),
+            (&positions, Values::I32(self.positions.clone())),
+            (&sequences, Values::U32(self.sequences.clone())),
+            (&pages, Values::U32(self.pages.clone())),
+        ];
+        let actual = outcome(&[call], &inputs, out);
+        assert_close(&actual, expected, out.dtype, &what);
+    }
+}
+
+#[test]
+fn every_dtype_and_padding() {
+    for traits in all_traits() {
+        let tuning = tuning::choose(&traits);
+        for i in 0..3 {
+            let dtypes = [0, 1, 2, i].map(|j| FLOATS[(i + j) % 3]);
+            Case {
+                dtypes,
+                ..Case::default()
+            }
+            .check(tuning, &traits);
+        }
+    }
+}
+
+#[test]
+fn heads_of_any_even_size_and_ratio() {
+    for traits in all_traits() {
+        let tuning = tuning::choose(&traits);
+        for (heads, kv_heads, head_dim) in
+            [(1, 1, 2), (3, 1, 16), (6, 2, 34), (4, 4, 128), (7, 1, 256)]
+        {
+            Case {
+                heads,
+                kv_heads,
+                head_dim,
+                ..Case::default()
+            }
+            .check(tuning, &traits);
+        }
+    }
+}
+
+#[test]
+fn windows() {
+    for traits in all_traits() {
+        for window in [0, 1, 6, 1000] {
+            let params = attention::Params {
+                window: Some(window),
+                ..Case::default().params
+            };
+            Case {
+                params,
+                ..Case::default()
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        let tokens = 150;
+        Case {
+            heads: 8,
+            kv_heads: 2,
+            positions: (0..tokens).map(|t| t % 32).collect(),
+            sequences: (0..tokens as u32).map(|t| t / 80).collect(),
+            ..Case::default()
+        }
+        .check(tuning, &traits);
+        let table = 40u32;
+        Case {
+            slots: 2 * 40 * 64,
+            pages: (0..2 * table).map(|page| (page * 7 + 3) % 80).collect(),
+            positions: vec![2559, 1234],
+            sequences: vec![1, 0],
+            params: attention::Params {
+                scale: 2.0,
+                page_size: 64,
+                window: None,
+            },
+            ..Case::default()
+        }
+        .check(tuning, &traits);
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_clamped() {
+    for traits in all_traits() {
+        let case = Case {
+            positions: vec![3, 9, i32::MAX, i32::MIN, 20],
+            sequences: vec![1, u32::MAX, 0, 0, 1],
+            pages: vec![7, 8, u32::MAX, 1 << 29, 3, u32::MAX, 0, 8],
+            slots: 61,
+            ..Case::default()
+        };
+        case.check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn scores_far_apart_do_not_overflow() {
+    let traits = device_traits();
+    let params = attention::Params {
+        scale: 1e4,
+        ..Case::default().params
+    };
+    Case {
+        params,
+        ..Case::default()
+    }
+    .check(tuning::choose(&traits), &traits);
+}
+
+#[test]
+fn queries_and_results_may_be_strided_but_not_within_a_head() {
+    let traits = device_traits();
+    let tuning = tuning::choose(&traits);
+    let case = Case::default();
+    let shape = &case.q().layout.shape;
+    let (q, out) = (gappy(DType::F32, shape), swapped(DType::F32, shape, 0, 1));
+    case.check_into(tuning, &traits, &q, &out);
+    let across = swapped(DType::F32, shape, 1, 2);
+    let state = Operand::contiguous(DType::F32, &[64, 2, 32]);
+    let tokens = Operand::contiguous(DType::U32, &[6]);
+    let positions = Operand {
+        dtype: DType::I32,
+        ..tokens.clone()
+    };
+    let pages = Operand::contiguous(DType::U32, &[2, 4]);
+    let error = attention::call(
+        &traits,
+        &across,
+        &state,
+        &state,
+        &positions,
+        &tokens,
+        &pages,
+        &out,
+        &case.params,
+    );
+    let expected = Unsupported::NeedsContiguous {
+        op: "attention",
+        operand: 0,
+    };
+    assert_eq!(error.err(), Some(expected));
+}

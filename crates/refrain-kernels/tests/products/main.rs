@@ -1,0 +1,12 @@
+//! Products, norms, rotations and attention on the Vulkan device agree with their references, and
+//! every variant's text is valid.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attention;
+mod matmul;
+mod norms;
+mod quantised;
+mod support;
+mod texts;

@@ -1,0 +1,280 @@
+use crate::common::Random;
+use crate::support::{
+    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
+};
+use refrain_kernels::matmul::{self, Rows};
+use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
+use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+
+/// A random matrix in the resident layout.
+struct Weights {
+    format: QuantFormat,
+    shape: [usize; 2],
+    parameters: DType,
+    quants: Vec<u32>,
+    scales: Vec<f32>,
+    biases: Vec<f32>,
+}
+
+impl Weights {
+    fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
+        let mut random = Random::new(shape[0] as u64);
+        let count = shape[0] * shape[1];
+        let mut parameter = || {
+            let values = floats(&mut random, count / format.group as usize);
+            stored(&Operand::contiguous(parameters, &[values.len()]), &values)
+        };
+        let (scales, biases) = (parameter(), parameter());
+        let quants = (0..count / format.per_word())
+            .map(|_| random.bits() as u32)
+            .collect();
+        Weights {
+            format,
+            shape,
+            parameters,
+            quants,
+            scales,
+            biases,
+        }
+    }
+
+    fn operands(&self) -> (Operand, Operand) {
+        let [n, k] = self.shape;
+        let quants = Operand::contiguous(DType::U32, &[n, k / self.format.per_word()]);
+        let group = self.format.group as usize;
+        (
+            quants,
+            Operand::contiguous(self.parameters, &[n, k / group]),
+        )
+    }
+
+    /// Inputs in the order in which calls number them.
+    fn inputs<'a>(
+        &self,
+        quants: &'a Operand,
+        parameters: &'a Operand,
+    ) -> Vec<(&'a Operand, Values)> {
+        let mut inputs = vec![
+            (quants, Values::U32(self.quants.clone())),
+            (parameters, Values::F32(self.scales.clone())),
+        ];
+        if self.format.has_biases() {
+            inputs.push((parameters, Values::F32(self.biases.clone())));
+        }
+        inputs
+    }
+
+    fn expand(&self, row: usize) -> Vec<f32> {
+        let encode = |values: &[f32]| {
+            let operand = Operand::contiguous(self.parameters, &[values.len()]);
+            let mut bytes = vec![0; values.len() * self.parameters.size()];
+            Values::F32(values.to_vec()).store(self.parameters, &operand.layout, &mut bytes);
+            bytes
+        };
+        let (quants, scales, biases) = (
+            bytemuck::cast_slice(&self.quants),
+            encode(&self.scales),
+            encode(&self.biases),
+        );
+        let biases = self.format.has_biases().then_some(&biases[..]);
+        let rows = QuantRows::new(
+            self.format,
+            self.shape,
+            quants,
+            self.parameters,
+            &scales,
+            biases,
+        )
+        .expect("planes of the right size");
+        let mut out = vec![0.0; self.shape[1]];
+        rows.read(row, &mut out);
+        out
+    }
+
+    fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
+        let what = format!(
+            "{} {:?} with {}, x {} {}, out {} {}, subgroups of {}",
+            self.format,
+            self.shape,
+            self.parameters,
+            x.dtype,
+            x.layout,
+            out.dtype,
+            out.layout,
+            traits.subgroup_size
+        );
+        let (quants, parameters) = self.operands();
+        let biases = self.format.has_biases().then_some(&parameters);
+        let calls = quantised::matmul_tuned(
+            tuning,
+            traits,
+            &self.format,
+            x,
+            &quants,
+            &parameters,
+            biases,
+            out,
+        )
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
+        let w: Vec<f32> = (0..self.shape[0])
+            .flat_map(|row| self.expand(row))
+            .collect();
+        let mut expected = vec![0.0; out.layout.count()];
+        matmul::reference_nt(
+            &values,
+            &matmul::SliceRows::new(&w, self.shape[1]),
+            &mut expected,
+        );
+        let mut inputs = self.inputs(&quants, &parameters);
+        inputs.insert(0, (x, Values::F32(values)));
+        let actual = outcome(&calls, &inputs, out);
+        assert_close(&actual, expected, out.dtype, &what);
+    }
+}
+
+#[test]
+fn products_in_every_format() {
+    for traits in all_traits() {
+        let tuning = tuning::choose(&traits);
+        for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+            let weights = Weights::random(format, [37, 384], FLOATS[i % 3]);
+            for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
+                let x = Operand::contiguous(FLOATS[j], &[tokens, 384]);
+                let out = Operand::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
+                weights.check_product(tuning, &traits, &x, &out);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_leading_dimensions_gaps_and_permuted_results() {
+    let traits = device_traits();
+    let tuning = tuning::choose(&traits);
+    let weights = Weights::random(QuantFormat::mlx(4, 64), [70, 192], DType::BF16);
+    for tokens in [1, 2, 5, 8, 9] {
+        let x = gappy(DType::F16, &[tokens, 192]);
+        let out = swapped(DType::F32, &[tokens, 70], 0, 1);
+        weights.check_product(tuning, &traits, &x, &out);
+        let x = Operand::contiguous(DType::F32, &[2, tokens, 192]);
+        let out = Operand::contiguous(DType::F32, &[2, tokens, 70]);
+        weights.check_product(tuning, &traits, &x, &out);
+    }
+}
+
+#[test]
+fn every_tuning_row_gives_the_same_product() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for format in [QuantFormat::Q4_0, QuantFormat::mlx(8, 32)] {
+            let weights = Weights::random(format, [67, 2080], DType::F16);
+            for tokens in [1, 4, 67] {
+                let x = Operand::contiguous(DType::F32, &[tokens, 2080]);
+                let out = Operand::contiguous(DType::F32, &[tokens, 67]);
+                weights.check_product(tuning, &traits, &x, &out);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
+    for traits in all_traits() {
+        for format in QuantFormat::ALL {
+            for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
+                for parameters in FLOATS {
+                    let weights = Weights::random(format, [9, 256], parameters);
+                    let (quants, planes) = weights.operands();
+                    let biases = format.has_biases().then_some(&planes);
+                    let indices = Operand::contiguous(dtype, &[5]);
+                    let out = gappy(DType::F32, &[5, 256]);
+                    let call = quantised::take_rows(
+                        &traits, &format, &quants, &planes, biases, &indices, &out,
+                    )
+                    .expect("supported");
+                    let chosen = [8, 0, 9, 3, u32::MAX];
+                    let mut inputs = weights.inputs(&quants, &planes);
+                    inputs.push((
+                        &indices,
+                        match signed {
+                            true => Values::I32(chosen.iter().map(|&i| i as i32).collect()),
+                            false => Values::U32(chosen.to_vec()),
+                        },
+                    ));
+                    let expected: Vec<f32> = chosen
+                        .iter()
+                        .flat_map(|&row| match row < 9 {
+                            true => weights.expand(row as usize),
+                            false => vec![0.0; 256],
+                        })
+                        .collect();
+                    let actual = outcome(&[call], &inputs, &out);
+                    assert_eq!(actual.f32(), expected, "{format} with {parameters}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_rounded_when_stored_in_16_bits() {
+    let traits = Traits::minimal();
+    let weights = Weights::random(QuantFormat::mlx(8, 64), [4, 64], DType::F32);
+    let (quants, planes) = weights.operands();
+    let indices = Operand::contiguous(DType::U32, &[2]);
+    let out = gappy(DType::BF16, &[2, 64]);
+    let call = quantised::take_rows(
+        &traits,
+        &weights.format,
+        &quants,
+        &planes,
+        Some(&planes),
+        &indices,
+        &out,
+    )
+    .expect("supported");
+    let mut inputs = weights.inputs(&quants, &planes);
+    inputs.push((&indices, Values::U32(vec![3, 1])));
+    let rows = [weights.expand(3), weights.expand(1)].concat();
+    assert_eq!(outcome(&[call], &inputs, &out).f32(), stored(&out, &rows));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let traits = Traits::minimal();
+    let weights = Weights::random(QuantFormat::mlx(4, 64), [4, 128], DType::F16);
+    let (quants, planes) = weights.operands();
+    let x = Operand::contiguous(DType::F32, &[2, 128]);
+    let out = Operand::contiguous(DType::F32, &[2, 4]);
+    let refused = |x: &Operand, biases: Option<&Operand>, out: &Operand| {
+        quantised::matmul(&traits, &weights.format, x, &quants, &planes, biases, out)
+            .expect_err("unsupported")
+    };
+    assert!(refused(&x, None, &out).to_string().contains("needs biases"));
+    let short = Operand::contiguous(DType::F32, &[2, 64]);
+    assert!(
+        refused(&short, Some(&planes), &out)
+            .to_string()
+            .contains("128 columns")
+    );
+    let across = swapped(DType::F32, &[2, 128], 0, 1);
+    let expected = Unsupported::NeedsContiguous {
+        op: "quantised",
+        operand: 0,
+    };
+    assert_eq!(refused(&across, Some(&planes), &out), expected);
+    let nothing = Operand::contiguous(DType::F32, &[0, 128]);
+    let empty = Operand::contiguous(DType::F32, &[0, 4]);
+    let calls = quantised::matmul(
+        &traits,
+        &weights.format,
+        &nothing,
+        &quants,
+        &planes,
+        Some(&planes),
+        &empty,
+    );
+    assert!(calls.expect("nothing to do").is_empty());
+}

@@ -1,0 +1,88 @@
+use refrain_kernels::{Call, DType, Layout, Operand, Traits, Values};
+
+use crate::common::{self, Arena, Random};
+
+pub const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// The device's own traits.
+pub fn device_traits() -> Traits {
+    common::variants().swap_remove(0)
+}
+
+/// The device's own traits, the least that Vulkan promises, and subgroups that turn out to be half
+/// as large as the kernels were made for.
+pub fn all_traits() -> Vec<Traits> {
+    let mut traits = common::variants();
+    let own = traits[0].clone();
+    traits.push(Traits {
+        subgroup_size: 2 * own.subgroup_size,
+        ..own
+    });
+    traits
+}
+
+/// Numbers within ±1.
+pub fn floats(random: &mut Random, count: usize) -> Vec<f32> {
+    (0..count).map(|_| random.unit()).collect()
+}
+
+/// An operand whose buffer is larger than its elements: gaps between rows and an odd offset.
+pub fn gappy(dtype: DType, shape: &[usize]) -> Operand {
+    let wider: Vec<usize> = shape.iter().map(|n| n + 1).collect();
+    let mut layout = Layout::contiguous(&wider);
+    layout.shape = shape.to_vec();
+    layout.offset = 3;
+    Operand { dtype, layout }
+}
+
+/// An operand that lies in memory with two dimensions exchanged.
+pub fn swapped(dtype: DType, shape: &[usize], a: usize, b: usize) -> Operand {
+    let mut axes: Vec<usize> = (0..shape.len()).collect();
+    axes.swap(a, b);
+    let stored: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+    Operand {
+        dtype,
+        layout: Layout::contiguous(&stored).permute(&axes),
+    }
+}
+
+/// A buffer that holds `values` at the operand's places, and NaN (all bits set) elsewhere.
+pub fn encode(operand: &Operand, values: &Values) -> Vec<u8> {
+    let mut bytes = blank(operand);
+    values.store(operand.dtype, &operand.layout, &mut bytes);
+    bytes
+}
+
+/// A buffer as large as the operand needs and a little more, all bits set.
+fn blank(operand: &Operand) -> Vec<u8> {
+    vec![0xff; (operand.layout.end() + 5) * operand.dtype.size()]
+}
+
+/// What the operand holds once `values` are stored: rounded, and equal where places coincide.
+pub fn stored(operand: &Operand, values: &[f32]) -> Vec<f32> {
+    let bytes = encode(operand, &Values::F32(values.to_vec()));
+    Values::load(operand.dtype, &operand.layout, &bytes)
+        .f32()
+        .to_vec()
+}
+
+/// Runs the calls on the inputs and a blank output; returns the output's elements. Fails if anything
+/// else was written.
+pub fn outcome(calls: &[Call], inputs: &[(&Operand, Values)], out: &Operand) -> Values {
+    let mut arena = Arena::new();
+    let before: Vec<Vec<u8>> = inputs.iter().map(|(o, v)| encode(o, v)).collect();
+    before.iter().for_each(|bytes| arena.add(bytes));
+    let empty = blank(out);
+    arena.add(&empty);
+    arena.run(calls);
+    for (i, before) in before.iter().enumerate() {
+        assert!(arena.read(i) == *before, "input {i} was written");
+    }
+    common::values(out, &empty, &arena.read(inputs.len()))
+}
+
+/// Fails unless `max |actual − expected| ≤ tolerance · max |expected|`, the tolerance by `dtype`.
+pub fn assert_close(actual: &Values, expected: Vec<f32>, dtype: DType, what: &str) {
+    let tolerance = common::tolerance(dtype);
+    common::assert_close(what, actual, &Values::F32(expected), tolerance);
+}
