@@ -63,7 +63,11 @@ def add_tensors(writer, fixture, model):
         stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         heads = interleaved_heads(config, name)
         data = interleave(parameter.detach().numpy(), heads)
-        kind = Kind.F32 if data.ndim == 1 else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
+        kind = (
+            Kind.F32
+            if data.ndim == 1
+            else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
+        )
         stored = gguf.quants.quantize(data, kind)
         writer.add_tensor(stored_name, stored, raw_dtype=kind)
         values[name] = halves(gguf.quants.dequantize(stored, kind), heads)
@@ -114,7 +118,7 @@ def add_tokenizer(writer, fixture):
         writer.add_tokenizer_model("llama")
         writer.add_tokenizer_pre("default")
         writer.add_add_space_prefix(True)
-        tokens, scores, types = (list(column) for column in zip(*pieces))
+        tokens, scores, types = (list(column) for column in zip(*pieces, strict=True))
     else:
         tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
         added = dict(small_tokenizers.ADDED[fixture.family])
@@ -131,7 +135,7 @@ def add_tokenizer(writer, fixture):
     if settings["bos_token"] is not None:
         writer.add_bos_token_id(fixture.config.bos_token_id)
     writer.add_eos_token_id(fixture.config.eos_token_id)
-    if "unk_token" in settings and settings["unk_token"]:
+    if settings.get("unk_token"):
         writer.add_unk_token_id(tokenizer.token_to_id(settings["unk_token"]))
     if settings.get("pad_token"):
         writer.add_pad_token_id(tokenizer.token_to_id(settings["pad_token"]))

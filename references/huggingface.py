@@ -43,9 +43,12 @@ def generation(fixture, tokenizer):
     """generation_config.json with more than one end token and sampling settings, as instruct models have it."""
     ids = [tokenizer.token_to_id(text) for text in small_tokenizers.ENDS[fixture.family]]
     return {
-        "bos_token_id": fixture.config.bos_token_id, "do_sample": True,
+        "bos_token_id": fixture.config.bos_token_id,
+        "do_sample": True,
         "eos_token_id": ids if len(ids) > 1 else ids[0],
-        "temperature": 0.6, "top_k": 20, "top_p": 0.95,
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
     }
 
 

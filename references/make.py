@@ -1,57 +1,62 @@
-"""Writes everything under tests/fixtures. Usage: make.py [checkpoints|blocks|tokenizers|templates|NAME ...]"""
+"""Writes what tests/fixtures holds: everything, or the subjects and checkpoints named."""
 
-import json
-import shutil
-import sys
+import argparse
 from pathlib import Path
 
-import torch
-import transformers
-from safetensors.numpy import save_file
-
-import drawing
-import gguf_file
-import huggingface
-import mlx_affine
-import reference
+import blocks
+import checkpoints
 import shapes
+import templates
+import tokenizations
 
-FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
-WRITERS = {
-    "bf16": huggingface.write, "f16": huggingface.write, "f32": huggingface.write,
-    "mlx": mlx_affine.write, "gguf": gguf_file.write,
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES, FETCHED = ROOT / "tests" / "fixtures", ROOT / "target" / "tokenizers"
+
+
+def write_checkpoints():
+    for fixture in shapes.fixtures():
+        write_checkpoint(fixture)
+
+
+def write_checkpoint(fixture):
+    checkpoints.write(fixture, FIXTURES)
+    if fixture.storage == "gguf":
+        tokenizations.write_gguf(fixture, FIXTURES)
+
+
+def write_blocks():
+    blocks.write(FIXTURES / "quantised")
+
+
+def write_tokenizers():
+    tokenizations.write_small(FIXTURES / "tokenizers")
+    tokenizations.write_fetched(FETCHED, FIXTURES / "tokenizers")
+
+
+def write_templates():
+    templates.write_own(FIXTURES)
+    templates.write_fetched(FETCHED, FIXTURES)
+
+
+SUBJECTS = {
+    "checkpoints": write_checkpoints,
+    "quantised": write_blocks,
+    "tokenizers": write_tokenizers,
+    "templates": write_templates,
 }
 
 
-def checkpoint(fixture, parent):
-    """Writes the checkpoint, tokens.json and logits.safetensors into `parent`/NAME."""
-    directory = parent / fixture.name
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    model = WRITERS[fixture.storage](fixture, directory)
-    ids = drawing.tokens(fixture.config.vocab_size, fixture.batch, fixture.length, fixture.seed)
-    logits = reference.logits(model, ids)
-    (directory / "tokens.json").write_text(json.dumps({"input_ids": ids}) + "\n", "utf-8")
-    save_file({"logits": logits}, directory / "logits.safetensors")
-    for file in directory.iterdir():
-        file.chmod(0o644)
-    size = sum(file.stat().st_size for file in directory.iterdir())
-    print(f"{fixture.name}: {size / 1000:.0f} kB, logits {list(logits.shape)} of standard deviation {logits.std():.2f}")
-
-
-def repeatable():
-    """One thread and no progress bars, so that two runs write the same bytes."""
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-
-
-def main(wanted):
-    repeatable()
-    for fixture in shapes.fixtures():
-        if not wanted or "checkpoints" in wanted or fixture.name in wanted:
-            checkpoint(fixture, FIXTURES)
+def main():
+    named = {fixture.name: fixture for fixture in shapes.fixtures()}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wanted", nargs="*", metavar="NAME", help=f"one of: {', '.join([*SUBJECTS, *named])}")
+    wanted = parser.parse_args().wanted or list(SUBJECTS)
+    if unknown := [name for name in wanted if name not in SUBJECTS and name not in named]:
+        parser.error(f"nothing is called {', '.join(unknown)}")
+    checkpoints.repeatable()
+    for name in wanted:
+        SUBJECTS[name]() if name in SUBJECTS else write_checkpoint(named[name])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -33,22 +33,48 @@ class Fixture:
 def qwen3(hidden, intermediate, layers, heads, kv_heads, head_dim, vocabulary, tied=False, bias=False, theta=1e6):
     """A Qwen3 configuration."""
     return Qwen3Config(
-        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=vocabulary, tie_word_embeddings=tied,
-        attention_bias=bias, max_position_embeddings=4096, rms_norm_eps=1e-6,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocabulary,
+        tie_word_embeddings=tied,
+        attention_bias=bias,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
         rope_parameters={"rope_type": "default", "rope_theta": theta},
     )
 
 
 def llama(
-    hidden, intermediate, layers, heads, kv_heads, vocabulary, head_dim=None, tied=False, attention_bias=False,
-    mlp_bias=False, rope=None, eps=1e-5,
+    hidden,
+    intermediate,
+    layers,
+    heads,
+    kv_heads,
+    vocabulary,
+    head_dim=None,
+    tied=False,
+    attention_bias=False,
+    mlp_bias=False,
+    rope=None,
+    eps=1e-5,
 ):
     """A Llama configuration; without `head_dim` a head is hidden / heads wide."""
     return LlamaConfig(
-        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, vocab_size=vocabulary, tie_word_embeddings=tied, attention_bias=attention_bias,
-        mlp_bias=mlp_bias, max_position_embeddings=4096, rms_norm_eps=eps,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        vocab_size=vocabulary,
+        tie_word_embeddings=tied,
+        attention_bias=attention_bias,
+        mlp_bias=mlp_bias,
+        max_position_embeddings=4096,
+        rms_norm_eps=eps,
         rope_parameters=dict(rope or {"rope_type": "default", "rope_theta": 10000.0}),
         **({} if head_dim is None else {"head_dim": head_dim}),
     )
@@ -65,24 +91,52 @@ def plain():
     return [
         Fixture("qwen3-bf16", qwen3(96, 160, 2, 6, 2, 32, 311, tied=True), "bf16", 1, "qwen2", 311),
         Fixture(
-            "llama-f32", llama(80, 160, 2, 5, 1, 389, head_dim=32, rope=LLAMA3_ROPE), "f32", 2, "llama3", 331,
+            "llama-f32",
+            llama(80, 160, 2, 5, 1, 389, head_dim=32, rope=LLAMA3_ROPE),
+            "f32",
+            2,
+            "llama3",
+            331,
             options={"published": True},
         ),
         Fixture(
-            "qwen3-f16-sharded", qwen3(64, 224, 3, 3, 3, 64, 337), "f16", 3, "qwen2", 331,
+            "qwen3-f16-sharded",
+            qwen3(64, 224, 3, 3, 3, 64, 337),
+            "f16",
+            3,
+            "qwen2",
+            331,
             options={"shard": "300KB", "published": True},
         ),
         Fixture(
-            "llama-bias-f16", llama(96, 160, 2, 3, 3, 401, attention_bias=True, mlp_bias=True, rope=linear), "f16", 4,
-            "llama2", 397,
+            "llama-bias-f16",
+            llama(96, 160, 2, 3, 3, 401, attention_bias=True, mlp_bias=True, rope=linear),
+            "f16",
+            4,
+            "llama2",
+            397,
         ),
         Fixture(
-            "llama-bf16-sharded", llama(72, 96, 3, 9, 3, 349, head_dim=40, tied=True, rope=LLAMA3_ROPE), "bf16", 5,
-            "llama3", 347, options={"shard": "200KB", "published": True, "template_file": True},
+            "llama-bf16-sharded",
+            llama(72, 96, 3, 9, 3, 349, head_dim=40, tied=True, rope=LLAMA3_ROPE),
+            "bf16",
+            5,
+            "llama3",
+            347,
+            options={"shard": "200KB", "published": True, "template_file": True},
         ),
         Fixture("qwen3-wide-head-bf16", qwen3(64, 96, 2, 3, 1, 256, 313, bias=True), "bf16", 6, "qwen2", 311),
         # Longer than one page of a cache and one chunk of a prompt.
-        Fixture("qwen3-long-bf16", qwen3(64, 96, 2, 5, 1, 64, 317, tied=True, theta=10000.0), "bf16", 7, "qwen2", 311, 1, 301),
+        Fixture(
+            "qwen3-long-bf16",
+            qwen3(64, 96, 2, 5, 1, 64, 317, tied=True, theta=10000.0),
+            "bf16",
+            7,
+            "qwen2",
+            311,
+            1,
+            301,
+        ),
     ]
 
 
@@ -90,21 +144,43 @@ def mlx():
     """MLX affine quantisation: every group and both widths, scales in each dtype."""
     return [
         Fixture(
-            "qwen3-mlx4", qwen3(128, 192, 2, 6, 2, 32, 311, tied=True), "mlx", 11, "qwen2", 311,
+            "qwen3-mlx4",
+            qwen3(128, 192, 2, 6, 2, 32, 311, tied=True),
+            "mlx",
+            11,
+            "qwen2",
+            311,
             options={"bits": 4, "group": 64, "dtype": "bf16"},
         ),
         Fixture(
-            "qwen3-mlx8-group32", qwen3(96, 160, 2, 5, 1, 64, 347), "mlx", 12, "qwen2", 331,
+            "qwen3-mlx8-group32",
+            qwen3(96, 160, 2, 5, 1, 64, 347),
+            "mlx",
+            12,
+            "qwen2",
+            331,
             options={"bits": 8, "group": 32, "dtype": "f16"},
         ),
         Fixture(
-            "llama-mlx4-group128", llama(128, 384, 2, 4, 2, 397, head_dim=64, rope=LLAMA3_ROPE), "mlx", 13, "llama3", 331,
+            "llama-mlx4-group128",
+            llama(128, 384, 2, 4, 2, 397, head_dim=64, rope=LLAMA3_ROPE),
+            "mlx",
+            13,
+            "llama3",
+            331,
             options={"bits": 4, "group": 128, "dtype": "f16", "published": True},
         ),
         Fixture(
-            "llama-mlx-mixed", llama(128, 192, 2, 4, 1, 401, attention_bias=True), "mlx", 14, "llama2", 397,
+            "llama-mlx-mixed",
+            llama(128, 192, 2, 4, 1, 401, attention_bias=True),
+            "mlx",
+            14,
+            "llama2",
+            397,
             options={
-                "bits": 8, "group": 64, "dtype": "f32",
+                "bits": 8,
+                "group": 64,
+                "dtype": "f32",
                 "modules": {
                     "lm_head": False,
                     "model.layers.0.mlp.down_proj": {"bits": 4, "group_size": 32},
@@ -118,21 +194,43 @@ def mlx():
 def gguf():
     """GGUF as llama.cpp's conversion writes it."""
     return [
-        Fixture("qwen3-gguf-q8_0", qwen3(96, 160, 2, 6, 2, 32, 311), "gguf", 21, "qwen2", 311, options={"kind": "Q8_0"}),
         Fixture(
-            "qwen3-gguf-q4_0", qwen3(64, 224, 2, 5, 1, 64, 337, tied=True), "gguf", 22, "qwen2", 331,
+            "qwen3-gguf-q8_0", qwen3(96, 160, 2, 6, 2, 32, 311), "gguf", 21, "qwen2", 311, options={"kind": "Q8_0"}
+        ),
+        Fixture(
+            "qwen3-gguf-q4_0",
+            qwen3(64, 224, 2, 5, 1, 64, 337, tied=True),
+            "gguf",
+            22,
+            "qwen2",
+            331,
             options={"kind": "Q4_0", "tensors": {"token_embd.weight": "Q8_0"}},
         ),
         Fixture(
-            "llama-gguf-f16", llama(96, 160, 2, 3, 3, 401, attention_bias=True, mlp_bias=True), "gguf", 23, "llama2", 397,
+            "llama-gguf-f16",
+            llama(96, 160, 2, 3, 3, 401, attention_bias=True, mlp_bias=True),
+            "gguf",
+            23,
+            "llama2",
+            397,
             options={"kind": "F16"},
         ),
         Fixture(
-            "llama-gguf-q4_0", llama(160, 224, 2, 5, 1, 389, rope=LLAMA3_ROPE), "gguf", 24, "llama3", 331,
+            "llama-gguf-q4_0",
+            llama(160, 224, 2, 5, 1, 389, rope=LLAMA3_ROPE),
+            "gguf",
+            24,
+            "llama3",
+            331,
             options={"kind": "Q4_0"},
         ),
         Fixture(
-            "llama-gguf-q8_0", llama(96, 160, 3, 6, 2, 349, head_dim=32, tied=True, rope=LLAMA3_ROPE), "gguf", 25, "llama3",
-            347, options={"kind": "Q8_0"},
+            "llama-gguf-q8_0",
+            llama(96, 160, 3, 6, 2, 349, head_dim=32, tied=True, rope=LLAMA3_ROPE),
+            "gguf",
+            25,
+            "llama3",
+            347,
+            options={"kind": "Q8_0"},
         ),
     ]

@@ -68,7 +68,8 @@ CHATML = """\
 HEADERS = """\
 {{- bos_token }}
 {%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {{- message['content'] | trim + '<|eot_id|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
@@ -147,7 +148,8 @@ def train_byte_level(family, size):
     if llama:
         first = ADDED[family][0][0]
         template = processors.TemplateProcessing(
-            single=f"{first} $A", pair=f"{first} $A {first}:1 $B:1",
+            single=f"{first} $A",
+            pair=f"{first} $A {first}:1 $B:1",
             special_tokens=[(first, tokenizer.token_to_id(first))],
         )
         tokenizer.post_processor = processors.Sequence([byte_level, template])
@@ -165,9 +167,17 @@ def train_sentencepiece(size):
     latin = [line for line in CORPUS.read_text("utf-8").splitlines() if max(line, default=" ") < "\u0250"]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(latin), model_writer=model, vocab_size=size,
-        model_type="bpe", byte_fallback=True, character_coverage=0.995, split_digits=True, num_threads=1,
-        normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
+        sentence_iterator=iter(latin),
+        model_writer=model,
+        vocab_size=size,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=0.995,
+        split_digits=True,
+        num_threads=1,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
         allow_whitespace_only_pieces=True,
     )
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
@@ -177,7 +187,9 @@ def train_sentencepiece(size):
     for piece, score, kind in pieces:
         if kind == 1:
             halves = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
-            merges += [(-score, vocabulary[a], vocabulary[b], a, b) for a, b in halves if a in vocabulary and b in vocabulary]
+            merges += [
+                (-score, vocabulary[a], vocabulary[b], a, b) for a, b in halves if a in vocabulary and b in vocabulary
+            ]
     merges.sort()
     tokenizer = Tokenizer(
         models.BPE(vocabulary, [(a, b) for *_, a, b in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
@@ -189,7 +201,9 @@ def train_sentencepiece(size):
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", vocabulary["<s>"])]
     )
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in ("<unk>", "<s>", "</s>")])
+    tokenizer.add_special_tokens(
+        [AddedToken(text, normalized=False, special=True) for text in ("<unk>", "<s>", "</s>")]
+    )
     return tokenizer, pieces
 
 

@@ -3,14 +3,14 @@
 import json
 
 import jinja2
-from transformers import PreTrainedTokenizerFast
 
 from conversations import CONVERSATIONS
+from tokenizations import load
 
 
 def write_own(directory):
     """Renders the templates written for these tests, with the special tokens of small-llama3."""
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(directory / "tokenizers" / "small-llama3")
+    tokenizer = load(directory / "tokenizers" / "small-llama3")
     for source in sorted((directory / "templates").glob("*/template.jinja")):
         write_expected(tokenizer, source.read_text("utf-8"), source.parent)
 
@@ -18,7 +18,7 @@ def write_own(directory):
 def write_fetched(fetched, directory):
     """Renders the templates of the real tokenizers that fetch.sh has fetched."""
     for source in sorted(fetched.glob("*")):
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
+        tokenizer = load(source)
         if tokenizer.chat_template:
             write_expected(tokenizer, None, directory / "templates" / source.name)
 
@@ -52,5 +52,9 @@ def render(tokenizer, template, given, add_generation_prompt):
     """The prompt as transformers renders it."""
     variables = {key: value for key, value in given.items() if key != "messages"}
     return tokenizer.apply_chat_template(
-        given["messages"], chat_template=template, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
+        given["messages"],
+        chat_template=template,
+        tokenize=False,
+        add_generation_prompt=add_generation_prompt,
+        **variables,
     )

@@ -19,7 +19,7 @@ PLAIN = [
     "line one\nline two\r\nline three\rline four\n\n\n\nend",
     "    indented = True\n\tif x:\n\t\treturn  # comment\n",
     "trailing spaces   \n   leading spaces",
-    "fn main() { println!(\"{:?}\", vec![1, 2, 3]); } // ok",
+    'fn main() { println!("{:?}", vec![1, 2, 3]); } // ok',
     "x+=1;y-=2;z*=3;a==b!=c<=d>=e&&f||!g",
     "https://example.org/a/b?c=d&e=%20f#g user@example.org",
     "CamelCase snake_case kebab-case SCREAMING_CASE mixedUPlower",
@@ -47,7 +47,7 @@ PLAIN = [
     "ſ's K's İstanbul ıI ǅ ß SS",
     "(a)[b]{c}<d>\"e\"'f'`g`",
     "$100 €200 £300 ¥400 50% #1 @me *bold* _it_ ~del~",
-    "\\n \\t \\\\ \\u0041 \"\\\"\"",
+    '\\n \\t \\\\ \\u0041 "\\""',
     "word\u0301word \u0301 \u200d \ufe0f",
     "Ünïcödé  mîxed\twïth   spåces\n\n  ",
 ]
