@@ -1,0 +1,127 @@
+//! Take, take-along and row writes on the device against the references.
+
+use refrain_kernels::{DType, Operand, Values, take, take_along, write_rows};
+
+use crate::common::{Random, assert_close, bytes_of, index_values, operand, run, values, variants};
+
+/// An index operand of random layout that holds indices in and out of `extent`.
+fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) -> (Operand, Vec<u8>) {
+    let layout = random.layout(shape, true);
+    let content = index_values(random, dtype, layout.end(), extent);
+    (Operand { dtype, layout }, bytes_of(dtype, &content))
+}
+
+#[test]
+fn slices_of_a_table_are_taken_along_any_axis() {
+    let mut random = Random::new(21);
+    for dtype in DType::ALL {
+        for round in 0..4 {
+            let table_shape: Vec<usize> = (0..=round % 3).map(|_| random.extent()).collect();
+            let axis = random.below(table_shape.len());
+            let picked: Vec<usize> = (0..random.below(3)).map(|_| random.extent()).collect();
+            for traits in variants() {
+                let (table, content) = operand(&mut random, dtype, &table_shape, 2.0, true);
+                let index_dtype = random.pick(&[DType::I32, DType::U32]);
+                let (index, places) = indices(&mut random, index_dtype, &picked, table_shape[axis]);
+                let shape = take::output_shape(&table_shape, &picked, axis);
+                let (out, before) = operand(&mut random, dtype, &shape, 2.0, false);
+                let call = take::call(&traits, &table, &index, axis, &out).expect("supported");
+                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
+                let expected = take::reference(
+                    &Values::load(dtype, &table.layout, &content),
+                    &table_shape,
+                    &Values::load(index_dtype, &index.layout, &places),
+                    axis,
+                );
+                let what = format!("{dtype} {} by {} along {axis}", table.layout, index.layout);
+                assert_close(&what, &values(&out, &before, &after), &expected, 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn elements_are_taken_along_rows() {
+    let mut random = Random::new(22);
+    for dtype in DType::ALL {
+        for _ in 0..3 {
+            let mut shape: Vec<usize> = (0..random.below(3)).map(|_| random.extent()).collect();
+            let (n, m) = (random.extent(), random.extent());
+            shape.push(n);
+            let mut picked = shape.clone();
+            *picked.last_mut().expect("a last axis") = m;
+            for traits in variants() {
+                let (x, content) = operand(&mut random, dtype, &shape, 2.0, true);
+                let (index, places) = indices(&mut random, DType::I32, &picked, n);
+                let (out, before) = operand(&mut random, dtype, &picked, 2.0, false);
+                let call = take_along::call(&traits, &x, &index, &out).expect("supported");
+                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
+                let expected = take_along::reference(
+                    &Values::load(dtype, &x.layout, &content),
+                    n,
+                    &Values::load(DType::I32, &index.layout, &places),
+                    m,
+                );
+                let what = format!("{dtype} {} by {}", x.layout, index.layout);
+                assert_close(&what, &values(&out, &before, &after), &expected, 0.0);
+            }
+        }
+    }
+}
+
+/// Distinct slots, some outside the state.
+fn slots(random: &mut Random, count: usize, extent: usize) -> Vec<i32> {
+    let mut all: Vec<i32> = (-2..extent as i32 + 2).collect();
+    for i in (1..all.len()).rev() {
+        all.swap(i, random.below(i + 1));
+    }
+    all.truncate(count);
+    all
+}
+
+#[test]
+fn rows_are_written_where_slots_say_and_nowhere_else() {
+    let mut random = Random::new(23);
+    for state_dtype in DType::ALL {
+        for dtype in DType::ALL {
+            if dtype != state_dtype && !(dtype.is_float() && state_dtype.is_float()) {
+                continue;
+            }
+            let row: Vec<usize> = (0..random.below(3)).map(|_| random.extent()).collect();
+            let width: usize = row.iter().product();
+            let (count, extent) = (random.pick(&[1, 4, 9]), 11);
+            for traits in variants() {
+                let rows_shape = [&[count], &row[..]].concat();
+                let (rows, content) = operand(&mut random, dtype, &rows_shape, 2.0, true);
+                let slots = Values::I32(slots(&mut random, count, extent));
+                let slot_operand = Operand::contiguous(DType::I32, &[count]);
+                let state = Operand::contiguous(state_dtype, &[&[extent], &row[..]].concat());
+                let mut expected = random.values(state_dtype, extent * width, 1.0);
+                let before = bytes_of(state_dtype, &expected);
+                let call = write_rows::call(&traits, &rows, &slot_operand, &state);
+                let operands = [content.clone(), bytes_of(DType::I32, &slots), before.clone()];
+                let after = run(&[call.expect("supported")], &operands, 2);
+                let Values::I32(slots) = slots else { unreachable!() };
+                let rows_values = Values::load(dtype, &rows.layout, &content);
+                write_rows::reference(&rows_values, &slots, width, state_dtype, &mut expected);
+                let what = format!("{dtype} {} into {state_dtype}", rows.layout);
+                assert_close(&what, &values(&state, &before, &after), &expected, 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_do_not_fit_the_state_are_refused() {
+    let rows = Operand::contiguous(DType::F32, &[2, 3]);
+    let slots = Operand::contiguous(DType::I32, &[2]);
+    let state = Operand::contiguous(DType::F32, &[8, 4]);
+    let error = write_rows::call(&variants()[0], &rows, &slots, &state).expect_err("3 is not 4");
+    assert_eq!(
+        error.to_string(),
+        "write_rows: rows of shape [2, 3] and slots of shape [2] do not fit a state of shape [8, 4]"
+    );
+    let mut gaps = Operand::contiguous(DType::F32, &[8, 3]);
+    gaps.layout.strides[0] = 4;
+    assert!(write_rows::call(&variants()[0], &rows, &slots, &gaps).is_err());
+}

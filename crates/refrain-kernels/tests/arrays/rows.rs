@@ -1,0 +1,242 @@
+//! Reductions, softmax, argmax and top-k on the device against the references.
+
+use refrain_kernels::reduce::{self, ReduceOp};
+use refrain_kernels::{DType, Layout, Operand, Traits, Values, argmax, softmax, top_k};
+
+use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
+
+/// Row lengths at which a row takes part of a subgroup, several subgroups, or a large workgroup.
+const COLUMNS: [usize; 7] = [1, 3, 8, 31, 100, 700, 20_001];
+
+fn leading(random: &mut Random) -> Vec<usize> {
+    let rank = random.below(3);
+    (0..rank).map(|_| random.pick(&[1, 2, 3, 5, 17])).collect()
+}
+
+fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize], reduced: &[usize]) {
+    let Some(result) = reduce::output_dtype(op, dtype) else {
+        return;
+    };
+    let shape = [kept, reduced].concat();
+    for traits in variants() {
+        let (x, content) = operand(random, dtype, &shape, 1.5, true);
+        let (out, before) = operand(random, result, kept, 1.0, false);
+        let call = reduce::call(&traits, op, &x, reduced.len(), &out).expect("supported");
+        let after = run(&[call], &[content.clone(), before.clone()], 1);
+        let found = values(&out, &before, &after);
+        let input = Values::load(dtype, &x.layout, &content);
+        let columns = reduced.iter().product();
+        let expected = reduce::reference(op, &input, out.layout.count(), columns).cast(result);
+        // Where terms cancel, the sum of magnitudes bounds the rounding.
+        let scale = if dtype == DType::F32 { 1e-4 } else { tolerance(dtype) };
+        assert_close(&format!("{op:?} of {dtype} {}", x.layout), &found, &expected, scale);
+    }
+}
+
+#[test]
+fn reductions_agree_on_any_layout() {
+    let mut random = Random::new(11);
+    for dtype in DType::ALL {
+        for op in ReduceOp::ALL {
+            let kept = leading(&mut random);
+            let reduced = match random.below(3) {
+                0 => vec![random.extent(), random.extent()],
+                _ => vec![random.pick(&COLUMNS[..6])],
+            };
+            check_reduce(&mut random, op, dtype, &kept, &reduced);
+        }
+    }
+    for op in ReduceOp::ALL {
+        check_reduce(&mut random, op, DType::F32, &[2], &[20_001]);
+    }
+}
+
+#[test]
+fn reductions_of_nothing_are_neutral() {
+    let mut random = Random::new(12);
+    use ReduceOp::{All, Any, Max, Mean, Min, Prod, Sum};
+    for op in [Sum, Prod, Any, All, Mean] {
+        check_reduce(&mut random, op, DType::F32, &[3], &[0]);
+    }
+    check_reduce(&mut random, Sum, DType::I32, &[3], &[2, 0]);
+    let (x, y) = (Operand::contiguous(DType::F32, &[3, 0]), Operand::contiguous(DType::F32, &[3]));
+    for op in [Max, Min] {
+        assert!(reduce::call(&Traits::minimal(), op, &x, 1, &y).is_err());
+    }
+}
+
+#[test]
+fn columns_far_apart_are_reduced_row_by_row() {
+    let x = Operand {
+        dtype: DType::F32,
+        layout: Layout::contiguous(&[300, 1000]).permute(&[1, 0]),
+    };
+    let out = Operand::contiguous(DType::F32, &[1000]);
+    let content = Random::new(13).values(DType::F32, 300_000, 1.0);
+    for traits in variants() {
+        let call = reduce::call(&traits, ReduceOp::Max, &x, 1, &out).expect("supported");
+        let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4000]], 1);
+        let rows = Values::load(DType::F32, &x.layout, &bytes_of(DType::F32, &content));
+        let expected = reduce::reference(ReduceOp::Max, &rows, 1000, 300);
+        assert_eq!(Values::load(DType::F32, &out.layout, &found), expected);
+    }
+}
+
+#[test]
+fn extremes_of_rows_with_nan_are_nan() {
+    let x = Operand::contiguous(DType::F32, &[2, 3]);
+    let out = Operand::contiguous(DType::F32, &[2]);
+    let content = Values::F32(vec![1.0, f32::NAN, 3.0, -0.5, f32::NEG_INFINITY, -2.0]);
+    for (op, second) in [(ReduceOp::Max, -0.5), (ReduceOp::Min, f32::NEG_INFINITY)] {
+        for traits in variants() {
+            let call = reduce::call(&traits, op, &x, 1, &out).expect("supported");
+            let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 8]], 1);
+            let found = Values::load(DType::F32, &out.layout, &found);
+            assert!(found.f32()[0].is_nan());
+            assert_eq!(found.f32()[1], second);
+        }
+    }
+}
+
+#[test]
+fn softmax_agrees_on_any_layout() {
+    let mut random = Random::new(14);
+    for (from, to) in [
+        (DType::F32, DType::F32),
+        (DType::F16, DType::F32),
+        (DType::BF16, DType::BF16),
+        (DType::F32, DType::F16),
+    ] {
+        for columns in COLUMNS {
+            let mut shape = leading(&mut random);
+            shape.push(columns);
+            for traits in variants() {
+                let (x, content) = operand(&mut random, from, &shape, 20.0, true);
+                let (out, before) = operand(&mut random, to, &shape, 1.0, false);
+                let call = softmax::call(&traits, &x, &out).expect("supported");
+                let after = run(&[call], &[content.clone(), before.clone()], 1);
+                let found = values(&out, &before, &after);
+                let input = Values::load(from, &x.layout, &content);
+                let expected = Values::F32(softmax::reference(input.f32(), columns));
+                assert_close(&format!("softmax of {}", x.layout), &found, &expected, tolerance(to));
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_of_masked_rows_is_finite_unless_all_is_masked() {
+    let x = Operand::contiguous(DType::F32, &[3, 2]);
+    let inf = f32::NEG_INFINITY;
+    let content = Values::F32(vec![inf, 5.0, -3e38, -3e38, inf, inf]);
+    for traits in variants() {
+        let call = softmax::call(&traits, &x, &x).expect("supported");
+        let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 24]], 1);
+        let found = Values::load(DType::F32, &x.layout, &found);
+        let expected = Values::F32(softmax::reference(content.f32(), 2));
+        assert_close("masked", &found, &expected, 1e-6);
+        assert_eq!(found.f32()[..4], [0.0, 1.0, 0.5, 0.5]);
+    }
+}
+
+/// Random values of which many are equal, with NaN and infinities among the floats.
+fn with_ties(random: &mut Random, dtype: DType, count: usize) -> Values {
+    let mut values = random.values(dtype, count, 4.0);
+    if let Values::F32(x) = &mut values {
+        for x in x.iter_mut() {
+            *x = match random.below(200) {
+                0 => f32::NAN,
+                1 => f32::INFINITY,
+                2 => -0.0,
+                3..100 => x.round(),
+                _ => *x,
+            };
+        }
+    }
+    values
+}
+
+fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize, k: usize) {
+    let content = with_ties(random, dtype, rows * columns).rounded(dtype);
+    let contiguous = Layout::contiguous(&[rows, columns]);
+    for traits in variants() {
+        let x = Operand {
+            dtype,
+            layout: random.layout(&[rows, columns], false),
+        };
+        let mut bytes = vec![0; x.layout.end() * dtype.size()];
+        content.store(dtype, &x.layout, &mut bytes);
+        let (places, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
+        let call = top_k::call(&traits, &x, &places).expect("supported");
+        let after = run(&[call], &[bytes.clone(), before.clone()], 1);
+        let expected = Values::U32(top_k::reference(&content, columns, k));
+        let what = format!("top {k} of {dtype} {contiguous}");
+        assert_close(&what, &values(&places, &before, &after), &expected, 0.0);
+
+        let (place, before) = operand(random, DType::U32, &[rows], 1.0, false);
+        let call = argmax::call(&traits, &x, &place).expect("supported");
+        let after = run(&[call], &[bytes, before.clone()], 1);
+        let expected = Values::U32(argmax::reference(&content, columns));
+        let what = format!("argmax of {dtype} {contiguous}");
+        assert_close(&what, &values(&place, &before, &after), &expected, 0.0);
+    }
+}
+
+#[test]
+fn the_largest_are_found_in_order_with_ties_by_place() {
+    let mut random = Random::new(15);
+    for dtype in DType::ALL {
+        for columns in [1usize, 2, 9, 300, 5000] {
+            let k = random.pick(&[1, columns.div_ceil(3), columns.min(64), columns]);
+            let rows = random.pick(&[1, 3, 7]);
+            check_choices(&mut random, dtype, rows, columns, k);
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_yields_few_or_thousands() {
+    let mut random = Random::new(16);
+    check_choices(&mut random, DType::F32, 2, 151_936, 40);
+    check_choices(&mut random, DType::BF16, 1, 151_936, 3000);
+}
+
+#[test]
+fn rows_of_equal_elements_are_taken_in_order() {
+    let x = Operand::contiguous(DType::F32, &[1, 3000]);
+    let out = Operand::contiguous(DType::U32, &[1, 1500]);
+    for traits in variants() {
+        let call = top_k::call(&traits, &x, &out).expect("supported");
+        let found = run(&[call], &[vec![0; 12_000], vec![0; 6000]], 1);
+        let expected = Values::U32((0..1500).collect());
+        assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
+    }
+}
+
+#[test]
+fn all_of_a_vocabulary_can_be_sorted() {
+    let columns = 20_000;
+    let content = Random::new(17).values(DType::F32, columns, 1.0);
+    let (x, out) = (
+        Operand::contiguous(DType::F32, &[columns]),
+        Operand::contiguous(DType::U32, &[columns]),
+    );
+    let call = top_k::call(&variants()[0], &x, &out).expect("supported");
+    let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4 * columns]], 1);
+    let expected = Values::U32(top_k::reference(&content, columns, columns));
+    assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
+}
+
+#[test]
+fn choices_that_are_not_there_are_refused() {
+    let traits = Traits::minimal();
+    let (x, empty) = (
+        Operand::contiguous(DType::F32, &[2, 3]),
+        Operand::contiguous(DType::F32, &[2, 0]),
+    );
+    let four = Operand::contiguous(DType::U32, &[2, 4]);
+    let error = top_k::call(&traits, &x, &four).expect_err("k is too large");
+    assert_eq!(error.to_string(), "top_k: the largest 4 of 3 elements");
+    let one = Operand::contiguous(DType::U32, &[2]);
+    assert!(argmax::call(&traits, &empty, &one).is_err());
+}
