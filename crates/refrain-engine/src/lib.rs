@@ -1,1 +1,27 @@
-//! Sessions: loading, prefill, paged KV cache, decode and sampling
+//! Sessions: loading, prefill, paged KV cache, decode and sampling.
+//!
+//! ```no_run
+//! use refrain_engine::{Device, LoadOptions, Model, Session};
+//! use refrain_formats::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
+//! let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default())?;
+//! let mut session = Session::new(&model, 4096)?;
+//! let logits = session.prefill(&checkpoint.tokenizer()?.encode("Once upon a time", true)?)?;
+//! # Ok::<(), refrain_engine::Error>(())
+//! ```
+
+mod error;
+mod generate;
+mod model;
+mod philox;
+mod sampler;
+mod session;
+
+pub use error::Error;
+pub use generate::{Finish, GenerateOptions, Generation, generate};
+pub use model::{LoadOptions, Model};
+pub use refrain::Device;
+pub use refrain_models::Progress;
+pub use sampler::{Sampler, SamplerOptions};
+pub use session::{Session, SessionMemory};

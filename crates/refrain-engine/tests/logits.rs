@@ -1,0 +1,81 @@
+//! Logits of every reference checkpoint against transformers.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_formats::Checkpoint;
+use safetensors::SafeTensors;
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(root)
+        .expect("fixtures are in the repository")
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.join("logits.safetensors").exists())
+        .collect();
+    found.sort();
+    assert!(found.len() >= 10, "only {} fixtures found", found.len());
+    found
+}
+
+fn open(fixture: &Path) -> Checkpoint {
+    let gguf = fixture.join("model.gguf");
+    let path = if gguf.exists() { gguf } else { fixture.to_owned() };
+    Checkpoint::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(fixture.join("tokens.json")).expect("tokens")).expect("JSON");
+    let ids = serde_json::from_value(json["input_ids"].clone()).expect("rows of ids");
+    let bytes = std::fs::read(fixture.join("logits.safetensors")).expect("logits");
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let data = file.tensor("logits").expect("logits").data();
+    (ids, bytemuck::allocation::pod_collect_to_vec(data))
+}
+
+/// ‖a − b‖ / ‖b‖ over all positions.
+fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let error: f64 = a.iter().zip(b).map(|(&a, &b)| square(f64::from(a) - f64::from(b))).sum();
+    (error / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
+}
+
+/// The largest error over all fixtures, each computed with prompts cut into chunks of `chunk`.
+fn check(device: &Device, chunk: usize, bound: f64) {
+    for fixture in fixtures() {
+        let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
+        let (rows, reference) = expected(&fixture);
+        let mut session = Session::new(&model, rows.iter().map(Vec::len).max().expect("rows")).expect("fits");
+        session.set_chunk(chunk);
+        let logits: Vec<f32> = rows.iter().flat_map(|row| session.logits(row).expect("computes")).collect();
+        let error = relative_l2(&logits, &reference);
+        let name = fixture.file_name().expect("a name").to_string_lossy().into_owned();
+        println!("{name}: {error:.2e}");
+        assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
+    }
+}
+
+#[test]
+fn cpu_agrees_with_transformers() {
+    check(&Device::cpu(), 512, 1e-4);
+}
+
+#[test]
+fn cpu_agrees_with_transformers_in_small_chunks() {
+    check(&Device::cpu(), 7, 1e-4);
+}
+
+#[test]
+fn vulkan_agrees_with_transformers() {
+    check(&common::vulkan(), 512, 5e-3);
+}
+
+#[test]
+fn vulkan_agrees_with_transformers_in_small_chunks() {
+    check(&common::vulkan(), 5, 5e-3);
+}
+
+

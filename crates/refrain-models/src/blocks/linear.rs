@@ -1,0 +1,84 @@
+use refrain::{Array, DType, Quantised};
+
+use crate::{Error, Loader};
+
+/// A matrix `[N, K]` as its checkpoint has it.
+#[derive(Clone)]
+pub enum Weight {
+    /// f32, f16 or bf16 elements.
+    Dense(Array),
+    /// A few bits per element.
+    Quantised(Quantised),
+}
+
+impl Weight {
+    /// x `[T, K]` · Wᵀ → f32 `[T, N]`.
+    pub fn matmul(&self, x: &Array) -> Array {
+        match self {
+            Weight::Dense(w) => x.matmul(&w.transpose()),
+            Weight::Quantised(w) => w.matmul(x),
+        }
+    }
+
+    /// Rows `indices` `[T]` → f32 `[T, K]`.
+    pub fn take(&self, indices: &Array) -> Array {
+        match self {
+            Weight::Dense(w) => w.take(indices, 0).astype(DType::F32),
+            Weight::Quantised(w) => w.take(indices),
+        }
+    }
+}
+
+/// A projection y = x · Wᵀ + b.
+pub struct Linear {
+    /// W `[outputs, inputs]`.
+    pub weight: Weight,
+    /// b `[outputs]`, if there is one.
+    pub bias: Option<Array>,
+}
+
+impl Linear {
+    /// x `[T, inputs]` → f32 `[T, outputs]`.
+    pub fn forward(&self, x: &Array) -> Array {
+        let y = self.weight.matmul(x);
+        match &self.bias {
+            Some(bias) => y + bias,
+            None => y,
+        }
+    }
+}
+
+/// The token embedding.
+pub struct Embedding(Weight);
+
+impl Embedding {
+    /// `model.embed_tokens`.
+    pub fn load(loader: &Loader<'_>) -> Result<Embedding, Error> {
+        let config = loader.config;
+        Ok(Embedding(loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)?))
+    }
+
+    /// Token ids u32 `[T]` → f32 `[T, hidden]`.
+    pub fn forward(&self, tokens: &Array) -> Array {
+        self.0.take(tokens)
+    }
+}
+
+/// The output head: logits over the vocabulary.
+pub struct Head(Weight);
+
+impl Head {
+    /// `lm_head`, or the token embedding where they are tied.
+    pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<Head, Error> {
+        let config = loader.config;
+        Ok(Head(match config.tie_word_embeddings {
+            true => embedding.0.clone(),
+            false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
+        }))
+    }
+
+    /// x `[O, hidden]` → f32 `[O, vocabulary]`.
+    pub fn forward(&self, x: &Array) -> Array {
+        self.0.matmul(x)
+    }
+}

@@ -1,0 +1,119 @@
+use std::cell::Cell;
+
+use refrain::{Array, DType, Device, QuantFormat, Quantised};
+use refrain_formats::{Checkpoint, Encoding, ModelConfig, Tensor};
+
+use crate::Error;
+use crate::blocks::{Linear, Weight};
+
+/// How far loading has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Bytes on the device so far.
+    pub done: u64,
+    /// Bytes of all tensors of the checkpoint.
+    pub total: u64,
+}
+
+/// Brings tensors of a checkpoint onto a device, in the resident layout of their format.
+pub struct Loader<'a> {
+    /// The model's hyperparameters.
+    pub config: &'a ModelConfig,
+    /// Where the weights go.
+    pub device: &'a Device,
+    checkpoint: &'a Checkpoint,
+    progress: &'a dyn Fn(Progress),
+    done: Cell<u64>,
+    total: u64,
+}
+
+type Write<'t> = dyn Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error> + 't;
+
+impl<'a> Loader<'a> {
+    /// A loader from `checkpoint` to `device` that tells `progress` after every piece.
+    pub fn new(checkpoint: &'a Checkpoint, device: &'a Device, progress: &'a dyn Fn(Progress)) -> Loader<'a> {
+        let total = checkpoint.tensors().map(|t| t.bytes).sum();
+        Loader { config: checkpoint.config(), device, checkpoint, progress, done: Cell::new(0), total }
+    }
+
+    /// A matrix `[rows, columns]`, quantised or not.
+    pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Weight, Error> {
+        let tensor = self.checkpoint.expect(name, &[rows, columns])?;
+        let weight = match quant_format(tensor.info.encoding) {
+            None => Weight::Dense(self.dense(&tensor)?),
+            Some(format) => Weight::Quantised(self.quantised(&tensor, format, rows, columns)?),
+        };
+        tensor.discard();
+        Ok(weight)
+    }
+
+    /// A vector `[n]`, such as a norm's gain or a bias.
+    pub fn vector(&self, name: &str, n: usize) -> Result<Array, Error> {
+        self.dense(&self.checkpoint.expect(name, &[n])?)
+    }
+
+    /// The projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
+    pub fn linear(&self, name: &str, outputs: usize, inputs: usize, bias: bool) -> Result<Linear, Error> {
+        let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
+        let bias = if bias { Some(self.vector(&format!("{name}.bias"), outputs)?) } else { None };
+        Ok(Linear { weight, bias })
+    }
+
+    fn dense(&self, tensor: &Tensor<'_>) -> Result<Array, Error> {
+        let dtype = dtype_of(tensor.info.encoding).ok_or_else(|| unreadable(tensor))?;
+        self.plane(dtype, &tensor.info.shape, &|offset, piece| tensor.write_data(offset, piece))
+    }
+
+    fn quantised(&self, tensor: &Tensor<'_>, format: QuantFormat, rows: usize, columns: usize) -> Result<Quantised, Error> {
+        let scale = tensor.scale_encoding().and_then(dtype_of).ok_or_else(|| unreadable(tensor))?;
+        let groups = [rows, columns / format.group as usize];
+        let words = [rows, columns / format.per_word()];
+        let biases = match format.has_biases() {
+            true => Some(self.plane(scale, &groups, &|offset, piece| tensor.write_biases(offset, piece))?),
+            false => None,
+        };
+        Ok(Quantised {
+            format,
+            quants: self.plane(DType::U32, &words, &|offset, piece| tensor.write_quants(offset, piece))?,
+            scales: self.plane(scale, &groups, &|offset, piece| tensor.write_scales(offset, piece))?,
+            biases,
+        })
+    }
+
+    fn plane(&self, dtype: DType, shape: &[usize], write: &Write<'_>) -> Result<Array, Error> {
+        let mut failure = None;
+        let array = Array::weight(self.device, dtype, shape, &mut |offset, piece| {
+            if let Err(error) = write(offset, piece) {
+                failure.get_or_insert(error);
+            }
+            self.done.set(self.done.get() + piece.len() as u64);
+            (self.progress)(Progress { done: self.done.get().min(self.total), total: self.total });
+        })?;
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(array),
+        }
+    }
+}
+
+fn unreadable(tensor: &Tensor<'_>) -> Error {
+    Error::Encoding { tensor: tensor.info.name.clone(), encoding: tensor.info.encoding }
+}
+
+fn dtype_of(encoding: Encoding) -> Option<DType> {
+    match encoding {
+        Encoding::F32 => Some(DType::F32),
+        Encoding::F16 => Some(DType::F16),
+        Encoding::BF16 => Some(DType::BF16),
+        _ => None,
+    }
+}
+
+fn quant_format(encoding: Encoding) -> Option<QuantFormat> {
+    match encoding {
+        Encoding::Q8_0 => Some(QuantFormat::Q8_0),
+        Encoding::Q4_0 => Some(QuantFormat::Q4_0),
+        Encoding::MlxAffine { bits, group } => Some(QuantFormat::mlx(bits.into(), group.into())),
+        _ => None,
+    }
+}

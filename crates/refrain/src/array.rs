@@ -1,0 +1,298 @@
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use refrain_vulkan::MemoryClass;
+
+use crate::device::Flush;
+use crate::storage::Storage;
+use crate::execute::{Executable, layout_in_storage};
+use crate::graph::Graph;
+use crate::{DType, Device, Element, Error, Layout, Primitive, passes};
+
+/// A lazy n-dimensional array on a device. Cloning shares it.
+///
+/// Operations never fail on the spot: an operation on shapes that do not fit gives an *invalid*
+/// array (as does any operation on an invalid one), and evaluating it returns the first error.
+#[derive(Clone)]
+pub struct Array(Arc<Node>);
+
+struct Node {
+    /// Grows with creation: inputs have smaller ids, so ids are the program's order.
+    id: u64,
+    shape: Vec<usize>,
+    dtype: DType,
+    device: Device,
+    content: Mutex<Content>,
+}
+
+/// What an array is made of.
+#[derive(Clone)]
+pub(crate) enum Content {
+    Lazy(Primitive, Vec<Array>),
+    Ready(Value),
+    Invalid(Error),
+}
+
+/// Evaluated elements.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub storage: Storage,
+    pub layout: Layout,
+    pub version: u64,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+impl Array {
+    fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Array(Arc::new(Node { id, shape: shape.to_vec(), dtype, device: device.clone(), content: Mutex::new(content) }))
+    }
+
+    pub(crate) fn lazy(primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
+        let device = inputs[0].device().clone();
+        Array::lazy_on(&device, primitive, inputs, shape, dtype)
+    }
+
+    /// Like `lazy`, for primitives that may have no inputs.
+    pub(crate) fn lazy_on(device: &Device, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
+        let content = match inputs.iter().find_map(|x| x.error()) {
+            Some(error) => Content::Invalid(error),
+            None => Content::Lazy(primitive, inputs.iter().map(|&x| x.clone()).collect()),
+        };
+        Array::new(device, shape, dtype, content)
+    }
+
+    #[track_caller]
+    pub(crate) fn invalid(like: &Array, op: &'static str, what: String) -> Array {
+        Array::invalid_at(like, op, what, Location::caller())
+    }
+
+    pub(crate) fn invalid_at(like: &Array, op: &'static str, what: String, at: &'static Location<'static>) -> Array {
+        let error = like.error().unwrap_or(Error::Invalid { op, what, at });
+        Array::new(&like.0.device, &[], like.dtype(), Content::Invalid(error))
+    }
+
+    /// Whether this is a state or an update of one: what may be written in place.
+    pub(crate) fn is_state(&self) -> bool {
+        match &*self.content() {
+            Content::Ready(value) => value.storage.class() == MemoryClass::State,
+            Content::Lazy(primitive, _) => matches!(primitive, Primitive::WriteRows),
+            Content::Invalid(_) => false,
+        }
+    }
+
+    pub(crate) fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
+        let value = Value { version: storage.version(), storage, layout: Layout::contiguous(shape) };
+        Array::new(device, shape, dtype, Content::Ready(value))
+    }
+
+    /// An array of the given elements, row-major. The product of `shape` must be their number.
+    #[track_caller]
+    pub fn from_slice<T: Element>(device: &Device, elements: &[T], shape: &[usize]) -> Array {
+        Array::from_bytes(device, bytemuck::cast_slice(elements), T::DTYPE, shape)
+    }
+
+    /// An array from little-endian bytes of `dtype`, row-major.
+    #[track_caller]
+    pub fn from_bytes(device: &Device, bytes: &[u8], dtype: DType, shape: &[usize]) -> Array {
+        let at = Location::caller();
+        let wanted = shape.iter().product::<usize>() * dtype.size();
+        if wanted != bytes.len() {
+            let what = format!("{} bytes do not make {dtype} elements of shape {shape:?}", bytes.len());
+            return Array::new(device, &[], dtype, Content::Invalid(Error::Invalid { op: "from_bytes", what, at }));
+        }
+        let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
+        Array::filled(device, MemoryClass::Scratch, dtype, shape, fill)
+            .unwrap_or_else(|error| Array::new(device, &[], dtype, Content::Invalid(error)))
+    }
+
+    /// A weight: memory that is written once, here, and never waited for. `fill(offset, piece)` is
+    /// called with consecutive pieces of its bytes, so nothing needs to be whole in host memory.
+    pub fn weight(device: &Device, dtype: DType, shape: &[usize], fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<Array, Error> {
+        Array::filled(device, MemoryClass::Weight, dtype, shape, fill)
+    }
+
+    fn filled(device: &Device, class: MemoryClass, dtype: DType, shape: &[usize], fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<Array, Error> {
+        let bytes = (shape.iter().product::<usize>() * dtype.size()) as u64;
+        let storage = device.allocate(class, bytes)?;
+        if bytes > 0 {
+            device.fill(&storage, bytes, fill)?;
+        }
+        Ok(Array::stored(device, storage, dtype, shape))
+    }
+
+    /// Version 0 of a state of zeros: memory that updates change in place (a KV cache, say).
+    pub fn state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
+        Array::filled(device, MemoryClass::State, dtype, shape, &mut |_, piece| piece.fill(0))
+    }
+
+    /// A placeholder for an argument of a traced function (see [`crate::Function`]).
+    pub fn input(device: &Device, name: &str, dtype: DType, shape: &[usize]) -> Array {
+        Array::lazy_on(device, Primitive::Input { name: name.to_string() }, &[], shape, dtype)
+    }
+
+    /// Extent of each dimension.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    /// Extent of dimension `axis`; negative counts from the last. 0 where there is no such dimension.
+    pub fn dim(&self, axis: isize) -> usize {
+        let axis = if axis < 0 { axis + self.rank() as isize } else { axis };
+        self.0.shape.get(axis as usize).copied().unwrap_or(0)
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.shape.len()
+    }
+
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.0.shape.iter().product()
+    }
+
+    /// Storage type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The device that computes and holds it.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The error that made this array invalid, if one did.
+    pub fn error(&self) -> Option<Error> {
+        match &*self.content() {
+            Content::Invalid(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn set_ready(&self, value: Value) {
+        // The inputs are dropped after the lock is released: they may be the last of a long chain.
+        let _inputs = std::mem::replace(&mut *self.content(), Content::Ready(value));
+    }
+
+    /// Whether the elements have been computed (or are being computed by the device).
+    pub fn is_evaluated(&self) -> bool {
+        matches!(&*self.content(), Content::Ready(_))
+    }
+
+    /// Computes this array. Returns once the work is submitted; reading waits.
+    pub fn eval(&self) -> Result<(), Error> {
+        eval(&[self])
+    }
+
+    /// The elements in row-major order, evaluated if need be.
+    ///
+    /// # Errors
+    /// Those of the evaluation, or when `T` is not this array's dtype.
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
+        if T::DTYPE != self.dtype() && self.error().is_none() {
+            let what = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
+            return Err(Error::Invalid { op: "to_vec", what, at: Location::caller() });
+        }
+        Ok(bytemuck::allocation::pod_collect_to_vec(&self.to_bytes()?))
+    }
+
+    /// The elements' bytes in row-major order, evaluated if need be.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        evaluate(&[self], Flush::ReadBack)?;
+        let content = self.content().clone();
+        let Content::Ready(value) = content else { unreachable!("evaluated arrays are ready") };
+        if !value.layout.is_contiguous() {
+            return self.contiguous().to_bytes();
+        }
+        let size = self.dtype().size();
+        let mut bytes = vec![0; self.count() * size];
+        self.device().read(&value.storage, (value.layout.offset * size) as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same elements on another device, copied by way of the host.
+    pub fn to_device(&self, device: &Device) -> Result<Array, Error> {
+        Ok(Array::from_bytes(device, &self.to_bytes()?, self.dtype(), self.shape()))
+    }
+}
+
+/// Computes several arrays by one plan and one submit.
+///
+/// # Errors
+/// The first error of an invalid array; operations that the device cannot do; failures of the device.
+pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
+    evaluate(arrays, Flush::Requested)
+}
+
+fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
+    let mut pending: Vec<&Array> = Vec::new();
+    for array in arrays {
+        match &*array.content() {
+            Content::Invalid(error) => return Err(error.clone()),
+            Content::Ready(_) => {}
+            Content::Lazy(..) => pending.push(array),
+        }
+    }
+    let Some(device) = pending.first().map(|a| a.device().clone()) else { return Ok(()) };
+    let traced = Graph::of(&pending)?;
+    let plan = passes::lower(traced.graph, &device)?;
+    let executable = Executable::new(plan)?;
+    executable.run(reason)?;
+    for (number, array) in pending.iter().enumerate() {
+        let (operand, storage) = executable.output(number);
+        array.set_ready(Value { version: storage.version(), layout: layout_in_storage(operand), storage });
+    }
+    for update in traced.updates {
+        let (array, storage) = (update.array, update.storage);
+        array.set_ready(Value { version: storage.advance(), layout: Layout::contiguous(array.shape()), storage });
+    }
+    Ok(())
+}
+
+/// Frees a long chain of unevaluated arrays without recursion.
+fn release(inputs: Vec<Array>) {
+    let mut pending = vec![inputs];
+    while let Some(inputs) = pending.pop() {
+        for input in inputs {
+            if let Some(node) = Arc::into_inner(input.0) {
+                if let Content::Lazy(_, inputs) = &mut *lock(&node) {
+                    pending.push(std::mem::take(inputs));
+                }
+            }
+        }
+    }
+}
+
+fn lock(node: &Node) -> MutexGuard<'_, Content> {
+    node.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let content = self.content.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Content::Lazy(_, inputs) = content {
+            release(std::mem::take(inputs));
+        }
+    }
+}
+
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.content() {
+            Content::Invalid(error) => write!(f, "Array(invalid: {error})"),
+            _ => write!(f, "Array({}{:?} on {})", self.dtype(), self.shape(), self.device().name()),
+        }
+    }
+}

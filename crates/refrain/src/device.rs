@@ -1,0 +1,156 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use refrain_kernels::Traits;
+use refrain_vulkan::{DeviceKind, Feature, MemoryClass};
+
+use crate::Error;
+use crate::storage::{HostBuffer, Memory, Storage};
+
+/// What computes: a Vulkan device, or the CPU executor. Cheap to clone; every array carries its device.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    backend: Backend,
+    flushes: [AtomicU64; 3],
+}
+
+pub(crate) enum Backend {
+    Cpu,
+    Vulkan { device: Arc<refrain_vulkan::Device>, traits: Traits },
+}
+
+/// Why recorded work was handed to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flush {
+    Requested,
+    ReadBack,
+    SizeCap,
+}
+
+/// How often work was submitted, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flushes {
+    /// An evaluation or a function call was asked for.
+    pub requested: u64,
+    /// The host wanted to read an array that was not evaluated yet.
+    pub read_back: u64,
+    /// One evaluation held more dispatches than one submit may.
+    pub size_cap: u64,
+}
+
+impl Device {
+    /// The CPU executor: plain loops in f32, no driver needed.
+    pub fn cpu() -> Device {
+        Device::new(Backend::Cpu)
+    }
+
+    /// An opened Vulkan device (or its null device, which records and computes nothing).
+    pub fn vulkan(device: Arc<refrain_vulkan::Device>) -> Device {
+        let (info, features) = (device.info(), device.features());
+        let traits = Traits {
+            vendor: info.vendor_id,
+            subgroup_size: info.limits.subgroup_size,
+            subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
+            storage16: features.contains(Feature::Storage16),
+            storage8: features.contains(Feature::Storage8),
+            max_invocations: info.limits.max_workgroup_invocations,
+            shared_bytes: info.limits.shared_memory_bytes,
+        };
+        Device::new(Backend::Vulkan { device, traits })
+    }
+
+    fn new(backend: Backend) -> Device {
+        Device(Arc::new(Inner { backend, flushes: Default::default() }))
+    }
+
+    /// The device's name as the driver gives it, or `CPU executor`.
+    pub fn name(&self) -> &str {
+        match &self.0.backend {
+            Backend::Cpu => "CPU executor",
+            Backend::Vulkan { device, .. } => &device.info().name,
+        }
+    }
+
+    /// Whether this is the CPU executor.
+    pub fn is_cpu(&self) -> bool {
+        matches!(self.0.backend, Backend::Cpu)
+    }
+
+    /// Whether shaders are run by a processor (lavapipe, SwiftShader).
+    pub fn is_software(&self) -> bool {
+        self.as_vulkan().is_some_and(|device| device.info().kind == DeviceKind::Software)
+    }
+
+    /// The Vulkan device behind, if any: for counters, memory figures and timings.
+    pub fn as_vulkan(&self) -> Option<&Arc<refrain_vulkan::Device>> {
+        match &self.0.backend {
+            Backend::Cpu => None,
+            Backend::Vulkan { device, .. } => Some(device),
+        }
+    }
+
+    /// Submissions so far, by reason.
+    pub fn flushes(&self) -> Flushes {
+        let [requested, read_back, size_cap] = &self.0.flushes;
+        Flushes {
+            requested: requested.load(Ordering::Relaxed),
+            read_back: read_back.load(Ordering::Relaxed),
+            size_cap: size_cap.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_flush(&self, reason: Flush) {
+        self.0.flushes[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.0.backend
+    }
+
+    pub(crate) fn same(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn allocate(&self, class: MemoryClass, bytes: u64) -> Result<Storage, Error> {
+        let memory = match &self.0.backend {
+            Backend::Cpu => Memory::Host(Arc::new(HostBuffer::zeroed(bytes))),
+            Backend::Vulkan { device, .. } => Memory::Vulkan(device.allocate(class, bytes.max(4))?),
+        };
+        Ok(Storage::new(memory, class))
+    }
+
+    /// Fills `bytes` bytes from the start: `fill(offset, piece)` is called for consecutive pieces,
+    /// each a multiple of 4 bytes long except the last.
+    pub(crate) fn fill(&self, storage: &Storage, bytes: u64, fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Error> {
+        match (&self.0.backend, &storage.memory) {
+            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.upload(buffer, 0, bytes, fill)?),
+            (_, Memory::Host(buffer)) => {
+                let mut words = buffer.write();
+                fill(0, &mut bytemuck::cast_slice_mut(&mut words)[..bytes as usize]);
+                Ok(())
+            }
+            _ => unreachable!("a storage stays with the device that made it"),
+        }
+    }
+
+    /// Reads bytes back; waits only for the last write to this very buffer.
+    pub(crate) fn read(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        match (&self.0.backend, &storage.memory) {
+            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.read(buffer, offset, out)?),
+            (_, Memory::Host(buffer)) => {
+                let words = buffer.read();
+                out.copy_from_slice(&bytemuck::cast_slice(&words)[offset as usize..][..out.len()]);
+                Ok(())
+            }
+            _ => unreachable!("a storage stays with the device that made it"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,173 @@
+//! The eager executor: a plan's steps as command lists, submitted now.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use refrain_kernels::{Kernel, Push};
+use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
+
+use super::Memory as Blocks;
+use crate::device::Flush;
+use crate::plan::{Plan, Step};
+use crate::storage::{Memory, Storage};
+use crate::{Device, Error};
+
+/// The most dispatches in one submit: a long evaluation must not keep the screen from being drawn,
+/// nor look to the driver like a hang.
+const MAX_DISPATCHES: usize = 4096;
+
+/// A plan's commands with every address filled in.
+pub(super) struct Recorded {
+    lists: Vec<CommandList>,
+    /// Whichever submit last read the control block.
+    last: Mutex<Option<Submission>>,
+}
+
+impl Recorded {
+    pub(super) fn new(device: &Arc<VulkanDevice>, plan: &Plan, blocks: &Blocks) -> Result<Recorded, Error> {
+        let pipelines = compile(device, plan)?;
+        let records = Records::write(device, plan)?;
+        let uses = uses(plan, blocks, &records);
+        let mut lists = vec![CommandList::new("evaluation")];
+        let (mut dispatches, mut next_record) = (0, 0);
+        for step in &plan.steps {
+            if dispatches + step.calls.len() > MAX_DISPATCHES && dispatches > 0 {
+                lists.push(CommandList::new("evaluation"));
+                dispatches = 0;
+            }
+            dispatches += step.calls.len();
+            let commands = &mut lists.last_mut().expect("there is one").commands;
+            if step.barrier && !commands.is_empty() {
+                commands.push(Command::Barrier);
+            }
+            for (number, call) in step.calls.iter().enumerate() {
+                if number > 0 && step.chained {
+                    commands.push(Command::Barrier);
+                }
+                let mut record = || {
+                    next_record += 1;
+                    records.addresses[next_record - 1]
+                };
+                let push = push_bytes(&call.push, step, blocks, &mut record);
+                commands.push(Command::Dispatch { pipeline: pipelines[&key(&call.kernel)].clone(), groups: call.groups, push });
+            }
+        }
+        lists.iter_mut().for_each(|list| list.uses = uses.clone());
+        Ok(Recorded { lists, last: Mutex::default() })
+    }
+
+    pub(super) fn submit(&self, vulkan: &VulkanDevice, device: &Device, reason: Flush) -> Result<(), Error> {
+        for (number, list) in self.lists.iter().enumerate() {
+            if list.commands.is_empty() {
+                continue;
+            }
+            device.count_flush(if number == 0 { reason } else { Flush::SizeCap });
+            let submission = vulkan.submit(list.clone())?;
+            *self.last.lock().unwrap_or_else(|p| p.into_inner()) = Some(submission);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_control(&self, device: &VulkanDevice, control: &Storage, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(submission) = self.last.lock().unwrap_or_else(|p| p.into_inner()).take() {
+            device.wait(&submission)?;
+        }
+        Ok(device.write_control(buffer(control), 0, bytes)?)
+    }
+}
+
+fn buffer(storage: &Storage) -> &Buffer {
+    match &storage.memory {
+        Memory::Vulkan(buffer) => buffer,
+        Memory::Host(_) => unreachable!("a storage stays with the device that made it"),
+    }
+}
+
+/// What tells kernels apart: the name stands for the text.
+type Key = (String, Vec<(u32, u32)>);
+
+fn key(kernel: &Kernel) -> Key {
+    (kernel.name.clone(), kernel.constants.clone())
+}
+
+/// Compiles every kernel that the plan needs, those missing in parallel.
+fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>, Error> {
+    let mut wanted: HashMap<_, refrain_vulkan::Kernel> = HashMap::new();
+    for call in plan.steps.iter().flat_map(|s| &s.calls) {
+        let bytes = call.push.iter().map(Push::size).sum();
+        wanted.entry(key(&call.kernel)).or_insert_with(|| translate(&call.kernel, bytes));
+    }
+    let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
+    device.prepare(&kernels, &|_, _| {})?;
+    wanted.into_iter().map(|(key, kernel)| Ok((key, device.pipeline(&kernel)?))).collect()
+}
+
+fn translate(kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+    refrain_vulkan::Kernel {
+        name: kernel.name.clone(),
+        source: kernel.source.clone(),
+        defines: vec![],
+        constants: kernel.constants.clone(),
+        push_bytes,
+        subgroup_size: None,
+    }
+}
+
+/// The constant records of a plan's calls, in one buffer.
+struct Records {
+    buffer: Option<Buffer>,
+    /// Of each record, in the order of the calls.
+    addresses: Vec<u64>,
+}
+
+impl Records {
+    fn write(device: &VulkanDevice, plan: &Plan) -> Result<Records, Error> {
+        let mut words: Vec<u32> = Vec::new();
+        let mut offsets = Vec::new();
+        for push in plan.steps.iter().flat_map(|s| &s.calls).flat_map(|c| &c.push) {
+            if let Push::Record(record) = push {
+                words.resize(words.len().next_multiple_of(4), 0);
+                offsets.push(words.len() as u64 * 4);
+                words.extend(record);
+            }
+        }
+        if words.is_empty() {
+            return Ok(Records { buffer: None, addresses: vec![] });
+        }
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        let buffer = device.allocate(MemoryClass::Control, bytes.len() as u64)?;
+        device.write_control(&buffer, 0, bytes)?;
+        let base = buffer.address();
+        Ok(Records { addresses: offsets.iter().map(|o| base + o).collect(), buffer: Some(buffer) })
+    }
+}
+
+/// Every buffer that the plan touches, and how.
+fn uses(plan: &Plan, blocks: &Blocks, records: &Records) -> Vec<(Buffer, Access)> {
+    let written: std::collections::HashSet<usize> = plan
+        .steps
+        .iter()
+        .flat_map(Step::writes)
+        .map(|range| blocks.block(range.block).key())
+        .collect();
+    let access = |storage: &Storage| if written.contains(&storage.key()) { Access::Write } else { Access::Read };
+    let blocks = blocks.all().map(|storage| (buffer(storage).clone(), access(storage)));
+    blocks.chain(records.buffer.iter().map(|b| (b.clone(), Access::Read))).collect()
+}
+
+fn push_bytes(push: &[Push], step: &Step, blocks: &Blocks, record: &mut impl FnMut() -> u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    for member in push {
+        match member {
+            Push::Address { operand, bytes: offset } => {
+                let place = step.operand(*operand).place;
+                let address = buffer(blocks.block(place.block)).address();
+                bytes.extend((address + place.offset + offset).to_le_bytes());
+            }
+            Push::Record(_) => bytes.extend(record().to_le_bytes()),
+            Push::U32(value) => bytes.extend(value.to_le_bytes()),
+            Push::F32(value) => bytes.extend(value.to_le_bytes()),
+        }
+    }
+    bytes
+}

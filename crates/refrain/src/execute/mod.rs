@@ -1,0 +1,112 @@
+//! Executors: the same plan, computed by plain loops on the CPU or recorded for a Vulkan device.
+
+mod eager;
+mod reference;
+
+use refrain_vulkan::MemoryClass;
+
+use crate::device::{Backend, Flush};
+use crate::plan::{Block, Operand, Plan};
+use crate::storage::Storage;
+use crate::{Error, Layout};
+
+/// A plan with its memory: ready to run, any number of times.
+pub struct Executable {
+    plan: Plan,
+    memory: Memory,
+    recorded: Option<eager::Recorded>,
+}
+
+/// The blocks of a plan, resolved.
+pub(crate) struct Memory {
+    storages: Vec<Storage>,
+    control: Option<Storage>,
+    scratch: Option<Storage>,
+    outputs: Vec<Storage>,
+}
+
+impl Memory {
+    fn allocate(plan: &Plan) -> Result<Memory, Error> {
+        let some = |class, bytes| if bytes > 0 { plan.device.allocate(class, bytes).map(Some) } else { Ok(None) };
+        let outputs = plan.output_bytes.iter().map(|&bytes| plan.device.allocate(MemoryClass::Scratch, bytes));
+        Ok(Memory {
+            storages: plan.storages.clone(),
+            control: some(MemoryClass::Control, plan.control_bytes)?,
+            scratch: some(MemoryClass::Scratch, plan.scratch_bytes)?,
+            outputs: outputs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub(crate) fn block(&self, block: Block) -> &Storage {
+        match block {
+            Block::Storage(n) => &self.storages[n],
+            Block::Control => self.control.as_ref().expect("a plan with inputs has a control block"),
+            Block::Scratch => self.scratch.as_ref().expect("a plan with intermediate results has an arena"),
+            Block::Output(n) => &self.outputs[n],
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Storage> {
+        self.storages.iter().chain(&self.control).chain(&self.scratch).chain(&self.outputs)
+    }
+}
+
+impl Executable {
+    /// Gives a plan its memory and, on Vulkan, compiles its kernels.
+    ///
+    /// # Errors
+    /// Out of memory, or a shader that the driver refuses.
+    pub fn new(plan: Plan) -> Result<Executable, Error> {
+        let memory = Memory::allocate(&plan)?;
+        let recorded = match plan.device.backend() {
+            Backend::Cpu => None,
+            Backend::Vulkan { device, .. } => Some(eager::Recorded::new(device, &plan, &memory)?),
+        };
+        Ok(Executable { plan, memory, recorded })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Computes the plan's steps. On Vulkan it returns once they are submitted.
+    pub(crate) fn run(&self, reason: Flush) -> Result<(), Error> {
+        match (&self.recorded, self.plan.device.backend()) {
+            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason),
+            _ => {
+                self.plan.steps.iter().for_each(|step| reference::run(step, &self.memory));
+                self.plan.device.count_flush(reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the control block. Waits until the device has done what it was given with the old one.
+    pub(crate) fn write_control(&self, bytes: &[u8]) -> Result<(), Error> {
+        let Some(control) = &self.memory.control else { return Ok(()) };
+        match (&self.recorded, self.plan.device.backend()) {
+            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.write_control(device, control, bytes),
+            _ => self.plan.device.fill(control, bytes.len() as u64, &mut |_, piece| piece.copy_from_slice(bytes)),
+        }
+    }
+
+    /// Output `number` as stored.
+    pub(crate) fn output(&self, number: usize) -> (&Operand, Storage) {
+        let operand = &self.plan.outputs[number];
+        (operand, self.memory.block(operand.place.block).clone())
+    }
+
+    /// Bytes of memory that only this executable uses.
+    pub fn own_bytes(&self) -> u64 {
+        self.plan.scratch_bytes + self.plan.control_bytes + self.plan.output_bytes.iter().sum::<u64>()
+    }
+}
+
+/// The layout of an output counted from the start of its storage.
+pub(crate) fn layout_in_storage(operand: &Operand) -> Layout {
+    let mut layout = operand.layout.clone();
+    layout.offset += operand.place.offset as usize / operand.dtype.size();
+    layout
+}
+

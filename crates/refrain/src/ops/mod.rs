@@ -1,0 +1,18 @@
+//! What can be done with arrays: each operation checks shapes and makes a lazy node.
+
+mod elementwise;
+pub mod fast;
+mod index;
+pub mod join;
+mod linear;
+pub mod quantised;
+mod reduce;
+mod shape;
+
+use crate::Array;
+
+/// Resolves an axis that may count from the last dimension.
+pub(crate) fn axis_of(x: &Array, axis: isize) -> Option<usize> {
+    let resolved = if axis < 0 { axis + x.rank() as isize } else { axis };
+    usize::try_from(resolved).ok().filter(|&a| a < x.rank())
+}

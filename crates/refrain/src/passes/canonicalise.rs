@@ -1,0 +1,72 @@
+use refrain_kernels::elementwise::Expression;
+
+use crate::graph::{Edge, Graph, Node};
+use crate::{Layout, Primitive};
+
+/// Removes the nodes that only see elements differently: their users see the source through a layout
+/// instead. Where a reshape cannot be seen without a copy, the copy becomes a node.
+pub fn canonicalise(graph: Graph) -> Graph {
+    let mut nodes: Vec<Node> = Vec::new();
+    // What stands for each old node: a node of the new graph, seen through a layout if it was a view.
+    let mut stands: Vec<(usize, Option<Layout>)> = Vec::new();
+    let translate = |stands: &[(usize, Option<Layout>)], edge: &Edge| match &stands[edge.node] {
+        (node, None) => Edge { node: *node, layout: edge.layout.clone() },
+        (node, Some(view)) => Edge { node: *node, layout: view.clone() },
+    };
+    for node in graph.nodes {
+        let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&stands, e)).collect();
+        let stand = match &node.primitive {
+            Primitive::Permute { axes } => (inputs[0].node, Some(inputs[0].layout.permute(axes))),
+            Primitive::Slice { start, stop, step } => (inputs[0].node, Some(inputs[0].layout.slice(start, stop, step))),
+            Primitive::Broadcast => {
+                let view = inputs[0].layout.broadcast(&node.shape).expect("checked when the array was made");
+                (inputs[0].node, Some(view))
+            }
+            Primitive::Reshape => match inputs[0].layout.reshape(&node.shape) {
+                Some(view) => (inputs[0].node, Some(view)),
+                None => {
+                    let shape = inputs[0].layout.shape.clone();
+                    nodes.push(copy_of(inputs[0].clone(), shape, node.dtype));
+                    (nodes.len() - 1, Some(Layout::contiguous(&node.shape)))
+                }
+            },
+            _ => {
+                nodes.push(Node { inputs, ..node });
+                (nodes.len() - 1, None)
+            }
+        };
+        stands.push(stand);
+    }
+    let outputs = graph.outputs.iter().map(|e| translate(&stands, e)).collect();
+    Graph { nodes, outputs }
+}
+
+/// A node that copies what an edge sees into gapless memory.
+pub(super) fn copy_of(edge: Edge, shape: Vec<usize>, dtype: crate::DType) -> Node {
+    Node::new(Primitive::Elementwise(Expression::cast(dtype, dtype)), vec![edge], shape, dtype)
+}
+
+/// Drops nodes that nothing needs (updates of states are needed).
+pub(super) fn sweep(graph: Graph) -> Graph {
+    let mut needed = vec![false; graph.nodes.len()];
+    graph.outputs.iter().for_each(|e| needed[e.node] = true);
+    for number in (0..graph.nodes.len()).rev() {
+        needed[number] |= matches!(graph.nodes[number].primitive, Primitive::WriteRows);
+        if needed[number] {
+            graph.nodes[number].inputs.iter().for_each(|e| needed[e.node] = true);
+        }
+    }
+    let mut renamed = vec![usize::MAX; graph.nodes.len()];
+    let mut nodes = Vec::new();
+    let rename = |renamed: &[usize], edges: Vec<Edge>| -> Vec<Edge> {
+        edges.into_iter().map(|e| Edge { node: renamed[e.node], ..e }).collect()
+    };
+    for (number, node) in graph.nodes.into_iter().enumerate() {
+        if needed[number] {
+            renamed[number] = nodes.len();
+            let inputs = rename(&renamed, node.inputs);
+            nodes.push(Node { inputs, ..node });
+        }
+    }
+    Graph { nodes, outputs: rename(&renamed, graph.outputs) }
+}

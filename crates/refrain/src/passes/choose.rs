@@ -1,0 +1,182 @@
+use refrain_kernels::elementwise::{self, Expression};
+use refrain_kernels::{
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, softmax, take,
+    take_along, top_k, write_rows,
+};
+
+use super::canonicalise::copy_of;
+use crate::device::Backend;
+use crate::graph::{Edge, Graph, Node};
+use crate::{Device, Error, Layout, Primitive};
+
+/// A graph whose nodes know their dispatches.
+pub struct Chosen {
+    /// The graph, with copies where a kernel cannot take an operand as it lies.
+    pub graph: Graph,
+    /// For each node, how it is computed.
+    pub kernels: Vec<Kernels>,
+}
+
+/// The dispatches of one node; none on the CPU executor, for leaves and for empty results.
+#[derive(Default)]
+pub struct Kernels {
+    /// In order. Operands are numbered inputs, output, workspace.
+    pub calls: Vec<Call>,
+    /// Whether each call needs what the one before it wrote.
+    pub chained: bool,
+    /// Memory for the calls alone.
+    pub workspace: Option<Operand>,
+}
+
+/// Chooses the kernels that compute each node on `device`.
+///
+/// # Errors
+/// [`Error::Unsupported`] naming the operation, dtype and device where there is none.
+pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
+    let Backend::Vulkan { traits, .. } = device.backend() else {
+        let kernels = graph.nodes.iter().map(|_| Kernels::default()).collect();
+        return Ok(Chosen { graph, kernels });
+    };
+    let mut chooser = Chooser { device, traits, nodes: vec![], kernels: vec![] };
+    let mut renamed = Vec::with_capacity(graph.nodes.len());
+    let rename = |renamed: &[usize], edges: &[Edge]| -> Vec<Edge> {
+        edges.iter().map(|e| Edge { node: renamed[e.node], layout: e.layout.clone() }).collect()
+    };
+    for node in graph.nodes {
+        let inputs = rename(&renamed, &node.inputs);
+        renamed.push(chooser.add(Node { inputs, ..node })?);
+    }
+    let outputs = rename(&renamed, &graph.outputs);
+    Ok(Chosen { graph: Graph { nodes: chooser.nodes, outputs }, kernels: chooser.kernels })
+}
+
+struct Chooser<'a> {
+    device: &'a Device,
+    traits: &'a Traits,
+    nodes: Vec<Node>,
+    kernels: Vec<Kernels>,
+}
+
+impl Chooser<'_> {
+    /// Adds a node and its kernels, behind the copies that they need; returns its number.
+    fn add(&mut self, mut node: Node) -> Result<usize, Error> {
+        let kernels = loop {
+            match self.kernels_of(&node) {
+                Ok(kernels) => break kernels,
+                Err(Unsupported::NeedsContiguous { operand, .. }) if self.has_gaps(&node, operand) => {
+                    let edge = node.inputs[operand].clone();
+                    let (shape, dtype) = (edge.layout.shape.clone(), self.nodes[edge.node].dtype);
+                    let copy = self.add(copy_of(edge, shape.clone(), dtype))?;
+                    node.inputs[operand] = Edge { node: copy, layout: Layout::contiguous(&shape) };
+                }
+                Err(why) => {
+                    return Err(Error::Unsupported {
+                        op: node.primitive.name().to_string(),
+                        dtype: node.dtype,
+                        device: self.device.name().to_string(),
+                        why: why.to_string(),
+                    });
+                }
+            }
+        };
+        self.nodes.push(node);
+        self.kernels.push(kernels);
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Whether a copy of this input could help.
+    fn has_gaps(&self, node: &Node, operand: usize) -> bool {
+        node.inputs.get(operand).is_some_and(|e| !(e.layout.is_contiguous() && self.nodes[e.node].written.is_contiguous() && e.layout.offset == 0))
+    }
+
+    fn kernels_of(&self, node: &Node) -> Result<Kernels, Unsupported> {
+        if node.primitive.is_leaf() || node.written.count() == 0 || nothing_written(node) {
+            return Ok(Kernels::default());
+        }
+        let operands: Vec<Operand> = node
+            .inputs
+            .iter()
+            .map(|e| Operand { dtype: self.nodes[e.node].dtype, layout: e.layout.clone() })
+            .chain([Operand { dtype: node.dtype, layout: node.written.clone() }])
+            .collect();
+        kernels(self.traits, &node.primitive, &operands)
+    }
+}
+
+/// An update that writes no rows.
+fn nothing_written(node: &Node) -> bool {
+    matches!(node.primitive, Primitive::WriteRows) && node.inputs[1].layout.count() == 0
+}
+
+/// The kernels of a primitive over its inputs and, last, its output.
+fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Result<Kernels, Unsupported> {
+    let (out, x) = operands.split_last().expect("there is an output");
+    let one = |call: Call| Kernels { calls: vec![call], ..Kernels::default() };
+    Ok(match primitive {
+        Primitive::Elementwise(expression) => {
+            one(elementwise::call(traits, expression, &operands.iter().collect::<Vec<_>>())?)
+        }
+        Primitive::Reduce { op, axes } => one(reduce::call(traits, *op, &x[0], *axes, out)?),
+        Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
+        Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
+        Primitive::TopK { .. } => one(top_k::call(traits, &x[0], out)?),
+        Primitive::Matmul => chained(matmul::call(traits, &x[0], &x[1], out)?),
+        Primitive::QuantMatmul { format } => {
+            chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
+        }
+        Primitive::QuantTake { format } => {
+            let biases = if format.has_biases() { Some(&x[2]) } else { None };
+            let indices = x.last().expect("indices come last");
+            one(quantised::take_rows(traits, format, &x[0], &x[1], biases, indices, out)?)
+        }
+        Primitive::Take { axis } => one(take::call(traits, &x[0], &x[1], *axis, out)?),
+        Primitive::TakeAlong => one(take_along::call(traits, &x[0], &x[1], out)?),
+        Primitive::Concatenate { axis } => concatenate(traits, x, *axis, out)?,
+        Primitive::WriteRows => {
+            let mut call = write_rows::call(traits, &x[1], &x[2], out)?;
+            renumber(&mut call, &[1, 2, 3]);
+            one(call)
+        }
+        Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
+        Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
+        Primitive::PagedAttention(params) => {
+            one(attention::call(traits, &x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out, params)?)
+        }
+        Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
+        Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
+            unreachable!("views are gone after canonicalise")
+        }
+    })
+}
+
+fn chained(calls: Vec<Call>) -> Kernels {
+    Kernels { chained: calls.len() > 1, calls, workspace: None }
+}
+
+/// Each input copied into its part of the output.
+fn concatenate(traits: &Traits, inputs: &[Operand], axis: usize, out: &Operand) -> Result<Kernels, Unsupported> {
+    let mut calls = Vec::new();
+    let (mut start, mut stop) = (vec![0; out.layout.rank()], out.layout.shape.clone());
+    let step = vec![1; out.layout.rank()];
+    for (number, x) in inputs.iter().enumerate() {
+        stop[axis] = start[axis] + x.layout.shape[axis];
+        let part = Operand { dtype: out.dtype, layout: out.layout.slice(&start, &stop, &step) };
+        start[axis] = stop[axis];
+        if x.layout.count() == 0 {
+            continue;
+        }
+        let mut call = elementwise::call(traits, &Expression::cast(x.dtype, out.dtype), &[x, &part])?;
+        renumber(&mut call, &[number, inputs.len()]);
+        calls.push(call);
+    }
+    Ok(Kernels { calls, chained: false, workspace: None })
+}
+
+/// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.
+fn renumber(call: &mut Call, numbers: &[usize]) {
+    for push in &mut call.push {
+        if let Push::Address { operand, .. } = push {
+            *operand = numbers[*operand];
+        }
+    }
+}

@@ -1,0 +1,118 @@
+use refrain_kernels::elementwise::{Expression, Step};
+use refrain_vulkan::MemoryClass;
+
+use super::canonicalise::sweep;
+use crate::graph::{Edge, Graph, Node};
+use crate::{Layout, Primitive};
+
+/// The most inputs that one generated kernel reads.
+const MAX_INPUTS: usize = 8;
+/// The most steps that one generated kernel takes.
+const MAX_STEPS: usize = 64;
+
+/// Joins chains of elementwise nodes: a node that has a single use, by another elementwise node over
+/// the same elements, becomes part of it. Constants join every use.
+pub fn fuse(mut graph: Graph) -> Graph {
+    let mut uses = graph.use_counts();
+    for number in 0..graph.nodes.len() {
+        if !matches!(graph.nodes[number].primitive, Primitive::Elementwise(_)) {
+            continue;
+        }
+        let mut input = 0;
+        while input < graph.nodes[number].inputs.len() {
+            match joined(&graph, &uses, number, input) {
+                Some(node) => {
+                    let source = graph.nodes[number].inputs[input].node;
+                    uses[source] -= 1;
+                    // The absorbed node's inputs are now this node's; if it is dead, theirs are not counted twice.
+                    for edge in &graph.nodes[source].inputs {
+                        uses[edge.node] += usize::from(uses[source] > 0);
+                    }
+                    graph.nodes[number] = node;
+                }
+                None => input += 1,
+            }
+        }
+    }
+    sweep(graph)
+}
+
+/// Node `number` with the source of its input `input` made part of it, where that is allowed.
+fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<Node> {
+    let node = &graph.nodes[number];
+    let edge = &node.inputs[input];
+    let source = &graph.nodes[edge.node];
+    let (Primitive::Elementwise(outer), Primitive::Elementwise(inner)) = (&node.primitive, &source.primitive) else {
+        return None;
+    };
+    let constant = inner.inputs.is_empty() && !inner.steps.contains(&Step::Index);
+    let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.written.count();
+    let reads_state = source.inputs.iter().any(|e| is_state(graph, e));
+    if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
+        return None;
+    }
+    let seen: Vec<Edge> = source
+        .inputs
+        .iter()
+        .map(|e| Some(Edge { node: e.node, layout: e.layout.reshape(&node.shape)? }))
+        .collect::<Option<_>>()?;
+    let (expression, inputs) = substitute(outer, &node.inputs, input, inner, &seen);
+    let fits = inputs.len() <= MAX_INPUTS && expression.steps.len() <= MAX_STEPS;
+    fits.then(|| Node { written: Layout::contiguous(&node.shape), primitive: Primitive::Elementwise(expression), inputs, shape: node.shape.clone(), dtype: node.dtype })
+}
+
+/// States change in place between a node and its user: what reads one stays where it is.
+fn is_state(graph: &Graph, edge: &Edge) -> bool {
+    match &graph.nodes[edge.node].primitive {
+        Primitive::Stored { storage, .. } => storage.class() == MemoryClass::State,
+        Primitive::WriteRows => true,
+        _ => false,
+    }
+}
+
+/// `outer` with its input `replaced` computed by `inner` from `seen`.
+fn substitute(outer: &Expression, outer_edges: &[Edge], replaced: usize, inner: &Expression, seen: &[Edge]) -> (Expression, Vec<Edge>) {
+    let mut edges: Vec<Edge> = Vec::new();
+    let mut dtypes = Vec::new();
+    let mut slot = |edge: &Edge, dtype| {
+        let same = |e: &Edge| e.node == edge.node && e.layout == edge.layout;
+        edges.iter().position(same).unwrap_or_else(|| {
+            edges.push(edge.clone());
+            dtypes.push(dtype);
+            edges.len() - 1
+        })
+    };
+    let outer_slots: Vec<usize> = outer_edges
+        .iter()
+        .enumerate()
+        .map(|(i, e)| if i == replaced { usize::MAX } else { slot(e, outer.inputs[i]) })
+        .collect();
+    let inner_slots: Vec<usize> = seen.iter().enumerate().map(|(i, e)| slot(e, inner.inputs[i])).collect();
+    let mut steps: Vec<Step> = inner.steps.iter().map(|s| shifted(s, |i| i, &inner_slots)).collect();
+    let result = steps.len() - 1;
+    let mut at = Vec::with_capacity(outer.steps.len());
+    for step in &outer.steps {
+        if *step == Step::Input(replaced) {
+            at.push(result);
+            continue;
+        }
+        steps.push(shifted(step, |i| at[i], &outer_slots));
+        at.push(steps.len() - 1);
+    }
+    // The last step is the result: a bare use of the replaced input needs a step of its own.
+    if at.last() != Some(&(steps.len() - 1)) {
+        steps.truncate(result + 1);
+    }
+    (Expression { inputs: dtypes, steps }, edges)
+}
+
+fn shifted(step: &Step, at: impl Fn(usize) -> usize, slots: &[usize]) -> Step {
+    match step {
+        Step::Input(i) => Step::Input(slots[*i]),
+        Step::Constant { .. } | Step::Index => step.clone(),
+        Step::Unary(op, a) => Step::Unary(*op, at(*a)),
+        Step::Binary(op, a, b) => Step::Binary(*op, at(*a), at(*b)),
+        Step::Select(c, a, b) => Step::Select(at(*c), at(*a), at(*b)),
+        Step::Cast(a, dtype) => Step::Cast(at(*a), *dtype),
+    }
+}

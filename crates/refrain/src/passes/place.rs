@@ -1,0 +1,199 @@
+use std::collections::HashMap;
+
+use super::choose::Chosen;
+use crate::graph::Graph;
+use crate::plan::{Block, Input, Operand, Place, Plan, Step};
+use crate::storage::Storage;
+use crate::{Device, Layout, Primitive};
+
+/// Memory is handed out in multiples of this many bytes, so that any load may be 16 bytes wide.
+const ALIGNMENT: u64 = 256;
+
+/// Gives every node its memory: weights, states and arguments where they are, outputs in blocks of
+/// their own, everything between in one arena by liveness.
+pub fn place(chosen: Chosen, device: &Device) -> Plan {
+    let Chosen { graph, kernels } = chosen;
+    let mut placer = Placer::new(&graph);
+    let mut steps = Vec::new();
+    for (number, (node, kernels)) in graph.nodes.iter().zip(kernels).enumerate() {
+        placer.visit(&graph, number);
+        if !node.primitive.is_leaf() {
+            let operand = |n: usize, layout: &Layout| Operand {
+                place: placer.places[n].expect("placed when it was visited"),
+                dtype: graph.nodes[n].dtype,
+                layout: layout.clone(),
+            };
+            let inputs = node.inputs.iter().map(|e| operand(e.node, &e.layout)).collect();
+            let output = operand(number, &node.written);
+            let workspace = kernels.workspace.map(|w| {
+                let place = placer.arena.take((w.layout.end() * w.dtype.size()) as u64);
+                placer.arena.give(place);
+                Operand { place: Place { block: Block::Scratch, offset: place.0 }, dtype: w.dtype, layout: w.layout }
+            });
+            steps.push(Step { primitive: node.primitive.clone(), inputs, output, workspace, calls: kernels.calls, chained: kernels.chained, barrier: false });
+        }
+        placer.free_after(&graph, number);
+    }
+    let output = |edge: &crate::graph::Edge| Operand {
+        place: placer.places[edge.node].expect("every node is placed"),
+        dtype: graph.nodes[edge.node].dtype,
+        layout: edge.layout.clone(),
+    };
+    Plan {
+        device: device.clone(),
+        steps,
+        outputs: graph.outputs.iter().map(output).collect(),
+        storages: placer.storages,
+        inputs: placer.inputs,
+        control_bytes: placer.control_bytes,
+        scratch_bytes: placer.arena.peak,
+        output_bytes: placer.output_bytes,
+    }
+}
+
+struct Placer {
+    places: Vec<Option<Place>>,
+    /// The last node that uses each node.
+    last_use: Vec<usize>,
+    is_output: Vec<bool>,
+    storages: Vec<Storage>,
+    storage_numbers: HashMap<usize, usize>,
+    inputs: Vec<Input>,
+    control_bytes: u64,
+    output_bytes: Vec<u64>,
+    arena: Arena,
+    in_arena: HashMap<usize, (u64, u64)>,
+}
+
+impl Placer {
+    fn new(graph: &Graph) -> Placer {
+        let mut last_use: Vec<usize> = (0..graph.nodes.len()).collect();
+        for (number, node) in graph.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|e| last_use[e.node] = number);
+        }
+        let mut is_output = vec![false; graph.nodes.len()];
+        graph.outputs.iter().for_each(|e| is_output[e.node] = true);
+        Placer {
+            places: vec![None; graph.nodes.len()],
+            last_use,
+            is_output,
+            storages: vec![],
+            storage_numbers: HashMap::new(),
+            inputs: vec![],
+            control_bytes: 0,
+            output_bytes: vec![],
+            arena: Arena::default(),
+            in_arena: HashMap::new(),
+        }
+    }
+
+    fn visit(&mut self, graph: &Graph, number: usize) {
+        let node = &graph.nodes[number];
+        let bytes = (node.written.end() * node.dtype.size()) as u64;
+        let place = match &node.primitive {
+            Primitive::Stored { storage, .. } => {
+                let next = self.storages.len();
+                let index = *self.storage_numbers.entry(storage.key()).or_insert(next);
+                if index == next {
+                    self.storages.push(storage.clone());
+                }
+                Place { block: Block::Storage(index), offset: 0 }
+            }
+            Primitive::Input { name } => {
+                let offset = self.control_bytes;
+                self.control_bytes += bytes.next_multiple_of(ALIGNMENT);
+                self.inputs.push(Input { name: name.clone(), dtype: node.dtype, shape: node.shape.clone(), offset });
+                Place { block: Block::Control, offset }
+            }
+            // An update happens in the memory of the state that it updates.
+            Primitive::WriteRows => self.places[node.inputs[0].node].expect("inputs come first"),
+            _ if self.is_output[number] => {
+                self.output_bytes.push(bytes.next_multiple_of(4));
+                Place { block: Block::Output(self.output_bytes.len() - 1), offset: 0 }
+            }
+            _ => {
+                let piece = self.arena.take(bytes);
+                self.in_arena.insert(number, piece);
+                Place { block: Block::Scratch, offset: piece.0 }
+            }
+        };
+        self.places[number] = Some(place);
+    }
+
+    /// Gives back what no node after `number` uses.
+    fn free_after(&mut self, graph: &Graph, number: usize) {
+        let inputs = graph.nodes[number].inputs.iter().map(|e| e.node);
+        for node in inputs.chain([number]) {
+            if self.last_use[node] == number
+                && let Some(piece) = self.in_arena.remove(&node)
+            {
+                self.arena.give(piece);
+            }
+        }
+    }
+}
+
+/// First fit over one growing range; pieces are (offset, bytes).
+#[derive(Default)]
+struct Arena {
+    /// Free pieces by offset, never touching each other; what lies beyond `end` is free too.
+    free: Vec<(u64, u64)>,
+    end: u64,
+    peak: u64,
+}
+
+impl Arena {
+    fn take(&mut self, bytes: u64) -> (u64, u64) {
+        let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
+        if let Some(i) = self.free.iter().position(|&(_, size)| size >= bytes) {
+            let (offset, size) = self.free[i];
+            if size == bytes {
+                self.free.remove(i);
+            } else {
+                self.free[i] = (offset + bytes, size - bytes);
+            }
+            return (offset, bytes);
+        }
+        let offset = self.end;
+        self.end += bytes;
+        self.peak = self.peak.max(self.end);
+        (offset, bytes)
+    }
+
+    fn give(&mut self, (offset, bytes): (u64, u64)) {
+        let at = self.free.partition_point(|&(o, _)| o < offset);
+        self.free.insert(at, (offset, bytes));
+        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(self.free.len());
+        for &(o, n) in &self.free {
+            match merged.last_mut() {
+                Some((last, size)) if *last + *size == o => *size += n,
+                _ => merged.push((o, n)),
+            }
+        }
+        if let Some(&(o, n)) = merged.last()
+            && o + n == self.end
+        {
+            self.end = o;
+            merged.pop();
+        }
+        self.free = merged;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arena;
+
+    #[test]
+    fn freed_pieces_are_used_again_and_merge() {
+        let mut arena = Arena::default();
+        let (a, b, c) = (arena.take(100), arena.take(300), arena.take(256));
+        assert_eq!((a.0, b.0, c.0), (0, 256, 768));
+        arena.give(a);
+        arena.give(b);
+        assert_eq!(arena.take(700), (0, 768), "two neighbours make one piece");
+        arena.give(c);
+        assert_eq!(arena.take(512).0, 768, "the end moves back");
+        assert_eq!(arena.peak, 1280);
+    }
+}

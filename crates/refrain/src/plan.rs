@@ -1,0 +1,199 @@
+//! A plan: the steps that a device takes, their operands' places and the barriers between them.
+//!
+//! Places are symbolic (block, offset); an [`crate::execute::Executable`] resolves them to memory.
+
+use std::fmt;
+
+use refrain_kernels::Call;
+
+use crate::storage::Storage;
+use crate::{DType, Device, Layout, Primitive};
+
+/// A piece of memory that a plan names without knowing its address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Block {
+    /// A weight, a state or an evaluated array: an index into [`Plan::storages`].
+    Storage(usize),
+    /// The arguments of a traced function.
+    Control,
+    /// The arena of intermediate results.
+    Scratch,
+    /// A result that outlives the plan.
+    Output(usize),
+}
+
+/// Where a node's memory lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// In which block.
+    pub block: Block,
+    /// Bytes from the block's start.
+    pub offset: u64,
+}
+
+/// An operand of a step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operand {
+    /// Start of the memory that the layout counts from.
+    pub place: Place,
+    /// Storage type of the elements.
+    pub dtype: DType,
+    /// The elements' places, counted from `place`.
+    pub layout: Layout,
+}
+
+/// Bytes `start..end` of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// The block.
+    pub block: Block,
+    /// First byte.
+    pub start: u64,
+    /// Just after the last byte.
+    pub end: u64,
+}
+
+/// One primitive to compute, and the dispatches that compute it on this device.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is computed: all that the reference executor needs.
+    pub primitive: Primitive,
+    /// Operands that are read.
+    pub inputs: Vec<Operand>,
+    /// The operand that is written.
+    pub output: Operand,
+    /// Memory that only this step uses, as one further operand after the output.
+    pub workspace: Option<Operand>,
+    /// Dispatches, in order; operands are numbered inputs, output, workspace. Empty on the CPU executor.
+    pub calls: Vec<Call>,
+    /// Whether each call reads what the one before it wrote.
+    pub chained: bool,
+    /// Whether the step must wait for steps since the last barrier.
+    pub barrier: bool,
+}
+
+/// An argument of a traced function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Input {
+    /// The name given to it.
+    pub name: String,
+    /// Storage type of its elements.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Bytes from the control block's start.
+    pub offset: u64,
+}
+
+/// Everything that a device needs to compute the outputs, again and again.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The device it was lowered for.
+    pub device: Device,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// Weights, states and evaluated arrays that steps read or update.
+    pub storages: Vec<Storage>,
+    /// Arguments, for traced functions.
+    pub inputs: Vec<Input>,
+    /// Bytes of the control block.
+    pub control_bytes: u64,
+    /// Bytes of the arena.
+    pub scratch_bytes: u64,
+    /// Bytes of each output block.
+    pub output_bytes: Vec<u64>,
+    /// What was asked for, in order.
+    pub outputs: Vec<Operand>,
+}
+
+impl Operand {
+    /// The bytes between the first and the last element reached.
+    pub fn range(&self) -> Range {
+        let size = self.dtype.size() as u64;
+        let at = |elements: usize| self.place.offset + elements as u64 * size;
+        Range { block: self.place.block, start: at(self.layout.offset), end: at(self.layout.end()) }
+    }
+
+    /// As kernel families see it.
+    pub fn shaped(&self) -> refrain_kernels::Operand {
+        refrain_kernels::Operand { dtype: self.dtype, layout: self.layout.clone() }
+    }
+}
+
+impl Range {
+    /// Whether both name a byte in common.
+    pub fn overlaps(&self, other: &Range) -> bool {
+        self.block == other.block && self.start < other.end && other.start < self.end
+    }
+}
+
+impl Step {
+    /// Byte ranges that the step reads.
+    pub fn reads(&self) -> impl Iterator<Item = Range> + '_ {
+        self.inputs.iter().map(Operand::range)
+    }
+
+    /// Byte ranges that the step writes.
+    pub fn writes(&self) -> impl Iterator<Item = Range> + '_ {
+        [&self.output].into_iter().chain(&self.workspace).map(Operand::range)
+    }
+
+    /// Operand `number` of the step's calls.
+    pub fn operand(&self, number: usize) -> &Operand {
+        let after = number.checked_sub(self.inputs.len());
+        match after {
+            None => &self.inputs[number],
+            Some(0) => &self.output,
+            _ => self.workspace.as_ref().expect("a call that names a workspace has one"),
+        }
+    }
+}
+
+impl Plan {
+    /// Number of dispatches.
+    pub fn dispatches(&self) -> usize {
+        self.steps.iter().map(|s| s.calls.len()).sum()
+    }
+
+    /// Barriers between steps and inside chained ones.
+    pub fn barriers(&self) -> usize {
+        let inside = |s: &Step| if s.chained { s.calls.len().saturating_sub(1) } else { 0 };
+        self.steps.iter().map(|s| usize::from(s.barrier) + inside(s)).sum()
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.block {
+            Block::Storage(n) => write!(f, "storage{n}")?,
+            Block::Control => write!(f, "control")?,
+            Block::Scratch => write!(f, "scratch")?,
+            Block::Output(n) => write!(f, "output{n}")?,
+        }
+        write!(f, "[{}] {}{}", self.place.offset, self.dtype, self.layout)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, step) in self.steps.iter().enumerate() {
+            if step.barrier {
+                writeln!(f, "---- barrier")?;
+            }
+            let inputs: Vec<String> = step.inputs.iter().map(Operand::to_string).collect();
+            writeln!(f, "{number:4} {} = {} ({})", step.output, step.primitive, inputs.join(", "))?;
+            for call in &step.calls {
+                writeln!(f, "       {} {:?}", call.kernel.name, call.groups)?;
+            }
+        }
+        writeln!(
+            f,
+            "{} steps, {} dispatches, {} barriers, scratch {} bytes, control {} bytes",
+            self.steps.len(),
+            self.dispatches(),
+            self.barriers(),
+            self.scratch_bytes,
+            self.control_bytes
+        )
+    }
+}

@@ -1,0 +1,159 @@
+use std::fmt;
+
+use refrain_kernels::elementwise::Expression;
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::reduce::ReduceOp;
+use refrain_kernels::{attention, rope};
+
+use crate::storage::Storage;
+
+/// Everything that a graph's node can be: the one flat list that each executor implements.
+///
+/// Inputs are named in brackets, in order. Arrays are row-major as in
+/// NumPy, negative axes already resolved.
+#[derive(Clone, Debug)]
+pub enum Primitive {
+    /// An evaluated array, a weight or a state at one of its versions.
+    Stored {
+        /// The memory.
+        storage: Storage,
+        /// The version of the contents that is meant.
+        version: u64,
+    },
+    /// An argument of a traced function, read from the control block.
+    Input {
+        /// The argument's name.
+        name: String,
+    },
+    /// [x] → the same elements in row-major order with another shape.
+    Reshape,
+    /// [x] → dimensions reordered: result dimension `d` is `axes[d]` of x.
+    Permute {
+        /// A permutation of the dimensions.
+        axes: Vec<usize>,
+    },
+    /// [x] → `x[start:stop:step]` in each dimension.
+    Slice {
+        /// First index, per dimension.
+        start: Vec<usize>,
+        /// Index before which to stop, per dimension.
+        stop: Vec<usize>,
+        /// Distance between indices, per dimension; at least 1.
+        step: Vec<usize>,
+    },
+    /// [x] → repeated to a larger shape.
+    Broadcast,
+    /// [x0, x1, …] all of the result's shape → one value per element.
+    Elementwise(Expression),
+    /// [x] → the last `axes` dimensions reduced to one value.
+    Reduce {
+        /// How values are combined.
+        op: ReduceOp,
+        /// How many trailing dimensions disappear.
+        axes: usize,
+    },
+    /// [x] → softmax over the last dimension.
+    Softmax,
+    /// [x] → index of the largest value along the last dimension, u32.
+    ArgMax,
+    /// [x] → indices of the `k` largest values along the last dimension, descending, u32.
+    TopK {
+        /// How many.
+        k: usize,
+    },
+    /// [a `[.., M, K]`, b `[.., K, N]`] → `[.., M, N]`.
+    Matmul,
+    /// [x `[T, K]`, quants, scales, (biases)] → x · Wᵀ, `[T, N]`, W quantised in rows of K.
+    QuantMatmul {
+        /// How W is stored.
+        format: QuantFormat,
+    },
+    /// [table, indices] → slices of the table along `axis`.
+    Take {
+        /// The axis that the indices replace.
+        axis: usize,
+    },
+    /// [x, indices] → elements of x along the last dimension.
+    TakeAlong,
+    /// [quants, scales, (biases), indices `[T]`] → dequantised rows, `[T, K]`.
+    QuantTake {
+        /// How the table is stored.
+        format: QuantFormat,
+    },
+    /// [x0, x1, …] → joined along `axis`.
+    Concatenate {
+        /// The axis along which extents add up.
+        axis: usize,
+    },
+    /// [state `[N, ..]`, rows `[T, ..]`, slots `[T]`] → the state's next version, in place:
+    /// `state[slots[t]] = rows[t]`; slots outside the state are skipped.
+    WriteRows,
+    /// [x `[.., n]`, (weight `[n]`)] → x / rms(x) · weight.
+    RmsNorm {
+        /// Added to the mean square.
+        eps: f32,
+        /// Whether there is a weight.
+        weighted: bool,
+    },
+    /// [x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`] → rotated.
+    Rope(rope::Params),
+    /// [q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`] → `[T, H, D]`.
+    PagedAttention(attention::Params),
+}
+
+impl Primitive {
+    /// The name in printed graphs, error messages and tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Primitive::Stored { .. } => "stored",
+            Primitive::Input { .. } => "input",
+            Primitive::Reshape => "reshape",
+            Primitive::Permute { .. } => "permute",
+            Primitive::Slice { .. } => "slice",
+            Primitive::Broadcast => "broadcast",
+            Primitive::Elementwise(_) => "elementwise",
+            Primitive::Reduce { .. } => "reduce",
+            Primitive::Softmax => "softmax",
+            Primitive::ArgMax => "argmax",
+            Primitive::TopK { .. } => "top_k",
+            Primitive::Matmul => "matmul",
+            Primitive::QuantMatmul { .. } => "quant_matmul",
+            Primitive::Take { .. } => "take",
+            Primitive::TakeAlong => "take_along",
+            Primitive::QuantTake { .. } => "quant_take",
+            Primitive::Concatenate { .. } => "concatenate",
+            Primitive::WriteRows => "write_rows",
+            Primitive::RmsNorm { .. } => "rms_norm",
+            Primitive::Rope(_) => "rope",
+            Primitive::PagedAttention(_) => "paged_attention",
+        }
+    }
+
+    /// Whether this only names memory and computes nothing.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, Primitive::Stored { .. } | Primitive::Input { .. })
+    }
+}
+
+impl fmt::Display for Primitive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Primitive::Stored { storage, version } => {
+                write!(f, "{}", format!("{:?}", storage.class()).to_lowercase())?;
+                if *version > 0 { write!(f, "@{version}") } else { Ok(()) }
+            }
+            Primitive::Input { name } => write!(f, "input {name}"),
+            Primitive::Permute { axes } => write!(f, "permute {axes:?}"),
+            Primitive::Slice { start, stop, step } => write!(f, "slice {start:?}..{stop:?} by {step:?}"),
+            Primitive::Elementwise(expression) => write!(f, "elementwise {{{expression}}}"),
+            Primitive::Reduce { op, axes } => write!(f, "reduce {op:?} over {axes}"),
+            Primitive::TopK { k } => write!(f, "top_k {k}"),
+            Primitive::QuantMatmul { format } => write!(f, "quant_matmul {format}"),
+            Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
+            Primitive::Take { axis } => write!(f, "take axis {axis}"),
+            Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
+            Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),
+            _ => f.write_str(self.name()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Where evaluated elements live.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use refrain_vulkan::MemoryClass;
+
+/// Host memory in 4-byte words, so that it can be read as any element type.
+#[derive(Debug)]
+pub struct HostBuffer(RwLock<Vec<u32>>);
+
+impl HostBuffer {
+    /// Zeroed memory of at least `bytes` bytes.
+    pub fn zeroed(bytes: u64) -> HostBuffer {
+        HostBuffer(RwLock::new(vec![0; (bytes as usize).div_ceil(4)]))
+    }
+
+    /// The words, for reading.
+    pub fn read(&self) -> RwLockReadGuard<'_, Vec<u32>> {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The words, for writing.
+    pub fn write(&self) -> RwLockWriteGuard<'_, Vec<u32>> {
+        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The memory behind a [`Storage`].
+#[derive(Clone, Debug)]
+pub enum Memory {
+    /// Of the CPU executor.
+    Host(Arc<HostBuffer>),
+    /// Of a Vulkan device.
+    Vulkan(refrain_vulkan::Buffer),
+}
+
+/// A piece of memory with its class, shared by every array that is stored in it.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    pub(crate) memory: Memory,
+    class: MemoryClass,
+    /// How often a state was updated in place.
+    version: Arc<AtomicU64>,
+}
+
+impl Storage {
+    pub(crate) fn new(memory: Memory, class: MemoryClass) -> Storage {
+        Storage { memory, class, version: Arc::default() }
+    }
+
+    /// What the memory is for.
+    pub fn class(&self) -> MemoryClass {
+        self.class
+    }
+
+    /// How often the contents were updated in place.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn advance(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether both are the same memory.
+    pub fn same(&self, other: &Storage) -> bool {
+        Arc::ptr_eq(&self.version, &other.version)
+    }
+
+    /// A number that tells storages apart while they live.
+    pub(crate) fn key(&self) -> usize {
+        Arc::as_ptr(&self.version) as usize
+    }
+}
