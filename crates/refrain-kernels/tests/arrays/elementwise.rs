@@ -98,9 +98,33 @@ fn binary_ops_agree_on_any_layout() {
 /// Floats where conversions and orders go wrong.
 fn awkward() -> Vec<f32> {
     let mut values = vec![
-        0.0, 0.5, 1.0, 1.5, 2.5, 254.9, 255.0, 255.5, 256.0, 1e5, 65503.9, 65519.9, 65520.0, 1e10,
-        2147483500.0, 2147483648.0, 4294967000.0, 4294967296.0, 3e38, f32::INFINITY, f32::NAN,
-        6.2e-8, 3.0e-8, 2.9e-8, 1e-5, 6.1e-5, 1.175_494_4e-38,
+        0.0,
+        0.5,
+        1.0,
+        1.5,
+        2.5,
+        254.9,
+        255.0,
+        255.5,
+        256.0,
+        1e5,
+        65503.9,
+        65519.9,
+        65520.0,
+        1e10,
+        2147483500.0,
+        2147483648.0,
+        4294967000.0,
+        4294967296.0,
+        3e38,
+        f32::INFINITY,
+        f32::NAN,
+        6.2e-8,
+        3.0e-8,
+        2.9e-8,
+        1e-5,
+        6.1e-5,
+        1.175_494_4e-38,
     ];
     let negative: Vec<f32> = values.iter().map(|x| -x).collect();
     values.extend(negative);
@@ -152,7 +176,9 @@ fn every_half_survives_and_floats_round_to_the_nearest_half() {
 #[test]
 fn comparisons_and_extremes_of_awkward_floats_agree() {
     let awkward = awkward();
-    let pairs = awkward.iter().flat_map(|&a| awkward.iter().map(move |&b| (a, b)));
+    let pairs = awkward
+        .iter()
+        .flat_map(|&a| awkward.iter().map(move |&b| (a, b)));
     let (a, b): (Vec<f32>, Vec<f32>) = pairs.unzip();
     let inputs = [Values::F32(a), Values::F32(b)];
     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Max, Min, Ne};
@@ -183,12 +209,20 @@ fn remainders_are_exact_whatever_the_quotient() {
 
 /// Largest difference from `exact`, divided by `1` or by the exact magnitude.
 fn worst(op: UnaryOp, inputs: &[f32], exact: fn(f64) -> f64, relative: bool) -> f64 {
-    let found = run_contiguous(&variants()[0], &unary(op, DType::F32), &[Values::F32(inputs.to_vec())]);
+    let found = run_contiguous(
+        &variants()[0],
+        &unary(op, DType::F32),
+        &[Values::F32(inputs.to_vec())],
+    );
     let pairs = found.f32().iter().zip(inputs);
     pairs
         .map(|(&y, &x)| {
             let exact = exact(f64::from(x));
-            let scale = if relative { exact.abs().max(1e-37) } else { 1.0 };
+            let scale = if relative {
+                exact.abs().max(1e-37)
+            } else {
+                1.0
+            };
             (f64::from(y) - exact).abs() / scale
         })
         .fold(0.0, f64::max)
@@ -197,7 +231,8 @@ fn worst(op: UnaryOp, inputs: &[f32], exact: fn(f64) -> f64, relative: bool) -> 
 #[test]
 fn transcendental_functions_are_accurate_over_their_range() {
     let mut random = Random::new(6);
-    let mut spread = |scale: f32| -> Vec<f32> { (0..20_000).map(|_| scale * random.unit()).collect() };
+    let mut spread =
+        |scale: f32| -> Vec<f32> { (0..20_000).map(|_| scale * random.unit()).collect() };
     let near = spread(2.0);
     let positive: Vec<f32> = spread(80.0).into_iter().map(f32::exp).collect();
     let mut angles = spread(10.0);
@@ -231,9 +266,33 @@ fn limits_of_transcendental_functions_are_those_of_the_reference() {
 
 #[test]
 fn powers_of_all_signs_agree() {
-    let bases = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 10.0, f32::INFINITY, f32::NEG_INFINITY];
-    let exponents = [0.0, 1.0, 2.0, 3.0, -1.0, -2.0, 0.5, 2.5, f32::INFINITY, f32::NEG_INFINITY];
-    let pairs = bases.iter().flat_map(|&a| exponents.iter().map(move |&b| (a, b)));
+    let bases = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.0,
+        -2.0,
+        10.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+    ];
+    let exponents = [
+        0.0,
+        1.0,
+        2.0,
+        3.0,
+        -1.0,
+        -2.0,
+        0.5,
+        2.5,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+    ];
+    let pairs = bases
+        .iter()
+        .flat_map(|&a| exponents.iter().map(move |&b| (a, b)));
     let (a, b): (Vec<f32>, Vec<f32>) = pairs.unzip();
     let inputs = [Values::F32(a), Values::F32(b)];
     let expression = binary(BinaryOp::Pow, DType::F32);
@@ -247,8 +306,14 @@ fn random_expression(random: &mut Random, dtype: DType) -> Expression {
     let mut steps = vec![
         Step::Input(0),
         Step::Input(1),
-        Step::Constant { value: Scalar::F32(random.unit()), dtype },
-        Step::Constant { value: Scalar::I32(3), dtype },
+        Step::Constant {
+            value: Scalar::F32(random.unit()),
+            dtype,
+        },
+        Step::Constant {
+            value: Scalar::I32(3),
+            dtype,
+        },
         Step::Index,
         Step::Cast(4, dtype),
     ];
@@ -269,7 +334,10 @@ fn random_expression(random: &mut Random, dtype: DType) -> Expression {
         steps.push(step);
         same.push(steps.len() - 1);
     }
-    Expression { inputs: vec![dtype, dtype], steps }
+    Expression {
+        inputs: vec![dtype, dtype],
+        steps,
+    }
 }
 
 /// The same steps, each by a kernel of its own.
@@ -293,7 +361,11 @@ fn run_unfused(traits: &Traits, expression: &Expression, inputs: &[Values]) -> V
         steps.push(step);
         let inputs = operands.iter().map(|&n| dtypes[n]).collect();
         let values: Vec<Values> = operands.iter().map(|&n| done[n].clone()).collect();
-        done.push(run_contiguous(traits, &Expression { inputs, steps }, &values));
+        done.push(run_contiguous(
+            traits,
+            &Expression { inputs, steps },
+            &values,
+        ));
     }
     done.pop().expect("steps")
 }
@@ -304,7 +376,10 @@ fn joining_steps_changes_no_bit() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8] {
         for _ in 0..2 {
             let expression = random_expression(&mut random, dtype);
-            let inputs = [random.values(dtype, 500, 3.0), random.values(dtype, 500, 3.0)];
+            let inputs = [
+                random.values(dtype, 500, 3.0),
+                random.values(dtype, 500, 3.0),
+            ];
             let traits = &variants()[0];
             let fused = run_contiguous(traits, &expression, &inputs);
             let unfused = run_unfused(traits, &expression, &inputs);
@@ -320,9 +395,18 @@ fn fills_and_numbers_need_no_input() {
     let traits = &variants()[1];
     let out = Operand::contiguous(DType::BF16, &[1000]);
     let mut steps = vec![Step::Index, Step::Cast(0, DType::BF16)];
-    let numbers = Expression { inputs: vec![], steps: steps.clone() };
-    steps.push(Step::Constant { value: Scalar::F32(0.1), dtype: DType::BF16 });
-    let fill = Expression { inputs: vec![], steps };
+    let numbers = Expression {
+        inputs: vec![],
+        steps: steps.clone(),
+    };
+    steps.push(Step::Constant {
+        value: Scalar::F32(0.1),
+        dtype: DType::BF16,
+    });
+    let fill = Expression {
+        inputs: vec![],
+        steps,
+    };
     for expression in [numbers, fill] {
         let call = elementwise::call(traits, &expression, &[&out]).expect("supported");
         let found = run(&[call], &[vec![0; 2000]], 0);
@@ -337,7 +421,10 @@ fn constants_do_not_change_the_kernel() {
         inputs: vec![DType::F32],
         steps: vec![
             Step::Input(0),
-            Step::Constant { value: Scalar::F32(value), dtype: DType::F32 },
+            Step::Constant {
+                value: Scalar::F32(value),
+                dtype: DType::F32,
+            },
             Step::Binary(BinaryOp::Mul, 0, 1),
         ],
     };
@@ -358,7 +445,10 @@ fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
         steps: vec![Step::Index, Step::Cast(0, DType::U8)],
     };
     let out = Operand::contiguous(DType::U8, &[count]);
-    let traits = Traits { max_invocations: 32, ..variants()[0].clone() };
+    let traits = Traits {
+        max_invocations: 32,
+        ..variants()[0].clone()
+    };
     let call = elementwise::call(&traits, &expression, &[&out]).expect("supported");
     assert!(call.groups[1] > 1);
     let found = run(&[call], &[vec![7; count]], 0);
@@ -368,7 +458,10 @@ fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let (x, y) = (Operand::contiguous(DType::F32, &[3]), Operand::contiguous(DType::F32, &[4]));
+    let (x, y) = (
+        Operand::contiguous(DType::F32, &[3]),
+        Operand::contiguous(DType::F32, &[4]),
+    );
     let copy = Expression::cast(DType::F32, DType::F32);
     let error = elementwise::call(&Traits::minimal(), &copy, &[&x, &y]).expect_err("shapes differ");
     assert_eq!(

@@ -13,7 +13,13 @@ fn leading(random: &mut Random) -> Vec<usize> {
     (0..rank).map(|_| random.pick(&[1, 2, 3, 5, 17])).collect()
 }
 
-fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize], reduced: &[usize]) {
+fn check_reduce(
+    random: &mut Random,
+    op: ReduceOp,
+    dtype: DType,
+    kept: &[usize],
+    reduced: &[usize],
+) {
     let Some(result) = reduce::output_dtype(op, dtype) else {
         return;
     };
@@ -28,8 +34,17 @@ fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize],
         let columns = reduced.iter().product();
         let expected = reduce::reference(op, &input, out.layout.count(), columns).cast(result);
         // Where terms cancel, the sum of magnitudes bounds the rounding.
-        let scale = if dtype == DType::F32 { 1e-4 } else { tolerance(dtype) };
-        assert_close(&format!("{op:?} of {dtype} {}", x.layout), &found, &expected, scale);
+        let scale = if dtype == DType::F32 {
+            1e-4
+        } else {
+            tolerance(dtype)
+        };
+        assert_close(
+            &format!("{op:?} of {dtype} {}", x.layout),
+            &found,
+            &expected,
+            scale,
+        );
     }
 }
 
@@ -59,7 +74,10 @@ fn reductions_of_nothing_are_neutral() {
         check_reduce(&mut random, op, DType::F32, &[3], &[0]);
     }
     check_reduce(&mut random, Sum, DType::I32, &[3], &[2, 0]);
-    let (x, y) = (Operand::contiguous(DType::F32, &[3, 0]), Operand::contiguous(DType::F32, &[3]));
+    let (x, y) = (
+        Operand::contiguous(DType::F32, &[3, 0]),
+        Operand::contiguous(DType::F32, &[3]),
+    );
     for op in [Max, Min] {
         assert!(reduce::call(&Traits::minimal(), op, &x, 1, &y).is_err());
     }
@@ -118,7 +136,12 @@ fn softmax_agrees_on_any_layout() {
                 let found = values(&out, &before, &after);
                 let input = Values::load(from, &x.layout, &content);
                 let expected = Values::F32(softmax::reference(input.f32(), columns));
-                assert_close(&format!("softmax of {}", x.layout), &found, &expected, tolerance(to));
+                assert_close(
+                    &format!("softmax of {}", x.layout),
+                    &found,
+                    &expected,
+                    tolerance(to),
+                );
             }
         }
     }
@@ -222,7 +245,11 @@ fn all_of_a_vocabulary_can_be_sorted() {
         Operand::contiguous(DType::U32, &[columns]),
     );
     let call = top_k::call(&variants()[0], &x, &out).expect("supported");
-    let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4 * columns]], 1);
+    let found = run(
+        &[call],
+        &[bytes_of(DType::F32, &content), vec![0; 4 * columns]],
+        1,
+    );
     let expected = Values::U32(top_k::reference(&content, columns, columns));
     assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
 }
