@@ -1,2 +1,138 @@
-//! The refrain program
-fn main() {}
+//! The refrain program: language models on any Vulkan GPU, or on the CPU.
+
+mod commands;
+mod demo;
+mod device;
+mod host;
+mod input;
+mod interrupt;
+mod load;
+mod memory;
+mod model;
+mod output;
+mod probe;
+mod sampling;
+
+use std::panic::PanicHookInfo;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use commands::{bench, devices, inspect, logits, run, synth, template, tokenize};
+
+/// Language models on any Vulkan GPU, or on the CPU.
+///
+/// A MODEL is a directory as Hugging Face publishes it (config.json, safetensors, tokenizer.json;
+/// plain or quantised by MLX), a .gguf file, `demo` (a small model inside the program), or
+/// `synthetic:ARCH:FORMAT` (random weights of a real shape, for measurements).
+#[derive(Debug, Parser)]
+#[command(name = "refrain", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Device to use: its number or part of its name as `refrain devices` lists it, or `cpu`
+    #[arg(long, global = true, env = "REFRAIN_DEVICE", value_name = "N|NAME|cpu")]
+    pub device: Option<String>,
+    /// Leave a feature of the device unused (may be repeated; REFRAIN_DISABLE takes a list)
+    #[arg(
+        long,
+        global = true,
+        env = "REFRAIN_DISABLE",
+        value_delimiter = ',',
+        value_name = "FEATURE"
+    )]
+    pub disable: Vec<String>,
+    /// Write nothing to standard error but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more on standard error
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Generate text
+    Run(run::Arguments),
+    /// List the devices, and which one is chosen and why
+    Devices(devices::Arguments),
+    /// Describe a checkpoint, and how it fits this device
+    Inspect(inspect::Arguments),
+    /// Turn text into token ids, one JSON list on standard output
+    Tokenize(tokenize::Arguments),
+    /// Render a conversation by the model's chat template
+    Template(template::Arguments),
+    /// Compute the logits of given tokens at all positions
+    Logits(logits::Arguments),
+    /// Write a checkpoint of random weights in a real model's shape
+    Synth(synth::Arguments),
+    /// Measure loading, prompt and decode speed
+    Bench(bench::Arguments),
+}
+
+/// The command line asks for what cannot be meant; the program exits with 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(report_bug));
+    let cli = Cli::parse();
+    match std::panic::catch_unwind(|| dispatch(&cli)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => report(&error),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Run(arguments) => return run::run(global, arguments),
+        Command::Devices(arguments) => devices::run(global, arguments)?,
+        Command::Inspect(arguments) => inspect::run(global, arguments)?,
+        Command::Tokenize(arguments) => tokenize::run(arguments)?,
+        Command::Template(arguments) => template::run(arguments)?,
+        Command::Logits(arguments) => logits::run(global, arguments)?,
+        Command::Synth(arguments) => synth::run(global, arguments)?,
+        Command::Bench(arguments) => bench::run(global, arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what went wrong and picks the exit code. Only the outermost message is shown: the messages
+/// of this workspace already contain what their causes say.
+fn report(error: &anyhow::Error) -> ExitCode {
+    if error.is::<output::Closed>() {
+        return ExitCode::SUCCESS;
+    }
+    output::complain(&format!("error: {error}"));
+    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+}
+
+fn report_bug(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let what = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let place = panic.location().map_or(String::new(), |place| format!(" at {place}"));
+    output::complain(&format!(
+        "error: refrain has a bug: {what}{place}; please report it with the command that you ran"
+    ));
+}

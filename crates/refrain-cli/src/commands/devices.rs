@@ -1,0 +1,100 @@
+//! `refrain devices`: every device, and which one is chosen and why.
+
+use clap::Args;
+use refrain_vulkan::{DeviceInfo, Ranked, rank};
+use serde_json::{Value, json};
+
+use crate::device::{CPU, Decision, Probed, Target};
+use crate::output::{self, human_bytes};
+use crate::{Global, host};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    let probed = Probed::new();
+    let decision = probed.decide(global.device.as_deref())?;
+    let ranked = rank(probed.devices());
+    if arguments.json {
+        return output::print_json(&as_json(probed.devices(), &ranked, &decision));
+    }
+    output::print(&as_text(probed.devices(), &ranked, &decision))
+}
+
+fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| text.push_str(&(line + "\n"));
+    let mark = |target: Target| if decision.target == target { '*' } else { ' ' };
+    for entry in ranked.iter().filter(|entry| entry.folded_into.is_none()) {
+        let device = &devices[entry.index];
+        let (major, minor) = device.api_version;
+        line(format!(
+            "{} {:<4} {}",
+            mark(Target::Vulkan(entry.index)),
+            entry.index,
+            device.name
+        ));
+        line(format!(
+            "       {}, {} of device memory, Vulkan {major}.{minor}, driver {} {}",
+            device.kind,
+            human_bytes(device.device_memory()),
+            device.driver_name,
+            device.driver_info,
+        ));
+        line(format!("       {}", entry.reason));
+        line(format!("       features: {}", features(device).join(", ")));
+        for twin in ranked.iter().filter(|twin| twin.folded_into == Some(entry.index)) {
+            line(format!("       device {} is {}", twin.index, twin.reason));
+        }
+    }
+    line(format!("{} {CPU:<4} CPU executor", mark(Target::Cpu)));
+    line(format!("       {}", cpu_facts()));
+    line(format!("* chosen: {}", decision.reason));
+    text
+}
+
+fn cpu_facts() -> String {
+    let memory = host::available_memory();
+    let memory = memory.map_or(String::new(), |bytes| format!(", {} free", human_bytes(bytes)));
+    format!("{} threads{memory}", threads())
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get())
+}
+
+fn features(device: &DeviceInfo) -> Vec<&'static str> {
+    device.features.iter().map(|feature| feature.name()).collect()
+}
+
+fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> Value {
+    let entry = |entry: &Ranked| {
+        let device = &devices[entry.index];
+        json!({
+            "device": entry.index,
+            "name": device.name,
+            "kind": device.kind.to_string(),
+            "driver": format!("{} {}", device.driver_name, device.driver_info),
+            "vulkan": format!("{}.{}", device.api_version.0, device.api_version.1),
+            "memory_bytes": device.device_memory(),
+            "usable": entry.usable,
+            "same_as": entry.folded_into,
+            "reason": entry.reason,
+            "features": features(device),
+        })
+    };
+    let chosen = match decision.target {
+        Target::Cpu => CPU.into(),
+        Target::Vulkan(index) => Value::from(index),
+    };
+    json!({
+        "devices": ranked.iter().map(entry).collect::<Vec<_>>(),
+        "cpu": { "threads": threads(), "free_bytes": host::available_memory() },
+        "chosen": chosen,
+        "reason": decision.reason,
+    })
+}

@@ -1,0 +1,238 @@
+//! `refrain inspect`: what a checkpoint holds, and how it fits this device.
+
+use clap::Args;
+use refrain::Device;
+use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
+use serde_json::{Value, json};
+
+use crate::output::{self, human_bytes, human_count, human_rate};
+use crate::{Global, device, host, load, model, probe};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The model
+    model: String,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Leave out the device: no memory, no measurement
+    #[arg(long)]
+    no_device: bool,
+}
+
+/// How a model fits a device.
+struct Fit {
+    device: Device,
+    kv_bytes_per_token: u64,
+    /// Bytes that models may still take up there; `None` where nobody tells.
+    free: Option<u64>,
+    /// Tokens of context for which there is room, up to the model's limit.
+    context: Option<usize>,
+    /// Bytes per second, measured.
+    bandwidth: f64,
+    read_per_token: u64,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    let checkpoint = model::open(&arguments.model)?;
+    let fit = match arguments.no_device {
+        true => None,
+        false => Some(Fit::new(&checkpoint, device::open(global)?)?),
+    };
+    match arguments.json {
+        true => output::print_json(&as_json(&checkpoint, fit.as_ref())),
+        false => output::print(&as_text(&checkpoint, fit.as_ref())),
+    }
+}
+
+impl Fit {
+    fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
+        let config = checkpoint.config();
+        let kv_bytes_per_token = load::kv_bytes_per_token(config, &device);
+        let free = free_memory(&device);
+        let bandwidth = probe::read_bandwidth(&device)?;
+        Ok(Self {
+            device,
+            kv_bytes_per_token,
+            free,
+            context: free.map(|free| {
+                let left = free.saturating_sub(load::weight_bytes(checkpoint));
+                ((left / kv_bytes_per_token) as usize).min(config.max_position)
+            }),
+            bandwidth,
+            read_per_token: load::bytes_read_per_token(checkpoint),
+        })
+    }
+
+    /// Tokens per second if nothing but reading weights took time.
+    fn bound(&self) -> f64 {
+        self.bandwidth / self.read_per_token as f64
+    }
+}
+
+/// Free device-local memory, or free host memory for the CPU executor.
+fn free_memory(device: &Device) -> Option<u64> {
+    match device.as_vulkan() {
+        None => host::available_memory(),
+        Some(vulkan) => {
+            let heaps = vulkan.heaps();
+            Some(
+                heaps
+                    .iter()
+                    .filter(|heap| heap.device_local)
+                    .map(|heap| heap.free())
+                    .sum(),
+            )
+        }
+    }
+}
+
+fn as_text(checkpoint: &Checkpoint, fit: Option<&Fit>) -> String {
+    let mut lines = summary(checkpoint);
+    lines.extend(fit.into_iter().flat_map(fit_lines));
+    let mut text: String = lines
+        .iter()
+        .map(|(key, value)| format!("{key:<14} {value}\n"))
+        .collect();
+    let width = checkpoint.tensors().map(|tensor| tensor.name.len()).max().unwrap_or(0);
+    text.push_str(&format!(
+        "\n{:<width$}  {:<16} {:<14} {:>10}\n",
+        "tensor", "shape", "stored as", "bytes"
+    ));
+    for tensor in checkpoint.tensors() {
+        let stored = tensor.encoding.to_string();
+        text.push_str(&format!(
+            "{:<width$}  {:<16} {stored:<14} {:>10}\n",
+            tensor.name,
+            format!("{:?}", tensor.shape),
+            tensor.bytes
+        ));
+    }
+    text
+}
+
+fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
+    let config = checkpoint.config();
+    let tensors: Vec<&TensorInfo> = checkpoint.tensors().collect();
+    let parameters: usize = tensors.iter().map(|tensor| tensor.values()).sum();
+    vec![
+        ("architecture", config.architecture.to_string()),
+        ("format", format_name(checkpoint.format()).to_owned()),
+        ("parameters", human_count(parameters as u64)),
+        (
+            "weights",
+            format!(
+                "{} in {} tensors",
+                human_bytes(load::weight_bytes(checkpoint)),
+                tensors.len()
+            ),
+        ),
+        (
+            "shape",
+            format!(
+                "{} layers, hidden size {}, feed-forward {}",
+                config.layers, config.hidden_size, config.intermediate_size
+            ),
+        ),
+        (
+            "attention",
+            format!(
+                "{} query heads, {} key-value heads of {}",
+                config.heads, config.kv_heads, config.head_dim
+            ),
+        ),
+        ("positions", rope(config)),
+        (
+            "vocabulary",
+            format!(
+                "{} tokens, {}",
+                config.vocab_size,
+                if config.tie_word_embeddings {
+                    "embedding is also the head"
+                } else {
+                    "separate head"
+                }
+            ),
+        ),
+        ("context", format!("{} tokens", config.max_position)),
+    ]
+}
+
+fn fit_lines(fit: &Fit) -> Vec<(&'static str, String)> {
+    let per_token = human_bytes(fit.kv_bytes_per_token);
+    let room = match (fit.free, fit.context) {
+        (Some(free), Some(0)) => format!("{} free: the weights do not fit", human_bytes(free)),
+        (Some(free), Some(context)) => {
+            format!("{} free: room for the weights and {context} tokens", human_bytes(free))
+        }
+        _ => "unknown".to_owned(),
+    };
+    vec![
+        ("device", device::describe(&fit.device)),
+        ("KV cache", format!("{per_token} a token")),
+        ("memory", room),
+        (
+            "speed limit",
+            format!(
+                "{} tokens/s: {} read a token at {:.1} GB/s (measured now)",
+                human_rate(fit.bound()),
+                human_bytes(fit.read_per_token),
+                fit.bandwidth / 1e9
+            ),
+        ),
+    ]
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Safetensors => "safetensors",
+        Format::Mlx => "safetensors, quantised by MLX",
+        Format::Gguf => "GGUF",
+    }
+}
+
+fn rope(config: &ModelConfig) -> String {
+    let scaling = match &config.rope_scaling {
+        RopeScaling::None => String::new(),
+        other => format!(", scaled: {other:?}"),
+    };
+    format!("rotary, base {}{scaling}", config.rope_theta)
+}
+
+fn as_json(checkpoint: &Checkpoint, fit: Option<&Fit>) -> Value {
+    let config = checkpoint.config();
+    let tensor = |tensor: &TensorInfo| {
+        json!({
+            "name": tensor.name,
+            "shape": tensor.shape,
+            "encoding": tensor.encoding.to_string(),
+            "bytes": tensor.bytes,
+        })
+    };
+    json!({
+        "architecture": config.architecture.name(),
+        "format": format_name(checkpoint.format()),
+        "parameters": checkpoint.tensors().map(TensorInfo::values).sum::<usize>(),
+        "weight_bytes": load::weight_bytes(checkpoint),
+        "layers": config.layers,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "heads": config.heads,
+        "kv_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "context": config.max_position,
+        "tied_head": config.tie_word_embeddings,
+        "rope_theta": config.rope_theta,
+        "device": fit.map(|fit| json!({
+            "name": fit.device.name(),
+            "free_bytes": fit.free,
+            "kv_bytes_per_token": fit.kv_bytes_per_token,
+            "context_that_fits": fit.context,
+            "probe_gb_per_s": fit.bandwidth / 1e9,
+            "read_bytes_per_token": fit.read_per_token,
+            "tokens_per_s_bound": fit.bound(),
+        })),
+        "tensors": checkpoint.tensors().map(tensor).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,132 @@
+//! `refrain logits`: what the model thinks of every position of given tokens.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use refrain_engine::Session;
+use refrain_formats::ModelConfig;
+use serde_json::{Value, json};
+
+use crate::{Global, device, input, load, model};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The model; it needs no tokenizer
+    model: String,
+    /// JSON file {"input_ids": [[...], ...]}: B lists of T token ids each
+    #[arg(long, value_name = "FILE.json")]
+    tokens: PathBuf,
+    /// File to write: the tensor `logits` [B, T, vocabulary] in f32
+    #[arg(long, value_name = "FILE.safetensors")]
+    out: PathBuf,
+    /// Tokens that are computed together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    chunk: Option<u32>,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    let checkpoint = model::open(&arguments.model)?;
+    let config = checkpoint.config();
+    let label = arguments.tokens.display().to_string();
+    let rows = read_rows(&input::read_text(&arguments.tokens)?, config).map_err(|error| anyhow!("{label}: {error}"))?;
+    let length = rows[0].len();
+    let device = device::open(global)?;
+    let loaded = load::load(global, &checkpoint, &device, length)?;
+    let mut session = Session::new(&loaded.model, length)?;
+    if let Some(chunk) = arguments.chunk {
+        session.set_chunk(chunk as usize);
+    }
+    let mut out = TensorFile::create(&arguments.out, [rows.len(), length, config.vocab_size])?;
+    for row in &rows {
+        out.write(&session.logits(row)?)?;
+    }
+    out.finish()?;
+    device::warn(global, &device);
+    Ok(())
+}
+
+/// The rows of token ids, checked: at least one, all of one length, all in the vocabulary.
+fn read_rows(text: &str, config: &ModelConfig) -> anyhow::Result<Vec<Vec<u32>>> {
+    let value: Value = serde_json::from_str(text).map_err(|error| anyhow!("is not valid JSON: {error}"))?;
+    let rows = value.get("input_ids").and_then(Value::as_array);
+    let rows = rows.ok_or_else(|| anyhow!("has no list \"input_ids\""))?;
+    let rows = rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| read_row(index, row, config.vocab_size))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let Some(first) = rows.first().map(Vec::len).filter(|length| *length > 0) else {
+        bail!("holds no token ids");
+    };
+    if let Some(index) = rows.iter().position(|row| row.len() != first) {
+        let length = rows[index].len();
+        bail!("row 0 has {first} token ids and row {index} has {length}; they must be equally long");
+    }
+    if first > config.max_position {
+        let limit = config.max_position;
+        bail!("has rows of {first} token ids, more than the model's context of {limit}");
+    }
+    Ok(rows)
+}
+
+fn read_row(index: usize, row: &Value, vocabulary: usize) -> anyhow::Result<Vec<u32>> {
+    let row = row
+        .as_array()
+        .ok_or_else(|| anyhow!("row {index} is not a list of token ids"))?;
+    let id = |(position, value): (usize, &Value)| {
+        let id = value.as_u64().filter(|id| *id < vocabulary as u64);
+        id.map(|id| id as u32).ok_or_else(|| {
+            let last = vocabulary - 1;
+            anyhow!(
+                "row {index}, position {position}: {value} is not a token id of this model, whose \
+                 vocabulary has {vocabulary} tokens (0 to {last})"
+            )
+        })
+    };
+    row.iter().enumerate().map(id).collect()
+}
+
+/// A safetensors file of one f32 tensor, written as its values come: they may be larger than the
+/// memory.
+struct TensorFile {
+    path: PathBuf,
+    writer: BufWriter<File>,
+}
+
+impl TensorFile {
+    fn create(path: &Path, shape: [usize; 3]) -> anyhow::Result<Self> {
+        let bytes = shape.iter().product::<usize>() * size_of::<f32>();
+        let tensor = json!({ "dtype": "F32", "shape": shape, "data_offsets": [0, bytes] });
+        let mut header = json!({ "logits": tensor }).to_string();
+        // The values begin at a multiple of 8.
+        header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+        let path = path.to_owned();
+        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
+        let mut made = Self {
+            path,
+            writer: BufWriter::new(file),
+        };
+        made.bytes(&(header.len() as u64).to_le_bytes())?;
+        made.bytes(header.as_bytes())?;
+        Ok(made)
+    }
+
+    fn write(&mut self, values: &[f32]) -> anyhow::Result<()> {
+        self.bytes(bytemuck::cast_slice(values))
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.writer.flush().map_err(|error| failed(&self.path, &error))
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.writer.write_all(bytes).map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    anyhow!("cannot write {}: {error}", path.display())
+}

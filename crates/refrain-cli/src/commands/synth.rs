@@ -1,0 +1,23 @@
+//! `refrain synth`: random checkpoints of real shapes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{Global, model, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// ARCH:FORMAT, such as qwen3-0.6b:q4_0
+    spec: String,
+    /// Where to write it: a directory, or a .gguf file for GGUF formats
+    out: PathBuf,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    model::open(&format!("synthetic:{}", arguments.spec))?;
+    if !global.quiet {
+        output::complain(&format!("wrote {}", arguments.out.display()));
+    }
+    Ok(())
+}

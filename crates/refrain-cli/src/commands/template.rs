@@ -1,0 +1,35 @@
+//! `refrain template`: a conversation as the text that the model sees.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use refrain_formats::{ChatTemplate, Conversation};
+
+use crate::model::TextSide;
+use crate::{input, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The model, or a directory that holds only tokenizer files
+    model: String,
+    /// JSON file: a list of messages, or an object with messages and optionally tools, documents
+    /// and further variables of the template
+    #[arg(long, value_name = "FILE.json")]
+    messages: PathBuf,
+    /// Render this template instead of the model's
+    #[arg(long, value_name = "FILE.jinja")]
+    template: Option<PathBuf>,
+    /// Leave out what begins the model's answer
+    #[arg(long)]
+    no_generation_prompt: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let text_side = TextSide::open(&arguments.model)?;
+    let conversation = Conversation::from_json(&input::read_text(&arguments.messages)?)?;
+    let template = match &arguments.template {
+        Some(file) => ChatTemplate::new(input::read_text(file)?, text_side.special_tokens()?),
+        None => text_side.chat_template()?,
+    };
+    output::print(&template.render(&conversation, !arguments.no_generation_prompt)?)
+}

@@ -1,0 +1,26 @@
+//! The model inside the program.
+
+use refrain_formats::{Checkpoint, Error};
+
+/// Its name on the command line.
+pub(crate) const NAME: &str = "demo";
+
+macro_rules! files {
+    ($($name:literal)*) => {
+        [$(($name, include_bytes!(concat!("../../../demo/model/", $name)).as_slice()),)*]
+    };
+}
+
+/// Opens it.
+///
+/// # Errors
+/// None, unless the program was built from damaged files.
+pub(crate) fn checkpoint() -> Result<Checkpoint, Error> {
+    Checkpoint::from_files(files! {
+        "config.json"
+        "generation_config.json"
+        "model.safetensors"
+        "tokenizer.json"
+        "tokenizer_config.json"
+    })
+}

@@ -1,0 +1,237 @@
+//! Choosing and opening the device.
+
+use std::sync::Arc;
+
+use refrain::Device;
+use refrain_vulkan::{Choice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank};
+
+use crate::{Global, Usage, host, output};
+
+/// The name of the CPU executor in `--device`.
+pub(crate) const CPU: &str = "cpu";
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Cpu,
+    /// The Vulkan device with this number.
+    Vulkan(usize),
+}
+
+/// Which device is used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub target: Target,
+    /// For people.
+    pub reason: String,
+    /// Whether the reason is worth a line even if nobody asks: no GPU is used although none was
+    /// forbidden.
+    pub notable: bool,
+}
+
+/// The Vulkan devices there are; none, with the error, if Vulkan cannot be loaded.
+pub(crate) struct Probed {
+    vulkan: Result<Vulkan, Error>,
+}
+
+impl Probed {
+    pub fn new() -> Self {
+        Self {
+            vulkan: Vulkan::load(Options::default()),
+        }
+    }
+
+    pub fn devices(&self) -> &[DeviceInfo] {
+        self.vulkan.as_ref().map_or(&[], Vulkan::devices)
+    }
+
+    /// What `--device` means here.
+    pub fn decide(&self, wish: Option<&str>) -> Result<Decision, Error> {
+        decide(self.vulkan.as_ref().map(Vulkan::devices), wish)
+    }
+}
+
+/// Which device `wish` means. Without a wish: the best GPU, else the CPU executor, which beats
+/// Vulkan drivers that themselves compute on the CPU.
+fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<Decision, Error> {
+    let wish = wish.map(str::trim).unwrap_or_default();
+    if wish.eq_ignore_ascii_case(CPU) {
+        let reason = "asked for".to_owned();
+        return Ok(Decision {
+            target: Target::Cpu,
+            reason,
+            notable: false,
+        });
+    }
+    let Ok(choice) = wish.parse::<Choice>();
+    if choice != Choice::Auto {
+        let index = choose(devices.map_err(Error::clone)?, &choice)?;
+        let reason = "asked for".to_owned();
+        return Ok(Decision {
+            target: Target::Vulkan(index),
+            reason,
+            notable: false,
+        });
+    }
+    let cpu = |why: String| Decision {
+        target: Target::Cpu,
+        reason: why,
+        notable: true,
+    };
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(Error::NoLoader { .. }) => return Ok(cpu("no Vulkan loader is installed".to_owned())),
+        Err(error) => return Ok(cpu(error.to_string())),
+    };
+    Ok(match choose(devices, &Choice::Auto) {
+        Ok(index) if devices[index].kind == DeviceKind::Software => cpu(format!(
+            "the only Vulkan driver, {}, computes on the CPU too and is slower (--device {index} \
+             takes it)",
+            devices[index].name
+        )),
+        Ok(index) => {
+            let ranked = rank(devices).into_iter().find(|ranked| ranked.index == index);
+            let reason = ranked.map_or(String::new(), |ranked| ranked.reason);
+            Decision {
+                target: Target::Vulkan(index),
+                reason,
+                notable: false,
+            }
+        }
+        Err(Error::NoDevice) => cpu("no Vulkan driver is installed".to_owned()),
+        Err(Error::NoUsableDevice { reasons }) => cpu(format!("no Vulkan device can be used: {reasons}")),
+        Err(error) => cpu(error.to_string()),
+    })
+}
+
+/// Opens the device that the command line means, and says on standard error if it is the CPU
+/// although no one asked for it.
+///
+/// # Errors
+/// If there is no such device, it cannot be used, or its driver fails.
+pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
+    let disabled = disabled(&global.disable)?;
+    let wants_cpu = global
+        .device
+        .as_deref()
+        .is_some_and(|wish| wish.eq_ignore_ascii_case(CPU));
+    if wants_cpu {
+        return Ok(Device::cpu());
+    }
+    let probed = Probed::new();
+    let decision = probed.decide(global.device.as_deref())?;
+    if decision.notable && !global.quiet {
+        output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
+    }
+    let device = match (decision.target, &probed.vulkan) {
+        (Target::Vulkan(index), Ok(vulkan)) => {
+            let options = OpenOptions {
+                disabled,
+                cache_dir: host::cache_dir(),
+                timestamps: false,
+            };
+            Device::vulkan(vulkan.open(index, &options)?)
+        }
+        _ => Device::cpu(),
+    };
+    if global.verbose {
+        output::complain(&format!("device: {}", describe(&device)));
+    }
+    Ok(device)
+}
+
+/// The device's name, with its driver if it has one.
+pub(crate) fn describe(device: &Device) -> String {
+    match device.as_vulkan() {
+        None => device.name().to_owned(),
+        Some(vulkan) => {
+            let info = vulkan.info();
+            format!("{} (driver {} {})", info.name, info.driver_name, info.driver_info)
+        }
+    }
+}
+
+/// Says what went wrong on the device without stopping anything.
+pub(crate) fn warn(global: &Global, device: &Device) {
+    let warnings = device.as_vulkan().map(|vulkan| Arc::as_ref(vulkan).warnings());
+    for warning in warnings.into_iter().flatten().filter(|_| !global.quiet) {
+        output::complain(&format!("warning: {warning}"));
+    }
+}
+
+/// The features named by `--disable`.
+pub(crate) fn disabled(names: &[String]) -> Result<FeatureSet, Usage> {
+    let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    let features = names.map(|name| name.parse().map_err(|error| Usage(format!("--disable: {error}"))));
+    features.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, kind: DeviceKind) -> DeviceInfo {
+        DeviceInfo {
+            kind,
+            ..DeviceInfo::made_up(name)
+        }
+    }
+
+    fn target(devices: &[DeviceInfo], wish: Option<&str>) -> Target {
+        decide(Ok(devices), wish).unwrap().target
+    }
+
+    #[test]
+    fn a_gpu_is_taken_before_the_cpu_executor() {
+        let devices = [
+            device("llvmpipe", DeviceKind::Software),
+            device("card", DeviceKind::Discrete),
+        ];
+        assert_eq!(target(&devices, None), Target::Vulkan(1));
+        assert_eq!(target(&devices, Some("")), Target::Vulkan(1));
+        assert_eq!(target(&devices, Some("auto")), Target::Vulkan(1));
+        assert!(!decide(Ok(&devices), None).unwrap().notable);
+    }
+
+    #[test]
+    fn a_software_driver_is_taken_only_if_asked_for() {
+        let devices = [device("llvmpipe", DeviceKind::Software)];
+        let decision = decide(Ok(&devices), None).unwrap();
+        assert_eq!((decision.target, decision.notable), (Target::Cpu, true));
+        assert!(decision.reason.contains("llvmpipe") && decision.reason.contains("--device 0"));
+        assert_eq!(target(&devices, Some("0")), Target::Vulkan(0));
+        assert_eq!(target(&devices, Some("LLVM")), Target::Vulkan(0));
+    }
+
+    #[test]
+    fn the_cpu_executor_is_there_without_any_driver() {
+        let missing = Error::NoLoader {
+            reason: "not found".to_owned(),
+        };
+        for devices in [Ok(&[][..]), Err(&missing)] {
+            let decision = decide(devices, None).unwrap();
+            assert_eq!((decision.target, decision.notable), (Target::Cpu, true));
+            assert_eq!(decide(devices, Some("CPU")).unwrap().target, Target::Cpu);
+            assert!(decide(devices, Some("0")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_named_with_the_reason() {
+        let mut old = device("old card", DeviceKind::Discrete);
+        old.missing = vec!["Vulkan 1.3 (it has 1.1)".to_owned()];
+        let decision = decide(Ok(std::slice::from_ref(&old)), None).unwrap();
+        assert_eq!(decision.target, Target::Cpu);
+        assert!(decision.reason.contains("it has 1.1"), "{}", decision.reason);
+        assert!(decide(Ok(&[old]), Some("old")).is_err());
+    }
+
+    #[test]
+    fn features_are_disabled_by_name() {
+        let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let set = disabled(&names(&["float16", " int8", ""])).unwrap();
+        assert_eq!(set.iter().count(), 2);
+        let error = disabled(&names(&["flaot16"])).unwrap_err().to_string();
+        assert!(error.contains("flaot16") && error.contains("float16"), "{error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! What the operating system knows: memory of the host and of this process, and where caches go.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+/// Bytes of host memory that can be had without swapping; `None` where the system does not tell.
+pub(crate) fn available_memory() -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// The most bytes of host memory that this process ever had resident, mapped files included;
+/// `None` where the system does not tell.
+pub(crate) fn peak_resident() -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Bytes of host memory that are this process's own now, mapped files excluded; `None` where the
+/// system does not tell.
+pub(crate) fn own_resident() -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
+}
+
+/// The value of a line such as `VmHWM:   1234 kB`, in bytes.
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let number: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(number << 10)
+}
+
+/// Where compiled shaders are kept: `refrain` below `$XDG_CACHE_HOME`, or below `~/.cache`.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let base = env::var_os("XDG_CACHE_HOME")
+        .and_then(|path| absolute(path.into()))
+        .or_else(|| env::home_dir().and_then(absolute).map(|home| home.join(".cache")))?;
+    Some(base.join("refrain"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_proc_are_read_in_bytes() {
+        let text = "MemTotal:  8000000 kB\nMemAvailable:    4096 kB\n";
+        assert_eq!(kibibytes(text, "MemAvailable:"), Some(4 << 20));
+        assert_eq!(kibibytes(text, "VmHWM:"), None);
+        assert_eq!(kibibytes("VmHWM: much kB", "VmHWM:"), None);
+    }
+}

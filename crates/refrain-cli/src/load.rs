@@ -1,0 +1,171 @@
+//! Loading weights onto the device, with a progress bar.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use refrain::{DType, Device};
+use refrain_engine::{LoadOptions, Model, Progress};
+use refrain_formats::{Checkpoint, ModelConfig};
+
+use crate::output::human_bytes;
+use crate::{Global, host};
+
+/// The context that is reserved unless the prompt or the user needs another, in tokens.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// A loaded model, and how long that took.
+pub(crate) struct Loaded {
+    pub model: Model,
+    pub time: Duration,
+}
+
+impl Loaded {
+    /// Bytes of weights brought to the device per second.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.model.weight_bytes() as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Loads a checkpoint for a context of so many tokens. The progress bar shows on terminals only.
+///
+/// # Errors
+/// If a tensor is missing or damaged, or the device fails or has too little memory.
+pub(crate) fn load(
+    global: &Global,
+    checkpoint: &Checkpoint,
+    device: &Device,
+    context: usize,
+) -> anyhow::Result<Loaded> {
+    if device.is_cpu() {
+        let needed = weight_bytes(checkpoint) + context as u64 * kv_bytes_per_token(checkpoint.config(), device);
+        fits_host(needed, host::available_memory())?;
+    }
+    let bar = progress_bar(global);
+    let progress = |progress: Progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    };
+    let start = Instant::now();
+    let model = Model::load(checkpoint, device, &LoadOptions { progress: &progress });
+    bar.finish_and_clear();
+    Ok(Loaded {
+        model: model?,
+        time: start.elapsed(),
+    })
+}
+
+/// Bytes of all tensors as they lie in memory.
+pub(crate) fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
+    checkpoint.tensors().map(|tensor| tensor.bytes).sum()
+}
+
+/// Bytes of weights that one decoded token reads: all but the embedding, of which it needs one row,
+/// unless that is the output head too.
+pub(crate) fn bytes_read_per_token(checkpoint: &Checkpoint) -> u64 {
+    let embedding = match checkpoint.config().tie_word_embeddings {
+        true => None,
+        false => checkpoint.tensor("model.embed_tokens.weight"),
+    };
+    weight_bytes(checkpoint) - embedding.map_or(0, |tensor| tensor.info.bytes)
+}
+
+/// Bytes that the KV cache grows by with each token of the context.
+pub(crate) fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
+    let value = if device.is_cpu() { DType::F32 } else { DType::F16 };
+    2 * (config.layers * config.kv_heads * config.head_dim * value.size()) as u64
+}
+
+/// Vulkan refuses memory that is not there; the system would rather end the program later.
+fn fits_host(needed: u64, available: Option<u64>) -> anyhow::Result<()> {
+    match available.filter(|available| needed > *available) {
+        None => Ok(()),
+        Some(available) => bail!(
+            "out of memory: weights and context need {}, and {} of host memory are free; take a \
+             smaller model or a shorter context (--ctx)",
+            human_bytes(needed),
+            human_bytes(available),
+        ),
+    }
+}
+
+fn progress_bar(global: &Global) -> ProgressBar {
+    let target = match global.quiet {
+        true => ProgressDrawTarget::hidden(),
+        // Draws nothing where the standard error is no terminal.
+        false => ProgressDrawTarget::stderr(),
+    };
+    let template = "loading [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
+    let style = ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(None, target).with_style(style.progress_chars("=> "))
+}
+
+/// The context to reserve for `tokens` known tokens and, if that is known, so many more: what the
+/// user asks for, else enough for them, within the model's limit.
+///
+/// # Errors
+/// If the user asks for more than the model was made for, or the known tokens do not fit.
+pub(crate) fn context(
+    config: &ModelConfig,
+    asked: Option<usize>,
+    tokens: usize,
+    more: Option<usize>,
+) -> anyhow::Result<usize> {
+    let limit = config.max_position;
+    if let Some(asked) = asked.filter(|asked| *asked > limit) {
+        bail!("a context of {asked} tokens is more than this model was made for ({limit})");
+    }
+    let wanted = tokens
+        .saturating_add(more.unwrap_or(DEFAULT_CONTEXT / 2))
+        .max(DEFAULT_CONTEXT);
+    let context = asked.unwrap_or(wanted.min(limit));
+    if tokens > context {
+        let hint = match context < limit {
+            true => format!("take a longer one with --ctx (up to {limit}), or a shorter prompt"),
+            false => "which is this model's limit; take a shorter prompt".to_owned(),
+        };
+        bail!("the prompt has {tokens} tokens, but the context holds {context}; {hint}");
+    }
+    Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(limit: usize) -> ModelConfig {
+        let mut config = crate::demo::checkpoint().unwrap().config().clone();
+        config.max_position = limit;
+        config
+    }
+
+    #[test]
+    fn the_context_grows_with_the_prompt_up_to_the_models_limit() {
+        let context = |limit, tokens, more| super::context(&config(limit), None, tokens, more).unwrap();
+        assert_eq!(context(40_960, 10, None), 4096);
+        assert_eq!(context(40_960, 10, Some(100)), 4096);
+        assert_eq!(context(40_960, 5000, None), 7048);
+        assert_eq!(context(40_960, 10, Some(10_000)), 10_010);
+        assert_eq!(context(1024, 10, None), 1024);
+        assert_eq!(context(6000, 5000, Some(usize::MAX)), 6000);
+    }
+
+    #[test]
+    fn more_than_the_host_has_is_refused() {
+        assert!(fits_host(1 << 30, Some(2 << 30)).is_ok() && fits_host(1 << 30, None).is_ok());
+        let error = fits_host(3 << 30, Some(2 << 30)).unwrap_err().to_string();
+        assert!(error.contains("need 3.0 GiB, and 2.0 GiB"), "{error}");
+    }
+
+    #[test]
+    fn a_prompt_that_does_not_fit_is_refused_with_what_to_do() {
+        let refused = |asked, tokens| {
+            super::context(&config(1024), asked, tokens, None)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(refused(Some(16), 17).contains("--ctx (up to 1024)"));
+        assert!(refused(None, 1025).contains("1025 tokens, but the context holds 1024"));
+        assert!(refused(Some(2048), 5).contains("2048 tokens is more than"));
+    }
+}

@@ -1,0 +1,69 @@
+//! How much memory a model and its session take up, on both sides.
+
+use refrain_engine::{Model, Session};
+use refrain_vulkan::MemoryClass;
+use serde_json::{Value, json};
+
+use crate::host;
+use crate::output::human_bytes;
+
+/// Bytes in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemoryUse {
+    /// Weights on the device.
+    pub weights: u64,
+    /// The KV cache.
+    pub kv: u64,
+    /// Between the operations of a step.
+    pub scratch: u64,
+    /// The most that was ever allocated on the device, staging included; `None` on the CPU.
+    pub device_peak: Option<u64>,
+    /// The most that this process ever had resident, mapped files included.
+    pub host_peak: Option<u64>,
+    /// What of it is the process's own now, mapped files excluded.
+    pub host_own: Option<u64>,
+}
+
+impl MemoryUse {
+    /// Looks it up now.
+    pub fn of(model: &Model, session: &Session<'_>) -> Self {
+        let counters = model.device().as_vulkan().map(|vulkan| vulkan.counters());
+        let memory = session.memory();
+        Self {
+            weights: counters.map_or(model.weight_bytes(), |c| c.bytes(MemoryClass::Weight)),
+            kv: memory.kv_bytes,
+            scratch: memory.scratch_bytes,
+            device_peak: counters.map(|counters| counters.peak_allocated),
+            host_peak: host::peak_resident(),
+            host_own: host::own_resident(),
+        }
+    }
+
+    /// For machines.
+    pub fn json(&self) -> Value {
+        json!({
+            "weight_bytes": self.weights,
+            "kv_bytes": self.kv,
+            "scratch_bytes": self.scratch,
+            "device_peak_bytes": self.device_peak,
+            "host_peak_bytes": self.host_peak,
+            "host_own_bytes": self.host_own,
+        })
+    }
+
+    /// For people, in one line.
+    pub fn line(&self) -> String {
+        let mut parts = vec![
+            format!("weights {}", human_bytes(self.weights)),
+            format!("KV cache {}", human_bytes(self.kv)),
+            format!("scratch {}", human_bytes(self.scratch)),
+        ];
+        if let Some(peak) = self.device_peak {
+            parts.push(format!("device peak {}", human_bytes(peak)));
+        }
+        if let Some(peak) = self.host_peak {
+            parts.push(format!("host peak {}", human_bytes(peak)));
+        }
+        parts.join(", ")
+    }
+}

@@ -1,0 +1,93 @@
+//! Opening what the command line calls MODEL.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::anyhow;
+use refrain_formats::{ChatTemplate, Checkpoint, Tokenizer, TokenizerFiles};
+
+use crate::demo;
+
+/// What MODEL may be, for messages.
+const KINDS: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file, \
+                     `demo`, or `synthetic:ARCH:FORMAT`";
+
+/// Opens a checkpoint.
+///
+/// # Errors
+/// If there is none, or it is damaged or not supported.
+pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
+    if model == demo::NAME {
+        return Ok(demo::checkpoint()?);
+    }
+    if let Some(spec) = model.strip_prefix("synthetic:") {
+        return Err(anyhow!("synthetic checkpoints ({spec}) are not there yet"));
+    }
+    let path = Path::new(model);
+    if !path.exists() {
+        return Err(anyhow!("there is no model at {model:?}; {KINDS}"));
+    }
+    Ok(Checkpoint::open(path)?)
+}
+
+/// Tokenizer and chat template, from a checkpoint or from a directory that holds nothing else.
+pub(crate) enum TextSide {
+    Files(TokenizerFiles),
+    Checkpoint(Box<Checkpoint>),
+}
+
+impl TextSide {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// If there is nothing of that kind.
+    pub fn open(model: &str) -> anyhow::Result<Self> {
+        let path = Path::new(model);
+        Ok(match path.is_dir() && model != demo::NAME {
+            true => Self::Files(TokenizerFiles::open(path)?),
+            false => Self::Checkpoint(Box::new(open(model)?)),
+        })
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// If there is none, or it is broken.
+    pub fn tokenizer(&self) -> anyhow::Result<Tokenizer> {
+        Ok(match self {
+            Self::Files(files) => files.tokenizer()?,
+            Self::Checkpoint(checkpoint) => checkpoint.tokenizer()?,
+        })
+    }
+
+    /// The model's own chat template.
+    ///
+    /// # Errors
+    /// If there is none, or its file is damaged.
+    pub fn chat_template(&self) -> anyhow::Result<ChatTemplate> {
+        let template = match self {
+            Self::Files(files) => files.chat_template()?,
+            Self::Checkpoint(checkpoint) => checkpoint.chat_template()?,
+        };
+        template.ok_or_else(|| anyhow!("the model has no chat template; give one with --template FILE.jinja"))
+    }
+
+    /// The special tokens that templates refer to, such as `bos_token`.
+    ///
+    /// # Errors
+    /// If the tokenizer that knows them is damaged.
+    pub fn special_tokens(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        if let Self::Files(files) = self {
+            return Ok(files.special_tokens()?);
+        }
+        let tokenizer = self.tokenizer()?;
+        let ids = [
+            ("bos_token", tokenizer.bos_id()),
+            ("eos_token", tokenizer.eos_ids().first().copied()),
+        ];
+        let named = ids
+            .into_iter()
+            .filter_map(|(role, id)| Some((role.to_owned(), tokenizer.token(id?)?)));
+        Ok(named.collect())
+    }
+}

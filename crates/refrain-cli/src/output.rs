@@ -1,0 +1,91 @@
+//! What the program writes: results on standard output, everything else on standard error.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+pub(crate) use refrain_vulkan::human_bytes;
+
+/// Whoever read the standard output has closed it: no failure, but there is no one to write for.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the standard output was closed")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Writes part of the result, and sees to it that it arrives now.
+///
+/// # Errors
+/// [`Closed`] if nobody reads any more, else what the system says.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Closed.into(),
+        _ => anyhow::anyhow!("cannot write to the standard output: {error}"),
+    })
+}
+
+/// Writes a result for machines: one line of JSON.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
+    print(&format!("{value}\n"))
+}
+
+/// Writes a line to the standard error. If that fails too, there is nowhere left to say so.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Seconds as people write them: `0.4 ms`, `85 ms`, `2.31 s`.
+pub(crate) fn human_seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.01 => format!("{:.1} ms", s * 1e3),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// A rate with as many digits as are worth reading: `0.52`, `23.4`, `1520`.
+pub(crate) fn human_rate(rate: f64) -> String {
+    match rate {
+        r if r < 10.0 => format!("{r:.2}"),
+        r if r < 100.0 => format!("{r:.1}"),
+        r => format!("{r:.0}"),
+    }
+}
+
+/// A large number as people write it: `596.0 M`, `8.2 B`.
+pub(crate) fn human_count(count: u64) -> String {
+    match count as f64 {
+        n if n < 1e3 => format!("{count}"),
+        n if n < 1e6 => format!("{:.1} K", n / 1e3),
+        n if n < 1e9 => format!("{:.1} M", n / 1e6),
+        n => format!("{:.2} B", n / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_keep_their_unit() {
+        assert_eq!(human_seconds(0.000_42), "0.4 ms");
+        assert_eq!(human_seconds(0.0851), "85 ms");
+        assert_eq!(human_seconds(2.314), "2.31 s");
+        assert_eq!(human_rate(0.518), "0.52");
+        assert_eq!(human_rate(23.44), "23.4");
+        assert_eq!(human_rate(1520.4), "1520");
+        assert_eq!(human_count(999), "999");
+        assert_eq!(human_count(596_049_920), "596.0 M");
+        assert_eq!(human_count(8_190_735_360), "8.19 B");
+    }
+}

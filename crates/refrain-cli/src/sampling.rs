@@ -1,0 +1,139 @@
+//! How tokens are picked: the user's wishes, then the model's, then what is usual.
+
+use std::hash::{BuildHasher, RandomState};
+
+use clap::Args;
+use refrain_engine::SamplerOptions;
+use refrain_formats::GenerationConfig;
+use serde_json::{Value, json};
+
+/// What is not given comes from the model's generation_config.json (do_sample: false there means
+/// temperature 0); where that is silent too, from llama.cpp's usual settings.
+#[derive(Debug, Args, Default)]
+#[command(next_help_heading = "Sampling (defaults: the model's generation_config.json, else as shown)")]
+pub(crate) struct SamplingArguments {
+    /// Temperature; 0 takes the likeliest token [else: 0.8]
+    #[arg(long, value_name = "T", value_parser = non_negative)]
+    temp: Option<f32>,
+    /// Keep the K likeliest tokens; 0 keeps all [else: 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the likeliest tokens that together reach P; 1 keeps all [else: 0.95]
+    #[arg(long, value_name = "P", value_parser = positive_share)]
+    top_p: Option<f32>,
+    /// Keep tokens at least P times as probable as the likeliest; 0 keeps all [else: 0.05]
+    #[arg(long, value_name = "P", value_parser = share)]
+    min_p: Option<f32>,
+    /// Penalty on the last 64 tokens; 1 is none [else: 1]
+    #[arg(long, value_name = "F", value_parser = positive)]
+    repeat_penalty: Option<f32>,
+    /// Seed of the random numbers; equal seeds give equal texts [default: another each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// The settings that these arguments mean for a model.
+pub(crate) fn options(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
+    let greedy = (model.do_sample == Some(false)).then_some(0.0);
+    SamplerOptions {
+        temperature: wish.temp.or(greedy).or(model.temperature).unwrap_or(0.8),
+        top_k: wish.top_k.or(model.top_k).unwrap_or(40),
+        top_p: wish.top_p.or(model.top_p).unwrap_or(0.95),
+        min_p: wish.min_p.or(model.min_p).unwrap_or(0.05),
+        repeat_penalty: wish.repeat_penalty.or(model.repetition_penalty).unwrap_or(1.0),
+        seed: wish.seed.unwrap_or_else(random_seed),
+        ..SamplerOptions::default()
+    }
+}
+
+/// The settings for machines.
+pub(crate) fn json(options: &SamplerOptions) -> Value {
+    json!({
+        "temperature": options.temperature,
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "repeat_penalty": options.repeat_penalty,
+        "seed": options.seed,
+    })
+}
+
+/// The standard library seeds its hash maps from the system's random source. 32 bits are easy to
+/// type again.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(0) >> 32
+}
+
+fn non_negative(text: &str) -> Result<f32, String> {
+    number(text, |value| value >= 0.0, "a number of 0 or more")
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    number(text, |value| value > 0.0, "a number above 0")
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    number(text, |value| (0.0..=1.0).contains(&value), "a number from 0 to 1")
+}
+
+fn positive_share(text: &str) -> Result<f32, String> {
+    number(
+        text,
+        |value| value > 0.0 && value <= 1.0,
+        "a number above 0 and at most 1",
+    )
+}
+
+fn number(text: &str, valid: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
+    let value = text
+        .parse()
+        .ok()
+        .filter(|value: &f32| value.is_finite() && valid(*value));
+    value.ok_or_else(|| format!("not {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_wish_comes_before_the_models_before_the_usual() {
+        let model = GenerationConfig {
+            temperature: Some(0.6),
+            top_k: Some(20),
+            ..GenerationConfig::default()
+        };
+        let wish = SamplingArguments {
+            top_k: Some(5),
+            seed: Some(1),
+            ..Default::default()
+        };
+        let found = options(&wish, &model);
+        assert_eq!((found.temperature, found.top_k, found.top_p), (0.6, 5, 0.95));
+        assert_eq!(found.seed, 1);
+    }
+
+    #[test]
+    fn a_model_that_does_not_sample_is_greedy_unless_the_user_wants_otherwise() {
+        let model = GenerationConfig {
+            do_sample: Some(false),
+            temperature: Some(0.6),
+            ..GenerationConfig::default()
+        };
+        assert_eq!(options(&SamplingArguments::default(), &model).temperature, 0.0);
+        let wish = SamplingArguments {
+            temp: Some(1.5),
+            ..Default::default()
+        };
+        assert_eq!(options(&wish, &model).temperature, 1.5);
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_are_refused() {
+        assert_eq!(non_negative("0"), Ok(0.0));
+        assert!(non_negative("-1").is_err() && non_negative("nan").is_err());
+        assert!(positive("0").is_err() && positive("inf").is_err() && positive("x").is_err());
+        assert!(share("1.01").is_err() && share("1").is_ok());
+        assert!(positive_share("0").is_err());
+    }
+}
