@@ -1,0 +1,127 @@
+//! The house rules, as far as a program can see them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MAX_FILE_LINES: usize = 450;
+const MAX_FUNCTION_LINES: usize = 80;
+
+/// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
+const DIRECTIONS: [(&str, &[&str], &[&str]); 7] = [
+    ("refrain-vulkan", &[], &[]),
+    ("refrain-kernels", &[], &["refrain-vulkan"]),
+    ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
+    ("refrain-formats", &[], &[]),
+    ("refrain-models", &["refrain", "refrain-formats"], &[]),
+    ("refrain-engine", &["refrain", "refrain-formats", "refrain-models"], &["refrain-vulkan"]),
+    ("refrain-cli", &["refrain", "refrain-engine", "refrain-formats", "refrain-vulkan"], &[]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every file with one of the endings below `crates/`, with its text.
+fn sources(endings: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("readable folder") {
+            let path = entry.expect("readable entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| endings.iter().any(|&known| e == known)) {
+                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+                found.push((name, fs::read_to_string(&path).expect("UTF-8")));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 5, "the sources are not where they are looked for");
+    found
+}
+
+/// The line without its comment.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or("")
+}
+
+#[test]
+fn unsafe_stands_only_in_the_vulkan_crate_and_where_files_are_mapped() {
+    let is_word = |line: &str| code(line).split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+    let offenders: Vec<String> = sources(&["rs"])
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("crates/refrain-vulkan/") && name != "crates/refrain-formats/src/mmap.rs")
+        .filter(|(name, _)| !name.ends_with("tests/tidy.rs"))
+        .flat_map(|(name, text)| {
+            let lines = text.lines().enumerate().filter(|(_, line)| is_word(line));
+            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(offenders.is_empty(), "unsafe code in {offenders:?}");
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    for (name, normal, testing) in DIRECTIONS {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect("a manifest");
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let dependency = line.split(['.', ' ', '=']).next().unwrap_or("");
+            if !section.contains("dependencies") || !dependency.starts_with("refrain") {
+                continue;
+            }
+            let allowed = normal.contains(&dependency) || (section == "[dev-dependencies]" && testing.contains(&dependency));
+            assert!(allowed, "{name} must not depend on {dependency} in {section}");
+        }
+    }
+}
+
+#[test]
+fn files_have_one_subject_and_fit_the_screen_a_few_times() {
+    let long: Vec<String> = sources(&["rs", "comp", "glsl"])
+        .into_iter()
+        .map(|(name, text)| (text.lines().count(), name))
+        .filter(|(lines, _)| *lines > MAX_FILE_LINES)
+        .map(|(lines, name)| format!("{name}: {lines} lines"))
+        .collect();
+    assert!(long.is_empty(), "split these: {long:#?}");
+}
+
+#[test]
+fn functions_fit_the_screen() {
+    let mut long = Vec::new();
+    for (name, text) in sources(&["rs"]) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let words: Vec<&str> = code(line).split_whitespace().collect();
+            if !words.contains(&"fn") || !words.iter().take_while(|w| **w != "fn").all(|w| w.starts_with("pub") || *w == "const") {
+                continue;
+            }
+            // The formatter puts a function's last brace under its first word.
+            let end = format!("{}}}", " ".repeat(indent));
+            let length = lines[start..].iter().position(|l| *l == end || l.trim_end().ends_with(';') && code(l).len() - code(l).trim_start().len() == indent);
+            if let Some(length) = length.filter(|&l| l > MAX_FUNCTION_LINES) {
+                long.push(format!("{name}:{}: {length} lines", start + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "split these: {long:#?}");
+}
+
+#[test]
+fn the_readme_begins_with_one_command_to_run_and_one_to_test() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("a README");
+    let blocks: Vec<Vec<&str>> = readme
+        .split("```sh\n")
+        .skip(1)
+        .map(|block| block.split("```").next().unwrap_or("").lines().collect())
+        .collect();
+    let [run, test, ..] = &blocks[..] else { panic!("the README needs two sh blocks") };
+    assert!(run[0].starts_with("git clone") && run.len() == 2, "clone, then one line: {run:?}");
+    assert_eq!(test[..], ["ci/test"], "one line that passes the tests");
+}
