@@ -89,20 +89,11 @@ pub fn call_tuned(
     let together = heads_together(tuning, &sizes);
     let groups = [sizes.heads / together, sizes.tokens, 1];
     if groups.iter().any(|&g| g > 65_535) {
-        let what = format!(
-            "{} tokens and {} heads; the most is 65535",
-            sizes.tokens, sizes.heads
-        );
+        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
         return Err(Unsupported::Size { op: OP, what });
     }
     Ok(Call {
-        kernel: kernel(
-            tuning,
-            traits,
-            operands,
-            &sizes,
-            (together, params.page_size),
-        ),
+        kernel: kernel(tuning, traits, operands, &sizes, (together, params.page_size)),
         groups: groups.map(|g| g.max(1) as u32),
         push,
     })
@@ -129,11 +120,7 @@ impl Sizes {
         require_dtype(OP, positions, DType::I32)?;
         require_dtype(OP, sequences, DType::U32)?;
         require_dtype(OP, pages, DType::U32)?;
-        let shapes = (
-            &q.layout.shape[..],
-            &keys.layout.shape[..],
-            &pages.layout.shape[..],
-        );
+        let shapes = (&q.layout.shape[..], &keys.layout.shape[..], &pages.layout.shape[..]);
         let (&[tokens, heads, head_dim], &[slots, kv_heads, _], &[rows, table]) = shapes else {
             return Err(size(format!(
                 "q, keys and pages have shapes {:?}, {:?} and {:?}, expected 3, 3 and 2 dimensions",
@@ -206,8 +193,12 @@ fn kernel(
     let lanes = tuning::lanes(traits);
     let rows = tuning.attention.threads / lanes;
     let pairs = (sizes.head_dim / 2).div_ceil(lanes as usize);
+    // Narrow subgroups hold many pairs per invocation; unrolled, such a kernel takes seconds to
+    // compile on software drivers, and arrays in memory cost those nothing.
+    let unroll_pairs = u32::from(lanes >= 16);
     Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
+        .define("UNROLL_PAIRS", unroll_pairs)
         .input("q", q.dtype)
         .pairs("keys", keys.dtype)
         .pairs("values", values.dtype)

@@ -36,10 +36,7 @@ pub fn reference(inputs: &Inputs<'_>, params: &Params) -> Vec<f32> {
     }
     let per_token = out.len() / inputs.positions.len();
     assert_eq!(inputs.sequences.len(), inputs.positions.len());
-    assert_eq!(
-        inputs.heads * (inputs.keys.columns() / inputs.kv_heads),
-        per_token
-    );
+    assert_eq!(inputs.heads * (inputs.keys.columns() / inputs.kv_heads), per_token);
     out.par_chunks_mut(per_token)
         .enumerate()
         .for_each(|(token, out)| attend(inputs, params, token, out));
@@ -93,9 +90,7 @@ fn attend(inputs: &Inputs<'_>, params: &Params, token: usize, out: &mut [f32]) {
         for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
             let value = &row[head / ratio * head_dim..][..head_dim];
             let weight = scores[head][i];
-            out.iter_mut()
-                .zip(value)
-                .for_each(|(o, v)| *o += weight * v);
+            out.iter_mut().zip(value).for_each(|(o, v)| *o += weight * v);
         }
     }
 }
@@ -114,10 +109,7 @@ mod tests {
     /// Two sequences of two pages over eight slots whose value is their number; keys are all equal,
     /// so that the result is the mean of the values attended over.
     fn means(positions: &[i32], sequences: &[u32], pages: &[u32], params: &Params) -> Vec<f32> {
-        let (keys, values) = (
-            [1.0; 16],
-            std::array::from_fn::<f32, 16, _>(|i| (i / 2) as f32),
-        );
+        let (keys, values) = ([1.0; 16], std::array::from_fn::<f32, 16, _>(|i| (i / 2) as f32));
         let q = vec![0.5; positions.len() * 2];
         let inputs = Inputs {
             q: &q,
@@ -147,10 +139,7 @@ mod tests {
             window: Some(2),
             ..PARAMS
         };
-        assert_eq!(
-            means(&[3, -1, 0], &[0, 9, 0], &[3, 0, 2, 1], &params),
-            [0.5, 0.0, 6.0]
-        );
+        assert_eq!(means(&[3, -1, 0], &[0, 9, 0], &[3, 0, 2, 1], &params), [0.5, 0.0, 6.0]);
     }
 
     #[test]

@@ -1,6 +1,12 @@
 // A workgroup computes HEADS query heads, which share a key head, of one token. Each of its ROWS rows
 // of invocations walks its own positions, four at a time, with the head's values spread over LANES
 // invocations in pairs, and keeps its own running maximum, sum and output; at the end rows are joined.
+#if UNROLL_PAIRS
+#define PAIR_LOOP [[unroll]]
+#else
+#define PAIR_LOOP [[dont_unroll]]
+#endif
+
 layout(constant_id = 5) const uint PAIRS = 1; // pairs of values per invocation
 layout(constant_id = 6) const uint HEADS = 1;
 layout(constant_id = 7) const uint PAGE_SIZE = 64;
@@ -45,7 +51,7 @@ uint slot_of(uint pages_at, uint position) {
 void load_query(uint token, uint head) {
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         uint at = token * pc.q_strides.x + (head + h) * pc.q_strides.y;
-        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+        PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             uint d = 2u * (lane() + j * LANES);
             bool inside = d < pc.head_dim;
             query[h][j] = inside ? vec2(load_q(pc.q, at + d), load_q(pc.q, at + d + 1u)) * pc.scale : vec2(0.0);
@@ -63,7 +69,7 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         uint slot = slot_of(pages_at, min(base + i, end - 1u));
         uint at = (slot * pc.kv_heads + kv_head) * (pc.head_dim / 2u);
-        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+        PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             uint pair = lane() + j * LANES;
             bool inside = 2u * pair < pc.head_dim;
             key[i][j] = inside ? load2_keys(pc.keys, at + pair) : vec2(0.0);
@@ -72,7 +78,7 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     }
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         vec4 products = vec4(0.0);
-        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+        PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             [[unroll]] for (uint i = 0u; i < 4u; ++i) products[i] += dot(query[h][j], key[i][j]);
         }
         vec4 scores = mix(vec4(MASKED), sum_lanes(products), exists);
@@ -81,7 +87,7 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
         float shrink = weight_of(maximum[h], largest);
         maximum[h] = largest;
         total[h] = total[h] * shrink + dot(weights, vec4(1.0));
-        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+        PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             output_[h][j] *= shrink;
             [[unroll]] for (uint i = 0u; i < 4u; ++i) output_[h][j] += weights[i] * value[i][j];
         }
@@ -109,7 +115,7 @@ void join_rows(uint token, uint head) {
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         uint at = token * pc.y_strides.x + (head + h) * pc.y_strides.y;
         float factor = share(h);
-        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+        PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;
             barrier();
             uint d = 2u * (lane() + j * LANES);

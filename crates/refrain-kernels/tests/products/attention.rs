@@ -3,9 +3,7 @@ use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, attention};
 
 use crate::common::Random;
-use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
-};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 
 /// A state of 64 slots in pages, two sequences, and tokens at given positions.
 struct Case {
@@ -44,10 +42,7 @@ impl Default for Case {
 
 impl Case {
     fn q(&self) -> Operand {
-        Operand::contiguous(
-            self.dtypes[0],
-            &[self.positions.len(), self.heads, self.head_dim],
-        )
+        Operand::contiguous(self.dtypes[0], &[self.positions.len(), self.heads, self.head_dim])
     }
 
     fn out(&self) -> Operand {
@@ -123,19 +118,16 @@ fn every_dtype_and_padding() {
 
 #[test]
 fn heads_of_any_even_size_and_ratio() {
-    for traits in all_traits() {
-        let tuning = tuning::choose(&traits);
-        for (heads, kv_heads, head_dim) in
-            [(1, 1, 2), (3, 1, 16), (6, 2, 34), (4, 4, 128), (7, 1, 256)]
-        {
-            Case {
-                heads,
-                kv_heads,
-                head_dim,
-                ..Case::default()
-            }
-            .check(tuning, &traits);
-        }
+    let traits = device_traits();
+    let sizes = [(1, 1, 2), (3, 1, 16), (6, 2, 34), (4, 4, 128), (7, 1, 256)];
+    for (heads, kv_heads, head_dim) in sizes {
+        let case = Case {
+            heads,
+            kv_heads,
+            head_dim,
+            ..Case::default()
+        };
+        case.check(tuning::choose(&traits), &traits);
     }
 }
 

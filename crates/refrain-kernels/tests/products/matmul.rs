@@ -1,7 +1,5 @@
 use crate::common::Random;
-use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
-};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values, matmul};
 
@@ -28,8 +26,8 @@ impl Case<'_> {
         let m = a.layout.shape[a.layout.rank() - 2];
         let batch = a.layout.shape[..a.layout.rank() - 2].iter().product();
         let expected = matmul::reference(&x, &y, batch, m, k, n);
-        let calls = matmul::call_tuned(self.tuning, self.traits, a, b, out)
-            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let calls =
+            matmul::call_tuned(self.tuning, self.traits, a, b, out).unwrap_or_else(|error| panic!("{what}: {error}"));
         let inputs = [(a, Values::F32(x)), (b, Values::F32(y))];
         let actual = outcome(&calls, &inputs, out);
         assert_close(&actual, expected, out.dtype, &what);
@@ -63,21 +61,10 @@ fn every_mix_of_dtypes_and_few_or_many_rows() {
 #[test]
 fn odd_sizes_and_any_strides() {
     for traits in all_traits() {
-        for (m, k, n) in [
-            (1, 1, 1),
-            (2, 7, 5),
-            (5, 70, 3),
-            (40, 33, 67),
-            (70, 5, 1),
-            (1, 70, 130),
-        ] {
+        for (m, k, n) in [(1, 1, 1), (2, 7, 5), (5, 70, 3), (40, 33, 67), (70, 5, 1), (1, 70, 130)] {
             for dtype in [DType::F32, DType::F16] {
                 let operands = [
-                    (
-                        gappy(dtype, &[m, k]),
-                        gappy(dtype, &[k, n]),
-                        gappy(dtype, &[m, n]),
-                    ),
+                    (gappy(dtype, &[m, k]), gappy(dtype, &[k, n]), gappy(dtype, &[m, n])),
                     (
                         swapped(dtype, &[m, k], 0, 1),
                         weight(dtype, k, n),
@@ -122,9 +109,7 @@ fn batches_repeat_and_permute() {
         .check();
         let once = Operand {
             dtype: DType::F32,
-            layout: Layout::contiguous(&[16, 9])
-                .broadcast(&[2, 3, 16, 9])
-                .expect("repeats"),
+            layout: Layout::contiguous(&[16, 9]).broadcast(&[2, 3, 16, 9]).expect("repeats"),
         };
         Case {
             tuning: tuning::choose(&traits),
@@ -169,20 +154,14 @@ fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
     }
     let [a, b] = [[0, 8], [8, 5]].map(|shape| Operand::contiguous(DType::F32, &shape));
     let out = Operand::contiguous(DType::F32, &[0, 5]);
-    assert!(
-        matmul::call(&traits, &a, &b, &out)
-            .expect("nothing to do")
-            .is_empty()
-    );
+    assert!(matmul::call(&traits, &a, &b, &out).expect("nothing to do").is_empty());
 }
 
 #[test]
 fn what_cannot_be_multiplied_is_refused_with_a_reason() {
     let traits = Traits::minimal();
     let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
-    let refused = |a: &Operand, b: &Operand, out: &Operand| {
-        matmul::call(&traits, a, b, out).expect_err("unsupported")
-    };
+    let refused = |a: &Operand, b: &Operand, out: &Operand| matmul::call(&traits, a, b, out).expect_err("unsupported");
     let error = refused(&float(&[2, 3]), &float(&[4, 5]), &float(&[2, 5]));
     assert!(error.to_string().contains("[2, 3] times [4, 5]"), "{error}");
     let integers = Operand::contiguous(DType::I32, &[2, 3]);

@@ -1,9 +1,7 @@
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, rms_norm, rope};
 
 use crate::common::Random;
-use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
-};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 
 fn check_norm(traits: &Traits, x: &Operand, weight: Option<&Operand>, out: &Operand) {
     let columns = x.layout.shape[x.layout.rank() - 1];
@@ -15,8 +13,7 @@ fn check_norm(traits: &Traits, x: &Operand, weight: Option<&Operand>, out: &Oper
     if let (Some(weight), Some(weights)) = (weight, &weights) {
         inputs.push((weight, Values::F32(weights.clone())));
     }
-    let call = rms_norm::call(traits, x, weight, out, 1e-3)
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let call = rms_norm::call(traits, x, weight, out, 1e-3).unwrap_or_else(|error| panic!("{what}: {error}"));
     let expected = rms_norm::reference(&values, weights.as_deref(), 1e-3, columns);
     let actual = outcome(&[call], &inputs, out);
     assert_close(&actual, expected, out.dtype, &what);
@@ -67,26 +64,15 @@ fn norms_need_the_last_dimension_together() {
     assert_eq!(error.err(), Some(expected));
 }
 
-fn check_rotation(
-    traits: &Traits,
-    x: &Operand,
-    out: &Operand,
-    positions: &[i32],
-    params: &rope::Params,
-) {
-    let what = format!(
-        "{} {} → {} {} {params:?}",
-        x.dtype, x.layout, out.dtype, out.layout
-    );
+fn check_rotation(traits: &Traits, x: &Operand, out: &Operand, positions: &[i32], params: &rope::Params) {
+    let what = format!("{} {} → {} {} {params:?}", x.dtype, x.layout, out.dtype, out.layout);
     let values = stored(x, &floats(&mut Random::new(8), x.layout.count()));
     let pairs = params.dims / 2;
-    let frequencies: Vec<f32> = (0..pairs)
-        .map(|i| 10_000f32.powf(-(i as f32) / pairs as f32))
-        .collect();
+    let frequencies: Vec<f32> = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
     let position = Operand::contiguous(DType::I32, &[positions.len()]);
     let frequency = Operand::contiguous(DType::F32, &[pairs]);
-    let call = rope::call(traits, x, &position, &frequency, out, params)
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let call =
+        rope::call(traits, x, &position, &frequency, out, params).unwrap_or_else(|error| panic!("{what}: {error}"));
     let inputs = [
         (x, Values::F32(values.clone())),
         (&position, Values::I32(positions.to_vec())),
@@ -125,14 +111,8 @@ fn rotations_of_strided_heads() {
         scale: 1.0,
     };
     for (x, out) in [
-        (
-            gappy(DType::F32, &[4, 2, 10]),
-            swapped(DType::F32, &[4, 2, 10], 0, 1),
-        ),
-        (
-            swapped(DType::F16, &[4, 2, 10], 1, 2),
-            gappy(DType::F16, &[4, 2, 10]),
-        ),
+        (gappy(DType::F32, &[4, 2, 10]), swapped(DType::F32, &[4, 2, 10], 0, 1)),
+        (swapped(DType::F16, &[4, 2, 10], 1, 2), gappy(DType::F16, &[4, 2, 10])),
     ] {
         check_rotation(&traits, &x, &out, &[5, 6, 7, 8], &params);
     }
@@ -149,14 +129,7 @@ fn odd_rotations_are_refused() {
             scale: 1.0,
         };
         let frequencies = Operand::contiguous(DType::F32, &[frequencies]);
-        let call = rope::call(
-            &Traits::minimal(),
-            &x,
-            &positions,
-            &frequencies,
-            &x,
-            &params,
-        );
+        let call = rope::call(&Traits::minimal(), &x, &positions, &frequencies, &x, &params);
         assert!(matches!(call, Err(Unsupported::Size { .. })), "{dims}");
     }
 }

@@ -1,7 +1,5 @@
 use crate::common::Random;
-use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped,
-};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 use refrain_kernels::matmul::{self, Rows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
 use refrain_kernels::tuning::{self, Tuning};
@@ -26,9 +24,7 @@ impl Weights {
             stored(&Operand::contiguous(parameters, &[values.len()]), &values)
         };
         let (scales, biases) = (parameter(), parameter());
-        let quants = (0..count / format.per_word())
-            .map(|_| random.bits() as u32)
-            .collect();
+        let quants = (0..count / format.per_word()).map(|_| random.bits() as u32).collect();
         Weights {
             format,
             shape,
@@ -43,18 +39,11 @@ impl Weights {
         let [n, k] = self.shape;
         let quants = Operand::contiguous(DType::U32, &[n, k / self.format.per_word()]);
         let group = self.format.group as usize;
-        (
-            quants,
-            Operand::contiguous(self.parameters, &[n, k / group]),
-        )
+        (quants, Operand::contiguous(self.parameters, &[n, k / group]))
     }
 
     /// Inputs in the order in which calls number them.
-    fn inputs<'a>(
-        &self,
-        quants: &'a Operand,
-        parameters: &'a Operand,
-    ) -> Vec<(&'a Operand, Values)> {
+    fn inputs<'a>(&self, quants: &'a Operand, parameters: &'a Operand) -> Vec<(&'a Operand, Values)> {
         let mut inputs = vec![
             (quants, Values::U32(self.quants.clone())),
             (parameters, Values::F32(self.scales.clone())),
@@ -78,15 +67,8 @@ impl Weights {
             encode(&self.biases),
         );
         let biases = self.format.has_biases().then_some(&biases[..]);
-        let rows = QuantRows::new(
-            self.format,
-            self.shape,
-            quants,
-            self.parameters,
-            &scales,
-            biases,
-        )
-        .expect("planes of the right size");
+        let rows = QuantRows::new(self.format, self.shape, quants, self.parameters, &scales, biases)
+            .expect("planes of the right size");
         let mut out = vec![0.0; self.shape[1]];
         rows.read(row, &mut out);
         out
@@ -95,38 +77,16 @@ impl Weights {
     fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
         let what = format!(
             "{} {:?} with {}, x {} {}, out {} {}, subgroups of {}",
-            self.format,
-            self.shape,
-            self.parameters,
-            x.dtype,
-            x.layout,
-            out.dtype,
-            out.layout,
-            traits.subgroup_size
+            self.format, self.shape, self.parameters, x.dtype, x.layout, out.dtype, out.layout, traits.subgroup_size
         );
         let (quants, parameters) = self.operands();
         let biases = self.format.has_biases().then_some(&parameters);
-        let calls = quantised::matmul_tuned(
-            tuning,
-            traits,
-            &self.format,
-            x,
-            &quants,
-            &parameters,
-            biases,
-            out,
-        )
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let calls = quantised::matmul_tuned(tuning, traits, &self.format, x, &quants, &parameters, biases, out)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
-        let w: Vec<f32> = (0..self.shape[0])
-            .flat_map(|row| self.expand(row))
-            .collect();
+        let w: Vec<f32> = (0..self.shape[0]).flat_map(|row| self.expand(row)).collect();
         let mut expected = vec![0.0; out.layout.count()];
-        matmul::reference_nt(
-            &values,
-            &matmul::SliceRows::new(&w, self.shape[1]),
-            &mut expected,
-        );
+        matmul::reference_nt(&values, &matmul::SliceRows::new(&w, self.shape[1]), &mut expected);
         let mut inputs = self.inputs(&quants, &parameters);
         inputs.insert(0, (x, Values::F32(values)));
         let actual = outcome(&calls, &inputs, out);
@@ -138,7 +98,9 @@ impl Weights {
 fn products_in_every_format() {
     for traits in all_traits() {
         let tuning = tuning::choose(&traits);
-        for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+        // Traits change how sums are formed, whatever the format: one of each zero will do.
+        let step = if traits == device_traits() { 1 } else { 3 };
+        for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
             let weights = Weights::random(format, [37, 384], FLOATS[i % 3]);
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
                 let x = Operand::contiguous(FLOATS[j], &[tokens, 384]);
@@ -190,10 +152,8 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
                     let biases = format.has_biases().then_some(&planes);
                     let indices = Operand::contiguous(dtype, &[5]);
                     let out = gappy(DType::F32, &[5, 256]);
-                    let call = quantised::take_rows(
-                        &traits, &format, &quants, &planes, biases, &indices, &out,
-                    )
-                    .expect("supported");
+                    let call = quantised::take_rows(&traits, &format, &quants, &planes, biases, &indices, &out)
+                        .expect("supported");
                     let chosen = [8, 0, 9, 3, u32::MAX];
                     let mut inputs = weights.inputs(&quants, &planes);
                     inputs.push((
@@ -249,16 +209,11 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let x = Operand::contiguous(DType::F32, &[2, 128]);
     let out = Operand::contiguous(DType::F32, &[2, 4]);
     let refused = |x: &Operand, biases: Option<&Operand>, out: &Operand| {
-        quantised::matmul(&traits, &weights.format, x, &quants, &planes, biases, out)
-            .expect_err("unsupported")
+        quantised::matmul(&traits, &weights.format, x, &quants, &planes, biases, out).expect_err("unsupported")
     };
     assert!(refused(&x, None, &out).to_string().contains("needs biases"));
     let short = Operand::contiguous(DType::F32, &[2, 64]);
-    assert!(
-        refused(&short, Some(&planes), &out)
-            .to_string()
-            .contains("128 columns")
-    );
+    assert!(refused(&short, Some(&planes), &out).to_string().contains("128 columns"));
     let across = swapped(DType::F32, &[2, 128], 0, 1);
     let expected = Unsupported::NeedsContiguous {
         op: "quantised",

@@ -61,9 +61,7 @@ fn blank(operand: &Operand) -> Vec<u8> {
 /// What the operand holds once `values` are stored: rounded, and equal where places coincide.
 pub fn stored(operand: &Operand, values: &[f32]) -> Vec<f32> {
     let bytes = encode(operand, &Values::F32(values.to_vec()));
-    Values::load(operand.dtype, &operand.layout, &bytes)
-        .f32()
-        .to_vec()
+    Values::load(operand.dtype, &operand.layout, &bytes).f32().to_vec()
 }
 
 /// Runs the calls on the inputs and a blank output; returns the output's elements. Fails if anything

@@ -1,9 +1,7 @@
 use crate::common::check_texts;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::{
-    Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope,
-};
+use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope};
 
 fn traits() -> [Traits; 2] {
     let full = Traits {
@@ -52,15 +50,12 @@ fn quantised_products_and_rows() {
                         let mut x = Operand::contiguous(dtype, &[t, k]);
                         x.layout.strides[0] = stride;
                         let out = Operand::contiguous(dtype, &[t, n]);
-                        let product =
-                            quantised::matmul(&traits, &format, &x, &quants, &scales, biases, &out);
+                        let product = quantised::matmul(&traits, &format, &x, &quants, &scales, biases, &out);
                         calls.extend(product.expect("supported"));
                     }
                     let indices = Operand::contiguous(DType::U32, &[5]);
                     let out = Operand::contiguous(dtype, &[5, k]);
-                    let rows = quantised::take_rows(
-                        &traits, &format, &quants, &scales, biases, &indices, &out,
-                    );
+                    let rows = quantised::take_rows(&traits, &format, &quants, &scales, biases, &indices, &out);
                     calls.push(rows.expect("supported"));
                 }
             }
@@ -75,10 +70,7 @@ fn norms_and_rotations() {
     for traits in traits() {
         for x in FLOATS {
             for y in FLOATS {
-                let (input, output) = (
-                    Operand::contiguous(x, &[3, 4, 64]),
-                    Operand::contiguous(y, &[3, 4, 64]),
-                );
+                let (input, output) = (Operand::contiguous(x, &[3, 4, 64]), Operand::contiguous(y, &[3, 4, 64]));
                 let weight = Operand::contiguous(y, &[64]);
                 for weight in [None, Some(&weight)] {
                     let norm = rms_norm::call(&traits, &input, weight, &output, 1e-6);
@@ -92,8 +84,7 @@ fn norms_and_rotations() {
                     };
                     let positions = Operand::contiguous(DType::I32, &[3]);
                     let frequencies = Operand::contiguous(DType::F32, &[16]);
-                    let rotation =
-                        rope::call(&traits, &input, &positions, &frequencies, &output, &params);
+                    let rotation = rope::call(&traits, &input, &positions, &frequencies, &output, &params);
                     calls.push(rotation.expect("supported"));
                 }
             }
@@ -119,9 +110,8 @@ fn attentions() {
                         page_size: 16,
                         window: None,
                     };
-                    let call = attention::call(
-                        &traits, &q, &cache, &cache, &positions, &sequences, &pages, &q, &params,
-                    );
+                    let call =
+                        attention::call(&traits, &q, &cache, &cache, &positions, &sequences, &pages, &q, &params);
                     calls.push(call.expect("supported"));
                 }
             }
