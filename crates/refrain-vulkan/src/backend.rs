@@ -102,20 +102,11 @@ pub(crate) trait Backend: Send + Sync {
     /// The heaps with what is used of them now.
     fn heaps(&self) -> Vec<Heap>;
     /// Allocates memory with a buffer over it.
-    fn allocate(
-        &self,
-        class: MemoryClass,
-        memory_type: usize,
-        bytes: u64,
-    ) -> Result<RawMemory, Failure>;
+    fn allocate(&self, class: MemoryClass, memory_type: usize, bytes: u64) -> Result<RawMemory, Failure>;
     /// Frees memory that no submission uses any more.
     fn free(&self, memory: &RawMemory);
     /// Creates a compute pipeline; true: the driver found it in its cache.
-    fn create_pipeline(
-        &self,
-        kernel: &Kernel,
-        spirv: &[u32],
-    ) -> Result<(RawPipeline, bool), Failure>;
+    fn create_pipeline(&self, kernel: &Kernel, spirv: &[u32]) -> Result<(RawPipeline, bool), Failure>;
     /// Destroys a pipeline that no submission uses any more.
     fn destroy_pipeline(&self, pipeline: RawPipeline);
     /// Adds what another process or an earlier one stored to the driver's pipeline cache.

@@ -59,10 +59,7 @@ impl DiskCache {
             Ok(())
         };
         if let Err(error) = write() {
-            let mut warnings = self
-                .warnings
-                .lock()
-                .unwrap_or_else(|broken| broken.into_inner());
+            let mut warnings = self.warnings.lock().unwrap_or_else(|broken| broken.into_inner());
             if warnings.is_empty() {
                 warnings.push(format!(
                     "cannot write the shader cache in {} ({error}); every start compiles anew",

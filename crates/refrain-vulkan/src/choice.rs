@@ -53,17 +53,13 @@ pub fn rank(devices: &[DeviceInfo]) -> Vec<Ranked> {
     order.sort_by_key(|&index| sort_key(&devices[index]));
     let mut ranked: Vec<Ranked> = Vec::new();
     for index in order {
-        let same =
-            |other: &&Ranked| other.folded_into.is_none() && same_gpu(devices, other.index, index);
+        let same = |other: &&Ranked| other.folded_into.is_none() && same_gpu(devices, other.index, index);
         let folded_into = ranked.iter().find(same).map(|other| other.index);
         let device = &devices[index];
         let reason = match folded_into {
             _ if !device.usable() => format!("cannot be used: {}", device.missing.join(", ")),
             Some(other) => {
-                format!(
-                    "the same GPU as device {other} under driver {}",
-                    device.driver_name
-                )
+                format!("the same GPU as device {other} under driver {}", device.driver_name)
             }
             None => {
                 format!(
@@ -100,13 +96,7 @@ fn sort_key(device: &DeviceInfo) -> SortKey {
     };
     let memory = Reverse(device.device_memory());
     let features = Reverse(device.features.len());
-    (
-        !device.usable(),
-        kind,
-        memory,
-        features,
-        Reverse(device.api_version),
-    )
+    (!device.usable(), kind, memory, features, Reverse(device.api_version))
 }
 
 /// Whether two entries are one GPU. The place on the PCI bus decides where both drivers tell it,
@@ -126,9 +116,7 @@ fn same_gpu(devices: &[DeviceInfo], left: usize, right: usize) -> bool {
     }
     let identity = |device: &DeviceInfo| (device.vendor_id, device.device_id);
     let alone = |one: &DeviceInfo| {
-        let twin = |other: &&DeviceInfo| {
-            other.driver_name == one.driver_name && identity(other) == identity(one)
-        };
+        let twin = |other: &&DeviceInfo| other.driver_name == one.driver_name && identity(other) == identity(one);
         devices.iter().filter(twin).count() == 1
     };
     identity(a) == identity(b) && a.driver_name != b.driver_name && alone(a) && alone(b)
@@ -145,10 +133,7 @@ pub fn choose(devices: &[DeviceInfo], choice: &Choice) -> Result<usize, Error> {
     let ranked = rank(devices);
     let matching: Vec<&Ranked> = match choice {
         Choice::Auto => ranked.iter().collect(),
-        Choice::Index(index) => ranked
-            .iter()
-            .filter(|device| device.index == *index)
-            .collect(),
+        Choice::Index(index) => ranked.iter().filter(|device| device.index == *index).collect(),
         Choice::Name(name) => {
             let name = name.to_lowercase();
             let fits = |device: &&Ranked| devices[device.index].name.to_lowercase().contains(&name);
@@ -184,12 +169,7 @@ pub fn choose(devices: &[DeviceInfo], choice: &Choice) -> Result<usize, Error> {
 
 fn list(devices: &[DeviceInfo]) -> String {
     let name = |(index, device): (usize, &DeviceInfo)| format!("{index} ({})", device.name);
-    devices
-        .iter()
-        .enumerate()
-        .map(name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    devices.iter().enumerate().map(name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -206,10 +186,7 @@ mod tests {
     }
 
     fn order(devices: &[DeviceInfo]) -> Vec<usize> {
-        rank(devices)
-            .into_iter()
-            .map(|device| device.index)
-            .collect()
+        rank(devices).into_iter().map(|device| device.index).collect()
     }
 
     #[test]
@@ -223,11 +200,7 @@ mod tests {
         ];
         assert_eq!(order(&devices), [4, 3, 2, 1, 0]);
         assert_eq!(choose(&devices, &Choice::Auto).unwrap(), 4);
-        assert!(
-            rank(&devices)[0]
-                .reason
-                .starts_with("first choice: discrete with 24")
-        );
+        assert!(rank(&devices)[0].reason.starts_with("first choice: discrete with 24"));
     }
 
     #[test]
@@ -237,10 +210,7 @@ mod tests {
         (radv.driver_name, amdvlk.driver_name) = ("radv".into(), "amdvlk".into());
         (radv.pci, amdvlk.pci) = (Some([0, 3, 0, 0]), Some([0, 3, 0, 0]));
         let ranked = rank(&[radv.clone(), amdvlk.clone()]);
-        assert_eq!(
-            (ranked[0].folded_into, ranked[1].folded_into),
-            (None, Some(0))
-        );
+        assert_eq!((ranked[0].folded_into, ranked[1].folded_into), (None, Some(0)));
         // Without the bus: by vendor and device id, if each driver shows but one.
         (radv.pci, amdvlk.pci) = (None, None);
         amdvlk.device_id = radv.device_id;
@@ -265,11 +235,7 @@ mod tests {
         );
         (first.pci, second.pci) = (Some([0, 1, 0, 0]), Some([0, 2, 0, 0]));
         second.uuid = first.uuid;
-        assert!(
-            rank(&[first, second])
-                .iter()
-                .all(|d| d.folded_into.is_none())
-        );
+        assert!(rank(&[first, second]).iter().all(|d| d.folded_into.is_none()));
     }
 
     #[test]
@@ -297,10 +263,7 @@ mod tests {
         assert_eq!(wish("auto").unwrap(), 0);
         for unknown in ["2", "radeon"] {
             let error = wish(unknown).unwrap_err().to_string();
-            assert!(
-                error.contains("0 (NVIDIA H200)") && error.contains(unknown),
-                "{error}"
-            );
+            assert!(error.contains("0 (NVIDIA H200)") && error.contains(unknown), "{error}");
         }
         assert!(matches!(choose(&[], &Choice::Auto), Err(Error::NoDevice)));
     }

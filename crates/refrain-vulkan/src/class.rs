@@ -22,13 +22,7 @@ pub enum MemoryClass {
 
 impl MemoryClass {
     /// Every class.
-    pub const ALL: [Self; 5] = [
-        Self::Weight,
-        Self::State,
-        Self::Scratch,
-        Self::Control,
-        Self::Staging,
-    ];
+    pub const ALL: [Self; 5] = [Self::Weight, Self::State, Self::Scratch, Self::Control, Self::Staging];
 
     /// Whether the host maps memory of this class.
     pub fn mapped(self) -> bool {
@@ -77,11 +71,7 @@ fn penalty(info: &DeviceInfo, kind: &MemoryType, class: MemoryClass) -> (u8, u8,
     let cost = |wanted: bool, is: bool| u8::from(wanted != is);
     let heap_size = info.heaps.get(kind.heap).map_or(0, |heap| heap.size);
     match class {
-        MemoryClass::Control => (
-            cost(true, kind.device_local),
-            cost(true, kind.host_cached),
-            0,
-        ),
+        MemoryClass::Control => (cost(true, kind.device_local), cost(true, kind.host_cached), 0),
         // Staging must not eat the small window into a discrete card's memory.
         MemoryClass::Staging => {
             let local_matters = info.kind == DeviceKind::Discrete;
@@ -113,17 +103,10 @@ mod tests {
     #[test]
     fn a_discrete_card_offers_its_weights_no_host_memory() {
         let info = DeviceInfo::made_up("card");
-        for class in [
-            MemoryClass::Weight,
-            MemoryClass::State,
-            MemoryClass::Scratch,
-        ] {
+        for class in [MemoryClass::Weight, MemoryClass::State, MemoryClass::Scratch] {
             let types = flags(&info, class);
             assert!(!types.is_empty() && types.iter().all(|kind| kind.device_local));
-            assert!(
-                !types[0].host_visible,
-                "the small window is only a second choice"
-            );
+            assert!(!types[0].host_visible, "the small window is only a second choice");
         }
     }
 

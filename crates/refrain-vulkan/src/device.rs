@@ -87,8 +87,7 @@ impl Device {
             Queue::Compute
         };
         let disk = DiskCache::new(options.cache_dir);
-        let pipelines =
-            Pipelines::new(backend.clone(), tally.clone(), info.clone(), features, disk);
+        let pipelines = Pipelines::new(backend.clone(), tally.clone(), info.clone(), features, disk);
         Ok(Arc::new(Self {
             info,
             features,
@@ -150,9 +149,7 @@ impl Device {
     /// If the range lies outside the buffer, or the host does not see it.
     pub fn write_control(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mapped = buffer.mapped(offset, data.len() as u64)?;
-        let mapped = mapped.ok_or(Error::NotHostVisible {
-            class: buffer.class(),
-        })?;
+        let mapped = mapped.ok_or(Error::NotHostVisible { class: buffer.class() })?;
         debug_assert!(
             self.queues.is_past(&buffer.stamps().used),
             "{buffer:?} is written while a submission uses it"
@@ -176,9 +173,7 @@ impl Device {
                 mapped.read(data);
                 Ok(())
             }
-            _ => self
-                .staging
-                .read(&self.queues, &self.tally, (buffer, offset), data),
+            _ => self.staging.read(&self.queues, &self.tally, (buffer, offset), data),
         }
     }
 
@@ -195,11 +190,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::pipeline`], for the first that fails.
-    pub fn prepare(
-        &self,
-        kernels: &[Kernel],
-        progress: &dyn Fn(usize, usize),
-    ) -> Result<(), Error> {
+    pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
         self.pipelines.prepare(kernels, progress)
     }
 
@@ -268,11 +259,7 @@ impl Device {
         };
         for command in &list.commands {
             match command {
-                Command::Dispatch {
-                    pipeline,
-                    groups,
-                    push,
-                } => {
+                Command::Dispatch { pipeline, groups, push } => {
                     push_fits(pipeline, push)?;
                     let most = self.info.limits.max_group_count;
                     if groups.iter().zip(most).any(|(groups, most)| *groups > most) {

@@ -22,9 +22,7 @@ pub enum Error {
         found: String,
     },
     /// Validation was asked for, but its layer is not installed.
-    #[error(
-        "the Vulkan validation layer is not installed (Debian: apt install vulkan-validationlayers)"
-    )]
+    #[error("the Vulkan validation layer is not installed (Debian: apt install vulkan-validationlayers)")]
     NoValidationLayer,
     /// No driver offers any device.
     #[error(
@@ -32,9 +30,7 @@ pub enum Error {
     )]
     NoDevice,
     /// No device could be used.
-    #[error(
-        "no usable Vulkan device: {reasons}; update the driver, or run on the CPU with --device cpu"
-    )]
+    #[error("no usable Vulkan device: {reasons}; update the driver, or run on the CPU with --device cpu")]
     NoUsableDevice {
         /// Each device with the reason for which it cannot be used.
         reasons: String,
@@ -164,13 +160,7 @@ mod tests {
             hint: "use a smaller model".into(),
         }
         .to_string();
-        for part in [
-            "9.0 GiB",
-            "weight",
-            "8.0 GiB free",
-            "heap 0",
-            "use a smaller model",
-        ] {
+        for part in ["9.0 GiB", "weight", "8.0 GiB free", "heap 0", "use a smaller model"] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
         }
     }

@@ -63,9 +63,7 @@ impl FromStr for Feature {
 
     fn from_str(text: &str) -> Result<Self, UnknownFeature> {
         let found = Self::ALL.iter().find(|feature| feature.name() == text);
-        found
-            .copied()
-            .ok_or_else(|| UnknownFeature(text.to_owned()))
+        found.copied().ok_or_else(|| UnknownFeature(text.to_owned()))
     }
 }
 
@@ -111,10 +109,7 @@ impl FeatureSet {
 
     /// The members in the order of declaration.
     pub fn iter(&self) -> impl Iterator<Item = Feature> + '_ {
-        Feature::ALL
-            .iter()
-            .copied()
-            .filter(|feature| self.contains(*feature))
+        Feature::ALL.iter().copied().filter(|feature| self.contains(*feature))
     }
 
     /// How many members there are.

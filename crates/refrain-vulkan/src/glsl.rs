@@ -1,8 +1,8 @@
 //! GLSL to SPIR-V, in process.
 
 use glslang::{
-    Compiler, CompilerOptions, ShaderInput, ShaderMessage, ShaderSource, ShaderStage,
-    SourceLanguage, SpirvVersion, Target, VulkanVersion, error::GlslangError,
+    Compiler, CompilerOptions, ShaderInput, ShaderMessage, ShaderSource, ShaderStage, SourceLanguage, SpirvVersion,
+    Target, VulkanVersion, error::GlslangError,
 };
 
 /// Names the compiler and how it is called: part of the key of cached SPIR-V. Change it when
@@ -14,11 +14,7 @@ pub(crate) const COMPILER: &str = "glslang 0.9.1, Vulkan 1.3, SPIR-V 1.6";
 /// # Errors
 /// The compiler's log.
 pub(crate) fn compile(source: &str, defines: &[(String, String)]) -> Result<Vec<u32>, String> {
-    let texts = || {
-        defines
-            .iter()
-            .flat_map(|(name, value)| [name.as_str(), value.as_str()])
-    };
+    let texts = || defines.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
     if source.contains('\0') || texts().any(|text| text.contains('\0')) {
         return Err("the source contains a zero byte".to_owned());
     }
@@ -34,8 +30,7 @@ pub(crate) fn compile(source: &str, defines: &[(String, String)]) -> Result<Vec<
     };
     let source = ShaderSource::from(source);
     let no_defines: Option<&[(&str, Option<&str>)]> = None;
-    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None)
-        .map_err(readable)?;
+    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None).map_err(readable)?;
     let mut shader = glslang::Shader::new(compiler, input);
     let preamble: String = defines
         .iter()
@@ -79,22 +74,14 @@ mod tests {
         assert_eq!(seven[0], 0x0723_0203, "SPIR-V's magic number");
         assert_eq!(seven[1], 0x0001_0600, "version 1.6");
         assert_ne!(seven, eight);
-        assert_eq!(
-            seven,
-            compile(SOURCE, &define("7")).unwrap(),
-            "equal text, equal code"
-        );
+        assert_eq!(seven, compile(SOURCE, &define("7")).unwrap(), "equal text, equal code");
     }
 
     #[test]
     fn an_error_names_the_line_and_the_symbol() {
         let log = compile(SOURCE, &[]).unwrap_err();
         assert!(log.contains("VALUE") && log.contains(":6:"), "{log}");
-        assert!(
-            compile("#version 460\0", &[])
-                .unwrap_err()
-                .contains("zero byte")
-        );
+        assert!(compile("#version 460\0", &[]).unwrap_err().contains("zero byte"));
         assert!(compile("", &[]).is_err());
     }
 
@@ -102,11 +89,7 @@ mod tests {
     fn threads_compile_at_the_same_time() {
         std::thread::scope(|scope| {
             let compile_both = |value: &'static str| {
-                scope.spawn(move || {
-                    (0..5)
-                        .map(|_| compile(SOURCE, &define(value)))
-                        .collect::<Vec<_>>()
-                })
+                scope.spawn(move || (0..5).map(|_| compile(SOURCE, &define(value))).collect::<Vec<_>>())
             };
             let threads = ["1", "2", "3"].map(compile_both);
             for thread in threads {

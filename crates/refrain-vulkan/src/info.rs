@@ -54,11 +54,7 @@ impl Heap {
 
     /// The heap in words, such as `heap 0 (device-local, 8.0 GiB)`.
     pub fn describe(&self, index: usize) -> String {
-        let place = if self.device_local {
-            "device-local"
-        } else {
-            "host"
-        };
+        let place = if self.device_local { "device-local" } else { "host" };
         format!("heap {index} ({place}, {})", human_bytes(self.size))
     }
 }
@@ -216,11 +212,7 @@ impl DeviceInfo {
             cache_uuid: [0; 16],
             api_version: (1, 3),
             kind: DeviceKind::Discrete,
-            heaps: vec![
-                heap(8 << 30, true),
-                heap(32 << 30, false),
-                heap(256 << 20, true),
-            ],
+            heaps: vec![heap(8 << 30, true), heap(32 << 30, false), heap(256 << 20, true)],
             memory_types: vec![local, host, cached, window],
             features: FeatureSet::all(),
             matrix_shapes: Vec::new(),

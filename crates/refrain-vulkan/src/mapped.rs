@@ -26,9 +26,7 @@ impl Mapped {
     /// A part of the range, cut off at its end.
     pub fn part(&self, offset: u64, bytes: u64) -> Self {
         let offset = usize::try_from(offset).map_or(self.bytes, |offset| offset.min(self.bytes));
-        let bytes = usize::try_from(bytes)
-            .unwrap_or(usize::MAX)
-            .min(self.bytes - offset);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes - offset);
         // SAFETY: offset is at most the length of the range.
         Self {
             start: unsafe { self.start.add(offset) },
@@ -44,11 +42,7 @@ impl Mapped {
         assert!(data.len() <= self.bytes, "write beyond mapped memory");
         // SAFETY: both ranges are valid for data.len() bytes, and a borrowed slice of ordinary
         // memory does not overlap device memory.
-        unsafe {
-            self.start
-                .as_ptr()
-                .copy_from_nonoverlapping(data.as_ptr(), data.len())
-        }
+        unsafe { self.start.as_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) }
     }
 
     /// Copies from the start of the range into `data`.

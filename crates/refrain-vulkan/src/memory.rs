@@ -75,11 +75,7 @@ impl Buffer {
     pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let size = self.0.bytes;
         if offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(Error::OutOfRange {
-                offset,
-                bytes,
-                size,
-            });
+            return Err(Error::OutOfRange { offset, bytes, size });
         }
         Ok(())
     }
@@ -167,12 +163,7 @@ fn next_block_bytes(class: MemoryClass, held: u64) -> u64 {
 }
 
 impl Memory {
-    pub fn new(
-        backend: Arc<dyn Backend>,
-        queues: Arc<Queues>,
-        tally: Arc<Tally>,
-        info: Arc<DeviceInfo>,
-    ) -> Arc<Self> {
+    pub fn new(backend: Arc<dyn Backend>, queues: Arc<Queues>, tally: Arc<Tally>, info: Arc<DeviceInfo>) -> Arc<Self> {
         Arc::new(Self {
             backend,
             queues,
@@ -183,19 +174,14 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pools> {
-        self.pools
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.pools.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     /// A buffer of the class.
     pub fn allocate(self: &Arc<Self>, class: MemoryClass, bytes: u64) -> Result<Buffer, Error> {
         let limit = self.info.limits.max_allocation_bytes;
         if bytes > limit.saturating_sub(ALIGNMENT) {
-            return Err(Error::BufferTooLarge {
-                asked: bytes,
-                limit,
-            });
+            return Err(Error::BufferTooLarge { asked: bytes, limit });
         }
         let mut pools = self.lock();
         self.reclaim(&mut pools);
@@ -257,10 +243,7 @@ impl Memory {
     /// large or memory is short.
     fn grow(&self, pools: &mut Pools, class: MemoryClass, bytes: u64) -> Result<(), Failure> {
         let own = aligned(bytes);
-        let held = pools.blocks[class.index()]
-            .iter()
-            .map(|block| block.raw.bytes)
-            .sum();
+        let held = pools.blocks[class.index()].iter().map(|block| block.raw.bytes).sum();
         let shared = next_block_bytes(class, held).min(self.info.limits.max_allocation_bytes / 4);
         let shared = shared / ALIGNMENT * ALIGNMENT;
         let mut failure = Failure::OutOfMemory;
@@ -293,12 +276,7 @@ impl Memory {
     }
 
     /// A block of at least `size` aligned bytes, and how far its first aligned address lies in.
-    fn take_block(
-        &self,
-        class: MemoryClass,
-        memory_type: usize,
-        size: u64,
-    ) -> Result<(RawMemory, u64), Failure> {
+    fn take_block(&self, class: MemoryClass, memory_type: usize, size: u64) -> Result<(RawMemory, u64), Failure> {
         let heap = self.info.memory_types[memory_type].heap;
         // Beyond its budget a discrete card pages to host memory, which would be silently slow.
         let free = self.backend.heaps().get(heap).map_or(0, |heap| heap.free());
@@ -310,9 +288,7 @@ impl Memory {
         if bias > 0 {
             // Rare: the driver aligns less than we do.
             self.backend.free(&raw);
-            raw = self
-                .backend
-                .allocate(class, memory_type, size + ALIGNMENT)?;
+            raw = self.backend.allocate(class, memory_type, size + ALIGNMENT)?;
             bias = raw.address.next_multiple_of(ALIGNMENT) - raw.address;
         }
         self.tally.allocated(class, raw.bytes);
@@ -368,9 +344,7 @@ impl Memory {
             return;
         };
         let block = &mut blocks[at];
-        block
-            .ranges
-            .give(range.offset - block.bias, aligned(range.bytes));
+        block.ranges.give(range.offset - block.bias, aligned(range.bytes));
         if !block.ranges.is_empty() {
             return;
         }

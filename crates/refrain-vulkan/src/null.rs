@@ -6,9 +6,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::backend::{
-    Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest,
-};
+use crate::backend::{Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest};
 use crate::class::MemoryClass;
 use crate::command::Command;
 use crate::info::{DeviceInfo, Heap};
@@ -134,9 +132,7 @@ impl Null {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.state.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
 
@@ -151,20 +147,10 @@ impl Backend for Null {
             used: heap.used + used,
             ..*heap
         };
-        self.info
-            .heaps
-            .iter()
-            .zip(&state.used)
-            .map(with_use)
-            .collect()
+        self.info.heaps.iter().zip(&state.used).map(with_use).collect()
     }
 
-    fn allocate(
-        &self,
-        class: MemoryClass,
-        memory_type: usize,
-        bytes: u64,
-    ) -> Result<RawMemory, Failure> {
+    fn allocate(&self, class: MemoryClass, memory_type: usize, bytes: u64) -> Result<RawMemory, Failure> {
         let heap = self.info.memory_types[memory_type].heap;
         let mut state = self.state();
         if state.used[heap] + bytes > self.info.heaps[heap].size {
@@ -210,11 +196,7 @@ impl Backend for Null {
         }
     }
 
-    fn create_pipeline(
-        &self,
-        kernel: &Kernel,
-        _spirv: &[u32],
-    ) -> Result<(RawPipeline, bool), Failure> {
+    fn create_pipeline(&self, kernel: &Kernel, _spirv: &[u32]) -> Result<(RawPipeline, bool), Failure> {
         let mut state = self.state();
         state.events.push(Recorded::Pipeline {
             kernel: kernel.name.clone(),
@@ -263,10 +245,7 @@ impl Backend for Null {
         signal: u64,
     ) -> Result<(), Failure> {
         let mut state = self.state();
-        let (list, commands, host_reads) = state
-            .recordings
-            .remove(&recording.commands)
-            .unwrap_or_default();
+        let (list, commands, host_reads) = state.recordings.remove(&recording.commands).unwrap_or_default();
         state.submitted[queue as usize] = signal;
         let waits = waits.to_vec();
         let event = Recorded::Submit {
@@ -312,11 +291,7 @@ impl Backend for Null {
 
 fn recorded(command: &Command) -> RecordedCommand {
     match command {
-        Command::Dispatch {
-            pipeline,
-            groups,
-            push,
-        } => RecordedCommand::Dispatch {
+        Command::Dispatch { pipeline, groups, push } => RecordedCommand::Dispatch {
             kernel: pipeline.name().to_owned(),
             groups: Some(*groups),
             push: push.clone(),
@@ -339,8 +314,6 @@ fn recorded(command: &Command) -> RecordedCommand {
             dst: dst.address() + dst_offset,
             bytes: *bytes,
         },
-        Command::Timestamp { region } => RecordedCommand::Timestamp {
-            region: region.clone(),
-        },
+        Command::Timestamp { region } => RecordedCommand::Timestamp { region: region.clone() },
     }
 }

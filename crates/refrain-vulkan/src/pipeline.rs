@@ -107,11 +107,7 @@ impl Pipelines {
 
     /// The pipeline of a kernel, compiled if it is not there yet.
     pub fn get(&self, kernel: &Kernel) -> Result<Pipeline, Error> {
-        let lock = || {
-            self.made
-                .lock()
-                .unwrap_or_else(|broken| broken.into_inner())
-        };
+        let lock = || self.made.lock().unwrap_or_else(|broken| broken.into_inner());
         if let Some(pipeline) = lock().get(kernel) {
             return Ok(pipeline.clone());
         }
@@ -123,16 +119,9 @@ impl Pipelines {
 
     /// Compiles those of the kernels that are not there yet, in parallel. `progress` hears how
     /// many of how many are done, on the calling thread.
-    pub fn prepare(
-        &self,
-        kernels: &[Kernel],
-        progress: &dyn Fn(usize, usize),
-    ) -> Result<(), Error> {
+    pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
         let missing: Vec<&Kernel> = {
-            let made = self
-                .made
-                .lock()
-                .unwrap_or_else(|broken| broken.into_inner());
+            let made = self.made.lock().unwrap_or_else(|broken| broken.into_inner());
             let mut seen = HashSet::new();
             kernels
                 .iter()
@@ -234,11 +223,10 @@ impl Pipelines {
             let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             return Ok(bytes.chunks_exact(4).map(word).collect());
         }
-        let spirv =
-            glsl::compile(&kernel.source, &kernel.defines).map_err(|log| Error::Shader {
-                kernel: kernel.name.clone(),
-                log,
-            })?;
+        let spirv = glsl::compile(&kernel.source, &kernel.defines).map_err(|log| Error::Shader {
+            kernel: kernel.name.clone(),
+            log,
+        })?;
         self.tally.count(|counters| counters.glsl_compiled += 1);
         let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.disk.store(&file, &bytes);
@@ -263,10 +251,7 @@ impl Pipelines {
     /// Destroys all pipelines that nobody else holds. Nothing may run any more.
     pub fn close(&self) {
         self.save();
-        self.made
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-            .clear();
+        self.made.lock().unwrap_or_else(|broken| broken.into_inner()).clear();
     }
 
     /// What went wrong with the cache.

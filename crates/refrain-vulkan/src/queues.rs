@@ -99,10 +99,7 @@ impl Queues {
             host_reads,
         };
         let started = ThreadTime::now();
-        let recording = self
-            .backend
-            .record(&request)
-            .map_err(|failure| self.error(failure))?;
+        let recording = self.backend.record(&request).map_err(|failure| self.error(failure))?;
         let record_cpu_ns = started.elapsed().as_nanos() as u64;
 
         let lane = &self.lanes[queue as usize];
@@ -166,22 +163,25 @@ impl Queues {
     }
 
     /// Whether the timeline is known to have reached the value, without asking the device.
-    pub fn known_done(&self, queue: Queue, value: u64) -> bool {
+    fn known_done(&self, queue: Queue, value: u64) -> bool {
         self.lanes[queue as usize].completed.load(Ordering::Acquire) >= value
+    }
+
+    /// Whether the timeline has reached the value; the device is asked only if that is not known.
+    fn done(&self, queue: Queue, value: u64) -> Result<bool, Failure> {
+        if !self.known_done(queue, value) {
+            self.reached(queue, self.backend.completed(queue)?);
+        }
+        Ok(self.known_done(queue, value))
     }
 
     /// Whether every value of the stamp is reached.
     pub fn is_past(&self, stamp: &Stamp) -> bool {
-        stamp.values().into_iter().all(|(queue, value)| {
-            if self.known_done(queue, value) {
-                return true;
-            }
-            // A lost device finishes nothing any more, so nothing has to be kept for it.
-            self.backend.completed(queue).map_or(true, |reached| {
-                self.reached(queue, reached);
-                reached >= value
-            })
-        })
+        // A lost device finishes nothing any more, so nothing has to be kept for it.
+        stamp
+            .values()
+            .into_iter()
+            .all(|(queue, value)| self.done(queue, value).unwrap_or(true))
     }
 
     /// Whether a submission has completed, asked by a caller who polls.
@@ -197,11 +197,9 @@ impl Queues {
     /// Blocks until the timeline has reached the value.
     pub fn wait(&self, queue: Queue, value: u64) -> Result<(), Error> {
         self.check_lost()?;
-        if !self.known_done(queue, value) {
+        if !self.done(queue, value).map_err(|failure| self.error(failure))? {
             self.tally.count(|counters| counters.waits += 1);
-            self.backend
-                .wait(queue, value)
-                .map_err(|failure| self.error(failure))?;
+            self.backend.wait(queue, value).map_err(|failure| self.error(failure))?;
             self.reached(queue, value);
         }
         self.retire(queue);
@@ -219,9 +217,7 @@ impl Queues {
     }
 
     fn reached(&self, queue: Queue, value: u64) {
-        self.lanes[queue as usize]
-            .completed
-            .fetch_max(value, Ordering::AcqRel);
+        self.lanes[queue as usize].completed.fetch_max(value, Ordering::AcqRel);
     }
 
     /// Takes the timings out of completed recordings and gives the recordings back.
@@ -229,10 +225,7 @@ impl Queues {
         let lane = &self.lanes[queue as usize];
         let completed = lane.completed.load(Ordering::Acquire);
         let mut in_flight = lock(&lane.in_flight);
-        while in_flight
-            .front()
-            .is_some_and(|list| list.value <= completed)
-        {
+        while in_flight.front().is_some_and(|list| list.value <= completed) {
             let Some(list) = in_flight.pop_front() else {
                 break;
             };
@@ -245,15 +238,8 @@ impl Queues {
 
     fn keep_timings(&self, list: &InFlight) {
         let steps = self.backend.timestamps(&list.recording);
-        let us = |pair: &[u64]| {
-            pair[1].saturating_sub(pair[0]) as f64 * self.timestamp_period_ns / 1000.0
-        };
-        let regions = list
-            .regions
-            .iter()
-            .cloned()
-            .zip(steps.windows(2).map(us))
-            .collect();
+        let us = |pair: &[u64]| pair[1].saturating_sub(pair[0]) as f64 * self.timestamp_period_ns / 1000.0;
+        let regions = list.regions.iter().cloned().zip(steps.windows(2).map(us)).collect();
         let mut timings = lock(&self.timings);
         timings.insert(list.value, regions);
         while timings.len() > KEPT_TIMINGS {
@@ -269,9 +255,7 @@ impl Queues {
 
     fn check_lost(&self) -> Result<(), Error> {
         match self.lost.get() {
-            Some(during) => Err(Error::DeviceLost {
-                during: during.clone(),
-            }),
+            Some(during) => Err(Error::DeviceLost { during: during.clone() }),
             None => Ok(()),
         }
     }
@@ -289,10 +273,7 @@ impl Queues {
         let mut names = Vec::new();
         for lane in &self.lanes {
             let completed = lane.completed.load(Ordering::Acquire);
-            for list in lock(&lane.in_flight)
-                .iter()
-                .filter(|list| list.value > completed)
-            {
+            for list in lock(&lane.in_flight).iter().filter(|list| list.value > completed) {
                 let regions = list.regions.join(", ");
                 names.push(if regions.is_empty() {
                     format!("{:?}", list.name)
@@ -312,8 +293,7 @@ impl Queues {
     pub fn close(&self) {
         self.backend.wait_idle();
         for lane in &self.lanes {
-            lane.completed
-                .fetch_max(*lock(&lane.last), Ordering::AcqRel);
+            lane.completed.fetch_max(*lock(&lane.last), Ordering::AcqRel);
             for list in lock(&lane.in_flight).drain(..) {
                 self.backend.recycle(list.recording);
             }

@@ -62,9 +62,7 @@ impl Staging {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Slot>> {
-        self.free
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.free.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     /// The slot whose last copy is the oldest, once that copy has completed.

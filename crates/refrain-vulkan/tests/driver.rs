@@ -5,15 +5,21 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use refrain_vulkan::{
-    Access, Choice, Command, CommandList, Device, Error, Feature, FeatureSet, Kernel, MemoryClass,
-    OpenOptions, Options, Vulkan,
+    Access, Choice, Command, CommandList, Device, Error, Feature, FeatureSet, Kernel, MemoryClass, OpenOptions,
+    Options, Vulkan,
 };
 
-/// Every test runs under core and synchronization validation.
+/// Every test runs under core and synchronization validation; with `REFRAIN_GPU_ASSISTED` in the
+/// environment, shaders are instrumented too.
 fn vulkan() -> Vulkan {
+    let gpu_assisted = std::env::var_os("REFRAIN_GPU_ASSISTED").is_some();
+    load(gpu_assisted)
+}
+
+fn load(gpu_assisted: bool) -> Vulkan {
     Vulkan::load(Options {
         validation: true,
-        gpu_assisted: false,
+        gpu_assisted,
     })
     .expect("these tests need a Vulkan driver and the validation layer")
 }
@@ -88,12 +94,10 @@ fn add_twice(device: &Device, kernel: &Kernel, n: u32) -> Vec<u32> {
     let twice = device.allocate(MemoryClass::State, size).unwrap();
     let pipeline = device.pipeline(kernel).unwrap();
     let dispatch =
-        |a: &refrain_vulkan::Buffer, b: &refrain_vulkan::Buffer, c: &refrain_vulkan::Buffer| {
-            Command::Dispatch {
-                pipeline: pipeline.clone(),
-                groups: [n.div_ceil(64), 1, 1],
-                push: push(&[a.address(), b.address(), c.address()], n),
-            }
+        |a: &refrain_vulkan::Buffer, b: &refrain_vulkan::Buffer, c: &refrain_vulkan::Buffer| Command::Dispatch {
+            pipeline: pipeline.clone(),
+            groups: [n.div_ceil(64), 1, 1],
+            push: push(&[a.address(), b.address(), c.address()], n),
         };
     let list = CommandList {
         name: "add twice".to_owned(),
@@ -130,19 +134,12 @@ fn a_kernel_reads_and_writes_buffers_by_address() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     for n in [1, 63, 64, 65, 100_000] {
-        assert_eq!(
-            add_twice(&device, &add_kernel(), n),
-            expected(n),
-            "{n} words"
-        );
+        assert_eq!(add_twice(&device, &add_kernel(), n), expected(n), "{n} words");
     }
     let counters = device.counters();
     assert_eq!((counters.dispatches, counters.pipelines_compiled), (10, 1));
     assert_eq!(counters.submits, 5 + counters.transfer_submits);
-    assert_eq!(
-        counters.transfer_submits, 15,
-        "two uploads and a read-back each"
-    );
+    assert_eq!(counters.transfer_submits, 15, "two uploads and a read-back each");
     assert!(counters.record_cpu_ns > 0);
     drop(device);
     assert_silent(&vulkan);
@@ -185,9 +182,7 @@ fn the_host_sees_what_kernels_write_to_control_memory() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let control = device.allocate(MemoryClass::Control, 12).unwrap();
-    device
-        .write_control(&control, 0, &bytes(&[40, 2, 0]))
-        .unwrap();
+    device.write_control(&control, 0, &bytes(&[40, 2, 0])).unwrap();
     let at = |word: u64| control.address() + 4 * word;
     let before = device.counters();
     let submission = device
@@ -219,8 +214,7 @@ fn the_host_sees_what_kernels_write_to_control_memory() {
 fn indirect_counts_and_copies_follow_a_full_barrier() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
-    let [source, counts, result] =
-        [0; 3].map(|_| device.allocate(MemoryClass::Scratch, 256).unwrap());
+    let [source, counts, result] = [0; 3].map(|_| device.allocate(MemoryClass::Scratch, 256).unwrap());
     upload(&device, &source, &bytes(&[2, 1, 1, 5]));
     let copy = |src_offset, dst: &refrain_vulkan::Buffer, bytes| Command::Copy {
         src: source.clone(),
@@ -276,9 +270,7 @@ fn a_second_start_compiles_no_glsl_and_a_damaged_cache_does_no_harm() {
         let device = open(&vulkan, &options);
         let steps = RefCell::new(Vec::new());
         device
-            .prepare(&kernels, &|done, total| {
-                steps.borrow_mut().push((done, total))
-            })
+            .prepare(&kernels, &|done, total| steps.borrow_mut().push((done, total)))
             .unwrap();
         assert_eq!(steps.into_inner(), [(0, 3), (1, 3), (2, 3), (3, 3)]);
         assert_eq!(add_twice(&device, &kernels[0], 10), expected(10));
@@ -337,10 +329,7 @@ fn timestamps_name_the_regions_of_a_list() {
     let timings = device.timings(&submission);
     let names: Vec<_> = timings.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["head", "tail"]);
-    assert!(
-        timings.iter().all(|(_, us)| (0.0..1e6).contains(us)),
-        "{timings:?}"
-    );
+    assert!(timings.iter().all(|(_, us)| (0.0..1e6).contains(us)), "{timings:?}");
     assert!(device.timings(&submission).is_empty(), "taken once");
     drop((control, device));
     assert_silent(&vulkan);
@@ -403,10 +392,7 @@ fn a_broken_shader_is_named_with_its_log() {
         source: "#version 460\nvoid main() { oops; }".into(),
         ..add_kernel()
     };
-    let error = device
-        .prepare(&[broken], &|_, _| {})
-        .unwrap_err()
-        .to_string();
+    let error = device.prepare(&[broken], &|_, _| {}).unwrap_err().to_string();
     assert!(error.contains("add") && error.contains("oops"), "{error}");
 }
 
@@ -437,4 +423,46 @@ fn threads_share_a_device() {
     });
     drop(device);
     assert_silent(&vulkan);
+}
+
+#[test]
+fn instrumented_shaders_tell_of_an_access_outside_every_buffer() {
+    let vulkan = load(true);
+    let device = open(&vulkan, &OpenOptions::default());
+    assert_eq!(add_twice(&device, &add_kernel(), 100), expected(100));
+    assert_silent(&vulkan);
+    // Beyond the only control block.
+    let control = device.allocate(MemoryClass::Control, 64).unwrap();
+    let beyond = control.address() + (1 << 19);
+    let submission = device
+        .submit(CommandList {
+            name: "beyond".to_owned(),
+            commands: vec![Command::Dispatch {
+                pipeline: device.pipeline(&add_kernel()).unwrap(),
+                groups: [1, 1, 1],
+                push: push(&[beyond, beyond, control.address()], 1),
+            }],
+            uses: vec![(control, Access::Write)],
+        })
+        .unwrap();
+    device.wait(&submission).unwrap();
+    let messages = vulkan.validation_messages();
+    assert!(
+        messages.iter().any(|text| text.contains("out of bounds")),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn the_validation_layer_listens() {
+    // Without this, silence elsewhere would prove nothing.
+    let vulkan = load(false);
+    let device = open(&vulkan, &OpenOptions::default());
+    let long = Kernel {
+        constants: vec![(0, 1 << 20)],
+        ..add_kernel()
+    };
+    let made = device.pipeline(&long);
+    let messages = vulkan.validation_messages();
+    assert!(!messages.is_empty(), "a workgroup of a million lanes passed: {made:?}");
 }

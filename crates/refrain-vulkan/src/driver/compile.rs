@@ -23,19 +23,16 @@ pub(super) fn create(
         info = info.push_constant_ranges(&ranges);
     }
     // SAFETY: the range was checked against the device's limit.
-    let layout = unsafe { device.create_pipeline_layout(&info, None) }
-        .map_err(failed("vkCreatePipelineLayout"))?;
+    let layout = unsafe { device.create_pipeline_layout(&info, None) }.map_err(failed("vkCreatePipelineLayout"))?;
     let info = vk::ShaderModuleCreateInfo::default().code(spirv);
     // SAFETY: the SPIR-V comes from the compiler, or from its checksummed copy on disk.
     let module = unsafe { device.create_shader_module(&info, None) };
-    let made = module
-        .map_err(failed("vkCreateShaderModule"))
-        .and_then(|module| {
-            let made = create_with(device, cache, features, kernel, module, layout);
-            // SAFETY: pipelines do not need their modules once created.
-            unsafe { device.destroy_shader_module(module, None) };
-            made
-        });
+    let made = module.map_err(failed("vkCreateShaderModule")).and_then(|module| {
+        let made = create_with(device, cache, features, kernel, module, layout);
+        // SAFETY: pipelines do not need their modules once created.
+        unsafe { device.destroy_shader_module(module, None) };
+        made
+    });
     if made.is_err() {
         // SAFETY: nothing uses the layout.
         unsafe { device.destroy_pipeline_layout(layout, None) };
@@ -69,9 +66,7 @@ fn create_with(
         .iter()
         .flat_map(|(_, value)| value.to_ne_bytes())
         .collect();
-    let constants = vk::SpecializationInfo::default()
-        .map_entries(&entries)
-        .data(&data);
+    let constants = vk::SpecializationInfo::default().map_entries(&entries).data(&data);
     let mut subgroup = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
     let mut stage = vk::PipelineShaderStageCreateInfo::default()
         .stage(vk::ShaderStageFlags::COMPUTE)

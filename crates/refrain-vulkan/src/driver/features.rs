@@ -5,9 +5,7 @@ use std::ffi::{CStr, CString};
 
 use ash::{khr, vk};
 
-use super::newer::{
-    BFLOAT16_EXTENSION, BFloat16Features, COOPERATIVE_MATRIX2_EXTENSION, CooperativeMatrix2Features,
-};
+use super::newer::{BFLOAT16_EXTENSION, BFloat16Features, COOPERATIVE_MATRIX2_EXTENSION, CooperativeMatrix2Features};
 use crate::feature::{Feature, FeatureSet};
 
 /// The extensions that a device has.
@@ -15,9 +13,7 @@ pub(super) struct Extensions(HashSet<CString>);
 
 impl Extensions {
     pub fn new(properties: &[vk::ExtensionProperties]) -> Self {
-        let name = |property: &vk::ExtensionProperties| {
-            property.extension_name_as_c_str().ok().map(CStr::to_owned)
-        };
+        let name = |property: &vk::ExtensionProperties| property.extension_name_as_c_str().ok().map(CStr::to_owned);
         Self(properties.iter().filter_map(name).collect())
     }
 
@@ -77,19 +73,14 @@ impl Structures {
             ("synchronization2", self.v13.synchronization2),
             ("maintenance4", self.v13.maintenance4),
         ];
-        let absent = required
-            .into_iter()
-            .filter(|(_, present)| *present == vk::FALSE);
-        absent
-            .map(|(name, _)| format!("the feature {name}"))
-            .collect()
+        let absent = required.into_iter().filter(|(_, present)| *present == vk::FALSE);
+        absent.map(|(name, _)| format!("the feature {name}")).collect()
     }
 
     /// The optional features that these structures tell of.
     pub fn optional(&self) -> FeatureSet {
         let present = |value: vk::Bool32| value == vk::TRUE;
-        let memory_model = present(self.v12.vulkan_memory_model)
-            && present(self.v12.vulkan_memory_model_device_scope);
+        let memory_model = present(self.v12.vulkan_memory_model) && present(self.v12.vulkan_memory_model_device_scope);
         let matrix2 = [
             self.matrix2.workgroup_scope,
             self.matrix2.flexible_dimensions,
@@ -103,37 +94,16 @@ impl Structures {
             (Feature::Float16, present(self.v12.shader_float16)),
             (Feature::BFloat16, present(self.bfloat16.kind)),
             (Feature::BFloat16Dot, present(self.bfloat16.dot_product)),
-            (
-                Feature::BFloat16Matrix,
-                present(self.bfloat16.cooperative_matrix),
-            ),
+            (Feature::BFloat16Matrix, present(self.bfloat16.cooperative_matrix)),
             (Feature::Int8, present(self.v12.shader_int8)),
             (Feature::Int16, present(self.core.shader_int16)),
             (Feature::Int64, present(self.core.shader_int64)),
-            (
-                Feature::Storage8,
-                present(self.v12.storage_buffer8_bit_access),
-            ),
-            (
-                Feature::Storage16,
-                present(self.v11.storage_buffer16_bit_access),
-            ),
-            (
-                Feature::IntegerDot,
-                present(self.v13.shader_integer_dot_product),
-            ),
-            (
-                Feature::SubgroupRotate,
-                present(self.rotate.shader_subgroup_rotate),
-            ),
-            (
-                Feature::SubgroupSizeControl,
-                present(self.v13.subgroup_size_control),
-            ),
-            (
-                Feature::FullSubgroups,
-                present(self.v13.compute_full_subgroups),
-            ),
+            (Feature::Storage8, present(self.v12.storage_buffer8_bit_access)),
+            (Feature::Storage16, present(self.v11.storage_buffer16_bit_access)),
+            (Feature::IntegerDot, present(self.v13.shader_integer_dot_product)),
+            (Feature::SubgroupRotate, present(self.rotate.shader_subgroup_rotate)),
+            (Feature::SubgroupSizeControl, present(self.v13.subgroup_size_control)),
+            (Feature::FullSubgroups, present(self.v13.compute_full_subgroups)),
             (Feature::MemoryModel, memory_model),
             // Matrices need the memory model.
             (
@@ -222,9 +192,7 @@ pub(super) fn extensions_for(features: &FeatureSet) -> Vec<&'static CStr> {
         (Feature::BFloat16, BFLOAT16_EXTENSION),
         (Feature::MemoryBudget, ash::ext::memory_budget::NAME),
     ];
-    let wanted = pairs
-        .into_iter()
-        .filter(|(feature, _)| features.contains(*feature));
+    let wanted = pairs.into_iter().filter(|(feature, _)| features.contains(*feature));
     wanted.map(|(_, name)| name).collect()
 }
 
@@ -250,11 +218,7 @@ mod tests {
             let told = Structures::enabling(&wanted, &probed).optional();
             assert!(told.without(&wanted).is_empty(), "{feature}: {told}");
         }
-        assert!(
-            Structures::enabling(&FeatureSet::EMPTY, &probed)
-                .missing()
-                .is_empty()
-        );
+        assert!(Structures::enabling(&FeatureSet::EMPTY, &probed).missing().is_empty());
         assert_eq!(probed.missing().len(), 5);
     }
 }

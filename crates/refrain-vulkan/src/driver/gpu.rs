@@ -9,9 +9,7 @@ use ash::vk::{self, Handle};
 use super::features::{self, Structures};
 use super::instance::Instance;
 use super::probe::{self, Families, Probed};
-use crate::backend::{
-    Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest,
-};
+use crate::backend::{Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest};
 use crate::class::MemoryClass;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
@@ -25,15 +23,15 @@ const SPIN: Duration = Duration::from_micros(100);
 
 /// An open device.
 pub(super) struct Gpu {
-    instance: Arc<Instance>,
+    pub(super) instance: Arc<Instance>,
     physical: vk::PhysicalDevice,
     pub(super) device: ash::Device,
     pub(super) features: FeatureSet,
     pub(super) families: Families,
     pub(super) timestamps: bool,
     pub(super) spare: [Mutex<Vec<RawRecording>>; 2],
-    queues: [vk::Queue; 2],
-    timelines: [vk::Semaphore; 2],
+    pub(super) queues: [vk::Queue; 2],
+    pub(super) timelines: [vk::Semaphore; 2],
     /// Creating pipelines shares it, merging has it alone.
     cache: RwLock<vk::PipelineCache>,
     spin: Duration,
@@ -42,9 +40,7 @@ pub(super) struct Gpu {
 /// Names a failed call.
 pub(super) fn failed(call: &'static str) -> impl Fn(vk::Result) -> Failure {
     move |code| match code {
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
-            Failure::OutOfMemory
-        }
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => Failure::OutOfMemory,
         vk::Result::ERROR_DEVICE_LOST => Failure::Lost,
         code => Failure::Call(call, format!("{code:?}")),
     }
@@ -98,8 +94,7 @@ impl Gpu {
                 .initial_value(0);
             let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
             // SAFETY: timeline semaphores are enabled.
-            *timeline = unsafe { self.device.create_semaphore(&info, None) }
-                .map_err(failed("vkCreateSemaphore"))?;
+            *timeline = unsafe { self.device.create_semaphore(&info, None) }.map_err(failed("vkCreateSemaphore"))?;
         }
         // SAFETY: an empty cache has no preconditions.
         let cache = unsafe { self.device.create_pipeline_cache(&Default::default(), None) };
@@ -117,10 +112,7 @@ impl Gpu {
 
     fn create_buffer(&self, bytes: u64) -> Result<vk::Buffer, Failure> {
         use vk::BufferUsageFlags as Usage;
-        let families = [
-            self.families.compute,
-            self.families.transfer.unwrap_or_default(),
-        ];
+        let families = [self.families.compute, self.families.transfer.unwrap_or_default()];
         let mut info = vk::BufferCreateInfo::default().size(bytes).usage(
             Usage::STORAGE_BUFFER
                 | Usage::INDIRECT_BUFFER
@@ -139,26 +131,19 @@ impl Gpu {
     }
 
     /// Memory for a buffer, bound to it, and mapped if its class is.
-    fn bind(
-        &self,
-        buffer: vk::Buffer,
-        class: MemoryClass,
-        memory_type: usize,
-    ) -> Result<RawMemory, Failure> {
+    fn bind(&self, buffer: vk::Buffer, class: MemoryClass, memory_type: usize) -> Result<RawMemory, Failure> {
         // SAFETY: the buffer is valid.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
         if needs.memory_type_bits & (1 << memory_type) == 0 {
             return Err(Failure::OutOfMemory);
         }
-        let mut flags =
-            vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
             .memory_type_index(memory_type as u32)
             .push_next(&mut flags);
         // SAFETY: the memory type exists, and device addresses are enabled.
-        let memory = unsafe { self.device.allocate_memory(&info, None) }
-            .map_err(failed("vkAllocateMemory"))?;
+        let memory = unsafe { self.device.allocate_memory(&info, None) }.map_err(failed("vkAllocateMemory"))?;
         let bound = self.bind_to(buffer, memory, class, needs.size);
         if bound.is_err() {
             // SAFETY: the buffer is destroyed by the caller, and nothing else uses the memory.
@@ -183,8 +168,7 @@ impl Gpu {
         bytes: u64,
     ) -> Result<(u64, Option<Mapped>), Failure> {
         // SAFETY: the memory was made for this buffer, which is not bound yet.
-        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
-            .map_err(failed("vkBindBufferMemory"))?;
+        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }.map_err(failed("vkBindBufferMemory"))?;
         let info = vk::BufferDeviceAddressInfo::default().buffer(buffer);
         // SAFETY: the buffer is bound and was created for addresses.
         let address = unsafe { self.device.get_buffer_device_address(&info) };
@@ -242,12 +226,7 @@ impl Backend for Gpu {
         probe::memory(&self.instance, self.physical, budgets).0
     }
 
-    fn allocate(
-        &self,
-        class: MemoryClass,
-        memory_type: usize,
-        bytes: u64,
-    ) -> Result<RawMemory, Failure> {
+    fn allocate(&self, class: MemoryClass, memory_type: usize, bytes: u64) -> Result<RawMemory, Failure> {
         let buffer = self.create_buffer(bytes)?;
         let bound = self.bind(buffer, class, memory_type);
         if bound.is_err() {
@@ -260,22 +239,13 @@ impl Backend for Gpu {
     fn free(&self, memory: &RawMemory) {
         // SAFETY: the caller says that nothing uses it any more.
         unsafe {
-            self.device
-                .destroy_buffer(vk::Buffer::from_raw(memory.buffer), None);
-            self.device
-                .free_memory(vk::DeviceMemory::from_raw(memory.memory), None);
+            self.device.destroy_buffer(vk::Buffer::from_raw(memory.buffer), None);
+            self.device.free_memory(vk::DeviceMemory::from_raw(memory.memory), None);
         }
     }
 
-    fn create_pipeline(
-        &self,
-        kernel: &Kernel,
-        spirv: &[u32],
-    ) -> Result<(RawPipeline, bool), Failure> {
-        let cache = self
-            .cache
-            .read()
-            .unwrap_or_else(|broken| broken.into_inner());
+    fn create_pipeline(&self, kernel: &Kernel, spirv: &[u32]) -> Result<(RawPipeline, bool), Failure> {
+        let cache = self.cache.read().unwrap_or_else(|broken| broken.into_inner());
         super::compile::create(&self.device, *cache, &self.features, kernel, spirv)
     }
 
@@ -291,10 +261,7 @@ impl Backend for Gpu {
 
     fn merge_pipeline_cache(&self, data: &[u8]) {
         let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
-        let cache = self
-            .cache
-            .write()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let cache = self.cache.write().unwrap_or_else(|broken| broken.into_inner());
         // SAFETY: the data came out of a checksummed file keyed by device and driver, and the
         // driver checks its header again; the destination is locked. A failure costs only time.
         unsafe {
@@ -306,10 +273,7 @@ impl Backend for Gpu {
     }
 
     fn pipeline_cache_data(&self) -> Vec<u8> {
-        let cache = self
-            .cache
-            .read()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let cache = self.cache.read().unwrap_or_else(|broken| broken.into_inner());
         // SAFETY: the cache is valid.
         unsafe { self.device.get_pipeline_cache_data(*cache) }.unwrap_or_default()
     }
@@ -329,39 +293,13 @@ impl Backend for Gpu {
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure> {
-        let at = |queue: Queue, value: u64| {
-            vk::SemaphoreSubmitInfo::default()
-                .semaphore(self.timelines[queue as usize])
-                .value(value)
-                .stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
-        };
-        let waits: Vec<_> = waits
-            .iter()
-            .map(|(queue, value)| at(*queue, *value))
-            .collect();
-        let signals = [at(queue, signal)];
-        let commands = [vk::CommandBufferSubmitInfo::default()
-            .command_buffer(vk::CommandBuffer::from_raw(recording.commands))];
-        let submit = vk::SubmitInfo2::default()
-            .wait_semaphore_infos(&waits)
-            .command_buffer_infos(&commands)
-            .signal_semaphore_infos(&signals);
-        // SAFETY: the recording is complete and not in flight; the caller keeps submissions to a
-        // queue one after another.
-        unsafe {
-            self.device
-                .queue_submit2(self.queues[queue as usize], &[submit], vk::Fence::null())
-        }
-        .map_err(failed("vkQueueSubmit2"))
+        super::submit::submit(self, queue, recording, waits, signal)
     }
 
     fn completed(&self, queue: Queue) -> Result<u64, Failure> {
         // SAFETY: the semaphore is a timeline.
-        unsafe {
-            self.device
-                .get_semaphore_counter_value(self.timelines[queue as usize])
-        }
-        .map_err(failed("vkGetSemaphoreCounterValue"))
+        unsafe { self.device.get_semaphore_counter_value(self.timelines[queue as usize]) }
+            .map_err(failed("vkGetSemaphoreCounterValue"))
     }
 
     fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure> {
@@ -373,9 +311,7 @@ impl Backend for Gpu {
             std::hint::spin_loop();
         }
         let (semaphores, values) = ([self.timelines[queue as usize]], [value]);
-        let info = vk::SemaphoreWaitInfo::default()
-            .semaphores(&semaphores)
-            .values(&values);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline.
         unsafe { self.device.wait_semaphores(&info, u64::MAX) }.map_err(failed("vkWaitSemaphores"))
     }
@@ -394,10 +330,7 @@ impl Backend for Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         self.wait_idle();
-        let cache = *self
-            .cache
-            .get_mut()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let cache = *self.cache.get_mut().unwrap_or_else(|broken| broken.into_inner());
         // SAFETY: buffers and pipelines hold the device, so all are gone; nothing runs, and each
         // object is destroyed once (destroying a null handle does nothing).
         unsafe {

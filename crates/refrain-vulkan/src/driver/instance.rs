@@ -16,6 +16,8 @@ type Messages = Mutex<Vec<String>>;
 pub(super) struct Instance {
     pub entry: ash::Entry,
     pub raw: ash::Instance,
+    /// Whether the validation layer instruments shaders.
+    pub gpu_assisted: bool,
     messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
     messages: Arc<Messages>,
 }
@@ -63,8 +65,7 @@ impl Instance {
             checks.push(vk::ValidationFeatureEnableEXT::GPU_ASSISTED);
             checks.push(vk::ValidationFeatureEnableEXT::GPU_ASSISTED_RESERVE_BINDING_SLOT);
         }
-        let mut validation =
-            vk::ValidationFeaturesEXT::default().enabled_validation_features(&checks);
+        let mut validation = vk::ValidationFeaturesEXT::default().enabled_validation_features(&checks);
         let application = vk::ApplicationInfo::default()
             .application_name(c"refrain")
             .engine_name(c"refrain")
@@ -75,9 +76,7 @@ impl Instance {
             .enabled_layer_names(&layers)
             .enabled_extension_names(&names);
         if options.validation {
-            info = info
-                .push_next(&mut validation)
-                .push_next(&mut messenger_info);
+            info = info.push_next(&mut validation).push_next(&mut messenger_info);
         }
         // SAFETY: the structures live until the call returns; layers and extensions exist.
         let raw = unsafe { entry.create_instance(&info, None) };
@@ -92,6 +91,7 @@ impl Instance {
         let mut instance = Self {
             entry,
             raw,
+            gpu_assisted: options.validation && options.gpu_assisted,
             messenger: None,
             messages,
         };
@@ -134,10 +134,7 @@ fn check_version(entry: &ash::Entry) -> Result<(), Error> {
         .map_err(driver_error("vkEnumerateInstanceVersion"))?
         .unwrap_or(vk::API_VERSION_1_0);
     if version < vk::API_VERSION_1_3 {
-        let (major, minor) = (
-            vk::api_version_major(version),
-            vk::api_version_minor(version),
-        );
+        let (major, minor) = (vk::api_version_major(version), vk::api_version_minor(version));
         return Err(Error::OldLoader {
             found: format!("{major}.{minor}"),
         });
@@ -158,9 +155,7 @@ fn require_layer(entry: &ash::Entry) -> Result<(), Error> {
 }
 
 fn messenger_info(messages: &Arc<Messages>) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
-    use vk::{
-        DebugUtilsMessageSeverityFlagsEXT as Severity, DebugUtilsMessageTypeFlagsEXT as Type,
-    };
+    use vk::{DebugUtilsMessageSeverityFlagsEXT as Severity, DebugUtilsMessageTypeFlagsEXT as Type};
     vk::DebugUtilsMessengerCreateInfoEXT::default()
         .message_severity(Severity::WARNING | Severity::ERROR)
         .message_type(Type::VALIDATION)
@@ -176,10 +171,7 @@ unsafe extern "system" fn on_message(
 ) -> vk::Bool32 {
     // SAFETY: the layer passes valid data, and the pointer that the instance gave it.
     let (text, messages) = unsafe {
-        let text = (*data)
-            .message_as_c_str()
-            .unwrap_or(c"(no text)")
-            .to_string_lossy();
+        let text = (*data).message_as_c_str().unwrap_or(c"(no text)").to_string_lossy();
         (text, &*messages.cast::<Messages>())
     };
     messages

@@ -7,6 +7,7 @@ mod instance;
 mod newer;
 mod probe;
 mod record;
+mod submit;
 
 use std::sync::Arc;
 
@@ -71,12 +72,7 @@ impl Vulkan {
         let (disabled, timestamps) = (&options.disabled, options.timestamps);
         let gpu = gpu::Gpu::open(self.instance.clone(), probed, disabled, timestamps)?;
         let features = gpu.features;
-        Device::new(
-            Arc::new(gpu),
-            probed.info.clone(),
-            features,
-            options.clone(),
-        )
+        Device::new(Arc::new(gpu), probed.info.clone(), features, options.clone())
     }
 
     /// What the validation layer said so far; empty without [`Options::validation`].

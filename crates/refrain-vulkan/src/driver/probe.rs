@@ -35,10 +35,7 @@ pub(super) struct Families {
 pub(super) fn devices(instance: &Instance) -> Result<Vec<Probed>, Error> {
     // SAFETY: the instance is valid.
     match unsafe { instance.raw.enumerate_physical_devices() } {
-        Ok(devices) => devices
-            .into_iter()
-            .map(|device| probe(instance, device))
-            .collect(),
+        Ok(devices) => devices.into_iter().map(|device| probe(instance, device)).collect(),
         Err(vk::Result::ERROR_INITIALIZATION_FAILED) => Ok(Vec::new()),
         Err(code) => Err(Error::Driver {
             call: "vkEnumeratePhysicalDevices",
@@ -51,13 +48,10 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
     let raw = &instance.raw;
     // SAFETY, for all queries below: the handle comes from this instance, and chained structures
     // outlive the calls.
-    let extensions =
-        unsafe { raw.enumerate_device_extension_properties(physical) }.map_err(|code| {
-            Error::Driver {
-                call: "vkEnumerateDeviceExtensionProperties",
-                code: format!("{code:?}"),
-            }
-        })?;
+    let extensions = unsafe { raw.enumerate_device_extension_properties(physical) }.map_err(|code| Error::Driver {
+        call: "vkEnumerateDeviceExtensionProperties",
+        code: format!("{code:?}"),
+    })?;
     let extensions = Extensions::new(&extensions);
     let basic = unsafe { raw.get_physical_device_properties(physical) };
     let (families, has_compute) = families(instance, physical);
@@ -85,8 +79,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
         }
     }
     if !has_compute {
-        info.missing
-            .push("a queue that runs compute shaders".to_owned());
+        info.missing.push("a queue that runs compute shaders".to_owned());
     }
     if families.timestamp_bits == 0 {
         info.limits.timestamp_period_ns = 0.0;
@@ -102,8 +95,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
 }
 
 fn text(name: Result<&CStr, impl Sized>) -> String {
-    name.map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn basic_info(properties: &vk::PhysicalDeviceProperties) -> DeviceInfo {
@@ -166,18 +158,9 @@ fn extended_properties(
         head = head.push_next(&mut pci);
     }
     // SAFETY: see `probe`.
-    unsafe {
-        instance
-            .raw
-            .get_physical_device_properties2(physical, &mut head)
-    };
+    unsafe { instance.raw.get_physical_device_properties2(physical, &mut head) };
     info.uuid = v11.device_uuid;
-    info.pci = has_pci.then_some([
-        pci.pci_domain,
-        pci.pci_bus,
-        pci.pci_device,
-        pci.pci_function,
-    ]);
+    info.pci = has_pci.then_some([pci.pci_domain, pci.pci_bus, pci.pci_device, pci.pci_function]);
     info.driver_name = text(v12.driver_name_as_c_str());
     info.driver_info = text(v12.driver_info_as_c_str());
     let limits = &mut info.limits;
@@ -196,10 +179,7 @@ fn extended_properties(
         info.features.remove(Feature::SubgroupSizeControl);
         info.features.remove(Feature::FullSubgroups);
     }
-    if v11
-        .subgroup_supported_stages
-        .contains(vk::ShaderStageFlags::COMPUTE)
-    {
+    if v11.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
         use vk::SubgroupFeatureFlags as Kind;
         for (kind, feature) in [
             (Kind::BALLOT, Feature::SubgroupBallot),
@@ -215,22 +195,14 @@ fn extended_properties(
 }
 
 /// The heaps and memory types, with budgets where the driver has them.
-pub(super) fn memory(
-    instance: &Instance,
-    physical: vk::PhysicalDevice,
-    budgets: bool,
-) -> (Vec<Heap>, Vec<MemoryType>) {
+pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets: bool) -> (Vec<Heap>, Vec<MemoryType>) {
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut head = vk::PhysicalDeviceMemoryProperties2::default();
     if budgets {
         head = head.push_next(&mut budget);
     }
     // SAFETY: the handle comes from this instance, and the structures outlive the call.
-    unsafe {
-        instance
-            .raw
-            .get_physical_device_memory_properties2(physical, &mut head)
-    };
+    unsafe { instance.raw.get_physical_device_memory_properties2(physical, &mut head) };
     let properties = head.memory_properties;
     let heap = |(index, heap): (usize, &vk::MemoryHeap)| Heap {
         size: heap.size,
@@ -261,11 +233,7 @@ pub(super) fn memory(
             .enumerate()
             .map(heap)
             .collect(),
-        properties
-            .memory_types_as_slice()
-            .iter()
-            .map(memory_type)
-            .collect(),
+        properties.memory_types_as_slice().iter().map(memory_type).collect(),
     )
 }
 
@@ -273,11 +241,7 @@ pub(super) fn memory(
 fn families(instance: &Instance, physical: vk::PhysicalDevice) -> (Families, bool) {
     use vk::QueueFlags as Flags;
     // SAFETY: the handle comes from this instance.
-    let all = unsafe {
-        instance
-            .raw
-            .get_physical_device_queue_family_properties(physical)
-    };
+    let all = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
     let find = |fits: &dyn Fn(Flags) -> bool| {
         (0u32..)
             .zip(&all)
@@ -288,9 +252,7 @@ fn families(instance: &Instance, physical: vk::PhysicalDevice) -> (Families, boo
     let copies_only = Flags::TRANSFER | Flags::SPARSE_BINDING | Flags::PROTECTED;
     let transfer = find(&|flags| flags.contains(Flags::TRANSFER) && copies_only.contains(flags));
     let index = compute.unwrap_or(0);
-    let timestamp_bits = all
-        .get(index as usize)
-        .map_or(0, |family| family.timestamp_valid_bits);
+    let timestamp_bits = all.get(index as usize).map_or(0, |family| family.timestamp_valid_bits);
     (
         Families {
             compute: index,

@@ -22,11 +22,7 @@ pub(super) fn record(gpu: &Gpu, request: &RecordRequest<'_>) -> Result<RawRecord
         .commands
         .iter()
         .filter(|c| matches!(c, Command::Timestamp { .. }));
-    let regions = if gpu.timestamps {
-        regions.count() as u32
-    } else {
-        0
-    };
+    let regions = if gpu.timestamps { regions.count() as u32 } else { 0 };
     let recorded = if regions > 0 && request.queue == Queue::Compute {
         create_queries(gpu, &mut recording, regions + 1)
     } else {
@@ -55,8 +51,7 @@ fn take_pool(gpu: &Gpu, queue: Queue) -> Result<RawRecording, Failure> {
         .flags(vk::CommandPoolCreateFlags::TRANSIENT)
         .queue_family_index(gpu.family(queue));
     // SAFETY: the family is one of the device's.
-    let pool = unsafe { gpu.device.create_command_pool(&info, None) }
-        .map_err(failed("vkCreateCommandPool"))?;
+    let pool = unsafe { gpu.device.create_command_pool(&info, None) }.map_err(failed("vkCreateCommandPool"))?;
     let info = vk::CommandBufferAllocateInfo::default()
         .command_pool(pool)
         .command_buffer_count(1);
@@ -82,8 +77,7 @@ fn create_queries(gpu: &Gpu, recording: &mut RawRecording, count: u32) -> Result
         .query_type(vk::QueryType::TIMESTAMP)
         .query_count(count);
     // SAFETY: the compute family has timestamps, or they would be off.
-    let queries = unsafe { gpu.device.create_query_pool(&info, None) }
-        .map_err(failed("vkCreateQueryPool"))?;
+    let queries = unsafe { gpu.device.create_query_pool(&info, None) }.map_err(failed("vkCreateQueryPool"))?;
     recording.queries = queries.as_raw();
     recording.query_count = count;
     Ok(())
@@ -121,8 +115,7 @@ pub(super) fn timestamps(gpu: &Gpu, recording: &RawRecording) -> Vec<u64> {
     // SAFETY: the pool has that many queries, all written by the completed submission.
     let got = unsafe {
         let flags = vk::QueryResultFlags::TYPE_64;
-        gpu.device
-            .get_query_pool_results(queries, 0, &mut steps, flags)
+        gpu.device.get_query_pool_results(queries, 0, &mut steps, flags)
     };
     let bits = gpu.families.timestamp_bits.min(64);
     let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
@@ -142,11 +135,7 @@ struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    fn run(
-        gpu: &'a Gpu,
-        recording: &RawRecording,
-        request: &RecordRequest<'_>,
-    ) -> Result<(), Failure> {
+    fn run(gpu: &'a Gpu, recording: &RawRecording, request: &RecordRequest<'_>) -> Result<(), Failure> {
         let mut recorder = Self {
             gpu,
             commands: vk::CommandBuffer::from_raw(recording.commands),
@@ -154,17 +143,14 @@ impl<'a> Recorder<'a> {
             next_query: 0,
             bound: vk::Pipeline::null(),
         };
-        let info = vk::CommandBufferBeginInfo::default()
-            .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is reset, and no other thread knows it.
-        unsafe { gpu.device.begin_command_buffer(recorder.commands, &info) }
-            .map_err(failed("vkBeginCommandBuffer"))?;
+        unsafe { gpu.device.begin_command_buffer(recorder.commands, &info) }.map_err(failed("vkBeginCommandBuffer"))?;
         if recording.query_count > 0 {
             // SAFETY: recording has begun; the pool has that many queries.
             unsafe {
                 let (queries, count) = (recorder.queries, recording.query_count);
-                gpu.device
-                    .cmd_reset_query_pool(recorder.commands, queries, 0, count);
+                gpu.device.cmd_reset_query_pool(recorder.commands, queries, 0, count);
             }
         }
         recorder.everything(request.queue);
@@ -178,8 +164,7 @@ impl<'a> Recorder<'a> {
             recorder.host_barrier(request.queue);
         }
         // SAFETY: recording has begun.
-        unsafe { gpu.device.end_command_buffer(recorder.commands) }
-            .map_err(failed("vkEndCommandBuffer"))
+        unsafe { gpu.device.end_command_buffer(recorder.commands) }.map_err(failed("vkEndCommandBuffer"))
     }
 
     fn command(&mut self, command: &Command, queue: Queue) {
@@ -229,11 +214,7 @@ impl<'a> Recorder<'a> {
                     size: *bytes,
                 };
                 // SAFETY: both ranges lie within their buffers.
-                unsafe {
-                    self.gpu
-                        .device
-                        .cmd_copy_buffer(self.commands, src, dst, &[region])
-                }
+                unsafe { self.gpu.device.cmd_copy_buffer(self.commands, src, dst, &[region]) }
             }
             Command::Timestamp { .. } => {
                 if self.queries != vk::QueryPool::null() {
@@ -253,9 +234,7 @@ impl<'a> Recorder<'a> {
         unsafe {
             if self.bound != handle {
                 let point = vk::PipelineBindPoint::COMPUTE;
-                self.gpu
-                    .device
-                    .cmd_bind_pipeline(self.commands, point, handle);
+                self.gpu.device.cmd_bind_pipeline(self.commands, point, handle);
                 self.bound = handle;
             }
             if !push.is_empty() {
@@ -290,10 +269,7 @@ impl<'a> Recorder<'a> {
     fn host_barrier(&self, queue: Queue) {
         use vk::{AccessFlags2 as Access, PipelineStageFlags2 as Stage};
         let written = match queue {
-            Queue::Compute => (
-                KERNELS | COPIES,
-                Access::SHADER_STORAGE_WRITE | Access::TRANSFER_WRITE,
-            ),
+            Queue::Compute => (KERNELS | COPIES, Access::SHADER_STORAGE_WRITE | Access::TRANSFER_WRITE),
             Queue::Transfer => (COPIES, Access::TRANSFER_WRITE),
         };
         self.barrier(written, (Stage::HOST, Access::HOST_READ));
