@@ -11,8 +11,7 @@ use crate::gguf::Gguf;
 use crate::mmap::MappedFile;
 use crate::tensor::Storage;
 use crate::{
-    ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer,
-    TokenizerFiles,
+    ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer, TokenizerFiles,
 };
 
 /// The kinds of checkpoints.

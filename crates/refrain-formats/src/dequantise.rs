@@ -47,9 +47,11 @@ impl Tensor<'_> {
                     let scale = read_float(*scale_encoding, scale);
                     let bias = read_float(*scale_encoding, bias);
                     if bits == 4 {
-                        out.extend(quants.iter().flat_map(|byte| {
-                            [byte & 15, byte >> 4].map(|q| scale * f32::from(q) + bias)
-                        }));
+                        out.extend(
+                            quants
+                                .iter()
+                                .flat_map(|byte| [byte & 15, byte >> 4].map(|q| scale * f32::from(q) + bias)),
+                        );
                     } else {
                         out.extend(quants.iter().map(|&q| scale * f32::from(q) + bias));
                     }
@@ -71,12 +73,8 @@ impl Tensor<'_> {
             }
             Ok(())
         };
-        check(self.scales_bytes(), &|offset, out| {
-            self.write_scales(offset, out)
-        })?;
-        check(self.biases_bytes(), &|offset, out| {
-            self.write_biases(offset, out)
-        })
+        check(self.scales_bytes(), &|offset, out| self.write_scales(offset, out))?;
+        check(self.biases_bytes(), &|offset, out| self.write_biases(offset, out))
     }
 
     /// The values of a tensor that is not quantised.
@@ -89,17 +87,11 @@ impl Tensor<'_> {
             }
             Encoding::F16 => {
                 let (values, _) = data.as_chunks::<2>();
-                values
-                    .iter()
-                    .map(|&v| f16::from_le_bytes(v).to_f32())
-                    .collect()
+                values.iter().map(|&v| f16::from_le_bytes(v).to_f32()).collect()
             }
             Encoding::BF16 => {
                 let (values, _) = data.as_chunks::<2>();
-                values
-                    .iter()
-                    .map(|&v| bf16::from_le_bytes(v).to_f32())
-                    .collect()
+                values.iter().map(|&v| bf16::from_le_bytes(v).to_f32()).collect()
             }
             other => return Err(self.error(format!("{other} values are not real numbers"))),
         })

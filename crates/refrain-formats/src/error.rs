@@ -59,9 +59,7 @@ pub enum Error {
         tensor: String,
     },
     /// A tensor has another shape than the configuration calls for.
-    #[error(
-        "{checkpoint}: tensor {tensor} has shape {found:?}, but the configuration calls for {expected:?}"
-    )]
+    #[error("{checkpoint}: tensor {tensor} has shape {found:?}, but the configuration calls for {expected:?}")]
     Shape {
         /// Where the tensor lies.
         checkpoint: String,
@@ -91,11 +89,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn tensor(
-        file: impl Into<String>,
-        tensor: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn tensor(file: impl Into<String>, tensor: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Tensor {
             file: file.into(),
             tensor: tensor.into(),

@@ -64,13 +64,7 @@ impl FileSet {
                 };
                 let mut names = Vec::new();
                 for entry in std::fs::read_dir(path).map_err(read)? {
-                    names.push(
-                        entry
-                            .map_err(read)?
-                            .file_name()
-                            .to_string_lossy()
-                            .into_owned(),
-                    );
+                    names.push(entry.map_err(read)?.file_name().to_string_lossy().into_owned());
                 }
                 names
             }
@@ -128,16 +122,13 @@ pub(crate) fn parse_object(label: &str, text: &str) -> Result<JsonObject, Error>
     if text.trim().is_empty() {
         return Err(Error::file(label, "is empty"));
     }
-    let value: serde_json::Value = serde_json::from_str(text)
-        .map_err(|error| Error::file(label, format!("is not valid JSON: {error}")))?;
+    let value: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| Error::file(label, format!("is not valid JSON: {error}")))?;
     match value {
         serde_json::Value::Object(object) => Ok(object),
         other => Err(Error::file(
             label,
-            format!(
-                "holds a JSON {} where an object is needed",
-                json_kind(&other)
-            ),
+            format!("holds a JSON {} where an object is needed", json_kind(&other)),
         )),
     }
 }

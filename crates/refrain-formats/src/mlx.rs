@@ -34,9 +34,7 @@ pub(crate) fn assemble(
     }
     for tensor in raw.into_values() {
         let layer = tensor.info.name.strip_suffix(".weight");
-        if tensor.info.encoding == Encoding::U32
-            && layer.is_some_and(|layer| quantisation.of(layer).is_some())
-        {
+        if tensor.info.encoding == Encoding::U32 && layer.is_some_and(|layer| quantisation.of(layer).is_some()) {
             return Err(Error::tensor(
                 &labels[tensor.span.file],
                 &tensor.info.name,
@@ -77,9 +75,8 @@ fn assemble_layer(
     let scales = take("scales", None)?;
     let weight = take("weight", Some(&scales))?;
     let biases = take("biases", Some(&scales))?;
-    let error = |tensor: &RawTensor, reason: String| {
-        Error::tensor(&labels[tensor.span.file], &tensor.info.name, reason)
-    };
+    let error =
+        |tensor: &RawTensor, reason: String| Error::tensor(&labels[tensor.span.file], &tensor.info.name, reason);
     let Some((bits, group)) = quantisation.of(layer) else {
         return Err(error(
             &scales,
@@ -89,16 +86,10 @@ fn assemble_layer(
     if weight.info.encoding != Encoding::U32 {
         return Err(error(
             &weight,
-            format!(
-                "is quantised, but stored as {}, not U32",
-                weight.info.encoding
-            ),
+            format!("is quantised, but stored as {}, not U32", weight.info.encoding),
         ));
     }
-    if !matches!(
-        scales.info.encoding,
-        Encoding::F16 | Encoding::BF16 | Encoding::F32
-    ) {
+    if !matches!(scales.info.encoding, Encoding::F16 | Encoding::BF16 | Encoding::F32) {
         return Err(error(
             &scales,
             format!("scales in {} are not supported", scales.info.encoding),

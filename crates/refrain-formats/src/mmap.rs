@@ -56,13 +56,7 @@ impl MappedFile {
             if start < end {
                 // SAFETY: the mapping is backed by a file and never written to, so dropped pages
                 // come back with the same contents, and references into it stay valid.
-                let _ = unsafe {
-                    map.unchecked_advise_range(
-                        memmap2::UncheckedAdvice::DontNeed,
-                        start,
-                        end - start,
-                    )
-                };
+                let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }
         #[cfg(not(unix))]

@@ -60,10 +60,7 @@ fn header(bytes: &[u8], file: &str) -> Result<(JsonObject, usize), Error> {
             format!("its header is {length} bytes long, more than the {MAX_HEADER} allowed"),
         ));
     }
-    let Some(text) = usize::try_from(length)
-        .ok()
-        .and_then(|length| rest.get(..length))
-    else {
+    let Some(text) = usize::try_from(length).ok().and_then(|length| rest.get(..length)) else {
         return Err(Error::file(
             file,
             format!(
@@ -73,12 +70,8 @@ fn header(bytes: &[u8], file: &str) -> Result<(JsonObject, usize), Error> {
             ),
         ));
     };
-    let text = std::str::from_utf8(text).map_err(|_| {
-        Error::file(
-            file,
-            "its header is not UTF-8 text: not a safetensors file?",
-        )
-    })?;
+    let text = std::str::from_utf8(text)
+        .map_err(|_| Error::file(file, "its header is not UTF-8 text: not a safetensors file?"))?;
     let label = format!("{file}: header");
     Ok((parse_object(&label, text)?, 8 + text.len()))
 }
@@ -92,8 +85,8 @@ fn entry(name: &str, value: &Value, data_start: usize, file: &str) -> Result<Ent
         )));
     };
     let dtype = fields.get("dtype").unwrap_or(&Value::Null);
-    let dtype: Dtype = serde_json::from_value(dtype.clone())
-        .map_err(|_| error(format!("its dtype {dtype} is unknown")))?;
+    let dtype: Dtype =
+        serde_json::from_value(dtype.clone()).map_err(|_| error(format!("its dtype {dtype} is unknown")))?;
     let shape = counts(fields, "shape").ok_or_else(|| {
         let shape = fields.get("shape").unwrap_or(&Value::Null);
         error(format!("its shape {shape} is not a list of counts"))
@@ -101,9 +94,7 @@ fn entry(name: &str, value: &Value, data_start: usize, file: &str) -> Result<Ent
     let offsets = counts(fields, "data_offsets");
     let Some([start, end]) = offsets.as_deref() else {
         let offsets = fields.get("data_offsets").unwrap_or(&Value::Null);
-        return Err(error(format!(
-            "its data_offsets {offsets} are not a start and an end"
-        )));
+        return Err(error(format!("its data_offsets {offsets} are not a start and an end")));
     };
     let (start, end) = (*start, *end);
     let bits = shape

@@ -194,8 +194,7 @@ impl<'a> Tensor<'a> {
             let within = at % row_bytes;
             let stored = rows.stored(at / row_bytes) * row_bytes;
             let length = (row_bytes - within).min(out.len() - done);
-            out[done..done + length]
-                .copy_from_slice(&bytes[stored + within..stored + within + length]);
+            out[done..done + length].copy_from_slice(&bytes[stored + within..stored + within + length]);
             done += length;
         }
         Ok(())
@@ -242,9 +241,7 @@ impl<'a> Tensor<'a> {
             }
             Storage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                for_units::<2>(start, out, |index, unit| {
-                    unit.copy_from_slice(blocks.scale(index))
-                });
+                for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.scale(index)));
             }
         }
         self.check_finite("scale", start, out)
@@ -271,10 +268,7 @@ impl<'a> Tensor<'a> {
         let spans = match self.storage {
             Storage::Plain { data, .. } | Storage::Blocks { data, .. } => vec![data],
             Storage::Affine {
-                quants,
-                scales,
-                biases,
-                ..
+                quants, scales, biases, ..
             } => vec![quants, scales, biases],
         };
         for span in spans {
@@ -300,13 +294,7 @@ impl<'a> Tensor<'a> {
         total / self.info.shape[0].max(1)
     }
 
-    fn check_range(
-        &self,
-        plane: &str,
-        offset: u64,
-        length: usize,
-        total: u64,
-    ) -> Result<usize, Error> {
+    fn check_range(&self, plane: &str, offset: u64, length: usize, total: u64) -> Result<usize, Error> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= total => Ok(offset as usize),
             _ => Err(self.error(format!(
@@ -398,11 +386,7 @@ fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
 
 /// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
 /// called with the index of each unit that `out` touches and memory for the whole of it.
-fn for_units<const SIZE: usize>(
-    start: usize,
-    out: &mut [u8],
-    mut write: impl FnMut(usize, &mut [u8; SIZE]),
-) {
+fn for_units<const SIZE: usize>(start: usize, out: &mut [u8], mut write: impl FnMut(usize, &mut [u8; SIZE])) {
     let mut index = start / SIZE;
     let skipped = start % SIZE;
     let mut rest = out;

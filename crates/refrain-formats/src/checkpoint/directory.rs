@@ -43,10 +43,7 @@ pub(super) fn configuration(set: &FileSet) -> Result<(ModelConfig, GenerationCon
 }
 
 /// Open and check all weight files.
-pub(super) fn weights(
-    set: &FileSet,
-    quantisation: Option<&Quantisation>,
-) -> Result<Weights, Error> {
+pub(super) fn weights(set: &FileSet, quantisation: Option<&Quantisation>) -> Result<Weights, Error> {
     // Where there are both one whole file and an index, transformers reads the whole file.
     let index = match set.has(INDEX) && !set.has(WHOLE) {
         true => Some(read_index(set)?),
@@ -104,11 +101,7 @@ pub(super) fn weights(
         None => raw.into_values().map(RawTensor::plain).collect(),
     };
     tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    Ok(Weights {
-        files,
-        labels,
-        tensors,
-    })
+    Ok(Weights { files, labels, tensors })
 }
 
 /// Read the index of a sharded checkpoint: which file holds which tensor.

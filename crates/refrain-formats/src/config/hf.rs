@@ -34,8 +34,7 @@ impl Reader<'_> {
     }
 
     fn needed(&self, key: &str) -> Result<usize, Error> {
-        self.count(key)?
-            .ok_or_else(|| self.error(format!("{key} is missing")))
+        self.count(key)?.ok_or_else(|| self.error(format!("{key} is missing")))
     }
 
     fn number(&self, key: &str) -> Result<Option<f64>, Error> {
@@ -129,14 +128,11 @@ fn check_supported(reader: &Reader<'_>, architecture: Architecture) -> Result<()
         )));
     }
     let windowed = match reader.value("layer_types").and_then(Value::as_array) {
-        Some(types) => types
-            .iter()
-            .any(|kind| kind.as_str() != Some("full_attention")),
+        Some(types) => types.iter().any(|kind| kind.as_str() != Some("full_attention")),
         None => {
             reader.flag("use_sliding_window")?
                 && reader.value("sliding_window").is_some()
-                && reader.count("max_window_layers")?.unwrap_or(0)
-                    < reader.needed("num_hidden_layers")?
+                && reader.count("max_window_layers")?.unwrap_or(0) < reader.needed("num_hidden_layers")?
         }
     };
     if architecture == Architecture::Qwen3 && windowed {
@@ -146,12 +142,7 @@ fn check_supported(reader: &Reader<'_>, architecture: Architecture) -> Result<()
 }
 
 /// `head_dim`, or what transformers takes where it is missing.
-fn head_dim(
-    reader: &Reader<'_>,
-    architecture: Architecture,
-    hidden_size: usize,
-    heads: usize,
-) -> Result<usize, Error> {
+fn head_dim(reader: &Reader<'_>, architecture: Architecture, hidden_size: usize, heads: usize) -> Result<usize, Error> {
     if let Some(head_dim) = reader.count("head_dim")? {
         return Ok(head_dim);
     }
@@ -203,8 +194,7 @@ fn rope(reader: &Reader<'_>, max_position: usize) -> Result<(f64, RopeScaling, f
         .into_iter()
         .find_map(|key| parameters.get(key).filter(|value| !value.is_null()));
     let needed = |key: &str| {
-        number(parameters, key, file)?
-            .ok_or_else(|| reader.error(format!("{key} is missing from the rope scaling")))
+        number(parameters, key, file)?.ok_or_else(|| reader.error(format!("{key} is missing from the rope scaling")))
     };
     let scaling = match kind {
         None => RopeScaling::None,
@@ -235,18 +225,12 @@ fn rope(reader: &Reader<'_>, max_position: usize) -> Result<(f64, RopeScaling, f
 
 /// MLX's `quantization` object. Other ways to quantise are refused by name.
 fn quantisation(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
-    let object = match (
-        reader.value("quantization"),
-        reader.value("quantization_config"),
-    ) {
+    let object = match (reader.value("quantization"), reader.value("quantization_config")) {
         (Some(Value::Object(object)), _) => object,
         (None, Some(Value::Object(object))) => object,
         (None, None) => return Ok(None),
         (Some(other), _) | (None, Some(other)) => {
-            return Err(reader.error(format!(
-                "quantization is a {}, not an object",
-                json_kind(other)
-            )));
+            return Err(reader.error(format!("quantization is a {}, not an object", json_kind(other))));
         }
     };
     if let Some(method) = object.get("quant_method").and_then(Value::as_str) {
@@ -273,11 +257,7 @@ fn quantisation(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
 }
 
 /// The `bits` and `group_size` of an object, checked to be ones that are supported.
-fn layer_quantisation(
-    reader: &Reader<'_>,
-    object: &JsonObject,
-    what: &str,
-) -> Result<(u8, u16), Error> {
+fn layer_quantisation(reader: &Reader<'_>, object: &JsonObject, what: &str) -> Result<(u8, u16), Error> {
     if let Some(mode) = object.get("mode").filter(|mode| !mode.is_null())
         && mode.as_str() != Some("affine")
     {

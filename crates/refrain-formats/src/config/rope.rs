@@ -72,11 +72,7 @@ impl RopeScaling {
                 if factors.len() != dims / 2 {
                     return Err(Error::file(
                         file,
-                        format!(
-                            "there are {} rope factors, but {} frequencies",
-                            factors.len(),
-                            dims / 2
-                        ),
+                        format!("there are {} rope factors, but {} frequencies", factors.len(), dims / 2),
                     ));
                 }
                 factors

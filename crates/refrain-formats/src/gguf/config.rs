@@ -20,25 +20,15 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     }
     let hidden_size = metadata.needed_count(&key("embedding_length"))?;
     let layers = metadata.needed_count(&key("block_count"))?;
-    let heads = per_layer(gguf, bytes, &key("attention.head_count"))?.ok_or_else(|| {
-        gguf.error(format!(
-            "metadata {} is missing",
-            key("attention.head_count")
-        ))
-    })?;
+    let heads = per_layer(gguf, bytes, &key("attention.head_count"))?
+        .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("attention.head_count"))))?;
     let head_dim = head_dim(gguf, &key, hidden_size, heads)?;
     let has = |tensor: &str| gguf.tensors.iter().any(|entry| entry.name == tensor);
     let config = ModelConfig {
         architecture,
         hidden_size,
-        intermediate_size: per_layer(gguf, bytes, &key("feed_forward_length"))?.ok_or_else(
-            || {
-                gguf.error(format!(
-                    "metadata {} is missing",
-                    key("feed_forward_length")
-                ))
-            },
-        )?,
+        intermediate_size: per_layer(gguf, bytes, &key("feed_forward_length"))?
+            .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("feed_forward_length"))))?,
         layers,
         heads,
         kv_heads: per_layer(gguf, bytes, &key("attention.head_count_kv"))?.unwrap_or(heads),
@@ -49,18 +39,13 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
             .unwrap_or(1e-6) as f32,
         rope_theta: metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
         rope_scaling: rope_scaling(gguf, bytes, &key)?,
-        rope_dims: metadata
-            .count(&key("rope.dimension_count"))?
-            .unwrap_or(head_dim),
+        rope_dims: metadata.count(&key("rope.dimension_count"))?.unwrap_or(head_dim),
         max_position: metadata.needed_count(&key("context_length"))?,
         tie_word_embeddings: !has("output.weight"),
         attention_bias: has("blk.0.attn_q.bias"),
         mlp_bias: has("blk.0.ffn_gate.bias"),
         sliding_window: None,
-        bos_ids: metadata
-            .id("tokenizer.ggml.bos_token_id")?
-            .into_iter()
-            .collect(),
+        bos_ids: metadata.id("tokenizer.ggml.bos_token_id")?.into_iter().collect(),
         eos_ids: tokenizer::eos_ids(gguf, bytes)?,
         quantisation: None,
     };
@@ -70,29 +55,19 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
 
 /// A count that may be given once or for each layer, where all layers must agree.
 fn per_layer(gguf: &Gguf, bytes: &[u8], key: &str) -> Result<Option<usize>, Error> {
-    if !matches!(
-        gguf.metadata.values.get(key),
-        Some(super::value::Value::Array { .. })
-    ) {
+    if !matches!(gguf.metadata.values.get(key), Some(super::value::Value::Array { .. })) {
         return gguf.metadata.count(key);
     }
     let counts = gguf.metadata.numbers(key, bytes)?.unwrap_or_default();
     match counts.first() {
-        Some(&first) if first >= 1.0 && counts.iter().all(|&count| count == first) => {
-            Ok(Some(first as usize))
-        }
+        Some(&first) if first >= 1.0 && counts.iter().all(|&count| count == first) => Ok(Some(first as usize)),
         _ => Err(gguf.error(format!(
             "metadata {key} differs from layer to layer, which is not supported"
         ))),
     }
 }
 
-fn head_dim(
-    gguf: &Gguf,
-    key: &dyn Fn(&str) -> String,
-    hidden_size: usize,
-    heads: usize,
-) -> Result<usize, Error> {
+fn head_dim(gguf: &Gguf, key: &dyn Fn(&str) -> String, hidden_size: usize, heads: usize) -> Result<usize, Error> {
     let keys = gguf.metadata.count(&key("attention.key_length"))?;
     let values = gguf.metadata.count(&key("attention.value_length"))?;
     if let (Some(keys), Some(values)) = (keys, values)
@@ -123,11 +98,7 @@ fn vocab_size(gguf: &Gguf, key: &dyn Fn(&str) -> String) -> Result<usize, Error>
     gguf.metadata.needed_count(&key("vocab_size"))
 }
 
-fn rope_scaling(
-    gguf: &Gguf,
-    bytes: &[u8],
-    key: &dyn Fn(&str) -> String,
-) -> Result<RopeScaling, Error> {
+fn rope_scaling(gguf: &Gguf, bytes: &[u8], key: &dyn Fn(&str) -> String) -> Result<RopeScaling, Error> {
     let metadata = &gguf.metadata;
     if let Some(factors) = gguf.tensors.iter().find(|entry| entry.name == ROPE_FACTORS) {
         if factors.encoding != Encoding::F32 {
@@ -139,10 +110,7 @@ fn rope_scaling(
         }
         let (values, _) = bytes[factors.range.clone()].as_chunks::<4>();
         return Ok(RopeScaling::Factors(
-            values
-                .iter()
-                .map(|value| read_float(Encoding::F32, value))
-                .collect(),
+            values.iter().map(|value| read_float(Encoding::F32, value)).collect(),
         ));
     }
     let factor = match metadata.number(&key("rope.scaling.factor"))? {
@@ -153,10 +121,7 @@ fn rope_scaling(
     match (kind, factor) {
         (Some("linear") | None, Some(factor)) => Ok(RopeScaling::Linear { factor }),
         (Some("none") | None, _) => Ok(RopeScaling::None),
-        (Some("linear"), None) => Err(gguf.error(format!(
-            "metadata {} is missing",
-            key("rope.scaling.factor")
-        ))),
+        (Some("linear"), None) => Err(gguf.error(format!("metadata {} is missing", key("rope.scaling.factor")))),
         (Some(other), _) => Err(gguf.error(format!(
             "rope scaling {other:?} is not supported (supported: none, linear, rope factors)"
         ))),

@@ -42,10 +42,7 @@ impl Gguf {
     }
 
     /// The tensors under Hugging Face's names, sorted.
-    pub(crate) fn tensors(
-        &self,
-        config: &ModelConfig,
-    ) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+    pub(crate) fn tensors(&self, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
         tensors::assemble(self, config)
     }
 

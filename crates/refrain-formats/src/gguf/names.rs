@@ -43,10 +43,7 @@ mod tests {
         let cases = [
             ("token_embd.weight", "model.embed_tokens.weight"),
             ("output.weight", "lm_head.weight"),
-            (
-                "blk.3.attn_q.weight",
-                "model.layers.3.self_attn.q_proj.weight",
-            ),
+            ("blk.3.attn_q.weight", "model.layers.3.self_attn.q_proj.weight"),
             ("blk.11.ffn_down.bias", "model.layers.11.mlp.down_proj.bias"),
             ("blk.0.attn_qkv.weight", "blk.0.attn_qkv.weight"),
             ("blk.x.attn_q.weight", "blk.x.attn_q.weight"),

@@ -30,11 +30,7 @@ pub(super) struct Cursor<'a, 'f> {
 
 impl<'a, 'f> Cursor<'a, 'f> {
     pub(super) fn new(bytes: &'a [u8], position: usize, file: &'f str) -> Self {
-        Cursor {
-            bytes,
-            position,
-            file,
-        }
+        Cursor { bytes, position, file }
     }
 
     fn error(&self, reason: impl Into<String>) -> Error {
@@ -48,10 +44,7 @@ impl<'a, 'f> Cursor<'a, 'f> {
     fn take(&mut self, length: usize, what: &str) -> Result<&'a [u8], Error> {
         let end = self.position.checked_add(length);
         let Some(taken) = end.and_then(|end| self.bytes.get(self.position..end)) else {
-            return Err(self.error(format!(
-                "is cut short: it ends within {what} at byte {}",
-                self.position
-            )));
+            return Err(self.error(format!("is cut short: it ends within {what} at byte {}", self.position)));
         };
         self.position += length;
         Ok(taken)
@@ -168,13 +161,10 @@ impl<'a, 'f> Cursor<'a, 'f> {
         let mut shape = Vec::new();
         for _ in 0..axes {
             let length = self.u64("a tensor's shape")?;
-            shape.push(usize::try_from(length).map_err(|_| {
-                Error::tensor(
-                    self.file,
-                    &name,
-                    format!("has an axis of absurd length {length}"),
-                )
-            })?);
+            shape.push(
+                usize::try_from(length)
+                    .map_err(|_| Error::tensor(self.file, &name, format!("has an axis of absurd length {length}")))?,
+            );
         }
         shape.reverse();
         let kind = self.u32("a tensor's type")?;
@@ -207,10 +197,7 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
     }
     let version = cursor.u32("its version")?;
     if version.swap_bytes() < 0x100 && version != 0 {
-        return Err(Error::file(
-            file,
-            "is a big-endian GGUF file, which is not supported",
-        ));
+        return Err(Error::file(file, "is a big-endian GGUF file, which is not supported"));
     }
     if !(2..=3).contains(&version) {
         return Err(Error::file(
@@ -310,10 +297,7 @@ fn locate(
 }
 
 fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
-    let mut sorted: Vec<&TensorEntry> = entries
-        .iter()
-        .filter(|entry| !entry.range.is_empty())
-        .collect();
+    let mut sorted: Vec<&TensorEntry> = entries.iter().filter(|entry| !entry.range.is_empty()).collect();
     sorted.sort_by_key(|entry| entry.range.start);
     for pair in sorted.windows(2) {
         if pair[1].range.start < pair[0].range.end {

@@ -7,16 +7,9 @@ use crate::tensor::{RowOrder, Span, Storage, TensorInfo};
 use crate::{Encoding, Error};
 
 /// Translate names, and undo the reordering of rows that files of Llama models have.
-pub(super) fn assemble(
-    gguf: &Gguf,
-    config: &ModelConfig,
-) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
     let mut tensors = Vec::with_capacity(gguf.tensors.len());
-    for entry in gguf
-        .tensors
-        .iter()
-        .filter(|entry| entry.name != ROPE_FACTORS)
-    {
+    for entry in gguf.tensors.iter().filter(|entry| entry.name != ROPE_FACTORS) {
         let name = names::hugging_face(&entry.name);
         let rows = row_order(config, &name);
         if let RowOrder::Interleaved { head_dim } = rows {
@@ -57,15 +50,8 @@ pub(super) fn assemble(
 /// Converters to GGUF reorder the query and key rows of Llama models (and of no other) for
 /// interleaved rotary embeddings.
 fn row_order(config: &ModelConfig, name: &str) -> RowOrder {
-    let reordered = [
-        ".q_proj.weight",
-        ".k_proj.weight",
-        ".q_proj.bias",
-        ".k_proj.bias",
-    ];
-    if config.architecture == Architecture::Llama
-        && reordered.iter().any(|suffix| name.ends_with(suffix))
-    {
+    let reordered = [".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias"];
+    if config.architecture == Architecture::Llama && reordered.iter().any(|suffix| name.ends_with(suffix)) {
         RowOrder::Interleaved {
             head_dim: config.head_dim,
         }

@@ -27,9 +27,7 @@ pub(super) enum ValueType {
 impl ValueType {
     pub(super) fn by_number(number: u32) -> Option<Self> {
         use ValueType::*;
-        const ALL: [ValueType; 13] = [
-            U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
-        ];
+        const ALL: [ValueType; 13] = [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64];
         ALL.get(number as usize).copied()
     }
 
@@ -143,12 +141,9 @@ impl Metadata {
     pub(super) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Integer(number)) => u32::try_from(*number).map(Some).map_err(|_| {
-                Error::file(
-                    &self.file,
-                    format!("metadata {key} is {number}, which is no token id"),
-                )
-            }),
+            Some(Value::Integer(number)) => u32::try_from(*number)
+                .map(Some)
+                .map_err(|_| Error::file(&self.file, format!("metadata {key} is {number}, which is no token id"))),
             Some(other) => Err(self.wrong(key, other, "a token id")),
         }
     }
@@ -163,20 +158,11 @@ impl Metadata {
     }
 
     /// An array of strings.
-    pub(super) fn strings<'a>(
-        &self,
-        key: &str,
-        bytes: &'a [u8],
-    ) -> Result<Option<Vec<&'a str>>, Error> {
-        self.items(
-            key,
-            bytes,
-            "an array of strings",
-            |item, cursor| match item {
-                ValueType::String => Some(cursor.string("a string")),
-                _ => None,
-            },
-        )
+    pub(super) fn strings<'a>(&self, key: &str, bytes: &'a [u8]) -> Result<Option<Vec<&'a str>>, Error> {
+        self.items(key, bytes, "an array of strings", |item, cursor| match item {
+            ValueType::String => Some(cursor.string("a string")),
+            _ => None,
+        })
     }
 
     /// An array of numbers.
@@ -215,10 +201,7 @@ impl Metadata {
             match read(*item, &mut cursor) {
                 Some(value) => items.push(value?),
                 None => {
-                    return Err(Error::file(
-                        &self.file,
-                        format!("metadata {key} is not {needed}"),
-                    ));
+                    return Err(Error::file(&self.file, format!("metadata {key} is not {needed}")));
                 }
             }
         }

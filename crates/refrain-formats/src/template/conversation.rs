@@ -30,10 +30,7 @@ impl Conversation {
         };
         let system = system.map(|content| message("system", content));
         Conversation {
-            messages: system
-                .into_iter()
-                .chain([message("user", prompt)])
-                .collect(),
+            messages: system.into_iter().chain([message("user", prompt)]).collect(),
             ..Conversation::default()
         }
     }
@@ -44,8 +41,8 @@ impl Conversation {
     /// # Errors
     /// If the text is no JSON or not of that form.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| Error::Messages(format!("not valid JSON: {error}")))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| Error::Messages(format!("not valid JSON: {error}")))?;
         let mut variables = match value {
             Value::Array(messages) => {
                 check_messages(&messages)?;
@@ -70,8 +67,7 @@ impl Conversation {
                 json_kind(&other)
             ))),
         };
-        let messages = list("messages")?
-            .ok_or_else(|| Error::Messages("the object has no \"messages\"".to_owned()))?;
+        let messages = list("messages")?.ok_or_else(|| Error::Messages("the object has no \"messages\"".to_owned()))?;
         let (tools, documents) = (list("tools")?, list("documents")?);
         check_messages(&messages)?;
         Ok(Conversation {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
-use super::{json, methods};
+use super::{filters, json, methods};
 
 /// Marks errors that a template raised itself.
 #[derive(Debug, thiserror::Error)]
@@ -20,18 +20,12 @@ pub(super) fn is_raised(error: &Error) -> bool {
 /// An environment with the settings, filters and functions that transformers gives to templates.
 pub(super) fn new<'a>() -> Result<Environment<'a>, Error> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()?;
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(methods::call);
-    environment
-        .set_formatter(|out, _, value| out.write_str(&json::display(value)).map_err(Error::from));
-    environment.add_filter("tojson", json::filter);
-    environment.add_filter("trim", methods::trim);
-    environment.add_filter("string", |value: &Value| json::display(value));
+    environment.set_formatter(|out, _, value| out.write_str(&json::display(value)).map_err(Error::from));
+    filters::register(&mut environment);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     Ok(environment)
@@ -44,8 +38,7 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 /// The local time in a format of C's `strftime`.
 fn strftime_now(_: &State, format: &str) -> Result<String, Error> {
     let now = jiff::Zoned::now();
-    jiff::fmt::strtime::format(format, &now)
-        .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+    jiff::fmt::strtime::format(format, &now).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
 /// Rewrite `{% generation %}` … `{% endgeneration %}`, with which templates mark what the model
@@ -73,9 +66,7 @@ pub(super) fn prepare(source: &str) -> Cow<'_, str> {
 
 fn rewrite_tag(tag: &str) -> Cow<'_, str> {
     let inner = &tag[2..tag.len() - 2];
-    let name = inner
-        .trim_start_matches(['-', '+'])
-        .trim_end_matches(['-', '+']);
+    let name = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']);
     match name.trim() {
         "generation" => Cow::Owned(tag.replacen("generation", "with", 1)),
         "endgeneration" => Cow::Owned(tag.replacen("endgeneration", "endwith", 1)),

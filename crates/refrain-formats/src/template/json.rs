@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
 /// How `json.dumps` lays out its text.
@@ -108,10 +108,7 @@ fn dump(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result<
 }
 
 fn unserialisable(what: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidOperation,
-        format!("the value given to tojson {what}"),
-    )
+    Error::new(ErrorKind::InvalidOperation, format!("the value given to tojson {what}"))
 }
 
 /// Write items between brackets, laid out by the style.
@@ -243,10 +240,19 @@ fn represent(value: &Value, depth: usize, out: &mut String) {
         _ if depth > MAX_DEPTH => out.push_str("..."),
         ValueKind::Number => out.push_str(&number(value)),
         ValueKind::String => represent_text(value.as_str().unwrap_or_default(), out),
-        ValueKind::Seq => {
-            out.push('[');
-            sequence(out, ']');
-        }
+        ValueKind::Seq => match value.downcast_object_ref::<Tuple>() {
+            None => {
+                out.push('[');
+                sequence(out, ']');
+            }
+            Some(_) => {
+                out.push('(');
+                sequence(out, if value.len() == Some(1) { ',' } else { ')' });
+                if value.len() == Some(1) {
+                    out.push(')');
+                }
+            }
+        },
         ValueKind::Map => {
             out.push('{');
             for (index, key) in value.try_iter().into_iter().flatten().enumerate() {
@@ -281,11 +287,7 @@ fn represent_text(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            c if c < ' '
-                || c == '\u{7f}'
-                || ('\u{80}'..='\u{a0}').contains(&c)
-                || c == '\u{ad}' =>
-            {
+            c if c < ' ' || c == '\u{7f}' || ('\u{80}'..='\u{a0}').contains(&c) || c == '\u{ad}' => {
                 let _ = write!(out, "\\x{:02x}", c as u32);
             }
             c => out.push(c),

@@ -1,16 +1,11 @@
 //! Methods of Python's strings, lists and dictionaries that templates call.
 
-use minijinja::value::{Kwargs, ValueKind, from_args};
+use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
 /// Call `method` of a value: ours, where the library's differs from Python or is missing.
-pub(super) fn call(
-    state: &mut State,
-    value: &Value,
-    method: &str,
-    args: &[Value],
-) -> Result<Value, Error> {
+pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     let own = match value.kind() {
         ValueKind::String => text_method(value.as_str().unwrap_or_default(), method, args)?,
         ValueKind::Seq => list_method(value, method, args)?,
@@ -39,28 +34,15 @@ fn strip<'a>(text: &'a str, characters: Option<&str>, start: bool, end: bool) ->
         Some(characters) => characters.contains(c),
         None => is_space(c),
     };
-    let text = if start {
-        text.trim_start_matches(matches)
-    } else {
-        text
-    };
-    if end {
-        text.trim_end_matches(matches)
-    } else {
-        text
-    }
+    let text = if start { text.trim_start_matches(matches) } else { text };
+    if end { text.trim_end_matches(matches) } else { text }
 }
 
 fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     Ok(Some(match method {
         "strip" | "lstrip" | "rstrip" => {
             let (characters,): (Option<&str>,) = from_args(args)?;
-            Value::from(strip(
-                text,
-                characters,
-                method != "rstrip",
-                method != "lstrip",
-            ))
+            Value::from(strip(text, characters, method != "rstrip", method != "lstrip"))
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
@@ -82,6 +64,15 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
                 None => return Err(failed("substring not found")),
             }
         }
+        "swapcase" => Value::from(text.chars().map(swap_case).collect::<String>()),
+        "isdigit" | "isdecimal" => {
+            let digit = |c: char| c.is_numeric() && !c.is_alphabetic() && c.to_digit(36).is_some();
+            Value::from(!text.is_empty() && text.chars().all(digit))
+        }
+        "splitlines" => {
+            let (keep,): (Option<bool>,) = from_args(args)?;
+            Value::from_iter(split_lines(text, keep.unwrap_or(false)))
+        }
         "casefold" => Value::from(text.to_lowercase()),
         "zfill" => {
             let (width,): (usize,) = from_args(args)?;
@@ -92,13 +83,17 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
             let zeros = padding(text, width)?;
             Value::from(format!("{sign}{}{digits}", "0".repeat(zeros)))
         }
-        "ljust" | "rjust" => {
+        "ljust" | "rjust" | "center" => {
             let (width, fill): (usize, Option<&str>) = from_args(args)?;
-            let fill = fill.unwrap_or(" ").repeat(padding(text, width)?);
-            Value::from(match method {
-                "ljust" => format!("{text}{fill}"),
-                _ => format!("{fill}{text}"),
-            })
+            let missing = padding(text, width)?;
+            let left = match method {
+                "ljust" => 0,
+                "rjust" => missing,
+                // Python puts the odd one to the left if the width is odd too.
+                _ => missing / 2 + (missing & width & 1),
+            };
+            let fill = |count: usize| fill.unwrap_or(" ").repeat(count);
+            Value::from(format!("{}{text}{}", fill(left), fill(missing - left)))
         }
         _ => return Ok(None),
     }))
@@ -140,8 +135,7 @@ fn split(text: &str, from_end: bool, args: &[Value]) -> Result<Value, Error> {
                 (_, None) => text.split(separator).collect(),
                 (false, Some(most)) => text.splitn(most.saturating_add(1), separator).collect(),
                 (true, Some(most)) => {
-                    let mut parts: Vec<&str> =
-                        text.rsplitn(most.saturating_add(1), separator).collect();
+                    let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), separator).collect();
                     parts.reverse();
                     parts
                 }
@@ -184,11 +178,39 @@ fn partition(text: &str, from_end: bool, separator: &str) -> Value {
         true => text.rsplit_once(separator),
         false => text.split_once(separator),
     };
-    Value::from_iter(match (found, from_end) {
+    let parts = match (found, from_end) {
         (Some((before, after)), _) => [before, separator, after],
         (None, true) => ["", "", text],
         (None, false) => [text, "", ""],
-    })
+    };
+    Value::from(Tuple::new(parts.map(Value::from).to_vec()))
+}
+
+fn swap_case(c: char) -> String {
+    match c.is_uppercase() {
+        true => c.to_lowercase().collect(),
+        false => c.to_uppercase().collect(),
+    }
+}
+
+/// Split at what Python takes for line ends.
+fn split_lines(text: &str, keep: bool) -> Vec<&str> {
+    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(ends) {
+        let (line, end) = rest.split_at(at);
+        let length = match end.starts_with("\r\n") {
+            true => 2,
+            false => end.chars().next().map_or(0, char::len_utf8),
+        };
+        lines.push(if keep { &rest[..at + length] } else { line });
+        rest = &end[length..];
+    }
+    if !rest.is_empty() {
+        lines.push(rest);
+    }
+    lines
 }
 
 fn list_method(list: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod environment;
+mod filters;
 mod json;
 mod methods;
 
@@ -30,16 +31,10 @@ impl ChatTemplate {
     /// A template from its source. `special_tokens` are the variables that hold special tokens,
     /// such as `bos_token`.
     pub fn new(source: impl Into<String>, special_tokens: BTreeMap<String, String>) -> Self {
-        Self::named(
-            BTreeMap::from([("default".to_owned(), source.into())]),
-            special_tokens,
-        )
+        Self::named(BTreeMap::from([("default".to_owned(), source.into())]), special_tokens)
     }
 
-    pub(crate) fn named(
-        templates: BTreeMap<String, String>,
-        special_tokens: BTreeMap<String, String>,
-    ) -> Self {
+    pub(crate) fn named(templates: BTreeMap<String, String>, special_tokens: BTreeMap<String, String>) -> Self {
         ChatTemplate {
             templates,
             special_tokens,
@@ -69,11 +64,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template does not parse, refuses the conversation, fails, or loops without end.
-    pub fn render(
-        &self,
-        conversation: &Conversation,
-        add_generation_prompt: bool,
-    ) -> Result<String, Error> {
+    pub fn render(&self, conversation: &Conversation, add_generation_prompt: bool) -> Result<String, Error> {
         let source = environment::prepare(self.source(conversation.tools.is_some())?);
         let mut environment = environment::new().map_err(describe)?;
         environment.set_fuel(Some(FUEL));
@@ -88,15 +79,11 @@ impl ChatTemplate {
             variables.insert(name.clone(), Value::from(Serde(value)));
         }
         let list = |values: &Vec<serde_json::Value>| Value::from(Serde(values));
-        let optional =
-            |values: &Option<Vec<serde_json::Value>>| values.as_ref().map_or(Value::from(()), list);
+        let optional = |values: &Option<Vec<serde_json::Value>>| values.as_ref().map_or(Value::from(()), list);
         variables.insert("messages".to_owned(), list(&conversation.messages));
         variables.insert("tools".to_owned(), optional(&conversation.tools));
         variables.insert("documents".to_owned(), optional(&conversation.documents));
-        variables.insert(
-            "add_generation_prompt".to_owned(),
-            Value::from(add_generation_prompt),
-        );
+        variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
         template.render(variables).map_err(describe)
     }
 }
@@ -105,9 +92,7 @@ impl ChatTemplate {
 fn describe(error: minijinja::Error) -> Error {
     use minijinja::ErrorKind;
 
-    let line = error
-        .line()
-        .map_or(String::new(), |line| format!("line {line}: "));
+    let line = error.line().map_or(String::new(), |line| format!("line {line}: "));
     let detail = error.detail().unwrap_or_default();
     let text = match error.kind() {
         ErrorKind::OutOfFuel => {

@@ -16,11 +16,7 @@ use crate::files::JsonObject;
 /// Special tokens that a class has where the configuration does not mention their role.
 pub(super) fn default_roles(config: &JsonObject) -> &'static [(&'static str, &'static str)] {
     match class(config) {
-        "LlamaTokenizer" => &[
-            ("unk_token", "<unk>"),
-            ("bos_token", "<s>"),
-            ("eos_token", "</s>"),
-        ],
+        "LlamaTokenizer" => &[("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")],
         "GemmaTokenizer" => &[
             ("unk_token", "<unk>"),
             ("bos_token", "<bos>"),
@@ -38,10 +34,7 @@ pub(super) fn default_roles(config: &JsonObject) -> &'static [(&'static str, &'s
 }
 
 /// Change what the class builds differently from `tokenizer.json`.
-pub(super) fn apply(
-    inner: &mut tokenizers::Tokenizer,
-    config: &JsonObject,
-) -> tokenizers::Result<()> {
+pub(super) fn apply(inner: &mut tokenizers::Tokenizer, config: &JsonObject) -> tokenizers::Result<()> {
     // The class is also named by byte-level tokenizers of its derivatives, which it would break.
     let sentence_piece = match inner.get_model() {
         ModelWrapper::BPE(model) => model.byte_fallback,

@@ -49,11 +49,7 @@ impl TokenizerFiles {
     /// If there is no directory, or it holds neither tokenizer nor template.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let set = FileSet::Directory(path.to_owned());
-        let known = [
-            "tokenizer.json",
-            "tokenizer_config.json",
-            "chat_template.jinja",
-        ];
+        let known = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
         if !path.is_dir() {
             return Err(Error::Read {
                 path: path.to_owned(),
@@ -92,12 +88,9 @@ impl TokenizerFiles {
         if file.bytes().is_empty() {
             return Err(Error::file(label, "is empty"));
         }
-        let broken =
-            |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(file.bytes()).map_err(|error| broken(&error))?;
-        let added: AddedTokens =
-            serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
+        let broken = |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
+        let mut inner = tokenizers::Tokenizer::from_bytes(file.bytes()).map_err(|error| broken(&error))?;
+        let added: AddedTokens = serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
         // The library gives an added token whose id is not the next free one another id, and only
         // logs it.
         for token in &added.added_tokens {
@@ -156,10 +149,7 @@ impl TokenizerFiles {
         // Configurations with a list of added tokens replaced the older file.
         let overrides = match config.contains_key("added_tokens_decoder") {
             true => JsonObject::new(),
-            false => self
-                .set
-                .json("special_tokens_map.json")?
-                .unwrap_or_default(),
+            false => self.set.json("special_tokens_map.json")?.unwrap_or_default(),
         };
         let defaults = class::default_roles(&config);
         let mut tokens = BTreeMap::new();
@@ -194,8 +184,7 @@ impl TokenizerFiles {
                     let text = |key: &str| entry.get(key).and_then(Value::as_str);
                     let (Some(name), Some(source)) = (text("name"), text("template")) else {
                         return Err(wrong(
-                            "chat_template is a list, but not of objects with name and template"
-                                .to_owned(),
+                            "chat_template is a list, but not of objects with name and template".to_owned(),
                         ));
                     };
                     templates.insert(name.to_owned(), source.to_owned());
@@ -243,8 +232,7 @@ impl TokenizerFiles {
             .filter_map(|(_, value)| token_text(value));
         let mut special = Vec::new();
         for text in roles.values().map(String::as_str).chain(extra).chain(own) {
-            let token = known(text)
-                .unwrap_or_else(|| tokenizers::AddedToken::from(text, true).normalized(false));
+            let token = known(text).unwrap_or_else(|| tokenizers::AddedToken::from(text, true).normalized(false));
             special.push(token.special(true));
         }
         inner.add_special_tokens(special).map_err(broken)?;
@@ -256,8 +244,8 @@ impl TokenizerFiles {
             };
             let bos = wanted("bos_token", "add_bos_token");
             let eos = wanted("eos_token", "add_eos_token");
-            let around = surround(bos, eos)
-                .map_err(|error| Error::file(self.set.label("tokenizer_config.json"), error))?;
+            let around =
+                surround(bos, eos).map_err(|error| Error::file(self.set.label("tokenizer_config.json"), error))?;
             inner.with_post_processor(Some(around));
         }
         Ok(())
@@ -302,16 +290,11 @@ impl TokenizerFiles {
 
 /// A token given as a string, or as an object with its `content`.
 fn token_text(value: &Value) -> Option<&str> {
-    value
-        .as_str()
-        .or_else(|| value.get("content").and_then(Value::as_str))
+    value.as_str().or_else(|| value.get("content").and_then(Value::as_str))
 }
 
 /// The post-processor that puts these tokens before and after a text.
-pub(crate) fn surround(
-    bos: Option<(String, u32)>,
-    eos: Option<(String, u32)>,
-) -> Result<TemplateProcessing, String> {
+pub(crate) fn surround(bos: Option<(String, u32)>, eos: Option<(String, u32)>) -> Result<TemplateProcessing, String> {
     let mut single = String::new();
     if let Some((token, _)) = &bos {
         single.push_str(&format!("{token}:0 "));

@@ -22,11 +22,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    pub(crate) fn new(
-        mut inner: tokenizers::Tokenizer,
-        bos_id: Option<u32>,
-        eos_ids: Vec<u32>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(mut inner: tokenizers::Tokenizer, bos_id: Option<u32>, eos_ids: Vec<u32>) -> Result<Self, Error> {
         // Some published files carry the settings of their last training run. Nobody who encodes a
         // prompt wants it cut or padded.
         inner.with_truncation(None).map_err(library)?;

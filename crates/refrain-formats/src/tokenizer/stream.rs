@@ -36,9 +36,7 @@ impl<'a> DecodeStream<'a> {
     /// If the id is none of the tokenizer's.
     pub fn step(&mut self, id: u32) -> Result<String, Error> {
         if self.tokenizer.id_to_token(id).is_none() {
-            return Err(Error::Tokenizer(format!(
-                "token id {id} is not in the vocabulary"
-            )));
+            return Err(Error::Tokenizer(format!("token id {id} is not in the vocabulary")));
         }
         self.ids.push(id);
         let (text, added) = self.added()?;
@@ -65,11 +63,7 @@ impl<'a> DecodeStream<'a> {
 
     /// The text of all held tokens, and what of it was not given out.
     fn added(&mut self) -> Result<(String, String), Error> {
-        let decode = |ids: &[u32]| {
-            self.tokenizer
-                .decode(ids, self.skip_special)
-                .map_err(super::library)
-        };
+        let decode = |ids: &[u32]| self.tokenizer.decode(ids, self.skip_special).map_err(super::library);
         let before = decode(&self.ids[..self.given])?;
         let text = decode(&self.ids)?;
         let added = text.get(before.len()..).unwrap_or_default().to_owned();

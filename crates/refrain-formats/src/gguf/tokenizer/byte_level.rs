@@ -27,7 +27,8 @@ struct PreTokenizer {
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The known ways to cut. To support another family, add a row.
@@ -77,18 +78,9 @@ const PRE_TOKENIZERS: [PreTokenizer; 6] = [
 ];
 
 /// Build the tokenizer; also says whether it adds BOS unless the file says otherwise.
-pub(super) fn build(
-    gguf: &Gguf,
-    bytes: &[u8],
-    vocabulary: &Vocabulary<'_>,
-) -> Result<(Tokenizer, bool), Error> {
-    let name = gguf
-        .metadata
-        .string("tokenizer.ggml.pre")?
-        .unwrap_or("default");
-    let known = PRE_TOKENIZERS
-        .iter()
-        .find(|known| known.names.contains(&name));
+pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, bool), Error> {
+    let name = gguf.metadata.string("tokenizer.ggml.pre")?.unwrap_or("default");
+    let known = PRE_TOKENIZERS.iter().find(|known| known.names.contains(&name));
     let Some(pre) = known else {
         let names: Vec<&str> = PRE_TOKENIZERS
             .iter()
@@ -120,9 +112,7 @@ pub(super) fn build(
         .map_err(|error| broken(&error))?;
     let mut tokenizer = Tokenizer::new(model);
     if pre.nfc {
-        tokenizer
-            .with_normalizer(Some(NFC))
-            .map_err(|error| broken(&error))?;
+        tokenizer.with_normalizer(Some(NFC)).map_err(|error| broken(&error))?;
     }
     let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
     for pattern in pre.patterns {

@@ -113,9 +113,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
         "gpt2" => byte_level::build(gguf, bytes, &vocabulary)?,
         "llama" => sentence_piece::build(gguf, bytes, &vocabulary)?,
         other => {
-            return Err(gguf.error(format!(
-                "tokenizer {other:?} is not supported (supported: gpt2, llama)"
-            )));
+            return Err(gguf.error(format!("tokenizer {other:?} is not supported (supported: gpt2, llama)")));
         }
     };
     let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
@@ -145,16 +143,9 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
 pub(super) fn eos_ids(gguf: &Gguf, bytes: &[u8]) -> Result<Vec<u32>, Error> {
     let mut ids = Vec::new();
     for key in ["eos", "eot", "eom"] {
-        ids.extend(
-            gguf.metadata
-                .id(&format!("tokenizer.ggml.{key}_token_id"))?,
-        );
+        ids.extend(gguf.metadata.id(&format!("tokenizer.ggml.{key}_token_id"))?);
     }
-    if gguf
-        .metadata
-        .array_length("tokenizer.ggml.tokens")?
-        .is_some()
-    {
+    if gguf.metadata.array_length("tokenizer.ggml.tokens")?.is_some() {
         let vocabulary = Vocabulary::read(gguf, bytes)?;
         for (id, (token, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
             if *kind == TokenKind::Control && END_TOKENS.contains(token) {
@@ -185,10 +176,7 @@ pub(super) fn chat_template(gguf: &Gguf, bytes: &[u8]) -> Result<Option<ChatTemp
     if templates.is_empty() {
         return Ok(None);
     }
-    Ok(Some(ChatTemplate::named(
-        templates,
-        special_tokens(gguf, bytes)?,
-    )))
+    Ok(Some(ChatTemplate::named(templates, special_tokens(gguf, bytes)?)))
 }
 
 /// The special tokens that templates see.
@@ -201,9 +189,7 @@ pub(super) fn special_tokens(gguf: &Gguf, bytes: &[u8]) -> Result<BTreeMap<Strin
         ("unk_token", "unknown"),
         ("pad_token", "padding"),
     ] {
-        let id = gguf
-            .metadata
-            .id(&format!("tokenizer.ggml.{key}_token_id"))?;
+        let id = gguf.metadata.id(&format!("tokenizer.ggml.{key}_token_id"))?;
         if let Some(token) = id.and_then(|id| vocabulary.token(id)) {
             tokens.insert(role.to_owned(), token.to_owned());
         }

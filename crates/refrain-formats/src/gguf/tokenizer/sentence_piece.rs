@@ -21,11 +21,7 @@ use crate::Error;
 const SPACE: &str = "▁";
 
 /// Build the tokenizer; also says whether it adds BOS unless the file says otherwise.
-pub(super) fn build(
-    gguf: &Gguf,
-    bytes: &[u8],
-    vocabulary: &Vocabulary<'_>,
-) -> Result<(Tokenizer, bool), Error> {
+pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, bool), Error> {
     let Some(scores) = gguf.metadata.numbers("tokenizer.ggml.scores", bytes)? else {
         return Err(gguf.error("its tokenizer has no scores (metadata tokenizer.ggml.scores)"));
     };
@@ -44,34 +40,22 @@ pub(super) fn build(
         )
         .fuse_unk(true)
         .byte_fallback(true);
-    let unknown = vocabulary
-        .kinds
-        .iter()
-        .position(|kind| *kind == TokenKind::Unknown);
+    let unknown = vocabulary.kinds.iter().position(|kind| *kind == TokenKind::Unknown);
     if let Some(unknown) = unknown {
         model = model.unk_token(vocabulary.tokens[unknown].to_owned());
     }
     let mut tokenizer = Tokenizer::new(model.build().map_err(|error| broken(&error))?);
-    let prefix = gguf
-        .metadata
-        .flag("tokenizer.ggml.add_space_prefix")?
-        .unwrap_or(true);
+    let prefix = gguf.metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
     if prefix {
         normalizers.push(Prepend::new(SPACE.to_owned()).into());
     }
-    normalizers.push(
-        Replace::new(" ", SPACE)
-            .map_err(|error| broken(&error))?
-            .into(),
-    );
+    normalizers.push(Replace::new(" ", SPACE).map_err(|error| broken(&error))?.into());
     tokenizer
         .with_normalizer(Some(Normalizers::new(normalizers)))
         .map_err(|error| broken(&error))?;
     let mut decoders: Vec<DecoderWrapper> = vec![
-        Replace::new(SPACE, " ")
-            .map_err(|error| broken(&error))?
-            .into(),
+        Replace::new(SPACE, " ").map_err(|error| broken(&error))?.into(),
         ByteFallback::new().into(),
         Fuse::new().into(),
     ];
@@ -86,12 +70,7 @@ pub(super) fn build(
 /// highest score, so each way to cut a token in two tokens is a merge, ranked by the token's
 /// score.
 fn merges(vocabulary: &Vocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> {
-    let mergeable = |id: usize| {
-        matches!(
-            vocabulary.kinds[id],
-            TokenKind::Normal | TokenKind::UserDefined
-        )
-    };
+    let mergeable = |id: usize| matches!(vocabulary.kinds[id], TokenKind::Normal | TokenKind::UserDefined);
     let ids: HashMap<&str, usize> = vocabulary
         .tokens
         .iter()
