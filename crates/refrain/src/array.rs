@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
-use crate::storage::Storage;
 use crate::execute::{Executable, layout_in_storage};
 use crate::graph::Graph;
+use crate::storage::Storage;
 use crate::{DType, Device, Element, Error, Layout, Primitive, passes};
 
 /// A lazy n-dimensional array on a device. Cloning shares it.
@@ -47,7 +47,13 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 impl Array {
     fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Array(Arc::new(Node { id, shape: shape.to_vec(), dtype, device: device.clone(), content: Mutex::new(content) }))
+        Array(Arc::new(Node {
+            id,
+            shape: shape.to_vec(),
+            dtype,
+            device: device.clone(),
+            content: Mutex::new(content),
+        }))
     }
 
     pub(crate) fn lazy(primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
@@ -56,7 +62,13 @@ impl Array {
     }
 
     /// Like `lazy`, for primitives that may have no inputs.
-    pub(crate) fn lazy_on(device: &Device, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
+    pub(crate) fn lazy_on(
+        device: &Device,
+        primitive: Primitive,
+        inputs: &[&Array],
+        shape: &[usize],
+        dtype: DType,
+    ) -> Array {
         let content = match inputs.iter().find_map(|x| x.error()) {
             Some(error) => Content::Invalid(error),
             None => Content::Lazy(primitive, inputs.iter().map(|&x| x.clone()).collect()),
@@ -84,7 +96,11 @@ impl Array {
     }
 
     pub(crate) fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
-        let value = Value { version: storage.version(), storage, layout: Layout::contiguous(shape) };
+        let value = Value {
+            version: storage.version(),
+            storage,
+            layout: Layout::contiguous(shape),
+        };
         Array::new(device, shape, dtype, Content::Ready(value))
     }
 
@@ -101,7 +117,16 @@ impl Array {
         let wanted = shape.iter().product::<usize>() * dtype.size();
         if wanted != bytes.len() {
             let what = format!("{} bytes do not make {dtype} elements of shape {shape:?}", bytes.len());
-            return Array::new(device, &[], dtype, Content::Invalid(Error::Invalid { op: "from_bytes", what, at }));
+            return Array::new(
+                device,
+                &[],
+                dtype,
+                Content::Invalid(Error::Invalid {
+                    op: "from_bytes",
+                    what,
+                    at,
+                }),
+            );
         }
         let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
         Array::filled(device, MemoryClass::Scratch, dtype, shape, fill)
@@ -110,11 +135,22 @@ impl Array {
 
     /// A weight: memory that is written once, here, and never waited for. `fill(offset, piece)` is
     /// called with consecutive pieces of its bytes, so nothing needs to be whole in host memory.
-    pub fn weight(device: &Device, dtype: DType, shape: &[usize], fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<Array, Error> {
+    pub fn weight(
+        device: &Device,
+        dtype: DType,
+        shape: &[usize],
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<Array, Error> {
         Array::filled(device, MemoryClass::Weight, dtype, shape, fill)
     }
 
-    fn filled(device: &Device, class: MemoryClass, dtype: DType, shape: &[usize], fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<Array, Error> {
+    fn filled(
+        device: &Device,
+        class: MemoryClass,
+        dtype: DType,
+        shape: &[usize],
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<Array, Error> {
         let bytes = (shape.iter().product::<usize>() * dtype.size()) as u64;
         let storage = device.allocate(class, bytes)?;
         if bytes > 0 {
@@ -203,7 +239,11 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         if T::DTYPE != self.dtype() && self.error().is_none() {
             let what = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
-            return Err(Error::Invalid { op: "to_vec", what, at: Location::caller() });
+            return Err(Error::Invalid {
+                op: "to_vec",
+                what,
+                at: Location::caller(),
+            });
         }
         Ok(bytemuck::allocation::pod_collect_to_vec(&self.to_bytes()?))
     }
@@ -212,13 +252,16 @@ impl Array {
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         evaluate(&[self], Flush::ReadBack)?;
         let content = self.content().clone();
-        let Content::Ready(value) = content else { unreachable!("evaluated arrays are ready") };
+        let Content::Ready(value) = content else {
+            unreachable!("evaluated arrays are ready")
+        };
         if !value.layout.is_contiguous() {
             return self.contiguous().to_bytes();
         }
         let size = self.dtype().size();
         let mut bytes = vec![0; self.count() * size];
-        self.device().read(&value.storage, (value.layout.offset * size) as u64, &mut bytes)?;
+        self.device()
+            .read(&value.storage, (value.layout.offset * size) as u64, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -245,18 +288,28 @@ fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
             Content::Lazy(..) => pending.push(array),
         }
     }
-    let Some(device) = pending.first().map(|a| a.device().clone()) else { return Ok(()) };
+    let Some(device) = pending.first().map(|a| a.device().clone()) else {
+        return Ok(());
+    };
     let traced = Graph::of(&pending)?;
     let plan = passes::lower(traced.graph, &device)?;
     let executable = Executable::new(plan)?;
     executable.run(reason)?;
     for (number, array) in pending.iter().enumerate() {
         let (operand, storage) = executable.output(number);
-        array.set_ready(Value { version: storage.version(), layout: layout_in_storage(operand), storage });
+        array.set_ready(Value {
+            version: storage.version(),
+            layout: layout_in_storage(operand),
+            storage,
+        });
     }
     for update in traced.updates {
         let (array, storage) = (update.array, update.storage);
-        array.set_ready(Value { version: storage.advance(), layout: Layout::contiguous(array.shape()), storage });
+        array.set_ready(Value {
+            version: storage.advance(),
+            layout: Layout::contiguous(array.shape()),
+            storage,
+        });
     }
     Ok(())
 }
@@ -292,7 +345,13 @@ impl std::fmt::Debug for Array {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &*self.content() {
             Content::Invalid(error) => write!(f, "Array(invalid: {error})"),
-            _ => write!(f, "Array({}{:?} on {})", self.dtype(), self.shape(), self.device().name()),
+            _ => write!(
+                f,
+                "Array({}{:?} on {})",
+                self.dtype(),
+                self.shape(),
+                self.device().name()
+            ),
         }
     }
 }

@@ -18,7 +18,10 @@ struct Inner {
 
 pub(crate) enum Backend {
     Cpu,
-    Vulkan { device: Arc<refrain_vulkan::Device>, traits: Traits },
+    Vulkan {
+        device: Arc<refrain_vulkan::Device>,
+        traits: Traits,
+    },
 }
 
 /// Why recorded work was handed to the device.
@@ -62,7 +65,10 @@ impl Device {
     }
 
     fn new(backend: Backend) -> Device {
-        Device(Arc::new(Inner { backend, flushes: Default::default() }))
+        Device(Arc::new(Inner {
+            backend,
+            flushes: Default::default(),
+        }))
     }
 
     /// The device's name as the driver gives it, or `CPU executor`.
@@ -80,7 +86,8 @@ impl Device {
 
     /// Whether shaders are run by a processor (lavapipe, SwiftShader).
     pub fn is_software(&self) -> bool {
-        self.as_vulkan().is_some_and(|device| device.info().kind == DeviceKind::Software)
+        self.as_vulkan()
+            .is_some_and(|device| device.info().kind == DeviceKind::Software)
     }
 
     /// The Vulkan device behind, if any: for counters, memory figures and timings.
@@ -123,7 +130,12 @@ impl Device {
 
     /// Fills `bytes` bytes from the start: `fill(offset, piece)` is called for consecutive pieces,
     /// each a multiple of 4 bytes long except the last.
-    pub(crate) fn fill(&self, storage: &Storage, bytes: u64, fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Error> {
+    pub(crate) fn fill(
+        &self,
+        storage: &Storage,
+        bytes: u64,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {
             (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.upload(buffer, 0, bytes, fill)?),
             (_, Memory::Host(buffer)) => {

@@ -28,7 +28,9 @@ pub enum Error {
         why: String,
     },
     /// A state was updated and then an older version of it was read.
-    #[error("{op} reads version {read} of a state that has been updated since (it is at version {current}); use the array that the update returned")]
+    #[error(
+        "{op} reads version {read} of a state that has been updated since (it is at version {current}); use the array that the update returned"
+    )]
     StaleState {
         /// The reading operation.
         op: String,

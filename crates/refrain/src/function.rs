@@ -35,7 +35,10 @@ impl Function {
         let device = first.device().clone();
         let traced = Graph::of(outputs)?;
         let graph = traced.graph.to_string();
-        Ok(Function { executable: Executable::new(passes::lower(traced.graph, &device)?)?, graph })
+        Ok(Function {
+            executable: Executable::new(passes::lower(traced.graph, &device)?)?,
+            graph,
+        })
     }
 
     /// The device it runs on.
@@ -71,12 +74,21 @@ impl Function {
             for input in plan.inputs.iter().filter(|i| i.name == *name) {
                 let wanted = input.shape.iter().product::<usize>() * input.dtype.size();
                 if wanted != bytes.len() {
-                    return Err(Error::Call(format!("argument {name} has {} bytes, not the {wanted} of {}{:?}", bytes.len(), input.dtype, input.shape)));
+                    return Err(Error::Call(format!(
+                        "argument {name} has {} bytes, not the {wanted} of {}{:?}",
+                        bytes.len(),
+                        input.dtype,
+                        input.shape
+                    )));
                 }
                 control[input.offset as usize..][..wanted].copy_from_slice(bytes);
             }
         }
-        if let Some(missing) = plan.inputs.iter().find(|i| !arguments.iter().any(|(name, _)| *name == i.name)) {
+        if let Some(missing) = plan
+            .inputs
+            .iter()
+            .find(|i| !arguments.iter().any(|(name, _)| *name == i.name))
+        {
             return Err(Error::Call(format!("argument {} is missing", missing.name)));
         }
         self.executable.write_control(&control)?;
@@ -101,7 +113,12 @@ impl Function {
             return Err(Error::Call(format!("there is no output {number}")));
         };
         if output.dtype != T::DTYPE || !output.layout.is_contiguous() || start + count > output.layout.count() {
-            return Err(Error::Call(format!("elements {start}..{} of {} do not read as {}", start + count, output.layout, T::DTYPE)));
+            return Err(Error::Call(format!(
+                "elements {start}..{} of {} do not read as {}",
+                start + count,
+                output.layout,
+                T::DTYPE
+            )));
         }
         let (operand, storage) = self.executable.output(number);
         let offset = operand.place.offset + ((operand.layout.offset + start) * operand.dtype.size()) as u64;
@@ -113,11 +130,18 @@ impl Function {
     /// Bytes of weights that one call reads if it reads each once.
     pub fn weight_bytes(&self) -> u64 {
         let plan = self.plan();
-        let weights = plan.steps.iter().filter(|s| !matches!(s.primitive, Primitive::QuantTake { .. } | Primitive::Take { .. }));
-        let operands = weights.flat_map(|s| &s.inputs).filter(|operand| match operand.place.block {
-            crate::plan::Block::Storage(n) => plan.storages[n].class() == MemoryClass::Weight,
-            _ => false,
-        });
-        operands.map(|operand| operand.range().end - operand.range().start).sum()
+        let weights = plan
+            .steps
+            .iter()
+            .filter(|s| !matches!(s.primitive, Primitive::QuantTake { .. } | Primitive::Take { .. }));
+        let operands = weights
+            .flat_map(|s| &s.inputs)
+            .filter(|operand| match operand.place.block {
+                crate::plan::Block::Storage(n) => plan.storages[n].class() == MemoryClass::Weight,
+                _ => false,
+            });
+        operands
+            .map(|operand| operand.range().end - operand.range().start)
+            .sum()
     }
 }

@@ -55,7 +55,13 @@ pub(crate) struct Update {
 impl Node {
     /// A node whose result is written without gaps.
     pub fn new(primitive: Primitive, inputs: Vec<Edge>, shape: Vec<usize>, dtype: DType) -> Node {
-        Node { primitive, inputs, written: Layout::contiguous(&shape), shape, dtype }
+        Node {
+            primitive,
+            inputs,
+            written: Layout::contiguous(&shape),
+            shape,
+            dtype,
+        }
     }
 }
 
@@ -77,7 +83,13 @@ impl Graph {
             builder.edges.insert(array.id(), edge);
         }
         let outputs = outputs.iter().map(|a| builder.edges[&a.id()].clone()).collect();
-        Ok(Traced { graph: Graph { nodes: builder.nodes, outputs }, updates: builder.updates })
+        Ok(Traced {
+            graph: Graph {
+                nodes: builder.nodes,
+                outputs,
+            },
+            updates: builder.updates,
+        })
     }
 
     /// How many inputs (and outputs of the graph) use each node.
@@ -132,11 +144,18 @@ impl Builder {
     }
 
     fn stored(&mut self, array: &Array, value: Value) -> Edge {
-        let Value { storage, layout, version } = value;
+        let Value {
+            storage,
+            layout,
+            version,
+        } = value;
         let node = match self.stored.get(&(storage.key(), version)) {
             Some(&node) => node,
             None => {
-                let primitive = Primitive::Stored { storage: storage.clone(), version };
+                let primitive = Primitive::Stored {
+                    storage: storage.clone(),
+                    version,
+                };
                 let node = self.push(Node::new(primitive, vec![], array.shape().to_vec(), array.dtype()));
                 self.stored.insert((storage.key(), version), node);
                 node
@@ -153,10 +172,16 @@ impl Builder {
         if matches!(primitive, Primitive::WriteRows) {
             let storage = self.state_of(inputs[0].node).expect("states are stored").0.clone();
             *self.versions.entry(storage.key()).or_insert(storage.version()) += 1;
-            self.updates.push(Update { array: array.clone(), storage });
+            self.updates.push(Update {
+                array: array.clone(),
+                storage,
+            });
         }
         let node = self.push(Node::new(primitive, inputs, array.shape().to_vec(), array.dtype()));
-        Ok(Edge { node, layout: Layout::contiguous(array.shape()) })
+        Ok(Edge {
+            node,
+            layout: Layout::contiguous(array.shape()),
+        })
     }
 
     /// The state that a node stands for, and at which version.
@@ -173,19 +198,29 @@ impl Builder {
 
     /// A reader must see the newest version: updates happen in place, in program order.
     fn check_version(&self, reader: &Primitive, edge: &Edge) -> Result<(), Error> {
-        let Some((storage, read)) = self.state_of(edge.node) else { return Ok(()) };
+        let Some((storage, read)) = self.state_of(edge.node) else {
+            return Ok(());
+        };
         let current = self.versions.get(&storage.key()).copied().unwrap_or(storage.version());
         if read == current {
             return Ok(());
         }
-        Err(Error::StaleState { op: reader.name().to_string(), read, current })
+        Err(Error::StaleState {
+            op: reader.name().to_string(),
+            read,
+            current,
+        })
     }
 }
 
 impl fmt::Display for Edge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.node)?;
-        if self.layout.is_contiguous() && self.layout.offset == 0 { Ok(()) } else { write!(f, "{}", self.layout) }
+        if self.layout.is_contiguous() && self.layout.offset == 0 {
+            Ok(())
+        } else {
+            write!(f, "{}", self.layout)
+        }
     }
 }
 

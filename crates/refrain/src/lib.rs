@@ -37,7 +37,8 @@ pub use ops::join::concatenate;
 pub use ops::quantised::Quantised;
 pub use primitive::Primitive;
 pub use refrain_kernels::{
-    DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero, rope::Params as RopeParams,
+    DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,
+    rope::Params as RopeParams,
 };
 pub use refrain_vulkan::{Counters, MemoryClass};
 pub use storage::Storage;

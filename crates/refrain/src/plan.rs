@@ -111,12 +111,19 @@ impl Operand {
     pub fn range(&self) -> Range {
         let size = self.dtype.size() as u64;
         let at = |elements: usize| self.place.offset + elements as u64 * size;
-        Range { block: self.place.block, start: at(self.layout.offset), end: at(self.layout.end()) }
+        Range {
+            block: self.place.block,
+            start: at(self.layout.offset),
+            end: at(self.layout.end()),
+        }
     }
 
     /// As kernel families see it.
     pub fn shaped(&self) -> refrain_kernels::Operand {
-        refrain_kernels::Operand { dtype: self.dtype, layout: self.layout.clone() }
+        refrain_kernels::Operand {
+            dtype: self.dtype,
+            layout: self.layout.clone(),
+        }
     }
 }
 
@@ -181,7 +188,13 @@ impl fmt::Display for Plan {
                 writeln!(f, "---- barrier")?;
             }
             let inputs: Vec<String> = step.inputs.iter().map(Operand::to_string).collect();
-            writeln!(f, "{number:4} {} = {} ({})", step.output, step.primitive, inputs.join(", "))?;
+            writeln!(
+                f,
+                "{number:4} {} = {} ({})",
+                step.output,
+                step.primitive,
+                inputs.join(", ")
+            )?;
             for call in &step.calls {
                 writeln!(f, "       {} {:?}", call.kernel.name, call.groups)?;
             }

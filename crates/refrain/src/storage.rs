@@ -46,7 +46,11 @@ pub struct Storage {
 
 impl Storage {
     pub(crate) fn new(memory: Memory, class: MemoryClass) -> Storage {
-        Storage { memory, class, version: Arc::default() }
+        Storage {
+            memory,
+            class,
+            version: Arc::default(),
+        }
     }
 
     /// What the memory is for.

@@ -49,11 +49,18 @@ impl Recorded {
                     records.addresses[next_record - 1]
                 };
                 let push = push_bytes(&call.push, step, blocks, &mut record);
-                commands.push(Command::Dispatch { pipeline: pipelines[&key(&call.kernel)].clone(), groups: call.groups, push });
+                commands.push(Command::Dispatch {
+                    pipeline: pipelines[&key(&call.kernel)].clone(),
+                    groups: call.groups,
+                    push,
+                });
             }
         }
         lists.iter_mut().for_each(|list| list.uses = uses.clone());
-        Ok(Recorded { lists, last: Mutex::default() })
+        Ok(Recorded {
+            lists,
+            last: Mutex::default(),
+        })
     }
 
     pub(super) fn submit(&self, vulkan: &VulkanDevice, device: &Device, reason: Flush) -> Result<(), Error> {
@@ -95,11 +102,16 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
     let mut wanted: HashMap<_, refrain_vulkan::Kernel> = HashMap::new();
     for call in plan.steps.iter().flat_map(|s| &s.calls) {
         let bytes = call.push.iter().map(Push::size).sum();
-        wanted.entry(key(&call.kernel)).or_insert_with(|| translate(&call.kernel, bytes));
+        wanted
+            .entry(key(&call.kernel))
+            .or_insert_with(|| translate(&call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
     device.prepare(&kernels, &|_, _| {})?;
-    wanted.into_iter().map(|(key, kernel)| Ok((key, device.pipeline(&kernel)?))).collect()
+    wanted
+        .into_iter()
+        .map(|(key, kernel)| Ok((key, device.pipeline(&kernel)?)))
+        .collect()
 }
 
 fn translate(kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
@@ -132,13 +144,19 @@ impl Records {
             }
         }
         if words.is_empty() {
-            return Ok(Records { buffer: None, addresses: vec![] });
+            return Ok(Records {
+                buffer: None,
+                addresses: vec![],
+            });
         }
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         let buffer = device.allocate(MemoryClass::Control, bytes.len() as u64)?;
         device.write_control(&buffer, 0, bytes)?;
         let base = buffer.address();
-        Ok(Records { addresses: offsets.iter().map(|o| base + o).collect(), buffer: Some(buffer) })
+        Ok(Records {
+            addresses: offsets.iter().map(|o| base + o).collect(),
+            buffer: Some(buffer),
+        })
     }
 }
 
@@ -150,9 +168,17 @@ fn uses(plan: &Plan, blocks: &Blocks, records: &Records) -> Vec<(Buffer, Access)
         .flat_map(Step::writes)
         .map(|range| blocks.block(range.block).key())
         .collect();
-    let access = |storage: &Storage| if written.contains(&storage.key()) { Access::Write } else { Access::Read };
+    let access = |storage: &Storage| {
+        if written.contains(&storage.key()) {
+            Access::Write
+        } else {
+            Access::Read
+        }
+    };
     let blocks = blocks.all().map(|storage| (buffer(storage).clone(), access(storage)));
-    blocks.chain(records.buffer.iter().map(|b| (b.clone(), Access::Read))).collect()
+    blocks
+        .chain(records.buffer.iter().map(|b| (b.clone(), Access::Read)))
+        .collect()
 }
 
 fn push_bytes(push: &[Push], step: &Step, blocks: &Blocks, record: &mut impl FnMut() -> u64) -> Vec<u8> {

@@ -27,8 +27,17 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn allocate(plan: &Plan) -> Result<Memory, Error> {
-        let some = |class, bytes| if bytes > 0 { plan.device.allocate(class, bytes).map(Some) } else { Ok(None) };
-        let outputs = plan.output_bytes.iter().map(|&bytes| plan.device.allocate(MemoryClass::Scratch, bytes));
+        let some = |class, bytes| {
+            if bytes > 0 {
+                plan.device.allocate(class, bytes).map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        let outputs = plan
+            .output_bytes
+            .iter()
+            .map(|&bytes| plan.device.allocate(MemoryClass::Scratch, bytes));
         Ok(Memory {
             storages: plan.storages.clone(),
             control: some(MemoryClass::Control, plan.control_bytes)?,
@@ -41,13 +50,20 @@ impl Memory {
         match block {
             Block::Storage(n) => &self.storages[n],
             Block::Control => self.control.as_ref().expect("a plan with inputs has a control block"),
-            Block::Scratch => self.scratch.as_ref().expect("a plan with intermediate results has an arena"),
+            Block::Scratch => self
+                .scratch
+                .as_ref()
+                .expect("a plan with intermediate results has an arena"),
             Block::Output(n) => &self.outputs[n],
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &Storage> {
-        self.storages.iter().chain(&self.control).chain(&self.scratch).chain(&self.outputs)
+        self.storages
+            .iter()
+            .chain(&self.control)
+            .chain(&self.scratch)
+            .chain(&self.outputs)
     }
 }
 
@@ -75,7 +91,10 @@ impl Executable {
         match (&self.recorded, self.plan.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason),
             _ => {
-                self.plan.steps.iter().for_each(|step| reference::run(step, &self.memory));
+                self.plan
+                    .steps
+                    .iter()
+                    .for_each(|step| reference::run(step, &self.memory));
                 self.plan.device.count_flush(reason);
                 Ok(())
             }
@@ -84,10 +103,14 @@ impl Executable {
 
     /// Writes the control block. Waits until the device has done what it was given with the old one.
     pub(crate) fn write_control(&self, bytes: &[u8]) -> Result<(), Error> {
-        let Some(control) = &self.memory.control else { return Ok(()) };
+        let Some(control) = &self.memory.control else {
+            return Ok(());
+        };
         match (&self.recorded, self.plan.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => recorded.write_control(device, control, bytes),
-            _ => self.plan.device.fill(control, bytes.len() as u64, &mut |_, piece| piece.copy_from_slice(bytes)),
+            _ => self.plan.device.fill(control, bytes.len() as u64, &mut |_, piece| {
+                piece.copy_from_slice(bytes)
+            }),
         }
     }
 
@@ -109,4 +132,3 @@ pub(crate) fn layout_in_storage(operand: &Operand) -> Layout {
     layout.offset += operand.place.offset as usize / operand.dtype.size();
     layout
 }
-

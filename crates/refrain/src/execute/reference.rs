@@ -23,7 +23,9 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     }
     // The inputs' guards are released before the output, which may lie in the same block, is locked.
     let result = compute(step, &Inputs::lock(&step.inputs, memory));
-    store(&step.output, memory, |bytes, operand| result.store(operand.dtype, &operand.layout, bytes));
+    store(&step.output, memory, |bytes, operand| {
+        result.store(operand.dtype, &operand.layout, bytes)
+    });
 }
 
 fn host(memory: &Memory, block: Block) -> &HostBuffer {
@@ -81,7 +83,10 @@ impl<'a> Inputs<'a> {
     fn i32(&self, number: usize) -> Vec<i32> {
         match self.load(number) {
             Values::I32(values) => values,
-            Values::U32(values) => values.into_iter().map(|v| i32::try_from(v).unwrap_or(i32::MAX)).collect(),
+            Values::U32(values) => values
+                .into_iter()
+                .map(|v| i32::try_from(v).unwrap_or(i32::MAX))
+                .collect(),
             Values::F32(_) => unreachable!("input {number} holds floats"),
         }
     }
@@ -103,21 +108,35 @@ impl<'a> Inputs<'a> {
         let layout = &operand.layout;
         let bytes = &self.bytes(number)[layout.offset * operand.dtype.size()..];
         let rows = layout.count().checked_div(columns)?;
-        StoredRows::new(operand.dtype, rows, columns, bytes).ok().filter(|_| layout.is_contiguous())
+        StoredRows::new(operand.dtype, rows, columns, bytes)
+            .ok()
+            .filter(|_| layout.is_contiguous())
     }
 
     /// Planes from input `first` on as a quantised matrix.
     fn quantised(&self, format: QuantFormat, first: usize) -> QuantRows<'_> {
-        let [rows, words] = *self.shape(first) else { unreachable!("planes are matrices") };
+        let [rows, words] = *self.shape(first) else {
+            unreachable!("planes are matrices")
+        };
         let columns = words * format.per_word();
         let plane = |n: usize| {
             let operand = &self.operands[n];
-            let (start, bytes) = (operand.layout.offset * operand.dtype.size(), operand.layout.count() * operand.dtype.size());
+            let (start, bytes) = (
+                operand.layout.offset * operand.dtype.size(),
+                operand.layout.count() * operand.dtype.size(),
+            );
             &self.bytes(n)[start..][..bytes]
         };
         let biases = format.has_biases().then(|| plane(first + 2));
-        QuantRows::new(format, [rows, columns], plane(first), self.operands[first + 1].dtype, plane(first + 1), biases)
-            .expect("planes were checked when the array was made")
+        QuantRows::new(
+            format,
+            [rows, columns],
+            plane(first),
+            self.operands[first + 1].dtype,
+            plane(first + 1),
+            biases,
+        )
+        .expect("planes were checked when the array was made")
     }
 }
 
@@ -153,9 +172,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
             let weight = weighted.then(|| x.f32(1));
             Values::F32(rms_norm::reference(&x.f32(0), weight.as_deref(), *eps, columns(0)))
         }
-        Primitive::Rope(params) => {
-            Values::F32(rope::reference(&x.f32(0), &x.i32(1), &x.f32(2), columns(0), params))
-        }
+        Primitive::Rope(params) => Values::F32(rope::reference(&x.f32(0), &x.i32(1), &x.f32(2), columns(0), params)),
         Primitive::PagedAttention(params) => Values::F32(attend(x, params)),
         other => unreachable!("{} is no step", other.name()),
     }
@@ -164,10 +181,18 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
 /// A product of matrices; a right-hand side that is a transposed weight is read row by row.
 fn product(x: &Inputs<'_>) -> Vec<f32> {
     let (a, b) = (x.shape(0), &x.operands[1]);
-    let [outer @ .., m, k] = a else { unreachable!("matrices") };
-    let (batch, n) = (outer.iter().product::<usize>(), *b.layout.shape.last().expect("a matrix"));
+    let [outer @ .., m, k] = a else {
+        unreachable!("matrices")
+    };
+    let (batch, n) = (
+        outer.iter().product::<usize>(),
+        *b.layout.shape.last().expect("a matrix"),
+    );
     let rank = b.layout.rank();
-    let one_matrix = b.layout.strides[..rank - 2].iter().zip(outer).all(|(&s, &extent)| s == 0 || extent == 1);
+    let one_matrix = b.layout.strides[..rank - 2]
+        .iter()
+        .zip(outer)
+        .all(|(&s, &extent)| s == 0 || extent == 1);
     if one_matrix && b.layout.strides[rank - 2..] == [1, *k] {
         let bytes = &x.bytes(1)[b.layout.offset * b.dtype.size()..];
         let weight = StoredRows::new(b.dtype, n, *k, bytes).expect("a float matrix");
@@ -198,7 +223,11 @@ fn attend(x: &Inputs<'_>, params: &attention::Params) -> Vec<f32> {
 
 fn concatenate(x: &Inputs<'_>, axis: usize, out: &[usize]) -> Values {
     fn join<T: Copy>(parts: &[(Vec<T>, usize)], outer: usize) -> Vec<T> {
-        let rows = (0..outer).flat_map(|row| parts.iter().flat_map(move |(values, width)| &values[row * width..][..*width]));
+        let rows = (0..outer).flat_map(|row| {
+            parts
+                .iter()
+                .flat_map(move |(values, width)| &values[row * width..][..*width])
+        });
         rows.copied().collect()
     }
     macro_rules! joined {
@@ -236,8 +265,13 @@ fn write(step: &Step, memory: &Memory) {
     store(&step.output, memory, |bytes, state| {
         let width = state.layout.shape[1..].iter().product::<usize>();
         for (t, &slot) in slots.iter().enumerate() {
-            let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < state.layout.shape[0]) else { continue };
-            let place = Layout { offset: slot * width, ..Layout::contiguous(&[width]) };
+            let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < state.layout.shape[0]) else {
+                continue;
+            };
+            let place = Layout {
+                offset: slot * width,
+                ..Layout::contiguous(&[width])
+            };
             row_of(&rows, t, width).store(state.dtype, &place, bytes);
         }
     });

@@ -52,7 +52,10 @@ struct Steps {
 impl Steps {
     /// Loads the operands, each converted to `dtype` if it is another; returns where they are.
     fn load(operands: &[(&Array, DType)]) -> (Steps, Vec<usize>) {
-        let mut this = Steps { inputs: operands.iter().map(|(a, _)| a.dtype()).collect(), steps: vec![] };
+        let mut this = Steps {
+            inputs: operands.iter().map(|(a, _)| a.dtype()).collect(),
+            steps: vec![],
+        };
         let mut at = Vec::new();
         for (number, (array, dtype)) in operands.iter().enumerate() {
             let mut step = this.push(Step::Input(number));
@@ -71,14 +74,28 @@ impl Steps {
 
     fn finish(mut self, last: Step) -> Expression {
         self.steps.push(last);
-        Expression { inputs: self.inputs, steps: self.steps }
+        Expression {
+            inputs: self.inputs,
+            steps: self.steps,
+        }
     }
 }
 
-fn apply(op: &'static str, at: &'static Location<'static>, operands: &[(&Array, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
+fn apply(
+    op: &'static str,
+    at: &'static Location<'static>,
+    operands: &[(&Array, DType)],
+    last: impl Fn(&[usize]) -> Step,
+    dtype: DType,
+) -> Array {
     let Some(shape) = broadcast_shapes(operands.iter().map(|(a, _)| a.shape())) else {
         let shapes: Vec<String> = operands.iter().map(|(a, _)| format!("{:?}", a.shape())).collect();
-        return Array::invalid_at(operands[0].0, op, format!("shapes {} do not broadcast", shapes.join(" and ")), at);
+        return Array::invalid_at(
+            operands[0].0,
+            op,
+            format!("shapes {} do not broadcast", shapes.join(" and ")),
+            at,
+        );
     };
     let (steps, loaded) = Steps::load(operands);
     let expression = steps.finish(last(&loaded));
@@ -88,7 +105,10 @@ fn apply(op: &'static str, at: &'static Location<'static>, operands: &[(&Array, 
 }
 
 fn constant(device: &Device, dtype: DType, shape: &[usize], value: Scalar) -> Array {
-    let expression = Expression { inputs: vec![], steps: vec![Step::Constant { value, dtype }] };
+    let expression = Expression {
+        inputs: vec![],
+        steps: vec![Step::Constant { value, dtype }],
+    };
     let scalar = Array::lazy_on(device, Primitive::Elementwise(expression), &[], &[], dtype);
     scalar.broadcast_to(shape)
 }
@@ -132,7 +152,11 @@ impl Array {
             DType::F32
         };
         // A negative number beside unsigned elements keeps its sign by meeting them as i32.
-        let dtype = if value < 0.0 && dtype.compute() == DType::U32 { DType::I32 } else { dtype };
+        let dtype = if value < 0.0 && dtype.compute() == DType::U32 {
+            DType::I32
+        } else {
+            dtype
+        };
         Array::full(self.device(), dtype, &[], value)
     }
 
@@ -144,7 +168,13 @@ impl Array {
             _ if self.dtype().is_float() => self.dtype(),
             _ => DType::F32,
         };
-        apply(op, Location::caller(), &[(self, dtype)], |x| Step::Unary(kind, x[0]), dtype)
+        apply(
+            op,
+            Location::caller(),
+            &[(self, dtype)],
+            |x| Step::Unary(kind, x[0]),
+            dtype,
+        )
     }
 
     #[track_caller]
@@ -158,10 +188,24 @@ impl Array {
             _ => common,
         };
         if matches!(kind, And | Or | Xor | Shl | Shr) && common.is_float() {
-            return Array::invalid(self, op, format!("{} and {} are not integers", self.dtype(), other.dtype()));
+            return Array::invalid(
+                self,
+                op,
+                format!("{} and {} are not integers", self.dtype(), other.dtype()),
+            );
         }
-        let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) { DType::Bool } else { common };
-        apply(op, Location::caller(), &[(self, common), (other, common)], |x| Step::Binary(kind, x[0], x[1]), result)
+        let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) {
+            DType::Bool
+        } else {
+            common
+        };
+        apply(
+            op,
+            Location::caller(),
+            &[(self, common), (other, common)],
+            |x| Step::Binary(kind, x[0], x[1]),
+            result,
+        )
     }
 
     /// The elements converted: floats round to nearest even, to integers they saturate.
@@ -179,7 +223,13 @@ impl Array {
     pub fn select(&self, a: &Array, b: &Array) -> Array {
         let dtype = promote(a.dtype(), b.dtype());
         let operands = [(self, DType::Bool), (a, dtype), (b, dtype)];
-        apply("select", Location::caller(), &operands, |x| Step::Select(x[0], x[1], x[2]), dtype)
+        apply(
+            "select",
+            Location::caller(),
+            &operands,
+            |x| Step::Select(x[0], x[1], x[2]),
+            dtype,
+        )
     }
 
     /// x · sigmoid(x).

@@ -11,10 +11,22 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
     let n = x.dim(-1);
     if x.rank() == 0 || n == 0 || !x.dtype().is_float() || weight.is_some_and(|w| w.shape() != [n]) {
         let weight = weight.map_or(String::new(), |w| format!(" with a weight of {:?}", w.shape()));
-        return Array::invalid(x, "rms_norm", format!("cannot normalise {}{:?}{weight}", x.dtype(), x.shape()));
+        return Array::invalid(
+            x,
+            "rms_norm",
+            format!("cannot normalise {}{:?}{weight}", x.dtype(), x.shape()),
+        );
     }
     let inputs: Vec<&Array> = [x].into_iter().chain(weight).collect();
-    Array::lazy(Primitive::RmsNorm { eps, weighted: weight.is_some() }, &inputs, x.shape(), x.dtype())
+    Array::lazy(
+        Primitive::RmsNorm {
+            eps,
+            weighted: weight.is_some(),
+        },
+        &inputs,
+        x.shape(),
+        x.dtype(),
+    )
 }
 
 /// Rotary position embedding (Su et al. 2021). x `[T, H, D]`, positions i32 `[T]`, frequencies f32
@@ -30,10 +42,20 @@ pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::Par
         && positions.dtype() == DType::I32
         && frequencies.dtype() == DType::F32;
     if !fits {
-        let what = format!("x {:?}, positions {:?} and frequencies {:?} do not fit {dims} rotated dimensions", x.shape(), positions.shape(), frequencies.shape());
+        let what = format!(
+            "x {:?}, positions {:?} and frequencies {:?} do not fit {dims} rotated dimensions",
+            x.shape(),
+            positions.shape(),
+            frequencies.shape()
+        );
         return Array::invalid(x, "rope", what);
     }
-    Array::lazy(Primitive::Rope(params), &[x, positions, frequencies], x.shape(), x.dtype())
+    Array::lazy(
+        Primitive::Rope(params),
+        &[x, positions, frequencies],
+        x.shape(),
+        x.dtype(),
+    )
 }
 
 /// Where each token of a flat batch stands, for [`paged_attention`].
@@ -52,7 +74,13 @@ pub struct Tokens<'a> {
 /// `params.window` of them); position p of sequence s lies in slot
 /// `pages[s, p / page_size] · page_size + p mod page_size`.
 #[track_caller]
-pub fn paged_attention(q: &Array, keys: &Array, values: &Array, tokens: Tokens<'_>, params: attention::Params) -> Array {
+pub fn paged_attention(
+    q: &Array,
+    keys: &Array,
+    values: &Array,
+    tokens: Tokens<'_>,
+    params: attention::Params,
+) -> Array {
     let fits = q.rank() == 3
         && keys.rank() == 3
         && keys.shape() == values.shape()
@@ -63,7 +91,12 @@ pub fn paged_attention(q: &Array, keys: &Array, values: &Array, tokens: Tokens<'
         && tokens.sequences.shape() == [q.dim(0)]
         && tokens.pages.rank() == 2;
     if !fits {
-        let what = format!("q {:?} does not attend to keys {:?} and values {:?}", q.shape(), keys.shape(), values.shape());
+        let what = format!(
+            "q {:?} does not attend to keys {:?} and values {:?}",
+            q.shape(),
+            keys.shape(),
+            values.shape()
+        );
         return Array::invalid(q, "paged_attention", what);
     }
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
@@ -87,10 +120,18 @@ pub enum Mask<'a> {
 #[track_caller]
 pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32, mask: Mask<'_>) -> Array {
     let (&[b, h, tq, d], &[_, kvh, tk, dk]) = (q.shape(), k.shape()) else {
-        return Array::invalid(q, "scaled_dot_product_attention", format!("q {:?} and k {:?} need four dimensions", q.shape(), k.shape()));
+        return Array::invalid(
+            q,
+            "scaled_dot_product_attention",
+            format!("q {:?} and k {:?} need four dimensions", q.shape(), k.shape()),
+        );
     };
     let &[_, _, tv, e] = v.shape() else {
-        return Array::invalid(v, "scaled_dot_product_attention", format!("v {:?} needs four dimensions", v.shape()));
+        return Array::invalid(
+            v,
+            "scaled_dot_product_attention",
+            format!("v {:?} needs four dimensions", v.shape()),
+        );
     };
     if d != dk || tk != tv || kvh == 0 || h % kvh != 0 || k.shape()[..2] != v.shape()[..2] || k.dim(0) != b {
         let what = format!("q {:?}, k {:?} and v {:?} do not fit", q.shape(), k.shape(), v.shape());
@@ -107,11 +148,17 @@ pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32,
         Mask::None => {}
         Mask::Causal => {
             let last = Array::arange(q.device(), DType::I32, tq).reshape(&[-1, 1]) + (tk as f32 - tq as f32);
-            scores = Array::arange(q.device(), DType::I32, tk).le(&last).select(&scores, &masked);
+            scores = Array::arange(q.device(), DType::I32, tk)
+                .le(&last)
+                .select(&scores, &masked);
         }
         Mask::Array(mask) => {
             let mask = group(&mask.broadcast_to(&[b, h, tq, tk]), h / kvh, tq, tk);
-            scores = if mask.dtype() == DType::Bool { mask.select(&scores, &masked) } else { scores + mask };
+            scores = if mask.dtype() == DType::Bool {
+                mask.select(&scores, &masked)
+            } else {
+                scores + mask
+            };
         }
     }
     let mixed = scores.softmax().astype(v.dtype()).matmul(&v);

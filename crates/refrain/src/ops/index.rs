@@ -13,7 +13,12 @@ impl Array {
     #[track_caller]
     pub fn take(&self, indices: &Array, axis: isize) -> Array {
         let Some(axis) = axis_of(self, axis).filter(|_| is_index(indices)) else {
-            let what = format!("cannot take {}{:?} along axis {axis} of {:?}", indices.dtype(), indices.shape(), self.shape());
+            let what = format!(
+                "cannot take {}{:?} along axis {axis} of {:?}",
+                indices.dtype(),
+                indices.shape(),
+                self.shape()
+            );
             return Array::invalid(self, "take", what);
         };
         let (before, after) = (&self.shape()[..axis], &self.shape()[axis + 1..]);
@@ -28,7 +33,12 @@ impl Array {
             && self.rank() == indices.rank()
             && self.shape()[..self.rank() - 1] == indices.shape()[..self.rank() - 1];
         if !fits || !is_index(indices) {
-            let what = format!("{}{:?} does not index {:?}", indices.dtype(), indices.shape(), self.shape());
+            let what = format!(
+                "{}{:?} does not index {:?}",
+                indices.dtype(),
+                indices.shape(),
+                self.shape()
+            );
             return Array::invalid(self, "take_along", what);
         }
         Array::lazy(Primitive::TakeAlong, &[self, indices], indices.shape(), self.dtype())
@@ -44,13 +54,27 @@ impl Array {
             && slots.shape() == &rows.shape()[..1]
             && slots.dtype() == DType::I32;
         if !fits {
-            let what = format!("rows {:?} at {}{:?} do not go into {:?}", rows.shape(), slots.dtype(), slots.shape(), self.shape());
+            let what = format!(
+                "rows {:?} at {}{:?} do not go into {:?}",
+                rows.shape(),
+                slots.dtype(),
+                slots.shape(),
+                self.shape()
+            );
             return Array::invalid(self, "write_rows", what);
         }
         if !self.is_state() {
-            return Array::invalid(self, "write_rows", "only a state (or an update of one) is written in place".to_string());
+            return Array::invalid(
+                self,
+                "write_rows",
+                "only a state (or an update of one) is written in place".to_string(),
+            );
         }
-        let rows = if rows.dtype().is_float() == self.dtype().is_float() { rows.clone() } else { rows.astype(self.dtype()) };
+        let rows = if rows.dtype().is_float() == self.dtype().is_float() {
+            rows.clone()
+        } else {
+            rows.astype(self.dtype())
+        };
         Array::lazy(Primitive::WriteRows, &[self, &rows, slots], self.shape(), self.dtype())
     }
 }

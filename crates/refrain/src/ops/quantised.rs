@@ -38,8 +38,13 @@ impl Quantised {
         if let Some(plane) = planes[1..].iter().find(|p| *p.shape() != groups) {
             return Some(format!("scales and biases are {groups:?}, not {:?}", plane.shape()));
         }
-        (self.biases.is_some() != (self.format.zero == Zero::Bias))
-            .then(|| format!("{} {} biases", self.format, if self.biases.is_some() { "has no" } else { "needs" }))
+        (self.biases.is_some() != (self.format.zero == Zero::Bias)).then(|| {
+            format!(
+                "{} {} biases",
+                self.format,
+                if self.biases.is_some() { "has no" } else { "needs" }
+            )
+        })
     }
 
     /// x `[.., K]` · Wᵀ → `[.., N]`, f32.
@@ -49,14 +54,22 @@ impl Quantised {
             return Array::invalid(&self.quants, "quant_matmul", what);
         }
         let Some((&k, outer)) = x.shape().split_last().filter(|&(&k, _)| k == self.columns()) else {
-            return Array::invalid(x, "quant_matmul", format!("{:?} does not meet rows of {}", x.shape(), self.columns()));
+            return Array::invalid(
+                x,
+                "quant_matmul",
+                format!("{:?} does not meet rows of {}", x.shape(), self.columns()),
+            );
         };
         let tokens: usize = outer.iter().product();
         let flat = x.reshape(&[tokens as isize, k as isize]);
         let inputs: Vec<&Array> = [&flat].into_iter().chain(self.planes()).collect();
         let primitive = Primitive::QuantMatmul { format: self.format };
         let product = Array::lazy(primitive, &inputs, &[tokens, self.rows()], DType::F32);
-        let shape: Vec<isize> = outer.iter().map(|&n| n as isize).chain([self.rows() as isize]).collect();
+        let shape: Vec<isize> = outer
+            .iter()
+            .map(|&n| n as isize)
+            .chain([self.rows() as isize])
+            .collect();
         product.reshape(&shape)
     }
 
@@ -67,10 +80,19 @@ impl Quantised {
             return Array::invalid(&self.quants, "quant_take", what);
         }
         if indices.rank() != 1 || !matches!(indices.dtype(), DType::U32 | DType::I32) {
-            return Array::invalid(indices, "quant_take", format!("{}{:?} are not indices [T]", indices.dtype(), indices.shape()));
+            return Array::invalid(
+                indices,
+                "quant_take",
+                format!("{}{:?} are not indices [T]", indices.dtype(), indices.shape()),
+            );
         }
         let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
         let shape = [indices.dim(0), self.columns()];
-        Array::lazy(Primitive::QuantTake { format: self.format }, &inputs, &shape, DType::F32)
+        Array::lazy(
+            Primitive::QuantTake { format: self.format },
+            &inputs,
+            &shape,
+            DType::F32,
+        )
     }
 }

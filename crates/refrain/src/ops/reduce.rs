@@ -11,7 +11,11 @@ impl Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
             return Array::invalid(self, op, format!("no axes {axes:?} in {:?}", self.shape()));
         };
-        let x = if kind == ReduceOp::Mean && !self.dtype().is_float() { self.astype(DType::F32) } else { self.clone() };
+        let x = if kind == ReduceOp::Mean && !self.dtype().is_float() {
+            self.astype(DType::F32)
+        } else {
+            self.clone()
+        };
         let Some(dtype) = output_dtype(kind, x.dtype()) else {
             return Array::invalid(self, op, format!("not defined for {}", self.dtype()));
         };
@@ -23,7 +27,15 @@ impl Array {
         }
         let order: Vec<usize> = kept.into_iter().chain(reduced.iter().copied()).collect();
         let x = if order.is_sorted() { x } else { x.permute(&order) };
-        Array::lazy(Primitive::Reduce { op: kind, axes: reduced.len() }, &[&x], &shape, dtype)
+        Array::lazy(
+            Primitive::Reduce {
+                op: kind,
+                axes: reduced.len(),
+            },
+            &[&x],
+            &shape,
+            dtype,
+        )
     }
 
     /// Largest index along the last dimension, u32; the lowest of equals.
@@ -52,7 +64,11 @@ impl Array {
     #[track_caller]
     pub fn softmax(&self) -> Array {
         if self.rank() == 0 || !self.dtype().is_float() {
-            return Array::invalid(self, "softmax", format!("needs floats along an axis, not {}{:?}", self.dtype(), self.shape()));
+            return Array::invalid(
+                self,
+                "softmax",
+                format!("needs floats along an axis, not {}{:?}", self.dtype(), self.shape()),
+            );
         }
         Array::lazy(Primitive::Softmax, &[self], self.shape(), self.dtype())
     }

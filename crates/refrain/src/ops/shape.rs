@@ -11,7 +11,10 @@ impl Array {
     pub fn reshape(&self, shape: &[isize]) -> Array {
         let known: usize = shape.iter().filter(|&&n| n >= 0).map(|&n| n as usize).product();
         let inferred = if known == 0 { 0 } else { self.count() / known };
-        let resolved: Vec<usize> = shape.iter().map(|&n| if n < 0 { inferred } else { n as usize }).collect();
+        let resolved: Vec<usize> = shape
+            .iter()
+            .map(|&n| if n < 0 { inferred } else { n as usize })
+            .collect();
         let unknown = shape.iter().filter(|&&n| n < 0).count();
         if unknown > 1 || resolved.iter().product::<usize>() != self.count() {
             return Array::invalid(self, "reshape", format!("{:?} does not become {shape:?}", self.shape()));
@@ -32,7 +35,11 @@ impl Array {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
         if sorted != (0..self.rank()).collect::<Vec<_>>() {
-            return Array::invalid(self, "permute", format!("{axes:?} does not name each dimension of {:?} once", self.shape()));
+            return Array::invalid(
+                self,
+                "permute",
+                format!("{axes:?} does not name each dimension of {:?} once", self.shape()),
+            );
         }
         let shape: Vec<usize> = axes.iter().map(|&a| self.shape()[a]).collect();
         self.viewed(Primitive::Permute { axes: axes.to_vec() }, &shape)
@@ -65,13 +72,27 @@ impl Array {
     pub fn slice_by(&self, axis: isize, start: usize, stop: usize, step: usize) -> Array {
         let fits = axis_of(self, axis).filter(|&a| start <= stop && stop <= self.shape()[a] && step > 0);
         let Some(axis) = fits else {
-            return Array::invalid(self, "slice", format!("{start}..{stop} by {step} along axis {axis} does not lie in {:?}", self.shape()));
+            return Array::invalid(
+                self,
+                "slice",
+                format!(
+                    "{start}..{stop} by {step} along axis {axis} does not lie in {:?}",
+                    self.shape()
+                ),
+            );
         };
         let rank = self.rank();
         let (mut starts, mut stops, mut steps) = (vec![0; rank], self.shape().to_vec(), vec![1; rank]);
         (starts[axis], stops[axis], steps[axis]) = (start, stop, step);
         let shape = Layout::contiguous(self.shape()).slice(&starts, &stops, &steps).shape;
-        self.viewed(Primitive::Slice { start: starts, stop: stops, step: steps }, &shape)
+        self.viewed(
+            Primitive::Slice {
+                start: starts,
+                stop: stops,
+                step: steps,
+            },
+            &shape,
+        )
     }
 
     /// Split into `parts` equal pieces along an axis.
@@ -83,7 +104,9 @@ impl Array {
             return vec![error; parts];
         }
         let piece = n / parts;
-        (0..parts).map(|i| self.slice(axis, i * piece, (i + 1) * piece)).collect()
+        (0..parts)
+            .map(|i| self.slice(axis, i * piece, (i + 1) * piece))
+            .collect()
     }
 
     /// Repeated to a larger shape by NumPy's rules, without a copy.
@@ -91,7 +114,11 @@ impl Array {
     pub fn broadcast_to(&self, shape: &[usize]) -> Array {
         match Layout::contiguous(self.shape()).broadcast(shape) {
             Some(_) => self.viewed(Primitive::Broadcast, shape),
-            None => Array::invalid(self, "broadcast_to", format!("{:?} does not repeat to {shape:?}", self.shape())),
+            None => Array::invalid(
+                self,
+                "broadcast_to",
+                format!("{:?} does not repeat to {shape:?}", self.shape()),
+            ),
         }
     }
 

@@ -10,8 +10,14 @@ pub fn canonicalise(graph: Graph) -> Graph {
     // What stands for each old node: a node of the new graph, seen through a layout if it was a view.
     let mut stands: Vec<(usize, Option<Layout>)> = Vec::new();
     let translate = |stands: &[(usize, Option<Layout>)], edge: &Edge| match &stands[edge.node] {
-        (node, None) => Edge { node: *node, layout: edge.layout.clone() },
-        (node, Some(view)) => Edge { node: *node, layout: view.clone() },
+        (node, None) => Edge {
+            node: *node,
+            layout: edge.layout.clone(),
+        },
+        (node, Some(view)) => Edge {
+            node: *node,
+            layout: view.clone(),
+        },
     };
     for node in graph.nodes {
         let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&stands, e)).collect();
@@ -19,7 +25,10 @@ pub fn canonicalise(graph: Graph) -> Graph {
             Primitive::Permute { axes } => (inputs[0].node, Some(inputs[0].layout.permute(axes))),
             Primitive::Slice { start, stop, step } => (inputs[0].node, Some(inputs[0].layout.slice(start, stop, step))),
             Primitive::Broadcast => {
-                let view = inputs[0].layout.broadcast(&node.shape).expect("checked when the array was made");
+                let view = inputs[0]
+                    .layout
+                    .broadcast(&node.shape)
+                    .expect("checked when the array was made");
                 (inputs[0].node, Some(view))
             }
             Primitive::Reshape => match inputs[0].layout.reshape(&node.shape) {
@@ -43,7 +52,12 @@ pub fn canonicalise(graph: Graph) -> Graph {
 
 /// A node that copies what an edge sees into gapless memory.
 pub(super) fn copy_of(edge: Edge, shape: Vec<usize>, dtype: crate::DType) -> Node {
-    Node::new(Primitive::Elementwise(Expression::cast(dtype, dtype)), vec![edge], shape, dtype)
+    Node::new(
+        Primitive::Elementwise(Expression::cast(dtype, dtype)),
+        vec![edge],
+        shape,
+        dtype,
+    )
 }
 
 /// Drops nodes that nothing needs (updates of states are needed).
@@ -59,7 +73,13 @@ pub(super) fn sweep(graph: Graph) -> Graph {
     let mut renamed = vec![usize::MAX; graph.nodes.len()];
     let mut nodes = Vec::new();
     let rename = |renamed: &[usize], edges: Vec<Edge>| -> Vec<Edge> {
-        edges.into_iter().map(|e| Edge { node: renamed[e.node], ..e }).collect()
+        edges
+            .into_iter()
+            .map(|e| Edge {
+                node: renamed[e.node],
+                ..e
+            })
+            .collect()
     };
     for (number, node) in graph.nodes.into_iter().enumerate() {
         if needed[number] {
@@ -68,5 +88,8 @@ pub(super) fn sweep(graph: Graph) -> Graph {
             nodes.push(Node { inputs, ..node });
         }
     }
-    Graph { nodes, outputs: rename(&renamed, graph.outputs) }
+    Graph {
+        nodes,
+        outputs: rename(&renamed, graph.outputs),
+    }
 }

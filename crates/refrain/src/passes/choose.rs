@@ -1,7 +1,7 @@
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, softmax, take,
-    take_along, top_k, write_rows,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, softmax,
+    take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;
@@ -37,17 +37,34 @@ pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
         let kernels = graph.nodes.iter().map(|_| Kernels::default()).collect();
         return Ok(Chosen { graph, kernels });
     };
-    let mut chooser = Chooser { device, traits, nodes: vec![], kernels: vec![] };
+    let mut chooser = Chooser {
+        device,
+        traits,
+        nodes: vec![],
+        kernels: vec![],
+    };
     let mut renamed = Vec::with_capacity(graph.nodes.len());
     let rename = |renamed: &[usize], edges: &[Edge]| -> Vec<Edge> {
-        edges.iter().map(|e| Edge { node: renamed[e.node], layout: e.layout.clone() }).collect()
+        edges
+            .iter()
+            .map(|e| Edge {
+                node: renamed[e.node],
+                layout: e.layout.clone(),
+            })
+            .collect()
     };
     for node in graph.nodes {
         let inputs = rename(&renamed, &node.inputs);
         renamed.push(chooser.add(Node { inputs, ..node })?);
     }
     let outputs = rename(&renamed, &graph.outputs);
-    Ok(Chosen { graph: Graph { nodes: chooser.nodes, outputs }, kernels: chooser.kernels })
+    Ok(Chosen {
+        graph: Graph {
+            nodes: chooser.nodes,
+            outputs,
+        },
+        kernels: chooser.kernels,
+    })
 }
 
 struct Chooser<'a> {
@@ -67,7 +84,10 @@ impl Chooser<'_> {
                     let edge = node.inputs[operand].clone();
                     let (shape, dtype) = (edge.layout.shape.clone(), self.nodes[edge.node].dtype);
                     let copy = self.add(copy_of(edge, shape.clone(), dtype))?;
-                    node.inputs[operand] = Edge { node: copy, layout: Layout::contiguous(&shape) };
+                    node.inputs[operand] = Edge {
+                        node: copy,
+                        layout: Layout::contiguous(&shape),
+                    };
                 }
                 Err(why) => {
                     return Err(Error::Unsupported {
@@ -86,7 +106,9 @@ impl Chooser<'_> {
 
     /// Whether a copy of this input could help.
     fn has_gaps(&self, node: &Node, operand: usize) -> bool {
-        node.inputs.get(operand).is_some_and(|e| !(e.layout.is_contiguous() && self.nodes[e.node].written.is_contiguous() && e.layout.offset == 0))
+        node.inputs.get(operand).is_some_and(|e| {
+            !(e.layout.is_contiguous() && self.nodes[e.node].written.is_contiguous() && e.layout.offset == 0)
+        })
     }
 
     fn kernels_of(&self, node: &Node) -> Result<Kernels, Unsupported> {
@@ -96,8 +118,14 @@ impl Chooser<'_> {
         let operands: Vec<Operand> = node
             .inputs
             .iter()
-            .map(|e| Operand { dtype: self.nodes[e.node].dtype, layout: e.layout.clone() })
-            .chain([Operand { dtype: node.dtype, layout: node.written.clone() }])
+            .map(|e| Operand {
+                dtype: self.nodes[e.node].dtype,
+                layout: e.layout.clone(),
+            })
+            .chain([Operand {
+                dtype: node.dtype,
+                layout: node.written.clone(),
+            }])
             .collect();
         kernels(self.traits, &node.primitive, &operands)
     }
@@ -111,11 +139,16 @@ fn nothing_written(node: &Node) -> bool {
 /// The kernels of a primitive over its inputs and, last, its output.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Result<Kernels, Unsupported> {
     let (out, x) = operands.split_last().expect("there is an output");
-    let one = |call: Call| Kernels { calls: vec![call], ..Kernels::default() };
+    let one = |call: Call| Kernels {
+        calls: vec![call],
+        ..Kernels::default()
+    };
     Ok(match primitive {
-        Primitive::Elementwise(expression) => {
-            one(elementwise::call(traits, expression, &operands.iter().collect::<Vec<_>>())?)
-        }
+        Primitive::Elementwise(expression) => one(elementwise::call(
+            traits,
+            expression,
+            &operands.iter().collect::<Vec<_>>(),
+        )?),
         Primitive::Reduce { op, axes } => one(reduce::call(traits, *op, &x[0], *axes, out)?),
         Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
         Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
@@ -127,7 +160,9 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::QuantTake { format } => {
             let biases = if format.has_biases() { Some(&x[2]) } else { None };
             let indices = x.last().expect("indices come last");
-            one(quantised::take_rows(traits, format, &x[0], &x[1], biases, indices, out)?)
+            one(quantised::take_rows(
+                traits, format, &x[0], &x[1], biases, indices, out,
+            )?)
         }
         Primitive::Take { axis } => one(take::call(traits, &x[0], &x[1], *axis, out)?),
         Primitive::TakeAlong => one(take_along::call(traits, &x[0], &x[1], out)?),
@@ -139,9 +174,9 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         }
         Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
         Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
-        Primitive::PagedAttention(params) => {
-            one(attention::call(traits, &x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out, params)?)
-        }
+        Primitive::PagedAttention(params) => one(attention::call(
+            traits, &x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out, params,
+        )?),
         Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
@@ -150,7 +185,11 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
 }
 
 fn chained(calls: Vec<Call>) -> Kernels {
-    Kernels { chained: calls.len() > 1, calls, workspace: None }
+    Kernels {
+        chained: calls.len() > 1,
+        calls,
+        workspace: None,
+    }
 }
 
 /// Each input copied into its part of the output.
@@ -160,7 +199,10 @@ fn concatenate(traits: &Traits, inputs: &[Operand], axis: usize, out: &Operand) 
     let step = vec![1; out.layout.rank()];
     for (number, x) in inputs.iter().enumerate() {
         stop[axis] = start[axis] + x.layout.shape[axis];
-        let part = Operand { dtype: out.dtype, layout: out.layout.slice(&start, &stop, &step) };
+        let part = Operand {
+            dtype: out.dtype,
+            layout: out.layout.slice(&start, &stop, &step),
+        };
         start[axis] = stop[axis];
         if x.layout.count() == 0 {
             continue;
@@ -169,7 +211,11 @@ fn concatenate(traits: &Traits, inputs: &[Operand], axis: usize, out: &Operand) 
         renumber(&mut call, &[number, inputs.len()]);
         calls.push(call);
     }
-    Ok(Kernels { calls, chained: false, workspace: None })
+    Ok(Kernels {
+        calls,
+        chained: false,
+        workspace: None,
+    })
 }
 
 /// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.

@@ -54,11 +54,22 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
     let seen: Vec<Edge> = source
         .inputs
         .iter()
-        .map(|e| Some(Edge { node: e.node, layout: e.layout.reshape(&node.shape)? }))
+        .map(|e| {
+            Some(Edge {
+                node: e.node,
+                layout: e.layout.reshape(&node.shape)?,
+            })
+        })
         .collect::<Option<_>>()?;
     let (expression, inputs) = substitute(outer, &node.inputs, input, inner, &seen);
     let fits = inputs.len() <= MAX_INPUTS && expression.steps.len() <= MAX_STEPS;
-    fits.then(|| Node { written: Layout::contiguous(&node.shape), primitive: Primitive::Elementwise(expression), inputs, shape: node.shape.clone(), dtype: node.dtype })
+    fits.then(|| Node {
+        written: Layout::contiguous(&node.shape),
+        primitive: Primitive::Elementwise(expression),
+        inputs,
+        shape: node.shape.clone(),
+        dtype: node.dtype,
+    })
 }
 
 /// States change in place between a node and its user: what reads one stays where it is.
@@ -71,7 +82,13 @@ fn is_state(graph: &Graph, edge: &Edge) -> bool {
 }
 
 /// `outer` with its input `replaced` computed by `inner` from `seen`.
-fn substitute(outer: &Expression, outer_edges: &[Edge], replaced: usize, inner: &Expression, seen: &[Edge]) -> (Expression, Vec<Edge>) {
+fn substitute(
+    outer: &Expression,
+    outer_edges: &[Edge],
+    replaced: usize,
+    inner: &Expression,
+    seen: &[Edge],
+) -> (Expression, Vec<Edge>) {
     let mut edges: Vec<Edge> = Vec::new();
     let mut dtypes = Vec::new();
     let mut slot = |edge: &Edge, dtype| {
@@ -85,7 +102,13 @@ fn substitute(outer: &Expression, outer_edges: &[Edge], replaced: usize, inner: 
     let outer_slots: Vec<usize> = outer_edges
         .iter()
         .enumerate()
-        .map(|(i, e)| if i == replaced { usize::MAX } else { slot(e, outer.inputs[i]) })
+        .map(|(i, e)| {
+            if i == replaced {
+                usize::MAX
+            } else {
+                slot(e, outer.inputs[i])
+            }
+        })
         .collect();
     let inner_slots: Vec<usize> = seen.iter().enumerate().map(|(i, e)| slot(e, inner.inputs[i])).collect();
     let mut steps: Vec<Step> = inner.steps.iter().map(|s| shifted(s, |i| i, &inner_slots)).collect();

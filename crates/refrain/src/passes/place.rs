@@ -28,9 +28,24 @@ pub fn place(chosen: Chosen, device: &Device) -> Plan {
             let workspace = kernels.workspace.map(|w| {
                 let place = placer.arena.take((w.layout.end() * w.dtype.size()) as u64);
                 placer.arena.give(place);
-                Operand { place: Place { block: Block::Scratch, offset: place.0 }, dtype: w.dtype, layout: w.layout }
+                Operand {
+                    place: Place {
+                        block: Block::Scratch,
+                        offset: place.0,
+                    },
+                    dtype: w.dtype,
+                    layout: w.layout,
+                }
             });
-            steps.push(Step { primitive: node.primitive.clone(), inputs, output, workspace, calls: kernels.calls, chained: kernels.chained, barrier: false });
+            steps.push(Step {
+                primitive: node.primitive.clone(),
+                inputs,
+                output,
+                workspace,
+                calls: kernels.calls,
+                chained: kernels.chained,
+                barrier: false,
+            });
         }
         placer.free_after(&graph, number);
     }
@@ -97,24 +112,41 @@ impl Placer {
                 if index == next {
                     self.storages.push(storage.clone());
                 }
-                Place { block: Block::Storage(index), offset: 0 }
+                Place {
+                    block: Block::Storage(index),
+                    offset: 0,
+                }
             }
             Primitive::Input { name } => {
                 let offset = self.control_bytes;
                 self.control_bytes += bytes.next_multiple_of(ALIGNMENT);
-                self.inputs.push(Input { name: name.clone(), dtype: node.dtype, shape: node.shape.clone(), offset });
-                Place { block: Block::Control, offset }
+                self.inputs.push(Input {
+                    name: name.clone(),
+                    dtype: node.dtype,
+                    shape: node.shape.clone(),
+                    offset,
+                });
+                Place {
+                    block: Block::Control,
+                    offset,
+                }
             }
             // An update happens in the memory of the state that it updates.
             Primitive::WriteRows => self.places[node.inputs[0].node].expect("inputs come first"),
             _ if self.is_output[number] => {
                 self.output_bytes.push(bytes.next_multiple_of(4));
-                Place { block: Block::Output(self.output_bytes.len() - 1), offset: 0 }
+                Place {
+                    block: Block::Output(self.output_bytes.len() - 1),
+                    offset: 0,
+                }
             }
             _ => {
                 let piece = self.arena.take(bytes);
                 self.in_arena.insert(number, piece);
-                Place { block: Block::Scratch, offset: piece.0 }
+                Place {
+                    block: Block::Scratch,
+                    offset: piece.0,
+                }
             }
         };
         self.places[number] = Some(place);

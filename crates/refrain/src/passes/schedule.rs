@@ -6,7 +6,8 @@ pub fn schedule(mut plan: Plan) -> Plan {
     let (mut read, mut written): (Vec<Range>, Vec<Range>) = (vec![], vec![]);
     let meets = |ranges: &[Range], range: &Range| ranges.iter().any(|r| r.overlaps(range));
     for step in &mut plan.steps {
-        let conflict = step.reads().any(|r| meets(&written, &r)) || step.writes().any(|w| meets(&written, &w) || meets(&read, &w));
+        let conflict =
+            step.reads().any(|r| meets(&written, &r)) || step.writes().any(|w| meets(&written, &w) || meets(&read, &w));
         step.barrier = conflict;
         if conflict {
             read.clear();

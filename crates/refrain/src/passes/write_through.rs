@@ -29,7 +29,9 @@ pub fn write_through(mut graph: Graph) -> Graph {
 /// layout in which it must write for its memory to be the copy's.
 fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Layout)> {
     let copy = &graph.nodes[number];
-    let Primitive::Elementwise(expression) = &copy.primitive else { return None };
+    let Primitive::Elementwise(expression) = &copy.primitive else {
+        return None;
+    };
     if *expression != Expression::cast(copy.dtype, copy.dtype) {
         return None;
     }
