@@ -63,7 +63,20 @@ impl Device {
     /// # Panics
     /// If `info` describes memory in which the staging ring does not fit.
     pub fn null(info: DeviceInfo) -> Arc<Self> {
-        let backend = Arc::new(Null::new(info.clone()));
+        Self::null_with(info, None)
+    }
+
+    /// As [`Device::null`], but the device is lost while it runs the command list of that number,
+    /// counted from 1.
+    ///
+    /// # Panics
+    /// As [`Device::null`].
+    pub fn null_lost_at(info: DeviceInfo, list: u64) -> Arc<Self> {
+        Self::null_with(info, Some(list))
+    }
+
+    fn null_with(info: DeviceInfo, lost_at: Option<u64>) -> Arc<Self> {
+        let backend = Arc::new(Null::new(info.clone(), lost_at));
         let features = info.features;
         let made = Self::new(backend, info, features, OpenOptions::default());
         made.expect("the made-up device has room for the staging ring")

@@ -116,19 +116,27 @@ impl State {
 /// The backend of a null device.
 pub(crate) struct Null {
     info: DeviceInfo,
+    /// The submission to the compute queue during which the device is lost.
+    lost_at: Option<u64>,
     state: Mutex<State>,
 }
 
 impl Null {
-    pub fn new(info: DeviceInfo) -> Self {
+    pub fn new(info: DeviceInfo, lost_at: Option<u64>) -> Self {
         let used = vec![0; info.heaps.len()];
         Self {
             info,
+            lost_at,
             state: Mutex::new(State {
                 used,
                 ..State::default()
             }),
         }
+    }
+
+    /// Whether the device is lost before it has completed `value`.
+    fn lost_before(&self, queue: Queue, value: u64) -> bool {
+        queue == Queue::Compute && self.lost_at.is_some_and(|lost_at| value >= lost_at)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -244,6 +252,9 @@ impl Backend for Null {
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure> {
+        if self.lost_before(queue, signal.saturating_sub(1)) {
+            return Err(Failure::Lost);
+        }
         let mut state = self.state();
         let (list, commands, host_reads) = state.recordings.remove(&recording.commands).unwrap_or_default();
         state.submitted[queue as usize] = signal;
@@ -266,13 +277,20 @@ impl Backend for Null {
 
     fn poll(&self, queue: Queue) -> Result<u64, Failure> {
         let mut state = self.state();
-        state.completed[queue as usize] = state.submitted[queue as usize];
-        Ok(state.completed[queue as usize])
+        let submitted = state.submitted[queue as usize];
+        if self.lost_before(queue, submitted) {
+            return Err(Failure::Lost);
+        }
+        state.completed[queue as usize] = submitted;
+        Ok(submitted)
     }
 
     fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure> {
         let mut state = self.state();
         state.events.push(Recorded::Wait { queue, value });
+        if self.lost_before(queue, value) {
+            return Err(Failure::Lost);
+        }
         let completed = &mut state.completed[queue as usize];
         *completed = value.max(*completed);
         Ok(())
