@@ -5,12 +5,7 @@ use refrain_kernels::{DType, Operand, Values, take, take_along, write_rows};
 use crate::common::{Random, assert_close, bytes_of, index_values, operand, run, values, variants};
 
 /// An index operand of random layout that holds indices in and out of `extent`.
-fn indices(
-    random: &mut Random,
-    dtype: DType,
-    shape: &[usize],
-    extent: usize,
-) -> (Operand, Vec<u8>) {
+fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) -> (Operand, Vec<u8>) {
     let layout = random.layout(shape, true);
     let content = index_values(random, dtype, layout.end(), extent);
     (Operand { dtype, layout }, bytes_of(dtype, &content))
@@ -31,11 +26,7 @@ fn slices_of_a_table_are_taken_along_any_axis() {
                 let shape = take::output_shape(&table_shape, &picked, axis);
                 let (out, before) = operand(&mut random, dtype, &shape, 2.0, false);
                 let call = take::call(&traits, &table, &index, axis, &out).expect("supported");
-                let after = run(
-                    &[call],
-                    &[content.clone(), places.clone(), before.clone()],
-                    2,
-                );
+                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
                 let expected = take::reference(
                     &Values::load(dtype, &table.layout, &content),
                     &table_shape,
@@ -64,11 +55,7 @@ fn elements_are_taken_along_rows() {
                 let (index, places) = indices(&mut random, DType::I32, &picked, n);
                 let (out, before) = operand(&mut random, dtype, &picked, 2.0, false);
                 let call = take_along::call(&traits, &x, &index, &out).expect("supported");
-                let after = run(
-                    &[call],
-                    &[content.clone(), places.clone(), before.clone()],
-                    2,
-                );
+                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
                 let expected = take_along::reference(
                     &Values::load(dtype, &x.layout, &content),
                     n,
@@ -112,15 +99,9 @@ fn rows_are_written_where_slots_say_and_nowhere_else() {
                 let mut expected = random.values(state_dtype, extent * width, 1.0);
                 let before = bytes_of(state_dtype, &expected);
                 let call = write_rows::call(&traits, &rows, &slot_operand, &state);
-                let operands = [
-                    content.clone(),
-                    bytes_of(DType::I32, &slots),
-                    before.clone(),
-                ];
+                let operands = [content.clone(), bytes_of(DType::I32, &slots), before.clone()];
                 let after = run(&[call.expect("supported")], &operands, 2);
-                let Values::I32(slots) = slots else {
-                    unreachable!()
-                };
+                let Values::I32(slots) = slots else { unreachable!() };
                 let rows_values = Values::load(dtype, &rows.layout, &content);
                 write_rows::reference(&rows_values, &slots, width, state_dtype, &mut expected);
                 let what = format!("{dtype} {} into {state_dtype}", rows.layout);

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accuracy;
 mod elementwise;
 mod gathers;
 mod rows;

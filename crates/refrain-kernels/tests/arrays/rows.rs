@@ -5,6 +5,18 @@ use refrain_kernels::{DType, Layout, Operand, Traits, Values, argmax, softmax, t
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
+/// The device's traits, the least that Vulkan promises, and subgroups that turn out to be half as
+/// large as the kernels were made for.
+fn all_variants() -> Vec<Traits> {
+    let mut all = variants();
+    let own = all[0].clone();
+    all.push(Traits {
+        subgroup_size: 2 * own.subgroup_size,
+        ..own
+    });
+    all
+}
+
 /// Row lengths at which a row takes part of a subgroup, several subgroups, or a large workgroup.
 const COLUMNS: [usize; 7] = [1, 3, 8, 31, 100, 700, 20_001];
 
@@ -13,18 +25,12 @@ fn leading(random: &mut Random) -> Vec<usize> {
     (0..rank).map(|_| random.pick(&[1, 2, 3, 5, 17])).collect()
 }
 
-fn check_reduce(
-    random: &mut Random,
-    op: ReduceOp,
-    dtype: DType,
-    kept: &[usize],
-    reduced: &[usize],
-) {
+fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize], reduced: &[usize]) {
     let Some(result) = reduce::output_dtype(op, dtype) else {
         return;
     };
     let shape = [kept, reduced].concat();
-    for traits in variants() {
+    for traits in all_variants() {
         let (x, content) = operand(random, dtype, &shape, 1.5, true);
         let (out, before) = operand(random, result, kept, 1.0, false);
         let call = reduce::call(&traits, op, &x, reduced.len(), &out).expect("supported");
@@ -34,17 +40,8 @@ fn check_reduce(
         let columns = reduced.iter().product();
         let expected = reduce::reference(op, &input, out.layout.count(), columns).cast(result);
         // Where terms cancel, the sum of magnitudes bounds the rounding.
-        let scale = if dtype == DType::F32 {
-            1e-4
-        } else {
-            tolerance(dtype)
-        };
-        assert_close(
-            &format!("{op:?} of {dtype} {}", x.layout),
-            &found,
-            &expected,
-            scale,
-        );
+        let scale = if dtype == DType::F32 { 1e-4 } else { tolerance(dtype) };
+        assert_close(&format!("{op:?} of {dtype} {}", x.layout), &found, &expected, scale);
     }
 }
 
@@ -128,7 +125,7 @@ fn softmax_agrees_on_any_layout() {
         for columns in COLUMNS {
             let mut shape = leading(&mut random);
             shape.push(columns);
-            for traits in variants() {
+            for traits in all_variants() {
                 let (x, content) = operand(&mut random, from, &shape, 20.0, true);
                 let (out, before) = operand(&mut random, to, &shape, 1.0, false);
                 let call = softmax::call(&traits, &x, &out).expect("supported");
@@ -136,12 +133,7 @@ fn softmax_agrees_on_any_layout() {
                 let found = values(&out, &before, &after);
                 let input = Values::load(from, &x.layout, &content);
                 let expected = Values::F32(softmax::reference(input.f32(), columns));
-                assert_close(
-                    &format!("softmax of {}", x.layout),
-                    &found,
-                    &expected,
-                    tolerance(to),
-                );
+                assert_close(&format!("softmax of {}", x.layout), &found, &expected, tolerance(to));
             }
         }
     }
@@ -182,7 +174,7 @@ fn with_ties(random: &mut Random, dtype: DType, count: usize) -> Values {
 fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize, k: usize) {
     let content = with_ties(random, dtype, rows * columns).rounded(dtype);
     let contiguous = Layout::contiguous(&[rows, columns]);
-    for traits in variants() {
+    for traits in all_variants() {
         let x = Operand {
             dtype,
             layout: random.layout(&[rows, columns], false),
@@ -245,11 +237,7 @@ fn all_of_a_vocabulary_can_be_sorted() {
         Operand::contiguous(DType::U32, &[columns]),
     );
     let call = top_k::call(&variants()[0], &x, &out).expect("supported");
-    let found = run(
-        &[call],
-        &[bytes_of(DType::F32, &content), vec![0; 4 * columns]],
-        1,
-    );
+    let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4 * columns]], 1);
     let expected = Values::U32(top_k::reference(&content, columns, columns));
     assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
 }

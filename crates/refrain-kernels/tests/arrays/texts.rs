@@ -2,9 +2,7 @@
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, Scalar, Step, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{
-    Call, DType, Operand, Traits, argmax, softmax, take, take_along, top_k, write_rows,
-};
+use refrain_kernels::{Call, DType, Operand, Traits, argmax, softmax, take, take_along, top_k, write_rows};
 
 use crate::common::check_texts;
 
@@ -40,17 +38,11 @@ fn every_op(dtype: DType) -> Expression {
     let value = Scalar::F32(1.5);
     let mut steps = vec![Step::Input(0), Step::Constant { value, dtype }, Step::Index];
     let mut truths = Vec::new();
-    for op in UnaryOp::ALL
-        .into_iter()
-        .filter(|op| op.output(dtype).is_some())
-    {
+    for op in UnaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
         steps.push(Step::Unary(op, 0));
         truths.push(steps.len() - 1);
     }
-    for op in BinaryOp::ALL
-        .into_iter()
-        .filter(|op| op.output(dtype).is_some())
-    {
+    for op in BinaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
         steps.push(Step::Binary(op, 0, 1));
         truths.push(steps.len() - 1);
     }
@@ -105,10 +97,7 @@ fn rows_of_every_dtype() {
         }
         for x in FLOATS {
             for y in FLOATS {
-                let (x, y) = (
-                    Operand::contiguous(x, &[3, 5]),
-                    Operand::contiguous(y, &[3, 5]),
-                );
+                let (x, y) = (Operand::contiguous(x, &[3, 5]), Operand::contiguous(y, &[3, 5]));
                 calls.push(softmax::call(&traits, &x, &y).expect("supported"));
             }
         }

@@ -27,9 +27,6 @@ pub fn assert_close(what: &str, found: &Values, expected: &Values, tolerance: f3
         } else {
             a == b || (a.is_nan() && b.is_nan())
         };
-        assert!(
-            close,
-            "{what}: element {place} is {a:?}, expected {b:?} (±{allowed:e})"
-        );
+        assert!(close, "{what}: element {place} is {a:?}, expected {b:?} (±{allowed:e})");
     }
 }

@@ -2,8 +2,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Values};
 use refrain_vulkan::{
-    Access, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options,
-    Vulkan,
+    Access, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options, Vulkan,
 };
 
 /// Bytes around each operand that no kernel may touch.
@@ -15,8 +14,8 @@ struct Opened {
     messages: Mutex<mpsc::Sender<mpsc::Sender<Vec<String>>>>,
 }
 
-/// Opened under core and synchronization validation, with `GPUAV` set also checking accesses through
-/// addresses. `NO_VALIDATION` is for machines without the layer.
+/// Opened under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also checking
+/// accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer.
 fn opened() -> &'static Opened {
     static OPENED: OnceLock<Opened> = OnceLock::new();
     OPENED.get_or_init(|| {
@@ -25,15 +24,13 @@ fn opened() -> &'static Opened {
         // `Vulkan` stays on the thread that loaded it.
         std::thread::spawn(move || {
             let options = Options {
-                validation: std::env::var_os("NO_VALIDATION").is_none(),
-                gpu_assisted: std::env::var_os("GPUAV").is_some(),
+                validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
+                gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
             };
             let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
             let index = vulkan.choose(&Choice::Auto).expect("a usable device");
             let device = vulkan.open(index, &OpenOptions::default());
-            ready
-                .send(device.expect("the device opens"))
-                .expect("a test waits");
+            ready.send(device.expect("the device opens")).expect("a test waits");
             for question in questions {
                 // A test that failed meanwhile no longer listens.
                 let _ = question.send(vulkan.validation_messages());
@@ -122,10 +119,7 @@ impl Arena {
             });
             list.commands.push(Command::Barrier);
         }
-        let written = self
-            .operands
-            .iter()
-            .map(|(buffer, _)| (buffer.clone(), Access::Write));
+        let written = self.operands.iter().map(|(buffer, _)| (buffer.clone(), Access::Write));
         let read = records.into_iter().map(|buffer| (buffer, Access::Read));
         list.uses = written.chain(read).collect();
         device().submit(list).expect("the calls are submitted");
@@ -135,9 +129,7 @@ impl Arena {
     pub fn read(&self, operand: usize) -> Vec<u8> {
         let (buffer, length) = &self.operands[operand];
         let mut bytes = vec![0; buffer.bytes() as usize];
-        device()
-            .read(buffer, 0, &mut bytes)
-            .expect("the result is read");
+        device().read(buffer, 0, &mut bytes).expect("the result is read");
         let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + length..]);
         let touched = guards.filter(|&&b| b != 0xa5).count();
         assert_eq!(touched, 0, "bytes around operand {operand} were written");

@@ -1,10 +1,6 @@
 //! What kernel tests share: the Vulkan device, random operands, comparison, checks of shader text.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test file uses a part of this"
-)]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 
 mod compare;
 mod device;

@@ -87,13 +87,7 @@ impl Random {
 }
 
 /// An operand of random layout, and a buffer that holds random values (in the gaps too).
-pub fn operand(
-    random: &mut Random,
-    dtype: DType,
-    shape: &[usize],
-    scale: f32,
-    repeats: bool,
-) -> (Operand, Vec<u8>) {
+pub fn operand(random: &mut Random, dtype: DType, shape: &[usize], scale: f32, repeats: bool) -> (Operand, Vec<u8>) {
     let layout = random.layout(shape, repeats);
     let length = layout.end() + 3;
     let bytes = bytes_of(dtype, &random.values(dtype, length, scale));

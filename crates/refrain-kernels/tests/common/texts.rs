@@ -3,8 +3,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use glslang::{
-    Compiler, CompilerOptions, Shader, ShaderInput, ShaderMessage, ShaderSource, ShaderStage,
-    SourceLanguage, SpirvVersion, Target, VulkanVersion,
+    Compiler, CompilerOptions, Shader, ShaderInput, ShaderMessage, ShaderSource, ShaderStage, SourceLanguage,
+    SpirvVersion, Target, VulkanVersion,
 };
 use rayon::prelude::*;
 use refrain_kernels::{Call, Push};
@@ -19,10 +19,7 @@ pub fn check_texts(calls: Vec<Call>) {
         assert!(push <= 128, "{name}: {push} bytes of push constants");
         assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
         if let Some(earlier) = texts.get(name) {
-            assert_eq!(
-                earlier.kernel.source, call.kernel.source,
-                "{name}: one name, one text"
-            );
+            assert_eq!(earlier.kernel.source, call.kernel.source, "{name}: one name, one text");
         }
         texts.insert(name.clone(), call);
     }
@@ -45,8 +42,7 @@ fn compile(call: &Call) -> Vec<u8> {
     };
     let source = ShaderSource::from(&*call.kernel.source);
     let no_defines: Option<&[(&str, Option<&str>)]> = None;
-    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None)
-        .expect("a compute shader");
+    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None).expect("a compute shader");
     let compiler = Compiler::acquire().expect("glslang starts");
     let words = Shader::new(compiler, input)
         .parse()
