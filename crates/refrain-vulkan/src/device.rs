@@ -258,7 +258,7 @@ impl Device {
 
     fn check(&self, list: &CommandList) -> Result<(), Error> {
         let push_fits = |pipeline: &Pipeline, push: &[u8]| {
-            if push.len() > pipeline.push_bytes() as usize || push.len() % 4 != 0 {
+            if push.len() > pipeline.push_bytes() as usize || !push.len().is_multiple_of(4) {
                 return Err(Error::Limit {
                     what: format!(
                         "{} bytes of push constants for kernel {}, which takes {}",

@@ -200,7 +200,7 @@ impl Pipelines {
                 what: format!("kernel {}: {what}", kernel.name),
             })
         };
-        if kernel.push_bytes > max_push_constants || kernel.push_bytes % 4 != 0 {
+        if kernel.push_bytes > max_push_constants || !kernel.push_bytes.is_multiple_of(4) {
             return limit(format!(
                 "{} bytes of push constants; the device takes multiples of 4 up to {}",
                 kernel.push_bytes, max_push_constants

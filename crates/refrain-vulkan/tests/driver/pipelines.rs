@@ -1,0 +1,98 @@
+//! Kernels, features and the caches on disk.
+
+use super::*;
+
+#[test]
+fn a_second_start_compiles_no_glsl_and_a_damaged_cache_does_no_harm() {
+    let vulkan = vulkan();
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions {
+        cache_dir: Some(directory.path().to_owned()),
+        ..OpenOptions::default()
+    };
+    let kernels: Vec<Kernel> = ["0u", "1u", "2u", "2u"]
+        .map(|extra| Kernel {
+            defines: vec![("EXTRA".into(), extra.into())],
+            ..add_kernel()
+        })
+        .to_vec();
+    let start = || {
+        let device = open(&vulkan, &options);
+        let steps = RefCell::new(Vec::new());
+        device
+            .prepare(&kernels, &|done, total| steps.borrow_mut().push((done, total)))
+            .unwrap();
+        assert_eq!(steps.into_inner(), [(0, 3), (1, 3), (2, 3), (3, 3)]);
+        assert_eq!(add_twice(&device, &kernels[0], 10), expected(10));
+        assert!(device.warnings().is_empty());
+        device.counters()
+    };
+    let first = start();
+    assert_eq!((first.glsl_compiled, first.pipelines_compiled), (3, 3));
+    let second = start();
+    assert_eq!((second.glsl_compiled, second.pipelines_compiled), (0, 3));
+    // Debian 12's software driver never finds a pipeline in its cache; others must.
+    if !vulkan.devices()[0].name.contains("llvmpipe") {
+        assert_eq!(second.pipeline_cache_hits, 3);
+    }
+    let mut files = 0;
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let path = file.unwrap().path();
+        let mut content = std::fs::read(&path).unwrap();
+        let middle = content.len() / 2;
+        content[middle] ^= 0xff;
+        std::fs::write(path, content).unwrap();
+        files += 1;
+    }
+    assert!(files >= 3);
+    assert_eq!(start().glsl_compiled, 3);
+    assert_silent(&vulkan);
+}
+
+#[test]
+fn every_optional_feature_can_be_switched_off() {
+    let vulkan = vulkan();
+    let options = OpenOptions {
+        disabled: FeatureSet::all(),
+        ..OpenOptions::default()
+    };
+    let device = open(&vulkan, &options);
+    assert!(device.features().is_empty(), "{}", device.features());
+    assert_eq!(add_twice(&device, &add_kernel(), 100), expected(100));
+    drop(device);
+    assert_silent(&vulkan);
+}
+
+#[test]
+fn a_required_subgroup_size_is_checked_against_the_device() {
+    let vulkan = vulkan();
+    let device = open(&vulkan, &OpenOptions::default());
+    let limits = &device.info().limits;
+    let fits = Kernel {
+        subgroup_size: Some(limits.max_subgroup_size),
+        ..add_kernel()
+    };
+    assert!(device.pipeline(&fits).is_ok());
+    if device.features().contains(Feature::SubgroupSizeControl) {
+        let wrong = Kernel {
+            subgroup_size: Some(2 * limits.max_subgroup_size),
+            ..add_kernel()
+        };
+        let error = device.pipeline(&wrong).unwrap_err();
+        assert!(matches!(error, Error::Limit { .. }), "{error}");
+    }
+    drop(device);
+    assert_silent(&vulkan);
+}
+
+#[test]
+fn a_broken_shader_is_named_with_its_log() {
+    let vulkan = vulkan();
+    let device = open(&vulkan, &OpenOptions::default());
+    let broken = Kernel {
+        source: "#version 460\nvoid main() { oops; }".into(),
+        ..add_kernel()
+    };
+    let error = device.prepare(&[broken], &|_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("add") && error.contains("oops"), "{error}");
+}

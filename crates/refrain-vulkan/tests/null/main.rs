@@ -1,0 +1,101 @@
+//! The runtime's decisions, seen by a null device: no driver needed.
+
+use std::sync::Arc;
+
+use refrain_vulkan::{
+    Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Feature, Kernel, MemoryClass,
+    Pipeline, Queue, Recorded, RecordedCommand,
+};
+
+mod memory;
+mod submissions;
+mod transfers;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+fn card() -> Arc<Device> {
+    Device::null(DeviceInfo::made_up("card"))
+}
+
+fn card_without_transfer_queue() -> Arc<Device> {
+    let mut info = DeviceInfo::made_up("card");
+    info.features.remove(Feature::TransferQueue);
+    Device::null(info)
+}
+
+fn kernel() -> Kernel {
+    Kernel {
+        name: "nothing".to_owned(),
+        source: "#version 460\nlayout(local_size_x = 1) in;\nvoid main() {}\n".into(),
+        defines: Vec::new(),
+        constants: Vec::new(),
+        push_bytes: 8,
+        subgroup_size: None,
+    }
+}
+
+fn dispatch(pipeline: &Pipeline) -> Command {
+    Command::Dispatch {
+        pipeline: pipeline.clone(),
+        groups: [1, 1, 1],
+        push: vec![0; 8],
+    }
+}
+
+fn list(device: &Device, name: &str, uses: &[(&Buffer, Access)]) -> CommandList {
+    CommandList {
+        name: name.to_owned(),
+        commands: vec![dispatch(&device.pipeline(&kernel()).unwrap())],
+        uses: uses
+            .iter()
+            .map(|(buffer, access)| ((*buffer).clone(), *access))
+            .collect(),
+    }
+}
+
+fn upload(device: &Device, buffer: &Buffer, bytes: u64) {
+    device.upload(buffer, 0, bytes, &mut |_, part| part.fill(1)).unwrap();
+}
+
+/// What happens on the device while `action` runs.
+fn during(device: &Device, action: impl FnOnce()) -> Vec<Recorded> {
+    let before = device.recorded().len();
+    action();
+    device.recorded().split_off(before)
+}
+
+fn waits(events: &[Recorded]) -> Vec<(Queue, u64)> {
+    let wait = |event: &Recorded| match event {
+        Recorded::Wait { queue, value } => Some((*queue, *value)),
+        _ => None,
+    };
+    events.iter().filter_map(wait).collect()
+}
+
+/// Queue, list name, and what it waits for.
+type Submit<'a> = (Queue, &'a str, &'a [(Queue, u64)]);
+
+/// The submissions in order.
+fn submits(events: &[Recorded]) -> Vec<Submit<'_>> {
+    let mut found = Vec::new();
+    for event in events {
+        if let Recorded::Submit { queue, list, waits, .. } = event {
+            found.push((*queue, list.as_str(), &waits[..]));
+        }
+    }
+    found
+}
+
+/// Source address, target address and bytes of each copy.
+fn copies(events: &[Recorded]) -> Vec<(u64, u64, u64)> {
+    let commands = |event: &Recorded| match event {
+        Recorded::Submit { commands, .. } => commands.clone(),
+        _ => Vec::new(),
+    };
+    let copy = |command| match command {
+        RecordedCommand::Copy { src, dst, bytes } => Some((src, dst, bytes)),
+        _ => None,
+    };
+    events.iter().flat_map(commands).filter_map(copy).collect()
+}

@@ -1,0 +1,147 @@
+//! Memory by class: what fits, what is refused, when it comes back.
+
+use super::*;
+
+#[test]
+fn a_full_discrete_card_refuses_and_names_the_shortfall() {
+    let device = card();
+    let weight = device.allocate(MemoryClass::Weight, 3 * GIB).unwrap();
+    let state = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
+    let error = device.allocate(MemoryClass::Weight, 3 * GIB).unwrap_err();
+    let Error::OutOfMemory { asked, free, class, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((*asked, *free, *class), (3 * GIB, 2 * GIB, MemoryClass::Weight));
+    let text = error.to_string();
+    for part in [
+        "3.0 GiB",
+        "2.0 GiB free",
+        "device-local, 8.0 GiB",
+        "smaller",
+        "--device",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+    // 32 GiB of host memory stand empty, but for the staging ring.
+    for event in device.recorded() {
+        if let Recorded::Allocate { class, memory_type, .. } = event {
+            let local = device.info().memory_types[memory_type].device_local;
+            assert!(local || class == MemoryClass::Staging, "{class} in host memory");
+        }
+    }
+    drop((weight, state));
+    assert!(
+        device.allocate(MemoryClass::Weight, 3 * GIB).is_ok(),
+        "memory came back"
+    );
+}
+
+#[test]
+fn a_budget_smaller_than_the_heap_counts_on_a_card() {
+    let mut info = DeviceInfo::made_up("card");
+    info.heaps[0].budget = Some(GIB);
+    let error = Device::null(info).allocate(MemoryClass::State, 2 * GIB).unwrap_err();
+    assert!(error.to_string().contains("1.0 GiB free"), "{error}");
+}
+
+#[test]
+fn an_integrated_gpu_may_use_its_host_heap() {
+    let mut info = DeviceInfo::made_up("apu");
+    info.kind = DeviceKind::Integrated;
+    info.heaps[0].size = GIB;
+    let device = Device::null(info);
+    assert!(device.allocate(MemoryClass::Weight, 3 * GIB).is_ok());
+}
+
+#[test]
+fn small_buffers_share_blocks_and_a_large_one_gets_its_own() {
+    let device = card();
+    let before = device.counters();
+    let small: Vec<_> = (0..300u64)
+        .map(|i| device.allocate(MemoryClass::Weight, 100_000 + i).unwrap())
+        .collect();
+    assert!((device.counters() - before).allocations <= 3);
+    let mut ranges: Vec<_> = small.iter().map(|b| (b.address(), b.bytes())).collect();
+    ranges.sort_unstable();
+    assert!(
+        ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0),
+        "they overlap"
+    );
+    assert!(ranges.iter().all(|(address, _)| address % 256 == 0));
+
+    let with_small = device.counters();
+    let large = device.allocate(MemoryClass::Weight, GIB).unwrap();
+    let with_large = device.counters();
+    assert_eq!(
+        with_large.bytes(MemoryClass::Weight),
+        with_small.bytes(MemoryClass::Weight) + GIB
+    );
+    drop(large);
+    assert_eq!(
+        device.counters().bytes(MemoryClass::Weight),
+        with_small.bytes(MemoryClass::Weight)
+    );
+    assert_eq!(device.counters().peak_allocated, with_large.peak_allocated);
+}
+
+#[test]
+fn a_buffer_beyond_the_drivers_limit_is_refused() {
+    let error = card().allocate(MemoryClass::Weight, 5 * GIB).unwrap_err();
+    assert!(matches!(error, Error::BufferTooLarge { .. }), "{error}");
+    assert!(error.to_string().contains("5.0 GiB"), "{error}");
+}
+
+#[test]
+fn a_dropped_buffer_is_reused_only_after_its_last_use() {
+    let device = card();
+    let keeper = device.allocate(MemoryClass::Scratch, 256).unwrap();
+    let used = device.allocate(MemoryClass::Scratch, 1000).unwrap();
+    let address = used.address();
+    let submission = device.submit(list(&device, "use", &[(&used, Access::Read)])).unwrap();
+    drop(used);
+    let other = device.allocate(MemoryClass::Scratch, 1000).unwrap();
+    assert_ne!(other.address(), address, "still in use");
+    device.wait(&submission).unwrap();
+    let again = device.allocate(MemoryClass::Scratch, 1000).unwrap();
+    assert_eq!(again.address(), address);
+    drop(keeper);
+}
+
+#[test]
+fn short_memory_waits_for_buffers_that_are_dropped_but_in_use() {
+    let device = card();
+    let used = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
+    let more = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
+    device.submit(list(&device, "use", &[(&used, Access::Write)])).unwrap();
+    drop(used);
+    let events = during(&device, || drop(device.allocate(MemoryClass::State, 3 * GIB).unwrap()));
+    assert_eq!(waits(&events), [(Queue::Compute, 1)]);
+    drop(more);
+}
+
+#[test]
+fn the_host_writes_control_memory_only() {
+    let device = card();
+    let control = device.allocate(MemoryClass::Control, 8).unwrap();
+    device.write_control(&control, 4, &[1, 2, 3, 4]).unwrap();
+    let mut back = [0; 8];
+    device.read(&control, 0, &mut back).unwrap();
+    assert_eq!(back[4..], [1, 2, 3, 4]);
+    let error = device.write_control(&control, 5, &[0; 4]).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::OutOfRange {
+                offset: 5,
+                bytes: 4,
+                size: 8
+            }
+        ),
+        "{error}"
+    );
+    let weight = device.allocate(MemoryClass::Weight, 8).unwrap();
+    let error = device.write_control(&weight, 0, &[0]).unwrap_err();
+    assert!(error.to_string().contains("upload"), "{error}");
+    let error = device.upload(&weight, u64::MAX, 2, &mut |_, _| {}).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
+}

@@ -1,0 +1,138 @@
+//! Command lists: their cost, their limits, and a lost device.
+
+use super::*;
+
+#[test]
+fn a_token_allocates_nothing() {
+    let device = card();
+    let state = device.allocate(MemoryClass::State, 1000).unwrap();
+    let control = device.allocate(MemoryClass::Control, 1000).unwrap();
+    let token = || {
+        device.write_control(&control, 0, &[1; 4]).unwrap();
+        let uses = [(&state, Access::Write), (&control, Access::Write)];
+        device.submit(list(&device, "token", &uses)).unwrap();
+        device.read(&control, 0, &mut [0; 4]).unwrap();
+    };
+    token();
+    let before = device.counters();
+    (0..10).for_each(|_| token());
+    let since = device.counters() - before;
+    assert_eq!(
+        (since.allocations, since.bytes_staged, since.pipelines_compiled),
+        (0, 0, 0)
+    );
+    assert_eq!((since.submits, since.batches, since.dispatches), (10, 10, 10));
+    // One barrier orders a list after its predecessors, one lets the host read.
+    assert_eq!((since.barriers, since.waits), (20, 10));
+}
+
+#[test]
+fn commands_beyond_a_limit_are_refused_before_anything_runs() {
+    let device = card();
+    let pipeline = device.pipeline(&kernel()).unwrap();
+    let buffer = device.allocate(MemoryClass::Scratch, 100).unwrap();
+    let dispatch = |groups, push| Command::Dispatch {
+        pipeline: pipeline.clone(),
+        groups,
+        push,
+    };
+    let copy = |src_offset, bytes| Command::Copy {
+        src: buffer.clone(),
+        src_offset,
+        dst: buffer.clone(),
+        dst_offset: 0,
+        bytes,
+    };
+    let counts = Command::DispatchIndirect {
+        pipeline: pipeline.clone(),
+        counts: buffer.clone(),
+        offset: 92,
+        push: vec![],
+    };
+    for bad in [
+        dispatch([65536, 1, 1], vec![0; 8]),
+        dispatch([1, 1, 1], vec![0; 12]),
+        dispatch([1, 1, 1], vec![0; 3]),
+        copy(60, 41),
+        counts,
+    ] {
+        let described = format!("{bad:?}");
+        let commands = vec![bad];
+        let error = device.submit(CommandList {
+            commands,
+            ..CommandList::new("bad")
+        });
+        let error = error.expect_err(&described);
+        assert!(
+            matches!(error, Error::Limit { .. } | Error::OutOfRange { .. }),
+            "{error}"
+        );
+    }
+    assert_eq!(device.counters().submits, 0);
+    let wide = Kernel {
+        push_bytes: 132,
+        ..kernel()
+    };
+    assert!(device.pipeline(&wide).unwrap_err().to_string().contains("132 bytes"));
+}
+
+#[test]
+fn a_lost_device_names_the_list_and_the_regions_in_flight() {
+    let device = Device::null_lost_at(DeviceInfo::made_up("card"), 2);
+    let state = device.allocate(MemoryClass::State, 1000).unwrap();
+    let uses = [(&state, Access::Write)];
+    let first = device.submit(list(&device, "prefill", &uses)).unwrap();
+    device.wait(&first).unwrap();
+    let mut second = list(&device, "decode 17", &uses);
+    second.commands.insert(
+        0,
+        Command::Timestamp {
+            region: "layer 3".to_owned(),
+        },
+    );
+    let second = device.submit(second).unwrap();
+    let error = device.wait(&second).unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }));
+    let text = error.to_string();
+    assert!(text.contains("decode 17") && text.contains("layer 3"), "{text}");
+    assert!(!text.contains("prefill"), "{text}");
+    // From then on, everything fails alike and nothing hangs.
+    for error in [
+        device.submit(list(&device, "decode 18", &uses)).unwrap_err(),
+        device.read(&state, 0, &mut [0; 4]).unwrap_err(),
+        device.wait(&first).unwrap_err(),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+    assert!(!device.is_done(&second));
+    drop((state, device));
+}
+
+#[test]
+fn work_completes_when_it_is_polled() {
+    let device = card();
+    let submission = device.submit(list(&device, "work", &[])).unwrap();
+    assert!(device.is_done(&submission));
+    let events = during(&device, || device.wait(&submission).unwrap());
+    assert_eq!(waits(&events), []);
+}
+
+#[test]
+fn equal_kernels_are_compiled_once() {
+    let device = card();
+    let other = Kernel {
+        constants: vec![(0, 2)],
+        ..kernel()
+    };
+    device
+        .prepare(&[kernel(), other.clone(), kernel()], &|_, _| {})
+        .unwrap();
+    device.pipeline(&other).unwrap();
+    let counters = device.counters();
+    assert_eq!(counters.pipelines_compiled, 2);
+    let made = device
+        .recorded()
+        .into_iter()
+        .filter(|e| matches!(e, Recorded::Pipeline { .. }));
+    assert_eq!(made.count(), 2);
+}
