@@ -223,7 +223,11 @@ mod tests {
         let decision = decide(Ok(std::slice::from_ref(&old)), None).unwrap();
         assert_eq!(decision.target, Target::Cpu);
         assert!(decision.reason.contains("it has 1.1"), "{}", decision.reason);
-        assert!(decide(Ok(&[old]), Some("old")).is_err());
+        let error = decide(Ok(&[old]), Some("old")).unwrap_err().to_string();
+        assert!(
+            error.contains("cannot be used") && error.contains("it has 1.1"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use refrain_engine::{LoadOptions, Model, Progress};
 use refrain_formats::{Checkpoint, ModelConfig};
 
 use crate::output::human_bytes;
-use crate::{Global, host};
+use crate::{Global, memory};
 
 /// The context that is reserved unless the prompt or the user needs another, in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -37,10 +37,8 @@ pub(crate) fn load(
     device: &Device,
     context: usize,
 ) -> anyhow::Result<Loaded> {
-    if device.is_cpu() {
-        let needed = weight_bytes(checkpoint) + context as u64 * kv_bytes_per_token(checkpoint.config(), device);
-        fits_host(needed, host::available_memory())?;
-    }
+    let kv_bytes = context as u64 * kv_bytes_per_token(checkpoint.config(), device);
+    check_room(weight_bytes(checkpoint) + kv_bytes, memory::free(device))?;
     let bar = progress_bar(global);
     let progress = |progress: Progress| {
         bar.set_length(progress.total);
@@ -76,17 +74,17 @@ pub(crate) fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
     2 * (config.layers * config.kv_heads * config.head_dim * value.size()) as u64
 }
 
-/// Vulkan refuses memory that is not there; the system would rather end the program later.
-fn fits_host(needed: u64, available: Option<u64>) -> anyhow::Result<()> {
-    match available.filter(|available| needed > *available) {
-        None => Ok(()),
-        Some(available) => bail!(
-            "out of memory: weights and context need {}, and {} of host memory are free; take a \
-             smaller model or a shorter context (--ctx)",
-            human_bytes(needed),
-            human_bytes(available),
-        ),
+/// Refuses what cannot fit before the time to load it is spent. On the CPU executor nothing else
+/// does: the system ends programs that use more memory than there is.
+fn check_room(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
+    if let Some(free) = free.filter(|free| needed > *free) {
+        let (needed, free) = (human_bytes(needed), human_bytes(free));
+        bail!(
+            "out of memory: weights and context need {needed}, and the device has {free} free; take a smaller model, \
+             a shorter context (--ctx) or another device (--device)"
+        );
     }
+    Ok(())
 }
 
 fn progress_bar(global: &Global) -> ProgressBar {
@@ -151,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_host_has_is_refused() {
-        assert!(fits_host(1 << 30, Some(2 << 30)).is_ok() && fits_host(1 << 30, None).is_ok());
-        let error = fits_host(3 << 30, Some(2 << 30)).unwrap_err().to_string();
-        assert!(error.contains("need 3.0 GiB, and 2.0 GiB"), "{error}");
+    fn more_than_the_device_has_is_refused() {
+        assert!(check_room(1 << 30, Some(2 << 30)).is_ok() && check_room(1 << 30, None).is_ok());
+        let error = check_room(3 << 30, Some(2 << 30)).unwrap_err().to_string();
+        assert!(error.contains("need 3.0 GiB, and the device has 2.0 GiB"), "{error}");
     }
 
     #[test]

@@ -45,7 +45,8 @@ fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> St
             device.driver_name,
             device.driver_info,
         ));
-        line(format!("       {}", entry.reason));
+        // Which one is the choice is said once, at the end.
+        line(format!("       {}", entry.reason.trim_start_matches("first choice: ")));
         line(format!("       features: {}", features(device).join(", ")));
         for twin in ranked.iter().filter(|twin| twin.folded_into == Some(entry.index)) {
             line(format!("       device {} is {}", twin.index, twin.reason));

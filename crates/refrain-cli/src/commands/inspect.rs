@@ -6,7 +6,7 @@ use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_bytes, human_count, human_rate};
-use crate::{Global, device, host, load, model, probe};
+use crate::{Global, device, load, memory, model, probe};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -40,16 +40,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         false => Some(Fit::new(&checkpoint, device::open(global)?)?),
     };
     match arguments.json {
-        true => output::print_json(&as_json(&checkpoint, fit.as_ref())),
-        false => output::print(&as_text(&checkpoint, fit.as_ref())),
+        true => output::print_json(&as_json(&checkpoint, fit.as_ref()))?,
+        false => output::print(&as_text(&checkpoint, fit.as_ref()))?,
     }
+    if let Some(fit) = fit {
+        device::warn(global, &fit.device);
+    }
+    Ok(())
 }
 
 impl Fit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
         let config = checkpoint.config();
         let kv_bytes_per_token = load::kv_bytes_per_token(config, &device);
-        let free = free_memory(&device);
+        let free = memory::free(&device);
         let bandwidth = probe::read_bandwidth(&device)?;
         Ok(Self {
             device,
@@ -67,23 +71,6 @@ impl Fit {
     /// Tokens per second if nothing but reading weights took time.
     fn bound(&self) -> f64 {
         self.bandwidth / self.read_per_token as f64
-    }
-}
-
-/// Free device-local memory, or free host memory for the CPU executor.
-fn free_memory(device: &Device) -> Option<u64> {
-    match device.as_vulkan() {
-        None => host::available_memory(),
-        Some(vulkan) => {
-            let heaps = vulkan.heaps();
-            Some(
-                heaps
-                    .iter()
-                    .filter(|heap| heap.device_local)
-                    .map(|heap| heap.free())
-                    .sum(),
-            )
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! `refrain run`: text in, text out.
 
-use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -31,8 +30,6 @@ pub(crate) struct Arguments {
     /// Tokens to generate at most [default: until the model ends or the context is full]
     #[arg(short = 'n', long, value_name = "N")]
     max_tokens: Option<usize>,
-    #[command(flatten)]
-    sampling: SamplingArguments,
     /// Tokens that prompt and answer may have together [default: 4096 or what the prompt and -n
     /// need, up to the model's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -43,6 +40,8 @@ pub(crate) struct Arguments {
     /// Write one JSON object at the end instead of the text as it comes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    sampling: SamplingArguments,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -141,7 +140,7 @@ fn stream(
         return Err(error);
     }
     drop(deferred);
-    if !silent && (!generation.text.ends_with('\n') || stdout().is_terminal()) {
+    if !silent && !generation.text.ends_with('\n') {
         output::print("\n")?;
     }
     Ok(generation)

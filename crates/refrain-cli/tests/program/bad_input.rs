@@ -1,0 +1,131 @@
+//! What users may get wrong besides the checkpoint.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Copy, fixture, refrain, run, run_with_input};
+
+#[test]
+fn a_missing_or_broken_tokenizer_is_refused() {
+    let copy = Copy::of("qwen3-bf16");
+    copy.change_json("tokenizer.json", |tokenizer| tokenizer["model"]["vocab"] = json!(7));
+    run(&["tokenize", copy.path(), "x"]).failed(1, &["tokenizer.json", "broken"]);
+    copy.write("tokenizer.json", "");
+    run(&["run", copy.path(), "x"]).failed(1, &["tokenizer.json", "empty"]);
+    copy.remove("tokenizer.json");
+    run(&["run", copy.path(), "x"]).failed(1, &["tokenizer.json"]);
+}
+
+#[test]
+fn a_template_that_cannot_be_rendered_is_refused() {
+    let copy = Copy::of("qwen3-bf16");
+    let messages = copy.file("messages.json");
+    fs::write(&messages, r#"[{"role": "user", "content": "hi"}]"#).unwrap();
+    let render = |template: &str| {
+        copy.write("other.jinja", template);
+        let (messages, file) = (messages.to_str().unwrap(), copy.file("other.jinja"));
+        run(&[
+            "template",
+            copy.path(),
+            "--messages",
+            messages,
+            "--template",
+            file.to_str().unwrap(),
+        ])
+    };
+    render("{% if %}").failed(1, &["does not parse"]);
+    render("{{ raise_exception('only cats') }}").failed(1, &["only cats"]);
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
+                   {% endfor %}{% endfor %}{% endfor %}";
+    render(endless).failed(1, &["loop without end"]);
+    assert_eq!(render("{{ messages[0].content }}").done(), "hi");
+}
+
+#[test]
+fn messages_that_are_none_are_refused() {
+    let model = fixture("qwen3-bf16");
+    let model = model.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("messages.json");
+    let path = file.to_str().unwrap();
+    for (content, word) in [("{", "JSON"), ("7", "number"), ("[7]", "message 0"), ("{}", "messages")] {
+        fs::write(&file, content).unwrap();
+        run(&["template", model, "--messages", path]).failed(1, &[word]);
+    }
+    run(&["template", model, "--messages", "no/such/file"]).failed(1, &["no/such/file"]);
+}
+
+#[test]
+fn token_files_that_the_model_cannot_follow_are_refused() {
+    let copy = Copy::of("qwen3-bf16");
+    for (tokens, words) in [
+        (
+            json!({"input_ids": [[1, 2], [3, 311]]}),
+            ["row 1, position 1: 311", "311 tokens"],
+        ),
+        (json!({"input_ids": [[1, -2]]}), ["-2", "311"]),
+        (json!({"input_ids": [[1, "a"]]}), ["\"a\"", "token id"]),
+        (json!({"input_ids": [[1, 2], [3]]}), ["row 1 has 1", "equally long"]),
+        (json!({"input_ids": [[], []]}), ["holds no token ids", "tokens.json"]),
+        (json!({"input_ids": []}), ["holds no token ids", "tokens.json"]),
+        (json!({"input_ids": [7]}), ["row 0", "list"]),
+        (json!([[1, 2]]), ["input_ids", "tokens.json"]),
+        (json!({"input_ids": [vec![1; 4097]]}), ["4097", "4096"]),
+    ] {
+        copy.write("tokens.json", tokens.to_string());
+        copy.logits("").failed(1, &words);
+    }
+    copy.write("tokens.json", "[[1,");
+    copy.logits("").failed(1, &["tokens.json", "JSON"]);
+    copy.remove("tokens.json");
+    copy.logits("").failed(1, &["tokens.json"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let tokens = fixture("qwen3-bf16/tokens.json");
+    let model = fixture("qwen3-bf16");
+    let (model, tokens) = (model.to_str().unwrap(), tokens.to_str().unwrap());
+    let out = "/no/such/directory/out.safetensors";
+    run(&["logits", model, "--tokens", tokens, "--out", out]).failed(1, &[out]);
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_the_context_is_refused_with_what_to_do() {
+    let long = "one two three four five six seven eight nine ten";
+    run(&["run", "demo", long, "--ctx", "8"]).failed(1, &["the context holds 8", "--ctx (up to 1024)"]);
+    let input = long.repeat(200);
+    run_with_input(&["run", "demo"], input.as_bytes()).failed(1, &["the context holds 1024", "shorter"]);
+    run(&["run", "demo", "hi", "--ctx", "5000"]).failed(1, &["5000", "1024"]);
+}
+
+#[test]
+fn an_empty_prompt_is_refused() {
+    run(&["run", "demo", "--raw"]).failed(2, &["prompt is empty"]);
+    run(&["run", "demo", "", "--raw"]).failed(2, &["prompt is empty"]);
+}
+
+#[test]
+fn a_prompt_that_is_not_text_is_refused() {
+    run_with_input(&["run", "demo"], b"caf\xe9").failed(1, &["not UTF-8", "byte 3"]);
+    run_with_input(&["tokenize", "demo"], b"\xff").failed(1, &["not UTF-8"]);
+}
+
+/// Copies the fixture with a limit of two thousand million tokens, which no memory holds.
+fn endless_context() -> Copy {
+    let copy = Copy::of("qwen3-bf16");
+    copy.change_json("config.json", |config| {
+        config["max_position_embeddings"] = json!(2_000_000_000)
+    });
+    copy
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused_with_what_to_try() {
+    let copy = endless_context();
+    let arguments = ["run", copy.path(), "hi", "--ctx", "2000000000"];
+    run(&arguments).failed(1, &["out of memory", "--ctx"]);
+    let on_vulkan = refrain(&arguments).env("REFRAIN_DEVICE", "0").output().unwrap();
+    crate::support::Outcome::from(on_vulkan).failed(1, &["out of memory", "--ctx"]);
+}

@@ -1,0 +1,144 @@
+//! The bundled model through `refrain run`.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::support::{refrain, run, run_with_input};
+
+const SUM: &str = "What is 12 + 30?";
+
+#[test]
+fn the_bundled_model_answers_a_sum() {
+    assert_eq!(run(&["run", "demo", SUM, "--temp", "0"]).done(), "12 + 30 = 42\n");
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let expected = run(&["run", "demo", SUM, "--temp", "0"]).done();
+    let input = format!("{SUM}\n");
+    assert_eq!(
+        run_with_input(&["run", "--temp", "0"], input.as_bytes()).done(),
+        expected
+    );
+    assert_eq!(
+        run_with_input(&["run", "demo", "-", "--temp", "0"], input.as_bytes()).done(),
+        expected
+    );
+}
+
+#[test]
+fn json_tells_text_tokens_timings_and_why_it_ended() {
+    let result = run(&["run", "demo", SUM, "--temp", "0", "--json"]).json();
+    assert_eq!(result["text"], "12 + 30 = 42");
+    assert_eq!(result["finish"], "stop");
+    assert!(result["ids"].as_array().unwrap().len() > 2);
+    assert!(result["prompt_tokens"].as_u64().unwrap() > 5);
+    for key in ["load_s", "time_to_first_token_s", "decode_s", "decode_tokens_per_s"] {
+        assert!(result["timings"][key].as_f64().unwrap() > 0.0, "{key}: {result}");
+    }
+    assert!(result["memory"]["weight_bytes"].as_u64().unwrap() > 1 << 20);
+    assert_eq!(result["sampling"]["temperature"], 0.0);
+}
+
+#[test]
+fn speed_and_memory_are_told_on_standard_error_unless_quiet() {
+    let told = run(&["run", "demo", SUM, "--temp", "0"]);
+    for word in ["tokens/s", "first token after", "memory:", "end: stop"] {
+        assert!(told.stderr.contains(word), "{told:?}");
+    }
+    assert_eq!(run(&["run", "-q", "demo", SUM, "--temp", "0"]).stderr, "");
+}
+
+#[test]
+fn equal_seeds_give_equal_texts() {
+    let story = |seed: &str| {
+        let arguments = [
+            "run",
+            "demo",
+            "Tell me a story.",
+            "--temp",
+            "1.5",
+            "-n",
+            "12",
+            "--seed",
+            seed,
+        ];
+        run(&arguments).done()
+    };
+    assert_eq!(story("1"), story("1"));
+    assert!((2..6).any(|seed| story(&seed.to_string()) != story("1")));
+}
+
+#[test]
+fn length_stop_strings_and_the_context_end_a_text() {
+    let finish = |arguments: &[&str]| {
+        let fixed = ["run", "demo", SUM, "--temp", "0", "--json"];
+        let result = run(&[&fixed, arguments].concat()).json();
+        (result["finish"].clone(), result["text"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(finish(&["-n", "2"]).0, "length");
+    assert_eq!(finish(&["--stop", " = "]), ("stop_string".into(), "12 + 30".to_owned()));
+    let prompt = run(&["run", "demo", SUM, "--json", "-n", "0"]).json()["prompt_tokens"].to_string();
+    assert_eq!(finish(&["--ctx", &prompt]).0, "context");
+}
+
+#[test]
+fn raw_prompts_bypass_the_chat_template() {
+    let tokens = |arguments: &[&str]| {
+        let fixed = ["run", "demo", "once", "-n", "0", "--json"];
+        run(&[&fixed, arguments].concat()).json()["prompt_tokens"]
+            .as_u64()
+            .unwrap()
+    };
+    assert!(tokens(&["--raw"]) < tokens(&[]));
+    assert!(tokens(&[]) < tokens(&["--system", "Be kind."]));
+}
+
+#[test]
+fn a_closed_standard_output_ends_the_program_quietly() {
+    let mut command = refrain(&["run", "-q", "demo", "Tell me a story.", "-n", "400", "--device", "cpu"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    // Taking the pipe's reading end dropped it: the next write fails.
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn ctrl_c_ends_a_text_after_its_token_with_what_there_is_to_tell() {
+    let mut command = refrain(&["run", "demo", "Tell me a story.", "--temp", "2", "--device", "cpu"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(rest.ends_with('\n'));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("end: interrupted"));
+}
+
+#[test]
+fn bench_measures_loading_prompt_and_decoding() {
+    let result = run(&["bench", "demo", "-p", "16", "-n", "4", "-r", "1", "--json"]).json();
+    for path in [
+        "/load/gb_per_s",
+        "/prompt/tokens_per_s",
+        "/decode/tokens_per_s",
+        "/decode/ms_per_token",
+        "/bandwidth/probe_gb_per_s",
+        "/bandwidth/share",
+    ] {
+        assert!(
+            result.pointer(path).unwrap().as_f64().unwrap() > 0.0,
+            "{path}: {result}"
+        );
+    }
+    let text = run(&["bench", "demo", "-p", "4", "-n", "2", "-r", "1"]).done();
+    assert!(text.lines().any(|line| line.starts_with("decode ")), "{text}");
+}

@@ -1,0 +1,152 @@
+//! Choosing a device. These tests need a Vulkan driver, such as Mesa's software one.
+
+use std::fs;
+
+use crate::support::{Copy, Outcome, fixture, refrain};
+
+fn outcome(command: &mut std::process::Command) -> Outcome {
+    command.output().unwrap().into()
+}
+
+/// The program without any Vulkan driver.
+fn without_driver(arguments: &[&str]) -> std::process::Command {
+    let mut command = refrain(arguments);
+    command.env("VK_DRIVER_FILES", "/no/such/driver.json");
+    command.env("VK_ICD_FILENAMES", "/no/such/driver.json");
+    command
+}
+
+#[test]
+fn every_device_is_listed_with_the_choice_and_its_reason() {
+    let listed = outcome(&mut refrain(&["devices", "--json"])).json();
+    let devices = listed["devices"].as_array().unwrap();
+    assert!(
+        !devices.is_empty(),
+        "no Vulkan driver is installed, and these tests need one"
+    );
+    for key in [
+        "device",
+        "name",
+        "kind",
+        "driver",
+        "vulkan",
+        "memory_bytes",
+        "usable",
+        "reason",
+        "features",
+    ] {
+        assert!(!devices[0][key].is_null(), "{key}: {listed}");
+    }
+    assert!(listed["cpu"]["threads"].as_u64().unwrap() >= 1);
+    assert!(!listed["reason"].as_str().unwrap().is_empty());
+    let text = outcome(&mut refrain(&["devices"])).done();
+    assert!(text.contains(devices[0]["name"].as_str().unwrap()), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("* ")).count(), 2, "{text}");
+}
+
+#[test]
+fn a_device_is_chosen_by_option_or_environment() {
+    let chosen = |command: &mut std::process::Command| outcome(command).json()["chosen"].clone();
+    assert_eq!(chosen(&mut refrain(&["devices", "--json", "--device", "cpu"])), "cpu");
+    assert_eq!(chosen(&mut refrain(&["--device", "0", "devices", "--json"])), 0);
+    assert_eq!(
+        chosen(refrain(&["devices", "--json"]).env("REFRAIN_DEVICE", "CPU")),
+        "cpu"
+    );
+    assert_eq!(
+        chosen(refrain(&["devices", "--json", "--device", "0"]).env("REFRAIN_DEVICE", "cpu")),
+        0
+    );
+}
+
+#[test]
+fn an_unknown_device_is_refused_with_the_list_of_those_there_are() {
+    for wish in ["9000", "no such card"] {
+        outcome(&mut refrain(&["devices", "--device", wish])).failed(1, &[wish, "0 (", "cpu"]);
+        outcome(&mut refrain(&["run", "demo", "hi", "--device", wish])).failed(1, &[wish, "0 (", "cpu"]);
+    }
+}
+
+#[test]
+fn without_a_driver_the_cpu_executor_is_used_and_a_line_says_so() {
+    let run = outcome(&mut without_driver(&[
+        "run",
+        "demo",
+        "What is 2 + 2?",
+        "--temp",
+        "0",
+        "-n",
+        "3",
+    ]));
+    let notes = run
+        .stderr
+        .lines()
+        .filter(|line| line.contains("no Vulkan driver"))
+        .count();
+    assert_eq!(notes, 1, "{run:?}");
+    assert!(run.stderr.contains("CPU executor"));
+    assert!(!run.done().is_empty());
+    let quiet = outcome(&mut without_driver(&["-q", "run", "demo", "hi", "-n", "1"]));
+    assert_eq!(quiet.stderr, "");
+    assert_eq!(
+        outcome(&mut without_driver(&["devices", "--json"])).json()["chosen"],
+        "cpu"
+    );
+}
+
+#[test]
+fn without_a_driver_a_vulkan_device_is_refused_with_what_to_install() {
+    outcome(&mut without_driver(&["devices", "--device", "0"])).failed(1, &["no Vulkan driver", "--device cpu"]);
+}
+
+#[test]
+fn features_can_be_switched_off_and_unknown_ones_are_refused() {
+    let arguments = ["run", "demo", "hi", "--device", "0", "--disable", "float17"];
+    outcome(&mut refrain(&arguments)).failed(2, &["float17", "float16"]);
+    let listed = refrain(&["-v", "run", "demo", "hi", "--device", "cpu"])
+        .env("REFRAIN_DISABLE", "nothing")
+        .output();
+    Outcome::from(listed.unwrap()).failed(2, &["nothing"]);
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_a_warning() {
+    let copy = Copy::of("qwen3-bf16");
+    // A file stands where the directory should be.
+    let cache = copy.file("cache");
+    fs::write(&cache, "").unwrap();
+    let (tokens, out) = (copy.file("tokens.json"), copy.file("out.safetensors"));
+    let paths = [&tokens, &out].map(|path| path.to_str().unwrap());
+    let arguments = [
+        "logits",
+        copy.path(),
+        "--tokens",
+        paths[0],
+        "--out",
+        paths[1],
+        "--device",
+        "0",
+    ];
+    let outcome = outcome(refrain(&arguments).env("XDG_CACHE_HOME", &cache));
+    let warnings = outcome.stderr.lines().filter(|line| line.starts_with("warning: "));
+    assert_eq!(warnings.count(), 1, "{outcome:?}");
+    outcome.done();
+}
+
+#[test]
+fn inspect_says_what_fits_and_how_fast_the_device_reads() {
+    let model = fixture("llama-gguf-q4_0/model.gguf");
+    let inspected = outcome(&mut refrain(&[
+        "inspect",
+        model.to_str().unwrap(),
+        "--json",
+        "--device",
+        "cpu",
+    ]))
+    .json();
+    let device = &inspected["device"];
+    assert_eq!(device["name"], "CPU executor");
+    assert!(device["probe_gb_per_s"].as_f64().unwrap() > 0.05);
+    assert!(device["tokens_per_s_bound"].as_f64().unwrap() > 1.0);
+    assert_eq!(device["context_that_fits"], inspected["context"]);
+}

@@ -1,0 +1,11 @@
+//! The program as people meet it: exit codes, messages, results.
+
+mod bad_checkpoints;
+mod bad_gguf;
+mod bad_input;
+mod demo;
+mod devices;
+mod logits;
+mod support;
+mod text;
+mod usage;
