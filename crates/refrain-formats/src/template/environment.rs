@@ -1,7 +1,5 @@
 //! The template engine, set up as transformers sets up Jinja.
 
-use std::borrow::Cow;
-
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
@@ -39,60 +37,4 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 fn strftime_now(_: &State, format: &str) -> Result<String, Error> {
     let now = jiff::Zoned::now();
     jiff::fmt::strtime::format(format, &now).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
-}
-
-/// Rewrite `{% generation %}` … `{% endgeneration %}`, with which templates mark what the model
-/// writes, to a block that only opens a scope.
-pub(super) fn prepare(source: &str) -> Cow<'_, str> {
-    if !source.contains("generation") {
-        return Cow::Borrowed(source);
-    }
-    let mut prepared = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start);
-        prepared.push_str(before);
-        let Some(end) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let (tag, after) = tag.split_at(end + 2);
-        prepared.push_str(&rewrite_tag(tag));
-        rest = after;
-    }
-    prepared.push_str(rest);
-    Cow::Owned(prepared)
-}
-
-fn rewrite_tag(tag: &str) -> Cow<'_, str> {
-    let inner = &tag[2..tag.len() - 2];
-    let name = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']);
-    match name.trim() {
-        "generation" => Cow::Owned(tag.replacen("generation", "with", 1)),
-        "endgeneration" => Cow::Owned(tag.replacen("endgeneration", "endwith", 1)),
-        _ => Cow::Borrowed(tag),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generation_tags_become_scopes_and_nothing_else_changes() {
-        let cases = [
-            (
-                "a{% generation %}b{%- endgeneration -%}c",
-                "a{% with %}b{%- endwith -%}c",
-            ),
-            (
-                "{% if add_generation_prompt %}x{% endif %}",
-                "{% if add_generation_prompt %}x{% endif %}",
-            ),
-            ("generation {% unclosed", "generation {% unclosed"),
-        ];
-        for (source, expected) in cases {
-            assert_eq!(prepare(source), expected);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Filters and tests that differ between the engine and Jinja.
 
 use minijinja::filters;
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::{Kwargs, Tuple, ValueKind};
 use minijinja::{Environment, Error, State, Value};
 
 use super::{json, methods};
@@ -15,6 +15,14 @@ pub(super) fn register(environment: &mut Environment<'_>) {
     environment.add_filter("replace", replace);
     environment.add_filter("int", int);
     environment.add_filter("float", float);
+    environment.add_filter("wordcount", |text: &Value| {
+        json::display(text).split_whitespace().count()
+    });
+    environment.add_filter("truncate", truncate);
+    environment.add_filter("reversed", reversed);
+    environment.add_filter("center", |value: &Value, width: Option<usize>| {
+        methods::justify("center", &json::display(value), width.unwrap_or(80), None)
+    });
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_iterable);
     environment.add_test("number", is_number);
@@ -37,6 +45,41 @@ fn replace(value: &Value, old: &Value, new: &Value, count: Option<usize>) -> Str
         Some(count) => text.replacen(&old, &new, count),
         None => text.replace(&old, &new),
     }
+}
+
+/// What `value[::-1]` gives.
+fn reversed(value: &Value) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(Value::from(text.chars().rev().collect::<String>()));
+    }
+    let mut items: Vec<Value> = value.try_iter()?.collect();
+    items.reverse();
+    Ok(match value.downcast_object_ref::<Tuple>() {
+        Some(_) => Value::from(Tuple::new(items)),
+        None => Value::from(items),
+    })
+}
+
+/// `truncate(text, length=255, killwords=False, end='...', leeway=5)`.
+fn truncate(
+    value: &Value,
+    length: Option<usize>,
+    kill_words: Option<bool>,
+    end: Option<&str>,
+    leeway: Option<usize>,
+) -> String {
+    let text = json::display(value);
+    let (length, end) = (length.unwrap_or(255), end.unwrap_or("..."));
+    if text.chars().count() <= length.saturating_add(leeway.unwrap_or(5)) {
+        return text;
+    }
+    let kept = length.saturating_sub(end.chars().count());
+    let kept: String = text.chars().take(kept).collect();
+    let whole = match kill_words.unwrap_or(false) {
+        true => &kept,
+        false => kept.rsplit_once(' ').map_or(kept.as_str(), |(whole, _)| whole),
+    };
+    format!("{whole}{end}")
 }
 
 /// What is no number becomes the default of 0.

@@ -85,16 +85,9 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
         }
         "ljust" | "rjust" | "center" => {
             let (width, fill): (usize, Option<&str>) = from_args(args)?;
-            let missing = padding(text, width)?;
-            let left = match method {
-                "ljust" => 0,
-                "rjust" => missing,
-                // Python puts the odd one to the left if the width is odd too.
-                _ => missing / 2 + (missing & width & 1),
-            };
-            let fill = |count: usize| fill.unwrap_or(" ").repeat(count);
-            Value::from(format!("{}{text}{}", fill(left), fill(missing - left)))
+            Value::from(justify(method, text, width, fill)?)
         }
+        "title" => Value::from(title(text)),
         _ => return Ok(None),
     }))
 }
@@ -109,6 +102,33 @@ fn padding(text: &str, width: usize) -> Result<usize, Error> {
         return Err(failed("absurd width"));
     }
     Ok(width.saturating_sub(text.chars().count()))
+}
+
+/// `str.ljust`, `str.rjust` and `str.center`.
+pub(super) fn justify(method: &str, text: &str, width: usize, fill: Option<&str>) -> Result<String, Error> {
+    let missing = padding(text, width)?;
+    let left = match method {
+        "ljust" => 0,
+        "rjust" => missing,
+        // Python puts the odd one to the left if the width is odd too.
+        _ => missing / 2 + (missing & width & 1),
+    };
+    let fill = |count: usize| fill.unwrap_or(" ").repeat(count);
+    Ok(format!("{}{text}{}", fill(left), fill(missing - left)))
+}
+
+/// `str.title`: a letter after anything but a letter becomes upper case, the others lower case.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut in_word = false;
+    for c in text.chars() {
+        match in_word {
+            true => titled.extend(c.to_lowercase()),
+            false => titled.extend(c.to_uppercase()),
+        }
+        in_word = c.is_alphabetic();
+    }
+    titled
 }
 
 /// `str.split` and `str.rsplit`, with `sep` and `maxsplit` by position or name.

@@ -5,8 +5,10 @@ mod environment;
 mod filters;
 mod json;
 mod methods;
+mod source;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use minijinja::Value;
 use minijinja::value::Serde;
@@ -65,7 +67,7 @@ impl ChatTemplate {
     /// # Errors
     /// If the template does not parse, refuses the conversation, fails, or loops without end.
     pub fn render(&self, conversation: &Conversation, add_generation_prompt: bool) -> Result<String, Error> {
-        let source = environment::prepare(self.source(conversation.tools.is_some())?);
+        let source = source::prepare(self.source(conversation.tools.is_some())?);
         let mut environment = environment::new().map_err(describe)?;
         environment.set_fuel(Some(FUEL));
         let template = environment
@@ -84,7 +86,12 @@ impl ChatTemplate {
         variables.insert("tools".to_owned(), optional(&conversation.tools));
         variables.insert("documents".to_owned(), optional(&conversation.documents));
         variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
-        template.render(variables).map_err(describe)
+        // The engine has panics left on odd input (`''[::-1][0]` is one).
+        let rendered = catch_unwind(AssertUnwindSafe(|| template.render(variables)));
+        match rendered {
+            Ok(text) => text.map_err(describe),
+            Err(_) => Err(Error::Template("the template engine broke down on it".to_owned())),
+        }
     }
 }
 

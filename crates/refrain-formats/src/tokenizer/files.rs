@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::processors::template::TemplateProcessing;
 
 use super::{Tokenizer, class};
 use crate::files::{FileSet, JsonObject, json_kind};
@@ -200,9 +199,9 @@ impl TokenizerFiles {
         Ok(templates)
     }
 
-    /// Apply what `tokenizer_config.json` changes about the tokenizer, as transformers does:
-    /// tokens that `tokenizer.json` lacks, which tokens are special, and whether BOS and EOS are
-    /// added.
+    /// Apply what `tokenizer_config.json` changes about the tokenizer, as transformers does: its
+    /// class, tokens that `tokenizer.json` lacks, and which tokens are special. Whether BOS and EOS
+    /// are added is the business of `tokenizer.json`, whatever `add_bos_token` says.
     fn apply(
         &self,
         inner: &mut tokenizers::Tokenizer,
@@ -236,18 +235,6 @@ impl TokenizerFiles {
             special.push(token.special(true));
         }
         inner.add_special_tokens(special).map_err(broken)?;
-        let flag = |key: &str| config.get(key).and_then(Value::as_bool);
-        if flag("add_bos_token").is_some() || flag("add_eos_token").is_some() {
-            let wanted = |role: &str, key: &str| {
-                let token = roles.get(role).filter(|_| flag(key) == Some(true))?;
-                Some((token.clone(), inner.token_to_id(token)?))
-            };
-            let bos = wanted("bos_token", "add_bos_token");
-            let eos = wanted("eos_token", "add_eos_token");
-            let around =
-                surround(bos, eos).map_err(|error| Error::file(self.set.label("tokenizer_config.json"), error))?;
-            inner.with_post_processor(Some(around));
-        }
         Ok(())
     }
 
@@ -291,22 +278,4 @@ impl TokenizerFiles {
 /// A token given as a string, or as an object with its `content`.
 fn token_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content").and_then(Value::as_str))
-}
-
-/// The post-processor that puts these tokens before and after a text.
-pub(crate) fn surround(bos: Option<(String, u32)>, eos: Option<(String, u32)>) -> Result<TemplateProcessing, String> {
-    let mut single = String::new();
-    if let Some((token, _)) = &bos {
-        single.push_str(&format!("{token}:0 "));
-    }
-    single.push_str("$A:0");
-    if let Some((token, _)) = &eos {
-        single.push_str(&format!(" {token}:0"));
-    }
-    let tokens: Vec<(String, u32)> = bos.into_iter().chain(eos).collect();
-    TemplateProcessing::builder()
-        .try_single(single.as_str())?
-        .special_tokens(tokens)
-        .build()
-        .map_err(|error| error.to_string())
 }

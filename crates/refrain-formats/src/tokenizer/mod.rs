@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use crate::Error;
 
 pub use files::TokenizerFiles;
-pub(crate) use files::surround;
 pub use stream::DecodeStream;
 
 /// A tokenizer: text to token ids and back, as Hugging Face transformers does it.

@@ -5,8 +5,9 @@ mod sentence_piece;
 
 use std::collections::BTreeMap;
 
+use tokenizers::processors::template::TemplateProcessing;
+
 use super::Gguf;
-use crate::tokenizer::surround;
 use crate::{ChatTemplate, Error, Tokenizer};
 
 /// Tokens that end a turn or a text in one family or another. A GGUF file names one or two of
@@ -195,4 +196,22 @@ pub(super) fn special_tokens(gguf: &Gguf, bytes: &[u8]) -> Result<BTreeMap<Strin
         }
     }
     Ok(tokens)
+}
+
+/// The post-processor that puts these tokens before and after a text.
+fn surround(bos: Option<(String, u32)>, eos: Option<(String, u32)>) -> Result<TemplateProcessing, String> {
+    let mut single = String::new();
+    if let Some((token, _)) = &bos {
+        single.push_str(&format!("{token}:0 "));
+    }
+    single.push_str("$A:0");
+    if let Some((token, _)) = &eos {
+        single.push_str(&format!(" {token}:0"));
+    }
+    let tokens: Vec<(String, u32)> = bos.into_iter().chain(eos).collect();
+    TemplateProcessing::builder()
+        .try_single(single.as_str())?
+        .special_tokens(tokens)
+        .build()
+        .map_err(|error| error.to_string())
 }
