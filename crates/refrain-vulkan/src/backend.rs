@@ -45,7 +45,7 @@ impl Failure {
     pub fn plain(self) -> Error {
         match self {
             Self::OutOfMemory => Error::Driver {
-                call: "a driver call",
+                call: "an allocation",
                 code: "out of memory".to_owned(),
             },
             Self::Lost => Error::DeviceLost {

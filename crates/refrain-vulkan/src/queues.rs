@@ -56,6 +56,8 @@ struct Lane {
     /// The last value submitted; locked while submitting, which keeps values in order.
     last: Mutex<u64>,
     completed: AtomicU64,
+    /// How far the queue itself has waited for the other: what it runs later comes after that too.
+    seen: AtomicU64,
     in_flight: Mutex<VecDeque<InFlight>>,
 }
 
@@ -91,7 +93,9 @@ impl Queues {
     pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
         self.check_lost()?;
         self.retire(queue);
-        let waits = self.waits_for(queue, list);
+        let other = queue.other();
+        let conflict = self.conflict(queue, list);
+        let waits = Vec::from_iter(conflict.map(|value| (other, value)));
         let request = RecordRequest {
             queue,
             name: &list.name,
@@ -110,6 +114,7 @@ impl Queues {
             return Err(self.error(failure));
         }
         *last = value;
+        lane.seen.fetch_max(conflict.unwrap_or(0), Ordering::AcqRel);
         lock(&lane.in_flight).push_back(InFlight {
             value,
             name: list.name.clone(),
@@ -127,19 +132,17 @@ impl Queues {
         Ok(value)
     }
 
-    /// The other queue's work that the list must not overtake.
-    fn waits_for(&self, queue: Queue, list: &CommandList) -> Vec<(Queue, u64)> {
+    /// The last of the other queue's submissions that the list must not overtake.
+    fn conflict(&self, queue: Queue, list: &CommandList) -> Option<u64> {
         let other = queue.other();
         let conflict = list.uses.iter().map(|(buffer, access)| match access {
             Access::Read => buffer.stamps().written.get(other),
             Access::Write => buffer.stamps().used.get(other),
         });
-        let value = conflict.max().unwrap_or(0);
-        if value > self.lanes[other as usize].completed.load(Ordering::Acquire) {
-            vec![(other, value)]
-        } else {
-            Vec::new()
-        }
+        // A wait of the host's is not enough: it makes nothing visible to this queue.
+        conflict
+            .max()
+            .filter(|value| *value > self.lanes[queue as usize].seen.load(Ordering::Acquire))
     }
 
     fn count(&self, commands: &[Command], host_reads: bool, record_cpu_ns: u64) {

@@ -112,7 +112,7 @@ impl Staging {
                 }],
                 uses: vec![(buffer.clone(), Access::Write)],
             };
-            taken.slot.value = self.submit(queues, tally, &list, part, false)?;
+            taken.slot.value = self.submit(queues, tally, &list, part, buffer.class().mapped())?;
             done += part;
         }
         Ok(())

@@ -40,9 +40,16 @@ pub(super) struct Gpu {
 /// Names a failed call.
 pub(super) fn failed(call: &'static str) -> impl Fn(vk::Result) -> Failure {
     move |code| match code {
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => Failure::OutOfMemory,
         vk::Result::ERROR_DEVICE_LOST => Failure::Lost,
         code => Failure::Call(call, format!("{code:?}")),
+    }
+}
+
+/// As [`failed`], for calls that take memory for buffers.
+fn failed_allocation(call: &'static str) -> impl Fn(vk::Result) -> Failure {
+    move |code| match code {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => Failure::OutOfMemory,
+        code => failed(call)(code),
     }
 }
 
@@ -127,7 +134,7 @@ impl Gpu {
                 .queue_family_indices(&families);
         }
         // SAFETY: size and usage are valid.
-        unsafe { self.device.create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))
+        unsafe { self.device.create_buffer(&info, None) }.map_err(failed_allocation("vkCreateBuffer"))
     }
 
     /// Memory for a buffer, bound to it, and mapped if its class is.
@@ -143,7 +150,8 @@ impl Gpu {
             .memory_type_index(memory_type as u32)
             .push_next(&mut flags);
         // SAFETY: the memory type exists, and device addresses are enabled.
-        let memory = unsafe { self.device.allocate_memory(&info, None) }.map_err(failed("vkAllocateMemory"))?;
+        let memory =
+            unsafe { self.device.allocate_memory(&info, None) }.map_err(failed_allocation("vkAllocateMemory"))?;
         let bound = self.bind_to(buffer, memory, class, needs.size);
         if bound.is_err() {
             // SAFETY: the buffer is destroyed by the caller, and nothing else uses the memory.
@@ -168,7 +176,8 @@ impl Gpu {
         bytes: u64,
     ) -> Result<(u64, Option<Mapped>), Failure> {
         // SAFETY: the memory was made for this buffer, which is not bound yet.
-        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }.map_err(failed("vkBindBufferMemory"))?;
+        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
+            .map_err(failed_allocation("vkBindBufferMemory"))?;
         let info = vk::BufferDeviceAddressInfo::default().buffer(buffer);
         // SAFETY: the buffer is bound and was created for addresses.
         let address = unsafe { self.device.get_buffer_device_address(&info) };
@@ -180,7 +189,7 @@ impl Gpu {
             self.device
                 .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
         };
-        let start = start.map_err(failed("vkMapMemory"))?;
+        let start = start.map_err(failed_allocation("vkMapMemory"))?;
         let start = NonNull::new(start.cast::<u8>());
         let start = start.ok_or(Failure::Call("vkMapMemory", "a null pointer".to_owned()))?;
         // SAFETY: the driver mapped that many bytes, until the memory is freed.
@@ -209,7 +218,7 @@ fn create_device(
         .flatten()
         .map(queue)
         .collect();
-    let mut structures = Structures::enabling(features, &probed.structures);
+    let mut structures = Structures::enabling(features, probed.extended_types);
     structures.chained(&|name| extensions.contains(&name), |head| {
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)

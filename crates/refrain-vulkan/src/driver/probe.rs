@@ -16,7 +16,8 @@ pub(super) struct Probed {
     pub physical: vk::PhysicalDevice,
     pub info: DeviceInfo,
     pub families: Families,
-    pub structures: Structures,
+    /// Subgroup operations take the small types too.
+    pub extended_types: bool,
     /// The extension of drivers that layer Vulkan on another API: must be enabled if there.
     pub portability: bool,
 }
@@ -89,7 +90,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
         physical,
         info,
         families,
-        structures,
+        extended_types: structures.v12.shader_subgroup_extended_types == vk::TRUE,
         portability,
     })
 }

@@ -96,3 +96,40 @@ fn a_broken_shader_is_named_with_its_log() {
     let error = device.prepare(&[broken], &|_, _| {}).unwrap_err().to_string();
     assert!(error.contains("add") && error.contains("oops"), "{error}");
 }
+
+#[test]
+fn two_devices_may_write_one_cache_at_the_same_time() {
+    let vulkan = vulkan();
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions {
+        cache_dir: Some(directory.path().to_owned()),
+        ..OpenOptions::default()
+    };
+    let kernels: Vec<Kernel> = (0..20u32)
+        .map(|extra| Kernel {
+            defines: vec![("EXTRA".into(), extra.to_string())],
+            ..add_kernel()
+        })
+        .collect();
+    let start = || {
+        let device = open(&vulkan, &options);
+        device.prepare(&kernels, &|_, _| {}).unwrap();
+        assert!(device.warnings().is_empty());
+        device.counters().glsl_compiled
+    };
+    std::thread::scope(|scope| {
+        let both = [scope.spawn(start), scope.spawn(start)];
+        assert!(both.into_iter().map(|one| one.join().unwrap()).sum::<u64>() >= 20);
+    });
+    assert_eq!(start(), 0);
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    let whole = |name: &std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.ends_with(".spv") || name.ends_with(".pipelines")
+    };
+    assert!(left.iter().all(whole), "temporary files stay: {left:?}");
+    assert_silent(&vulkan);
+}

@@ -66,11 +66,16 @@ fn a_list_waits_for_the_uploads_that_it_uses() {
         submits(&events),
         [(Queue::Compute, "decode", &[(Queue::Transfer, 1)][..])]
     );
+    // Once is enough for the lists that follow.
+    let events = during(&device, || {
+        device.submit(list(&device, "decode", &uses)).unwrap();
+    });
+    assert_eq!(submits(&events), [(Queue::Compute, "decode", &[][..])]);
     // And an upload waits for the kernels that still read what it overwrites.
     let events = during(&device, || upload(&device, &used, 1000));
     assert_eq!(
         submits(&events),
-        [(Queue::Transfer, "upload", &[(Queue::Compute, 1)][..])]
+        [(Queue::Transfer, "upload", &[(Queue::Compute, 2)][..])]
     );
 }
 
@@ -125,4 +130,41 @@ fn the_staging_ring_is_all_that_uploads_ever_need() {
     let targets: Vec<u64> = copies(&events).iter().map(|(_, dst, _)| *dst).collect();
     assert_eq!(targets[0], weight.address() + 256);
     assert_eq!(targets[12], weight.address() + 256 + 96 * MIB);
+}
+
+#[test]
+fn a_list_waits_on_the_device_even_if_the_host_knows_the_upload_to_be_done() {
+    let device = card();
+    let weight = device.allocate(MemoryClass::Weight, 1000).unwrap();
+    upload(&device, &weight, 1000);
+    // Copies run in order, so this read tells that the upload is done.
+    device.read(&weight, 0, &mut [0; 4]).unwrap();
+    let events = during(&device, || {
+        device
+            .submit(list(&device, "decode", &[(&weight, Access::Read)]))
+            .unwrap();
+    });
+    assert_eq!(
+        submits(&events),
+        [(Queue::Compute, "decode", &[(Queue::Transfer, 1)][..])]
+    );
+}
+
+#[test]
+fn an_upload_to_control_memory_is_made_visible_to_the_host() {
+    let device = card();
+    let control = device.allocate(MemoryClass::Control, 1000).unwrap();
+    let events = during(&device, || upload(&device, &control, 1000));
+    assert!(
+        matches!(events[..], [Recorded::Submit { host_reads: true, .. }]),
+        "{events:?}"
+    );
+    let events = during(&device, || device.read(&control, 0, &mut [0; 4]).unwrap());
+    assert_eq!(
+        events,
+        [Recorded::Wait {
+            queue: Queue::Transfer,
+            value: 1
+        }]
+    );
 }
