@@ -24,10 +24,7 @@ impl Gather<'_> {
         let [source, indices, out] = self.operands;
         check_index_dtype(op, indices)?;
         if source.dtype != out.dtype {
-            return Err(Unsupported::DType {
-                op,
-                dtype: out.dtype,
-            });
+            return Err(Unsupported::DType { op, dtype: out.dtype });
         }
         check_reach(op, &source.layout)?;
         let walk = Walk::new(op, &[&self.source, &self.indices, &out.layout])?;
@@ -38,10 +35,7 @@ impl Gather<'_> {
             .input("indices", indices.dtype)
             .output("out", out.dtype)
             .body("#define WALKED 3u\n")
-            .body(&format!(
-                "#define OUT_ZERO {}(0)\n",
-                glsl::compute_type(out.dtype)
-            ))
+            .body(&format!("#define OUT_ZERO {}(0)\n", glsl::compute_type(out.dtype)))
             .body(include_str!("shaders/walk.glsl"))
             .body(include_str!("shaders/gather.comp"))
             .kernel(vec![(0, workgroup)]);

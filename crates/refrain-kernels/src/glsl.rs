@@ -68,8 +68,7 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> St
         None => packed(name, dtype, access),
     };
     let compute = compute_type(dtype);
-    let mut text =
-        format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
+    let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
     if access == Access::Write {
         text.push_str(&format!(
             "void store_{name}({name}_ref p, uint i, {compute} value) {{ {store} }}\n"
@@ -80,21 +79,13 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> St
 
 /// Declaration, load and store of elements that the device loads as they are.
 fn direct(name: &str, dtype: DType, unit: &str, access: Access) -> (String, String, String) {
-    let qualifier = if access == Access::Read {
-        "readonly "
-    } else {
-        ""
-    };
+    let qualifier = if access == Access::Read { "readonly " } else { "" };
     let align = dtype.size();
     let declaration = format!(
         "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
     );
     if dtype.size() == 4 {
-        return (
-            declaration,
-            "return p.at[i];".into(),
-            "p.at[i] = value;".into(),
-        );
+        return (declaration, "return p.at[i];".into(), "p.at[i] = value;".into());
     }
     let (decode, encode) = conversions(dtype);
     let load = decode.replace("RAW", "uint(p.at[i])");
@@ -108,11 +99,7 @@ fn direct(name: &str, dtype: DType, unit: &str, access: Access) -> (String, Stri
 
 /// Declaration, load and store of elements that are parts of 32-bit words.
 fn packed(name: &str, dtype: DType, access: Access) -> (String, String, String) {
-    let qualifier = if access == Access::Read {
-        "readonly "
-    } else {
-        ""
-    };
+    let qualifier = if access == Access::Read { "readonly " } else { "" };
     let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());
     let mask = (1u64 << bits) - 1;
     let declaration = format!(

@@ -53,12 +53,7 @@ impl Layout {
         if self.count() == 0 {
             return 0;
         }
-        let last: usize = self
-            .shape
-            .iter()
-            .zip(&self.strides)
-            .map(|(&n, &s)| (n - 1) * s)
-            .sum();
+        let last: usize = self.shape.iter().zip(&self.strides).map(|(&n, &s)| (n - 1) * s).sum();
         self.offset + last + 1
     }
 
@@ -180,12 +175,7 @@ impl Layout {
         let step = *runs.strides.last().expect("as many strides as extents");
         let mut index = vec![0; outer.len()];
         loop {
-            let base: usize = index
-                .iter()
-                .zip(&runs.strides)
-                .map(|(i, s)| i * s)
-                .sum::<usize>()
-                + runs.offset;
+            let base: usize = index.iter().zip(&runs.strides).map(|(i, s)| i * s).sum::<usize>() + runs.offset;
             (0..inner).for_each(|i| visit(base + i * step));
             let Some(d) = (0..outer.len()).rev().find(|&d| index[d] + 1 < outer[d]) else {
                 return;

@@ -17,11 +17,7 @@ fn float_key(x: f32) -> u32 {
         return u32::MAX;
     }
     let bits = if x == 0.0 { 0 } else { x.to_bits() };
-    if bits >> 31 == 1 {
-        !bits
-    } else {
-        bits | 0x8000_0000
-    }
+    if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
 }
 
 #[cfg(test)]

@@ -70,18 +70,9 @@ pub fn output_dtype(op: ReduceOp, dtype: DType) -> Option<DType> {
 /// # Errors
 /// When dtypes or shapes do not fit, a maximum of nothing is asked for, or sizes are beyond what a
 /// kernel takes (rows of about 15 million elements).
-pub fn call(
-    traits: &Traits,
-    op: ReduceOp,
-    x: &Operand,
-    reduced: usize,
-    out: &Operand,
-) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, op: ReduceOp, x: &Operand, reduced: usize, out: &Operand) -> Result<Call, Unsupported> {
     if output_dtype(op, x.dtype) != Some(out.dtype) {
-        return Err(Unsupported::DType {
-            op: OP,
-            dtype: x.dtype,
-        });
+        return Err(Unsupported::DType { op: OP, dtype: x.dtype });
     }
     let kept = x.layout.rank().saturating_sub(reduced);
     // The output, repeated along the reduced dimensions.
@@ -138,11 +129,7 @@ fn definitions(op: ReduceOp, dtype: DType) -> String {
         ReduceOp::Min if float => ("uint", "order_key(-(v))".into(), format!("-{of_key}(v)")),
         ReduceOp::Min => ("uint", "~order_key(v)".into(), format!("{of_key}(~(v))")),
         ReduceOp::Any => ("uint", format!("uint((v) != {compute}(0))"), "v".into()),
-        ReduceOp::All => (
-            "uint",
-            format!("uint((v) == {compute}(0))"),
-            "1u - (v)".into(),
-        ),
+        ReduceOp::All => ("uint", format!("uint((v) == {compute}(0))"), "1u - (v)".into()),
     };
     format!(
         "#define LANE_VALUE {value}\n#define IDENTITY {value}({identity})\n#define JOIN(a, b) {join}\n\
@@ -182,12 +169,7 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
     }
 }
 
-fn each_row<T: Sync, U: Send>(
-    x: &[T],
-    rows: usize,
-    columns: usize,
-    reduce: impl Fn(&[T]) -> U + Sync,
-) -> Vec<U> {
+fn each_row<T: Sync, U: Send>(x: &[T], rows: usize, columns: usize, reduce: impl Fn(&[T]) -> U + Sync) -> Vec<U> {
     (0..rows)
         .into_par_iter()
         .with_min_len(1 + 4096 / columns.max(1))

@@ -32,11 +32,7 @@ impl Lanes {
 
 impl Rows {
     /// Operands of which the last `columns` dimensions are a row's columns.
-    pub(crate) fn new(
-        op: &'static str,
-        layouts: [&Layout; 2],
-        columns: usize,
-    ) -> Result<Rows, Unsupported> {
+    pub(crate) fn new(op: &'static str, layouts: [&Layout; 2], columns: usize) -> Result<Rows, Unsupported> {
         let [x, y] = layouts;
         if columns > x.rank() || columns > y.rank() {
             let what = format!("{columns} dimensions of an operand of shape {:?}", x.shape);
@@ -71,12 +67,7 @@ impl Rows {
     ///
     /// # Errors
     /// When a row is longer than one workgroup can read.
-    pub(crate) fn lanes(
-        &self,
-        op: &'static str,
-        traits: &Traits,
-        passes: usize,
-    ) -> Result<Lanes, Unsupported> {
+    pub(crate) fn lanes(&self, op: &'static str, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
         let workgroup = traits.workgroup(if self.columns >= 16_384 { 1024 } else { 256 });
         // Neighbouring invocations should read neighbouring elements.
         let columns_apart = self.inner.inner_stride(0) > 1 && self.outer.inner_stride(0) == 1;
@@ -138,13 +129,7 @@ mod tests {
     #[test]
     fn long_rows_take_workgroups_and_short_ones_share_them() {
         let long = Layout::contiguous(&[4, 5000]);
-        assert_eq!(
-            lanes(&long, 1),
-            Lanes {
-                lanes: 256,
-                rows: 1
-            }
-        );
+        assert_eq!(lanes(&long, 1), Lanes { lanes: 256, rows: 1 });
         let head = Layout::contiguous(&[4, 64]);
         assert_eq!(lanes(&head, 1), Lanes { lanes: 32, rows: 8 });
         let short = Layout::contiguous(&[4, 3]);
@@ -154,12 +139,6 @@ mod tests {
     #[test]
     fn columns_that_lie_apart_are_read_by_one_invocation_each() {
         let across = Layout::contiguous(&[100, 300]).permute(&[1, 0]);
-        assert_eq!(
-            lanes(&across, 1),
-            Lanes {
-                lanes: 1,
-                rows: 256
-            }
-        );
+        assert_eq!(lanes(&across, 1), Lanes { lanes: 1, rows: 256 });
     }
 }

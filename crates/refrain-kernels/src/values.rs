@@ -17,11 +17,7 @@ pub enum Values {
 impl Values {
     /// Reads the elements of `layout` from `bytes` (a whole buffer, little-endian).
     pub fn load(dtype: DType, layout: &Layout, bytes: &[u8]) -> Values {
-        fn gather<const N: usize, T>(
-            layout: &Layout,
-            bytes: &[u8],
-            decode: impl Fn([u8; N]) -> T,
-        ) -> Vec<T> {
+        fn gather<const N: usize, T>(layout: &Layout, bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec<T> {
             let mut out = Vec::with_capacity(layout.count());
             layout.for_each(|i| out.push(decode(bytes[i * N..][..N].try_into().expect("N bytes"))));
             out
@@ -32,9 +28,7 @@ impl Values {
             DType::BF16 => Values::F32(gather(layout, bytes, |b| bf16::from_le_bytes(b).to_f32())),
             DType::I32 => Values::I32(gather(layout, bytes, i32::from_le_bytes)),
             DType::U32 => Values::U32(gather(layout, bytes, u32::from_le_bytes)),
-            DType::U8 | DType::Bool => {
-                Values::U32(gather(layout, bytes, |[b]: [u8; 1]| u32::from(b)))
-            }
+            DType::U8 | DType::Bool => Values::U32(gather(layout, bytes, |[b]: [u8; 1]| u32::from(b))),
         }
     }
 
@@ -57,12 +51,8 @@ impl Values {
         }
         match (self, dtype) {
             (Values::F32(v), DType::F32) => scatter(v, layout, bytes, f32::to_le_bytes),
-            (Values::F32(v), DType::F16) => {
-                scatter(v, layout, bytes, |x| f16::from_f32(x).to_le_bytes())
-            }
-            (Values::F32(v), DType::BF16) => {
-                scatter(v, layout, bytes, |x| bf16::from_f32(x).to_le_bytes())
-            }
+            (Values::F32(v), DType::F16) => scatter(v, layout, bytes, |x| f16::from_f32(x).to_le_bytes()),
+            (Values::F32(v), DType::BF16) => scatter(v, layout, bytes, |x| bf16::from_f32(x).to_le_bytes()),
             (Values::I32(v), DType::I32) => scatter(v, layout, bytes, i32::to_le_bytes),
             (Values::U32(v), DType::U32) => scatter(v, layout, bytes, u32::to_le_bytes),
             (Values::U32(v), DType::U8) => scatter(v, layout, bytes, |x| [x as u8]),
@@ -115,14 +105,10 @@ impl Values {
             (Values::F32(v), DType::Bool) => Values::U32(map(v, |x| u32::from(x != 0.0))),
             (Values::F32(v), _) => Values::F32(v.clone()).rounded(to),
             (Values::I32(v), DType::I32) => Values::I32(v.clone()),
-            (Values::I32(v), DType::U32 | DType::U8 | DType::Bool) => {
-                Values::U32(map(v, |x| x as u32)).rounded(to)
-            }
+            (Values::I32(v), DType::U32 | DType::U8 | DType::Bool) => Values::U32(map(v, |x| x as u32)).rounded(to),
             (Values::I32(v), _) => Values::F32(map(v, |x| x as f32)).rounded(to),
             (Values::U32(v), DType::I32) => Values::I32(map(v, |x| x as i32)),
-            (Values::U32(v), DType::U32 | DType::U8 | DType::Bool) => {
-                Values::U32(v.clone()).rounded(to)
-            }
+            (Values::U32(v), DType::U32 | DType::U8 | DType::Bool) => Values::U32(v.clone()).rounded(to),
             (Values::U32(v), _) => Values::F32(map(v, |x| x as f32)).rounded(to),
         }
     }

@@ -36,12 +36,7 @@ impl Walk {
         for (d, &extent) in shape.iter().enumerate().filter(|&(_, &extent)| extent != 1) {
             let strides: Vec<usize> = layouts.iter().map(|l| l.strides[d]).collect();
             match dimensions.last_mut() {
-                Some((outer, outer_strides))
-                    if outer_strides
-                        .iter()
-                        .zip(&strides)
-                        .all(|(o, s)| *o == s * extent) =>
-                {
+                Some((outer, outer_strides)) if outer_strides.iter().zip(&strides).all(|(o, s)| *o == s * extent) => {
                     *outer *= extent;
                     *outer_strides = strides;
                 }
@@ -68,9 +63,7 @@ impl Walk {
 
     /// The stride of the innermost dimension in operand `operand` (0 when there is one element).
     pub(crate) fn inner_stride(&self, operand: usize) -> usize {
-        self.dimensions
-            .last()
-            .map_or(0, |(_, strides)| strides[operand])
+        self.dimensions.last().map_or(0, |(_, strides)| strides[operand])
     }
 
     /// Number of dimensions left.
@@ -111,17 +104,11 @@ mod tests {
     #[test]
     fn dimensions_merge_only_where_all_operands_allow_it() {
         let dense = Layout::contiguous(&[2, 3, 4]);
-        let rows = Layout::contiguous(&[4])
-            .broadcast(&[2, 3, 4])
-            .expect("rows repeat");
+        let rows = Layout::contiguous(&[4]).broadcast(&[2, 3, 4]).expect("rows repeat");
         let walk = Walk::new("test", &[&dense, &rows]).expect("same shape");
         assert_eq!(walk.words(), [2, 6, 4, 0, 4, 1, 1]);
         assert!(!walk.is_linear());
-        assert!(
-            Walk::new("test", &[&dense, &dense])
-                .expect("same shape")
-                .is_linear()
-        );
+        assert!(Walk::new("test", &[&dense, &dense]).expect("same shape").is_linear());
     }
 
     #[test]

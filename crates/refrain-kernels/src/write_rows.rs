@@ -16,12 +16,7 @@ const OP: &str = "write_rows";
 /// # Errors
 /// When dtypes or shapes do not fit, the state is not contiguous, or sizes are beyond what a kernel
 /// takes.
-pub fn call(
-    traits: &Traits,
-    rows: &Operand,
-    slots: &Operand,
-    state: &Operand,
-) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, rows: &Operand, slots: &Operand, state: &Operand) -> Result<Call, Unsupported> {
     check(rows, slots, state)?;
     let row = &rows.layout.shape[1..];
     let width: usize = row.iter().product();
@@ -81,9 +76,7 @@ fn check(rows: &Operand, slots: &Operand, state: &Operand) -> Result<(), Unsuppo
     let (r, s, n) = (&rows.layout.shape, &slots.layout.shape, &state.layout.shape);
     let fits = !r.is_empty() && !n.is_empty() && r[1..] == n[1..] && s[..] == r[..1];
     if !fits {
-        let what = format!(
-            "rows of shape {r:?} and slots of shape {s:?} do not fit a state of shape {n:?}"
-        );
+        let what = format!("rows of shape {r:?} and slots of shape {s:?} do not fit a state of shape {n:?}");
         return Err(Unsupported::Size { op: OP, what });
     }
     check_reach(OP, &state.layout)
@@ -94,13 +87,7 @@ fn check(rows: &Operand, slots: &Operand, state: &Operand) -> Result<(), Unsuppo
 ///
 /// # Panics
 /// When `rows` and `state` have different compute types, or `rows` is not one row for each slot.
-pub fn reference(
-    rows: &Values,
-    slots: &[i32],
-    width: usize,
-    state_dtype: DType,
-    state: &mut Values,
-) {
+pub fn reference(rows: &Values, slots: &[i32], width: usize, state_dtype: DType, state: &mut Values) {
     fn write<T: Copy>(rows: &[T], slots: &[i32], width: usize, state: &mut [T]) {
         for (t, &slot) in slots.iter().enumerate() {
             let Ok(slot) = usize::try_from(slot) else {

@@ -23,11 +23,7 @@ const LARGE: usize = 1 << 20;
 /// # Errors
 /// When the expression is not valid, operands do not match it or each other, or there are more than
 /// [`MAX_INPUTS`] inputs, 2³¹ elements, or 8 dimensions that cannot be merged.
-pub fn call(
-    traits: &Traits,
-    expression: &Expression,
-    operands: &[&Operand],
-) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> Result<Call, Unsupported> {
     let dtypes = check(expression, operands)?;
     let layouts: Vec<_> = operands.iter().map(|o| &o.layout).collect();
     let walk = Walk::new(OP, &layouts)?;
@@ -55,13 +51,7 @@ pub fn call(
     if !recorded {
         push.extend(constants.iter().map(|&bits| Push::U32(bits)));
     }
-    let body = body(
-        expression,
-        &dtypes,
-        walk.is_linear(),
-        recorded,
-        constants.len(),
-    );
+    let body = body(expression, &dtypes, walk.is_linear(), recorded, constants.len());
     let mut text = Text::new(traits, &format!("{OP}.{:016x}", hash(&body)));
     for (number, &dtype) in expression.inputs.iter().enumerate() {
         text = text.input(&format!("x{number}"), dtype);
@@ -70,11 +60,7 @@ pub fn call(
         .output("y", operands[operands.len() - 1].dtype)
         .body(&body)
         .kernel(vec![(0, workgroup), (3, items as u32)]);
-    Ok(Call {
-        kernel,
-        groups,
-        push,
-    })
+    Ok(Call { kernel, groups, push })
 }
 
 fn check(expression: &Expression, operands: &[&Operand]) -> Result<Vec<DType>, Unsupported> {
@@ -113,17 +99,9 @@ fn constant_bits(expression: &Expression) -> Vec<u32> {
 }
 
 /// Everything that follows the accessors.
-fn body(
-    expression: &Expression,
-    dtypes: &[DType],
-    linear: bool,
-    recorded: bool,
-    constants: usize,
-) -> String {
+fn body(expression: &Expression, dtypes: &[DType], linear: bool, recorded: bool, constants: usize) -> String {
     let operands = expression.inputs.len() + 1;
-    let mut members: String = (0..operands - 1)
-        .map(|n| format!("x{n}_ref x{n}; "))
-        .collect();
+    let mut members: String = (0..operands - 1).map(|n| format!("x{n}_ref x{n}; ")).collect();
     members.push_str("y_ref y; ");
     if recorded {
         members.push_str("words_ref record; ");
@@ -162,14 +140,7 @@ fn libraries(evaluate: &str) -> String {
     let libraries = [
         (
             include_str!("../shaders/transcendental.glsl"),
-            &[
-                "exp_of",
-                "log_of",
-                "tanh_of",
-                "erf_of",
-                "sigmoid_of",
-                "pow_of",
-            ][..],
+            &["exp_of", "log_of", "tanh_of", "erf_of", "sigmoid_of", "pow_of"][..],
         ),
         (include_str!("../shaders/sincos.glsl"), &["sincos"]),
         (
@@ -179,11 +150,7 @@ fn libraries(evaluate: &str) -> String {
     ];
     libraries
         .iter()
-        .filter(|(_, functions)| {
-            functions
-                .iter()
-                .any(|f| evaluate.contains(&format!("{f}(")))
-        })
+        .filter(|(_, functions)| functions.iter().any(|f| evaluate.contains(&format!("{f}("))))
         .map(|(text, _)| *text)
         .collect()
 }

@@ -106,10 +106,7 @@ fn formula(step: &Step, texts: &[(String, bool)]) -> (String, bool) {
             Some(sign) => (format!("{} {sign} {}", tight(a), tight(b)), true),
             None => (format!("{op}({}, {})", plain(a), plain(b)), false),
         },
-        Step::Select(c, a, b) => (
-            format!("select({}, {}, {})", plain(c), plain(a), plain(b)),
-            false,
-        ),
+        Step::Select(c, a, b) => (format!("select({}, {}, {})", plain(c), plain(a), plain(b)), false),
         Step::Cast(a, to) => (format!("{to}({})", plain(a)), false),
     }
 }
@@ -133,9 +130,6 @@ mod tests {
                 Step::Binary(BinaryOp::Mul, 3, 5),
             ],
         };
-        assert_eq!(
-            expression.to_string(),
-            "t1 = f32(x0); (t1 * sigmoid(t1)) * f32(x1)"
-        );
+        assert_eq!(expression.to_string(), "t1 = f32(x0); (t1 * sigmoid(t1)) * f32(x1)");
     }
 }

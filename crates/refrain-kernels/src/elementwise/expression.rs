@@ -285,10 +285,7 @@ impl Expression {
     }
 
     fn dtype_of(&self, number: usize, step: &Step, known: &[DType]) -> Result<DType, Invalid> {
-        let missing = |operand| Invalid::Operand {
-            step: number,
-            operand,
-        };
+        let missing = |operand| Invalid::Operand { step: number, operand };
         let of = |operand: usize| known.get(operand).copied().ok_or(missing(operand));
         let refused = |op: String, dtypes: &[DType]| Invalid::DTypes {
             step: number,
@@ -329,11 +326,7 @@ mod tests {
     fn dtypes_that_do_not_fit_are_named() {
         let mixed = Expression {
             inputs: vec![DType::F32, DType::I32],
-            steps: vec![
-                Step::Input(0),
-                Step::Input(1),
-                Step::Binary(BinaryOp::Add, 0, 1),
-            ],
+            steps: vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
         };
         let message = mixed.dtypes().expect_err("f32 + i32").to_string();
         assert_eq!(message, "step 2: add does not take [F32, I32]");
@@ -341,13 +334,7 @@ mod tests {
             inputs: vec![],
             steps: vec![Step::Unary(UnaryOp::Neg, 0)],
         };
-        assert_eq!(
-            forward.dtypes(),
-            Err(Invalid::Operand {
-                step: 0,
-                operand: 0
-            })
-        );
+        assert_eq!(forward.dtypes(), Err(Invalid::Operand { step: 0, operand: 0 }));
     }
 
     #[test]

@@ -40,12 +40,7 @@ fn join(dtype: DType, chunks: Vec<Values>) -> Values {
     all
 }
 
-fn evaluate(
-    expression: &Expression,
-    dtypes: &[DType],
-    inputs: &[Values],
-    range: std::ops::Range<usize>,
-) -> Values {
+fn evaluate(expression: &Expression, dtypes: &[DType], inputs: &[Values], range: std::ops::Range<usize>) -> Values {
     let mut values: Vec<Values> = Vec::with_capacity(dtypes.len());
     for (step, &dtype) in expression.steps.iter().zip(dtypes) {
         let value = match *step {
@@ -69,9 +64,7 @@ fn select(condition: &Values, a: &Values, b: &Values) -> Values {
     fn pick<T: Copy>(condition: &[u32], a: &[T], b: &[T]) -> Vec<T> {
         let pairs = a.iter().zip(b);
         let chosen = condition.iter().zip(pairs);
-        chosen
-            .map(|(&c, (&a, &b))| if c != 0 { a } else { b })
-            .collect()
+        chosen.map(|(&c, (&a, &b))| if c != 0 { a } else { b }).collect()
     }
     match (condition, a, b) {
         (Values::U32(c), Values::F32(a), Values::F32(b)) => Values::F32(pick(c, a, b)),

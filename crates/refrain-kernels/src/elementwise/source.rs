@@ -128,9 +128,5 @@ fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
 }
 
 fn suffix(dtype: DType) -> &'static str {
-    if dtype.compute() == DType::U32 {
-        "u"
-    } else {
-        ""
-    }
+    if dtype.compute() == DType::U32 { "u" } else { "" }
 }

@@ -71,6 +71,10 @@ fn every_half_survives_and_floats_round_to_the_nearest_half() {
     let mut floats: Vec<f32> = (0..20_000).map(|_| any(random.bits())).collect();
     floats.retain(|x| x.is_normal());
     floats.extend((0..20_000).map(|_| 65_536.0 * random.unit() * random.unit().powi(8)));
+    // Halfway between neighbours: ties go to the even one.
+    let positive = halves.f32()[..0x7c00].windows(2);
+    floats.extend(positive.map(|pair| (pair[0] + pair[1]) / 2.0));
+    floats.extend((0x3f00..0x3fff).map(|upper| any(upper << 16 | 0x8000)));
     let floats = Values::F32(floats);
     for traits in variants() {
         let widen = Expression::cast(DType::F16, DType::F32);
