@@ -32,6 +32,14 @@ pub struct Vulkan {
     instance: Arc<instance::Instance>,
 }
 
+impl std::fmt::Debug for Vulkan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.devices.iter().map(|device| &device.name))
+            .finish()
+    }
+}
+
 impl Vulkan {
     /// Loads Vulkan and probes every device.
     ///

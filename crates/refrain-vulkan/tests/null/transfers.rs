@@ -30,11 +30,15 @@ fn a_read_waits_for_the_value_of_its_own_buffer_alone() {
         .submit(list(&device, "second", &[(&ring, Access::Write)]))
         .unwrap();
     device
-        .submit(list(&device, "third", &[(&late, Access::Write)]))
+        .submit(list(
+            &device,
+            "third",
+            &[(&late, Access::Write), (&inbox, Access::Read)],
+        ))
         .unwrap();
 
     let events = during(&device, || device.read(&inbox, 0, &mut [0; 4]).unwrap());
-    assert_eq!(events, [], "never written by the device");
+    assert_eq!(events, [], "read by kernels, and never written");
     let events = during(&device, || device.read(&early, 0, &mut [0; 4]).unwrap());
     assert_eq!(
         submits(&events),
