@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -14,7 +15,7 @@ use crate::glsl;
 use crate::info::{DeviceInfo, Limits};
 
 /// A shader's text and everything that specialises it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// For people.
     pub name: String,
@@ -29,6 +30,22 @@ pub struct Kernel {
     /// Lanes of a subgroup that the kernel needs. Ignored without
     /// [`Feature::SubgroupSizeControl`].
     pub subgroup_size: Option<u32>,
+}
+
+impl Hash for Kernel {
+    /// All but the source: it is long, it differs where the names differ, and looking a kernel up
+    /// must cost little.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            name,
+            source: _,
+            defines,
+            constants,
+            push_bytes,
+            subgroup_size,
+        } = self;
+        (name, defines, constants, push_bytes, subgroup_size).hash(state);
+    }
 }
 
 /// A kernel ready to run. Cloning shares it.

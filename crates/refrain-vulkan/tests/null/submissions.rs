@@ -120,19 +120,23 @@ fn work_completes_when_it_is_polled() {
 #[test]
 fn equal_kernels_are_compiled_once() {
     let device = card();
+    let same_name = Kernel {
+        source: "#version 460\nvoid main() {}\n".into(),
+        ..kernel()
+    };
     let other = Kernel {
         constants: vec![(0, 2)],
         ..kernel()
     };
     device
-        .prepare(&[kernel(), other.clone(), kernel()], &|_, _| {})
+        .prepare(&[kernel(), other.clone(), kernel(), same_name], &|_, _| {})
         .unwrap();
     device.pipeline(&other).unwrap();
     let counters = device.counters();
-    assert_eq!(counters.pipelines_compiled, 2);
+    assert_eq!(counters.pipelines_compiled, 3);
     let made = device
         .recorded()
         .into_iter()
         .filter(|e| matches!(e, Recorded::Pipeline { .. }));
-    assert_eq!(made.count(), 2);
+    assert_eq!(made.count(), 3);
 }
