@@ -1,0 +1,108 @@
+"""Measures and checks everything that one visit to a machine with a GPU can: run from the repository's root.
+
+    python3 bench/measure.py --refrain target/release/refrain --out measured
+
+Writes DIR/report.json and prints a short table. Needs Python 3.9 with numpy and safetensors.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ["synthetic:qwen3-0.6b:q4_0", "synthetic:qwen3-0.6b:f16", "synthetic:qwen3-8b:q4_0", "synthetic:qwen3-8b:mlx4"]
+
+
+class Program:
+    """The program under test, on one device."""
+
+    def __init__(self, path, device):
+        self.path, self.device = path, device
+
+    def run(self, *arguments):
+        command = [self.path, *arguments, "--device", self.device]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400)
+
+
+def logits_errors(program, scratch):
+    """Relative L2 against the reference logits, for each fixture."""
+    sys.path.insert(0, str(ROOT / "references"))
+    from compare import relative_l2
+    from safetensors.numpy import load_file
+
+    errors = {}
+    for fixture in sorted((ROOT / "tests/fixtures").iterdir()):
+        if not (fixture / "logits.safetensors").exists():
+            continue
+        gguf = fixture / "model.gguf"
+        out = scratch / "logits.safetensors"
+        out.unlink(missing_ok=True)
+        done = program.run("logits", str(gguf if gguf.exists() else fixture), "--tokens", str(fixture / "tokens.json"), "--out", str(out))
+        if done.returncode != 0:
+            errors[fixture.name] = done.stderr.strip().splitlines()[-1]
+            continue
+        tested, reference = load_file(out)["logits"], load_file(fixture / "logits.safetensors")["logits"]
+        errors[fixture.name] = float(relative_l2(tested.astype("f8"), reference.astype("f8")))
+    return errors
+
+
+def demo_answers(program, scratch, each):
+    """How many of the demo's held-out questions are answered right, by subject."""
+    right = {}
+    messages = scratch / "messages.json"
+    for question in json.loads((ROOT / "demo/questions.json").read_text()):
+        counts = right.setdefault(question["subject"], [0, 0])
+        if counts[1] >= each:
+            continue
+        messages.write_text(json.dumps(question["messages"]))
+        prompt = program.run("template", str(ROOT / "demo/model"), "--messages", str(messages)).stdout
+        answer = program.run("run", "demo", prompt, "--raw", "--temp", "0", "-n", "100", "-q").stdout
+        counts[0] += answer.strip() == question["answer"].strip()
+        counts[1] += 1
+    return right
+
+
+def timed(report, name, work):
+    start = time.time()
+    report[name] = work()
+    print(f"[{time.time() - start:6.1f} s] {name}: {json.dumps(report[name])[:600]}", flush=True)
+
+
+def bench(program, model, arguments):
+    done = program.run("bench", model, "--json", *arguments)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--refrain", default="target/release/refrain")
+    parser.add_argument("--out", default="measured", help="folder for report.json")
+    parser.add_argument("--device", default="0")
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--bench", default="-p 512 -n 128 -r 3", help="arguments of `refrain bench`")
+    parser.add_argument("--questions", type=int, default=2, help="of each subject of the demo")
+    options = parser.parse_args()
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("XDG_CACHE_HOME", str(out / "cache"))
+    program = Program(options.refrain, options.device)
+    report = {}
+    timed(report, "devices", lambda: json.loads(subprocess.run([options.refrain, "devices", "--json"], capture_output=True, text=True).stdout or "null"))
+    timed(report, "logits", lambda: logits_errors(program, out))
+    timed(report, "demo", lambda: demo_answers(program, out, options.questions))
+    for model in options.models:
+        timed(report, model, lambda: bench(program, model, options.bench.split()))
+    (out / "report.json").write_text(json.dumps(report, indent=1))
+    for model in options.models:
+        row = report[model]
+        if isinstance(row, dict):
+            print(f"{model:28} {row['device']}: pp {row['prompt']['tokens_per_s']:9.1f}  tg {row['decode']['tokens_per_s']:7.1f}  "
+                  f"load {row['load']['gb_per_s']:5.2f} GB/s  share of {row['bandwidth']['probe_gb_per_s']:.0f} GB/s: {row['bandwidth']['share']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
