@@ -1,7 +1,5 @@
 //! Choosing and opening the device.
 
-use std::sync::Arc;
-
 use refrain::Device;
 use refrain_vulkan::{Choice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank};
 
@@ -151,11 +149,28 @@ pub(crate) fn describe(device: &Device) -> String {
     }
 }
 
-/// Says what went wrong on the device without stopping anything.
-pub(crate) fn warn(global: &Global, device: &Device) {
-    let warnings = device.as_vulkan().map(|vulkan| Arc::as_ref(vulkan).warnings());
-    for warning in warnings.into_iter().flatten().filter(|_| !global.quiet) {
+/// Says what went wrong on the device without stopping anything and, if the user wants to know more,
+/// what it had to do.
+pub(crate) fn report(global: &Global, device: &Device) {
+    let Some(vulkan) = device.as_vulkan().filter(|_| !global.quiet) else {
+        return;
+    };
+    for warning in vulkan.warnings() {
         output::complain(&format!("warning: {warning}"));
+    }
+    if global.verbose {
+        let counters = vulkan.counters();
+        output::complain(&format!(
+            "device: {} submits, {} dispatches, {} barriers; {} staged; {} shaders compiled, {} pipelines made ({} from \
+             the driver's cache)",
+            counters.submits,
+            counters.dispatches,
+            counters.barriers,
+            output::human_bytes(counters.bytes_staged),
+            counters.glsl_compiled,
+            counters.pipelines_compiled,
+            counters.pipeline_cache_hits,
+        ));
     }
 }
 

@@ -12,11 +12,16 @@ use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
 use crate::{Global, Usage, device, model, output, probe};
 
+const EXAMPLES: &str = "Examples:
+  refrain bench demo
+  refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --json";
+
 /// Measures loading (bytes of weights per second), the prompt (tokens per second until its last
 /// logits are on the host) and decoding (tokens per second from the first to the last token that
 /// the host receives, sampling included). Each repetition begins with an empty context; one more,
 /// unmeasured, comes before them.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// The model; it needs no tokenizer
@@ -90,7 +95,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         true => output::print_json(&report::json(&measurements))?,
         false => output::print(&report::text(&measurements))?,
     }
-    device::warn(global, &device);
+    device::report(global, &device);
     Ok(())
 }
 

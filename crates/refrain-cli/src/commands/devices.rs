@@ -8,7 +8,12 @@ use crate::device::{CPU, Decision, Probed, Target};
 use crate::output::{self, human_bytes};
 use crate::{Global, host};
 
+const EXAMPLES: &str = "Examples:
+  refrain devices
+  refrain devices --json --device cpu";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Write one JSON object
     #[arg(long)]

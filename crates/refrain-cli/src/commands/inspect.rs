@@ -8,7 +8,12 @@ use serde_json::{Value, json};
 use crate::output::{self, human_bytes, human_count, human_rate};
 use crate::{Global, device, load, memory, model, probe};
 
+const EXAMPLES: &str = "Examples:
+  refrain inspect demo
+  refrain inspect model.gguf --json --no-device";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model
     model: String,
@@ -44,7 +49,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         false => output::print(&as_text(&checkpoint, fit.as_ref()))?,
     }
     if let Some(fit) = fit {
-        device::warn(global, &fit.device);
+        device::report(global, &fit.device);
     }
     Ok(())
 }

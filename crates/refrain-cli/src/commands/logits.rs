@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 
 use crate::{Global, device, input, load, model};
 
+const EXAMPLES: &str = "Examples:
+  refrain logits Qwen3-0.6B --tokens tokens.json --out logits.safetensors --device cpu";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model; it needs no tokenizer
     model: String,
@@ -44,7 +48,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         out.write(&session.logits(row)?)?;
     }
     out.finish()?;
-    device::warn(global, &device);
+    device::report(global, &device);
     Ok(())
 }
 

@@ -14,7 +14,14 @@ use crate::output::{self, human_rate, human_seconds};
 use crate::sampling::{self, SamplingArguments};
 use crate::{Global, Usage, demo, device, input, interrupt, model};
 
+const EXAMPLES: &str = "Examples:
+  refrain run demo \"What is 348 + 276?\"
+  refrain run Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
+  refrain run model.gguf --raw \"Once upon a time\" --seed 7
+  refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model
     #[arg(default_value = demo::NAME)]
@@ -73,7 +80,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     if !global.quiet {
         report(&loaded, &generation, &memory);
     }
-    device::warn(global, &device);
+    device::report(global, &device);
     Ok(match generation.finish {
         Finish::Interrupted => interrupt::EXIT_CODE.into(),
         _ => ExitCode::SUCCESS,

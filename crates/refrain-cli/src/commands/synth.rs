@@ -6,7 +6,11 @@ use clap::Args;
 
 use crate::{Global, model, output};
 
+const EXAMPLES: &str = "Examples:
+  refrain synth qwen3-0.6b:q4_0 random.gguf";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// ARCH:FORMAT, such as qwen3-0.6b:q4_0
     spec: String,

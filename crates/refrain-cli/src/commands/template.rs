@@ -8,7 +8,12 @@ use refrain_formats::{ChatTemplate, Conversation};
 use crate::model::TextSide;
 use crate::{input, output};
 
+const EXAMPLES: &str = "Examples:
+  refrain template Qwen3-0.6B --messages conversation.json
+  refrain template tokenizer-files --messages conversation.json --template other.jinja";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model, or a directory that holds only tokenizer files
     model: String,

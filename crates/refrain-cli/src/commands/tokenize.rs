@@ -7,7 +7,12 @@ use clap::Args;
 use crate::model::TextSide;
 use crate::{input, output};
 
+const EXAMPLES: &str = "Examples:
+  refrain tokenize demo \"Once upon a time\"
+  refrain tokenize Qwen3-0.6B --file story.txt --no-special";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model, or a directory that holds only tokenizer files
     model: String,

@@ -134,6 +134,22 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
 }
 
 #[test]
+fn a_second_start_compiles_no_shader() {
+    let cache = tempfile::tempdir().unwrap();
+    let compiled = || {
+        let arguments = ["-v", "run", "demo", "hi", "-n", "1", "--device", "0"];
+        let outcome = outcome(refrain(&arguments).env("XDG_CACHE_HOME", cache.path()));
+        let found = outcome
+            .stderr
+            .split("; ")
+            .find_map(|part| part.split_once(" shaders compiled"));
+        found.unwrap_or_else(|| panic!("{outcome:?}")).0.parse::<u32>().unwrap()
+    };
+    assert!(compiled() > 0);
+    assert_eq!(compiled(), 0);
+}
+
+#[test]
 fn inspect_says_what_fits_and_how_fast_the_device_reads() {
     let model = fixture("llama-gguf-q4_0/model.gguf");
     let inspected = outcome(&mut refrain(&[

@@ -58,9 +58,11 @@ impl From<Output> for Outcome {
 pub fn refrain(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
     command.args(arguments).stdin(Stdio::null());
-    for name in ["REFRAIN_DEVICE", "REFRAIN_DISABLE", "NO_COLOR", "XDG_CACHE_HOME"] {
+    for name in ["REFRAIN_DEVICE", "REFRAIN_DISABLE", "NO_COLOR"] {
         command.env_remove(name);
     }
+    // Shared by the tests, so that each shader is compiled once.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 
