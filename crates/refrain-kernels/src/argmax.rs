@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::order;
 use crate::rows::Rows;
 use crate::text::{self, Text};
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values};
+use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values};
 
 const OP: &str = "argmax";
 
@@ -30,29 +30,14 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
         offset: out.layout.offset,
     };
     let rows = Rows::new(OP, [&x.layout, &repeated], 1)?;
-    let lanes = rows.lanes(OP, traits, 1)?;
-    let (words, inner) = rows.words();
-    let kernel = Text::new(traits, OP)
-        .input("x", x.dtype)
-        .output("y", out.dtype)
-        .body("#define WALKED 2u\n#define LANE_VALUE uint\n")
-        .body(include_str!("shaders/order.glsl"))
-        .body(include_str!("shaders/walk.glsl"))
-        .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/argmax.comp"))
-        .kernel(lanes.constants());
-    Ok(Call {
-        kernel,
-        groups: rows.groups(OP, lanes)?,
-        push: vec![
-            x.address(0),
-            out.address(1),
-            Push::Record(words),
-            Push::U32(rows.rows() as u32),
-            Push::U32(columns as u32),
-            Push::U32(inner),
-        ],
-    })
+    let definitions = concat!("#define LANE_VALUE uint\n", include_str!("shaders/order.glsl"));
+    rows.call(
+        Text::new(traits, OP),
+        [x, out],
+        definitions,
+        include_str!("shaders/argmax.comp"),
+        rows.lanes(traits, 1)?,
+    )
 }
 
 /// The same on contiguous rows of `columns` values.

@@ -38,7 +38,7 @@ impl Gather<'_> {
             .body(&format!("#define OUT_ZERO {}(0)\n", glsl::compute_type(out.dtype)))
             .body(include_str!("shaders/walk.glsl"))
             .body(include_str!("shaders/gather.comp"))
-            .kernel(vec![(0, workgroup)]);
+            .kernel(vec![(0, workgroup), (5, walk.rank())]);
         Ok(Call {
             kernel,
             groups: text::grid(op, count.div_ceil(workgroup as usize))?,

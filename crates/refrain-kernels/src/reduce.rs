@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::rows::Rows;
 use crate::text::Text;
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values, glsl};
+use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values, glsl};
 
 const OP: &str = "reduce";
 
@@ -86,30 +86,14 @@ pub fn call(traits: &Traits, op: ReduceOp, x: &Operand, reduced: usize, out: &Op
         let what = format!("{op:?} of no elements (shape {:?})", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let lanes = rows.lanes(OP, traits, 1)?;
-    let (words, inner) = rows.words();
-    let kernel = Text::new(traits, &format!("{OP}.{op:?}").to_lowercase())
-        .input("x", x.dtype)
-        .output("y", out.dtype)
-        .body("#define WALKED 2u\n")
-        .body(&definitions(op, x.dtype))
-        .body(include_str!("shaders/order.glsl"))
-        .body(include_str!("shaders/walk.glsl"))
-        .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/reduce.comp"))
-        .kernel(lanes.constants());
-    Ok(Call {
-        kernel,
-        groups: rows.groups(OP, lanes)?,
-        push: vec![
-            x.address(0),
-            out.address(1),
-            Push::Record(words),
-            Push::U32(rows.rows() as u32),
-            Push::U32(rows.columns() as u32),
-            Push::U32(inner),
-        ],
-    })
+    let definitions = definitions(op, x.dtype) + include_str!("shaders/order.glsl");
+    rows.call(
+        Text::new(traits, &format!("{OP}.{op:?}").to_lowercase()),
+        [x, out],
+        &definitions,
+        include_str!("shaders/reduce.comp"),
+        rows.lanes(traits, 1)?,
+    )
 }
 
 /// What `reduce.comp` is compiled with: elements are lifted to `LANE_VALUE`, joined, and finished.

@@ -1,15 +1,16 @@
-//! How kernels that work row by row (reduce, softmax, argmax) share a workgroup's invocations, as
-//! `shaders/lanes.glsl` reads it.
+//! What kernels that work row by row (reduce, softmax, argmax) share: `shaders/rows.glsl` with
+//! `shaders/lanes.glsl`.
 
-use crate::text;
+use crate::text::{self, Text};
 use crate::walk::Walk;
-use crate::{Layout, Traits, Unsupported};
+use crate::{Call, Layout, Operand, Push, Traits, Unsupported, glsl};
 
 /// Software drivers stop an invocation's loops at 65,535 iterations in all.
 pub(crate) const MOST_ITERATIONS: usize = 60_000;
 
 /// Rows of strided operands: where each row starts, and where its columns lie.
 pub(crate) struct Rows {
+    op: &'static str,
     outer: Walk,
     inner: Walk,
     rows: usize,
@@ -23,13 +24,6 @@ pub(crate) struct Lanes {
     pub(crate) rows: u32,
 }
 
-impl Lanes {
-    /// The specialisation constants that `shaders/lanes.glsl` declares.
-    pub(crate) fn constants(self) -> Vec<(u32, u32)> {
-        vec![(0, self.lanes * self.rows), (3, self.lanes), (4, self.rows)]
-    }
-}
-
 impl Rows {
     /// Operands of which the last `columns` dimensions are a row's columns.
     pub(crate) fn new(op: &'static str, layouts: [&Layout; 2], columns: usize) -> Result<Rows, Unsupported> {
@@ -40,6 +34,7 @@ impl Rows {
         }
         let parts = [split(x, columns), split(y, columns)];
         Ok(Rows {
+            op,
             rows: parts[0].0.count(),
             columns: parts[0].1.count(),
             outer: Walk::new(op, &[&parts[0].0, &parts[1].0])?,
@@ -55,19 +50,59 @@ impl Rows {
         self.columns
     }
 
-    /// The record, and the word at which the columns' dimensions start in it.
-    pub(crate) fn words(&self) -> (Vec<u32>, u32) {
+    /// The dimensions of which each row is one element.
+    pub(crate) fn outer(&self) -> &Walk {
+        &self.outer
+    }
+
+    /// The call of a kernel from `x` to `y`, its text `definitions`, the shared text, and `body`.
+    pub(crate) fn call(
+        &self,
+        text: Text,
+        [x, y]: [&Operand; 2],
+        definitions: &str,
+        body: &str,
+        lanes: Lanes,
+    ) -> Result<Call, Unsupported> {
         let mut words = self.outer.words();
         let inner = words.len() as u32;
         words.extend(self.inner.words());
-        (words, inner)
+        let value = glsl::compute_type(x.dtype);
+        let kernel = text
+            .input("x", x.dtype)
+            .output("y", y.dtype)
+            .body(&format!("#define WALKED 2u\n#define X_VALUE {value}\n"))
+            .body(definitions)
+            .body(include_str!("shaders/walk.glsl"))
+            .body(include_str!("shaders/lanes.glsl"))
+            .body(include_str!("shaders/rows.glsl"))
+            .body(body)
+            .kernel(vec![
+                (0, lanes.lanes * lanes.rows),
+                (3, lanes.lanes),
+                (4, lanes.rows),
+                (5, self.outer.rank()),
+                (6, self.inner.rank()),
+            ]);
+        Ok(Call {
+            kernel,
+            groups: text::grid(self.op, self.rows.div_ceil(lanes.rows as usize))?,
+            push: vec![
+                x.address(0),
+                y.address(1),
+                Push::Record(words),
+                Push::U32(self.rows as u32),
+                Push::U32(self.columns as u32),
+                Push::U32(inner),
+            ],
+        })
     }
 
     /// How to share out a workgroup when each row is read `passes` times.
     ///
     /// # Errors
     /// When a row is longer than one workgroup can read.
-    pub(crate) fn lanes(&self, op: &'static str, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
+    pub(crate) fn lanes(&self, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
         let workgroup = traits.workgroup(if self.columns >= 16_384 { 1024 } else { 256 });
         // Neighbouring invocations should read neighbouring elements.
         let columns_apart = self.inner.inner_stride(0) > 1 && self.outer.inner_stride(0) == 1;
@@ -83,20 +118,15 @@ impl Rows {
             lanes,
             rows: workgroup / lanes,
         };
-        let iterations = self.columns.div_ceil(lanes.lanes as usize) * passes * self.inner.rank();
+        let iterations = self.columns.div_ceil(lanes.lanes as usize) * passes * self.inner.rank().max(1) as usize;
         if iterations > MOST_ITERATIONS {
             let what = format!(
                 "rows of {} elements are too long for one workgroup of {workgroup}; reduce parts first",
                 self.columns
             );
-            return Err(Unsupported::Size { op, what });
+            return Err(Unsupported::Size { op: self.op, what });
         }
         Ok(lanes)
-    }
-
-    /// Workgroups for all rows.
-    pub(crate) fn groups(&self, op: &'static str, lanes: Lanes) -> Result<[u32; 3], Unsupported> {
-        text::grid(op, self.rows.div_ceil(lanes.rows as usize))
     }
 }
 
@@ -122,7 +152,7 @@ mod tests {
             ..Traits::minimal()
         };
         Rows::new("test", [x, x], columns)
-            .and_then(|rows| rows.lanes("test", &traits, 1))
+            .and_then(|rows| rows.lanes(&traits, 1))
             .expect("fits")
     }
 

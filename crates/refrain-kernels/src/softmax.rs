@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::rows::Rows;
 use crate::text::{self, Text};
-use crate::{Call, Operand, Push, Traits, Unsupported};
+use crate::{Call, Operand, Traits, Unsupported};
 
 const OP: &str = "softmax";
 
@@ -21,29 +21,17 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
     text::require_float(OP, x)?;
     text::require_float(OP, out)?;
     let rows = Rows::new(OP, [&x.layout, &out.layout], 1)?;
-    let lanes = rows.lanes(OP, traits, 3)?;
-    let (words, inner) = rows.words();
-    let kernel = Text::new(traits, OP)
-        .input("x", x.dtype)
-        .output("y", out.dtype)
-        .body("#define WALKED 2u\n#define LANE_VALUE float\n")
-        .body(include_str!("shaders/transcendental.glsl"))
-        .body(include_str!("shaders/walk.glsl"))
-        .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/softmax.comp"))
-        .kernel(lanes.constants());
-    Ok(Call {
-        kernel,
-        groups: rows.groups(OP, lanes)?,
-        push: vec![
-            x.address(0),
-            out.address(1),
-            Push::Record(words),
-            Push::U32(rows.rows() as u32),
-            Push::U32(rows.columns() as u32),
-            Push::U32(inner),
-        ],
-    })
+    let definitions = concat!(
+        "#define LANE_VALUE float\n",
+        include_str!("shaders/transcendental.glsl")
+    );
+    rows.call(
+        Text::new(traits, OP),
+        [x, out],
+        definitions,
+        include_str!("shaders/softmax.comp"),
+        rows.lanes(traits, 3)?,
+    )
 }
 
 /// The same on contiguous rows of `columns` values.

@@ -62,14 +62,14 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
         .body(include_str!("shaders/order.glsl"))
         .body(include_str!("shaders/walk.glsl"))
         .body(include_str!("shaders/top_k.comp"))
-        .kernel(vec![(0, workgroup), (3, sorted as u32)]);
+        .kernel(vec![(0, workgroup), (3, sorted as u32), (5, rows.outer().rank())]);
     Ok(Call {
         kernel,
         groups: text::grid(OP, rows.rows() * chunks)?,
         push: vec![
             x.address(0),
             out.address(1),
-            Push::Record(rows.words().0),
+            Push::Record(rows.outer().words()),
             Push::U32(rows.rows() as u32),
             Push::U32(n as u32),
             Push::U32(x.layout.strides[last] as u32),

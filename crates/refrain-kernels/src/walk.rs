@@ -66,14 +66,14 @@ impl Walk {
         self.dimensions.last().map_or(0, |(_, strides)| strides[operand])
     }
 
-    /// Number of dimensions left.
-    pub(crate) fn rank(&self) -> usize {
-        self.dimensions.len()
+    /// Number of dimensions left: the shader is specialised to it.
+    pub(crate) fn rank(&self) -> u32 {
+        self.dimensions.len() as u32
     }
 
-    /// Rank, then for each dimension its extent and strides.
+    /// For each dimension, outermost first, its extent and strides.
     pub(crate) fn words(&self) -> Vec<u32> {
-        let mut words = vec![self.rank() as u32];
+        let mut words = Vec::new();
         for (extent, strides) in &self.dimensions {
             words.push(*extent as u32);
             words.extend(strides.iter().map(|&s| s as u32));
@@ -106,7 +106,7 @@ mod tests {
         let dense = Layout::contiguous(&[2, 3, 4]);
         let rows = Layout::contiguous(&[4]).broadcast(&[2, 3, 4]).expect("rows repeat");
         let walk = Walk::new("test", &[&dense, &rows]).expect("same shape");
-        assert_eq!(walk.words(), [2, 6, 4, 0, 4, 1, 1]);
+        assert_eq!(walk.words(), [6, 4, 0, 4, 1, 1]);
         assert!(!walk.is_linear());
         assert!(Walk::new("test", &[&dense, &dense]).expect("same shape").is_linear());
     }

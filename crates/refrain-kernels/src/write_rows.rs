@@ -46,7 +46,7 @@ pub fn call(traits: &Traits, rows: &Operand, slots: &Operand, state: &Operand) -
         .body("#define WALKED 3u\n")
         .body(include_str!("shaders/walk.glsl"))
         .body(include_str!("shaders/write_rows.comp"))
-        .kernel(vec![(0, workgroup)]);
+        .kernel(vec![(0, workgroup), (5, walk.rank())]);
     Ok(Call {
         kernel,
         groups: text::grid(OP, count.div_ceil(workgroup as usize))?,

@@ -12,8 +12,11 @@ pub const MAX_INPUTS: usize = 12;
 /// Words of push constants that are left beside [`MAX_INPUTS`] + 2 addresses and the count.
 const PUSHED_CONSTANTS: usize = 3;
 
-/// From this many elements on, each invocation computes several.
-const LARGE: usize = 1 << 20;
+/// From this many elements on, each invocation computes [`TOGETHER`].
+const LARGE: usize = 1 << 18;
+
+/// Elements whose inputs an invocation loads before it waits for any of them.
+const TOGETHER: usize = 4;
 
 /// The kernel that computes `expression` for every element of the output.
 ///
@@ -32,7 +35,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> 
 
     let count = operands[operands.len() - 1].layout.count();
     let workgroup = traits.workgroup(256);
-    let items = if count >= LARGE { 4 } else { 1 };
+    let items = if count >= LARGE { TOGETHER } else { 1 };
     let groups = text::grid(OP, count.div_ceil(workgroup as usize * items))?;
 
     let mut push: Vec<Push> = operands
@@ -51,7 +54,18 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> 
     if !recorded {
         push.extend(constants.iter().map(|&bits| Push::U32(bits)));
     }
-    let body = body(expression, &dtypes, walk.is_linear(), recorded, constants.len());
+    let constant = match (recorded, constants.len()) {
+        (true, _) => "push.record.at[n]",
+        (false, 0) => "0u",
+        (false, _) => "push.constants[n]",
+    };
+    let place = if walk.is_linear() {
+        "[[unroll]] for (uint k = 0u; k < WALKED; k++) at[k] = element;".to_string()
+    } else {
+        format!("walk(push.record, {}u, RANK, element, at);", constants.len())
+    };
+    let arguments = arguments(expression, recorded, constants.len());
+    let body = body(expression, &dtypes, &arguments, constant, &place);
     let mut text = Text::new(traits, &format!("{OP}.{:016x}", hash(&body)));
     for (number, &dtype) in expression.inputs.iter().enumerate() {
         text = text.input(&format!("x{number}"), dtype);
@@ -59,7 +73,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> 
     let kernel = text
         .output("y", operands[operands.len() - 1].dtype)
         .body(&body)
-        .kernel(vec![(0, workgroup), (3, items as u32)]);
+        .kernel(vec![(0, workgroup), (3, items as u32), (5, walk.rank())]);
     Ok(Call { kernel, groups, push })
 }
 
@@ -98,10 +112,11 @@ fn constant_bits(expression: &Expression) -> Vec<u32> {
         .collect()
 }
 
-/// Everything that follows the accessors.
-fn body(expression: &Expression, dtypes: &[DType], linear: bool, recorded: bool, constants: usize) -> String {
-    let operands = expression.inputs.len() + 1;
-    let mut members: String = (0..operands - 1).map(|n| format!("x{n}_ref x{n}; ")).collect();
+/// Members of the push constants.
+fn arguments(expression: &Expression, recorded: bool, constants: usize) -> String {
+    let mut members: String = (0..expression.inputs.len())
+        .map(|n| format!("x{n}_ref x{n}; "))
+        .collect();
     members.push_str("y_ref y; ");
     if recorded {
         members.push_str("words_ref record; ");
@@ -110,25 +125,23 @@ fn body(expression: &Expression, dtypes: &[DType], linear: bool, recorded: bool,
     if !recorded && constants > 0 {
         members.push_str(&format!("uint constants[{constants}]; "));
     }
-    let constant = match (recorded, constants) {
-        (true, _) => "push.record.at[n]",
-        (false, 0) => "0u",
-        (false, _) => "push.constants[n]",
-    };
-    let place = if linear {
-        "for (uint k = 0u; k < WALKED; k++) at[k] = element;".to_string()
-    } else {
-        format!("walk(push.record, {constants}u, element, at);")
-    };
+    members
+}
+
+/// Everything that follows the accessors. `constant` is where constant `n` is found, `place` sets
+/// `at` to the places of `element`.
+fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &str, place: &str) -> String {
     let evaluate = source::evaluate(expression, dtypes);
     let parts = [
-        format!("#define WALKED {operands}u\n"),
+        format!("#define WALKED {}u\n", expression.inputs.len() + 1),
         libraries(&evaluate),
         include_str!("../shaders/walk.glsl").into(),
-        format!("layout(push_constant, scalar) uniform Arguments {{ {members}}} push;\n"),
+        "layout(constant_id = 5) const uint RANK = 1;\n".into(),
+        format!("layout(push_constant, scalar) uniform Arguments {{ {arguments}}} push;\n"),
         format!("uint constant_bits(uint n) {{ return {constant}; }}\n"),
-        evaluate,
         format!("void place(uint element, out uint at[WALKED]) {{ {place} }}\n"),
+        source::inputs(expression),
+        evaluate,
         include_str!("../shaders/elementwise.comp").into(),
     ];
     parts.concat()

@@ -3,21 +3,41 @@
 use super::expression::{BinaryOp, Expression, Step, UnaryOp};
 use crate::{DType, glsl};
 
-/// `{compute} evaluate(uint element, uint at[WALKED])`: the result for one output element, inputs
-/// read at `at[0]`, `at[1]` …. Constants are read from `constant_bits(n)`.
+/// The type `Inputs`, which holds the input elements of one output element, and
+/// `Inputs load_inputs(uint at[WALKED])`, which loads them from `at[0]`, `at[1]` ….
+pub(super) fn inputs(expression: &Expression) -> String {
+    let mut members = String::new();
+    let mut loads = String::new();
+    for (n, &dtype) in expression.inputs.iter().enumerate() {
+        members.push_str(&format!("{} x{n}; ", glsl::compute_type(dtype)));
+        loads.push_str(&format!("inputs.x{n} = load_x{n}(push.x{n}, at[{n}]); "));
+    }
+    if members.is_empty() {
+        // GLSL has no empty structures.
+        members.push_str("uint none; ");
+        loads.push_str("inputs.none = 0u; ");
+    }
+    format!(
+        "struct Inputs {{ {members}}};\n\
+         Inputs load_inputs(uint at[WALKED]) {{ Inputs inputs; {loads}return inputs; }}\n"
+    )
+}
+
+/// `{compute} evaluate(uint element, Inputs inputs)`: the result for one output element. Constants
+/// are read from `constant_bits(n)`.
 ///
 /// Every step is `precise`: contracting two steps to a fused multiply-add would make the result
 /// depend on what was joined.
 pub(super) fn evaluate(expression: &Expression, dtypes: &[DType]) -> String {
     let result = *dtypes.last().expect("a valid expression has steps");
     let mut text = format!(
-        "{} evaluate(uint element, uint at[WALKED]) {{\n",
+        "{} evaluate(uint element, Inputs inputs) {{\n",
         glsl::compute_type(result)
     );
     let mut constants = 0;
     for (number, (step, &dtype)) in expression.steps.iter().zip(dtypes).enumerate() {
         let value = match *step {
-            Step::Input(input) => format!("load_x{input}(push.x{input}, at[{input}])"),
+            Step::Input(input) => format!("inputs.x{input}"),
             Step::Constant { dtype, .. } => {
                 constants += 1;
                 constant(dtype, constants - 1)

@@ -1,5 +1,6 @@
 // out[element] = source[place + index · axis_stride], or 0 where the index is outside the axis.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 5) const uint RANK = 1;
 layout(push_constant, scalar) uniform Arguments {
     source_ref source;
     indices_ref indices;
@@ -14,7 +15,7 @@ void main() {
     uint element = group_number() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (element >= push.count) return;
     uint at[WALKED];
-    walk(push.record, 0u, element, at);
+    walk(push.record, 0u, RANK, element, at);
     // A negative index is a large unsigned one.
     uint index = uint(load_indices(push.indices, at[1]));
     if (index < push.axis_extent) {

@@ -2,6 +2,7 @@
 layout(local_size_x_id = 0) in;
 // Results that are sorted: a power of two.
 layout(constant_id = 3) const uint CHUNK = 1024;
+layout(constant_id = 5) const uint RANK = 1;
 layout(push_constant, scalar) uniform Arguments {
     x_ref x;
     y_ref y;
@@ -13,14 +14,27 @@ layout(push_constant, scalar) uniform Arguments {
     uint y_stride;
 } push;
 
+// Below every rank: inverted places are not zero.
+const uvec2 NO_RANK = uvec2(0u);
+
 shared uint histogram[256];
 shared uint sixteenths[16];
 shared uint collected;
 shared uvec2 chosen[CHUNK];
 
-// What the order compares: the value, then the place, the first place being the largest.
-uvec2 rank_of(uint start, uint column) {
-    return uvec2(order_key(load_x(push.x, start + column * push.x_stride)), ~column);
+// Columns that an invocation loads together, so that it waits once for all.
+const uint TOGETHER = 4;
+
+// What the order compares: the value, then the place, the first place being the largest. Of columns
+// column, column + width …; those beyond the last come below all others.
+void load_ranks(uint start, uint column, out uvec2 ranks[TOGETHER]) {
+    [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
+        uint place = min(column + k * gl_WorkGroupSize.x, push.columns - 1u);
+        ranks[k] = uvec2(order_key(load_x(push.x, start + place * push.x_stride)), ~place);
+    }
+    [[unroll]] for (uint k = 1u; k < TOGETHER; k++) {
+        if (column + k * gl_WorkGroupSize.x >= push.columns) ranks[k] = NO_RANK;
+    }
 }
 
 bool at_least(uvec2 a, uvec2 b) { return a.x > b.x || (a.x == b.x && a.y >= b.y); }
@@ -30,10 +44,13 @@ void count_digits(uint start, uvec2 prefix, uvec2 mask, uint shift, bool of_plac
     uint me = gl_LocalInvocationIndex, width = gl_WorkGroupSize.x;
     for (uint i = me; i < 256u; i += width) histogram[i] = 0u;
     barrier();
-    for (uint column = me; column < push.columns; column += width) {
-        uvec2 rank = rank_of(start, column);
-        if ((rank & mask) != prefix) continue;
-        atomicAdd(histogram[((of_place ? rank.y : rank.x) >> shift) & 255u], 1u);
+    for (uint column = me; column < push.columns; column += TOGETHER * width) {
+        uvec2 ranks[TOGETHER];
+        load_ranks(start, column, ranks);
+        [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
+            if (ranks[k] == NO_RANK || (ranks[k] & mask) != prefix) continue;
+            atomicAdd(histogram[((of_place ? ranks[k].y : ranks[k].x) >> shift) & 255u], 1u);
+        }
     }
     barrier();
     for (uint i = me; i < 16u; i += width) {
@@ -97,20 +114,23 @@ void main() {
     uint from = (group_number() % chunks) * CHUNK;
     uint to = min(from + CHUNK, push.k);
     uint at[WALKED];
-    walk(push.record, 0u, row, at);
+    walk(push.record, 0u, RANK, row, at);
 
     uvec2 lower = threshold(at[0], to);
     uvec2 upper = uvec2(0xffffffffu);
     if (from > 0u) upper = threshold(at[0], from);
     uint me = gl_LocalInvocationIndex, width = gl_WorkGroupSize.x;
     if (me == 0u) collected = 0u;
-    // Below every rank: inverted places are not zero.
-    for (uint i = me; i < CHUNK; i += width) chosen[i] = uvec2(0u);
+    for (uint i = me; i < CHUNK; i += width) chosen[i] = NO_RANK;
     barrier();
-    for (uint column = me; column < push.columns; column += width) {
-        uvec2 rank = rank_of(at[0], column);
-        bool above = from > 0u && at_least(rank, upper);
-        if (at_least(rank, lower) && !above) chosen[atomicAdd(collected, 1u) & (CHUNK - 1u)] = rank;
+    for (uint column = me; column < push.columns; column += TOGETHER * width) {
+        uvec2 ranks[TOGETHER];
+        load_ranks(at[0], column, ranks);
+        [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
+            bool above = from > 0u && at_least(ranks[k], upper);
+            bool wanted = ranks[k] != NO_RANK && at_least(ranks[k], lower) && !above;
+            if (wanted) chosen[atomicAdd(collected, 1u) & (CHUNK - 1u)] = ranks[k];
+        }
     }
     barrier();
     sort_chosen();

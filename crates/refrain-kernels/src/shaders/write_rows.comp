@@ -1,5 +1,6 @@
 // state[slots[t]] = rows[t]; a slot outside the state is skipped.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 5) const uint RANK = 1;
 layout(push_constant, scalar) uniform Arguments {
     rows_ref rows;
     slots_ref slots;
@@ -14,7 +15,7 @@ void main() {
     uint element = group_number() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (element >= push.count) return;
     uint at[WALKED];
-    walk(push.record, 0u, element, at);
+    walk(push.record, 0u, RANK, element, at);
     // A negative slot is a large unsigned one.
     uint slot = uint(load_slots(push.slots, at[1]));
     if (slot >= push.slot_count) return;

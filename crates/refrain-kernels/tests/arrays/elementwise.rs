@@ -1,7 +1,7 @@
 //! Expressions on the device against the reference.
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, Scalar, Step, UnaryOp};
-use refrain_kernels::{DType, Layout, Operand, Traits, Values};
+use refrain_kernels::{DType, Operand, Traits, Values};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
