@@ -132,7 +132,7 @@ fn check_supported(reader: &Reader<'_>, architecture: Architecture) -> Result<()
         None => {
             reader.flag("use_sliding_window")?
                 && reader.value("sliding_window").is_some()
-                && reader.count("max_window_layers")?.unwrap_or(0) < reader.needed("num_hidden_layers")?
+                && reader.number("max_window_layers")?.unwrap_or(28.0) < reader.needed("num_hidden_layers")? as f64
         }
     };
     if architecture == Architecture::Qwen3 && windowed {

@@ -1,0 +1,172 @@
+//! Damaged GGUF files, each with its message.
+
+use refrain_formats::Checkpoint;
+
+use crate::support::{Gguf, Meta, message};
+
+#[test]
+fn each_kind_of_damage_has_its_message() {
+    let good = || Gguf::new("llama");
+    let with_tensor = || good().tensor("t", &[2, 32], 0, vec![0; 256]);
+    let mut version = with_tensor();
+    version.version = 1;
+    let mut big_endian = with_tensor();
+    big_endian.version = 3u32.swap_bytes();
+    let cases = [
+        (
+            version.bytes(),
+            "is of GGUF version 1, but only versions 2 and 3 are supported",
+        ),
+        (big_endian.bytes(), "is a big-endian GGUF file, which is not supported"),
+        (b"GGML....".to_vec(), "is not a GGUF file: its first four bytes are not"),
+        (vec![], "is cut short: it ends within its first four bytes at byte 0"),
+        (
+            changed(with_tensor(), 8, u64::MAX),
+            "claims 18446744073709551615 tensors, more than",
+        ),
+        (
+            changed(with_tensor(), 16, 1 << 60),
+            "claims 1152921504606846976 metadata values",
+        ),
+        (
+            changed(with_tensor(), 24, 1 << 40),
+            "claims 1099511627776 bytes of text",
+        ),
+        (
+            good().set("general.alignment", Meta::U32(24)).bytes(),
+            "metadata general.alignment is 24, not a small power of two",
+        ),
+        (
+            good().tensor("t", &[2, 32], 12, vec![0; 256]).bytes(),
+            "tensor t: is of type Q4_K, which is not supported (supported: F32, F16, BF16, Q8_0, Q4_0)",
+        ),
+        (
+            good().tensor("t", &[2, 32], 999, vec![0; 256]).bytes(),
+            "tensor t: is of type number 999 (unknown)",
+        ),
+        (
+            good().tensor("t", &[2, 33], 8, vec![0; 256]).bytes(),
+            "tensor t: its rows of 33 values are not whole Q8_0 blocks of 32",
+        ),
+        (
+            good().tensor("t", &[1 << 62, 32], 0, vec![0; 256]).bytes(),
+            "tensor t: its shape [4611686018427387904, 32] is absurd",
+        ),
+        (
+            good().tensor("t", &[1, 1, 1, 1, 1], 0, vec![0; 4]).bytes(),
+            "tensor t: has 5 axes, more than the 4 allowed",
+        ),
+        (
+            good().tensor("t", &[4, 32], 0, vec![0; 256]).bytes(),
+            "tensor t: its 512 bytes at offset 0 lie outside of the file, which has 256 bytes of data",
+        ),
+        (
+            with_tensor().tensor("t", &[1], 0, vec![0; 4]).bytes(),
+            "tensor t: is there twice",
+        ),
+        (
+            good()
+                .tensor("a", &[16], 0, vec![0; 32])
+                .tensor("b", &[8], 0, vec![0; 32])
+                .bytes(),
+            "tensor b: its bytes overlap those of a",
+        ),
+        (
+            good().set("general.architecture", Meta::Text("mamba")).bytes(),
+            r#"architecture "mamba" is not"#,
+        ),
+        (
+            good().without("general.architecture").bytes(),
+            "metadata general.architecture is missing",
+        ),
+        (
+            good().without("llama.block_count").bytes(),
+            "metadata llama.block_count is missing",
+        ),
+        (
+            good().set("llama.block_count", Meta::Text("x")).bytes(),
+            "metadata llama.block_count is a string, where a positive count is needed",
+        ),
+        (
+            good().set("llama.attention.head_count", Meta::U32(0)).bytes(),
+            "metadata llama.attention.head_count is 0, not a positive count",
+        ),
+        (
+            good()
+                .set("llama.feed_forward_length", Meta::I32s(vec![96, 32]))
+                .bytes(),
+            "metadata llama.feed_forward_length differs from layer to layer",
+        ),
+        (
+            good().set("llama.expert_count", Meta::U32(8)).bytes(),
+            "mixtures of experts are not",
+        ),
+        (
+            good().set("llama.rope.scaling.type", Meta::Text("yarn")).bytes(),
+            r#"rope scaling "yarn" is not supported"#,
+        ),
+        (
+            good().tensor("rope_freqs.weight", &[3], 0, vec![0; 12]).bytes(),
+            "there are 3 rope factors, but 16 frequencies",
+        ),
+        (
+            good()
+                .tensor("blk.0.attn_q.weight", &[40, 64], 0, vec![0; 10240])
+                .bytes(),
+            "tensor blk.0.attn_q.weight: its 40 rows are not whole heads of 32",
+        ),
+    ];
+    for (bytes, expected) in cases {
+        let found = message(Checkpoint::from_gguf_bytes(bytes));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        assert!(found.starts_with("embedded model: "), "{found}");
+    }
+}
+
+/// The file with eight bytes at `at` replaced.
+fn changed(gguf: Gguf, at: usize, value: u64) -> Vec<u8> {
+    let mut bytes = gguf.bytes();
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error() {
+    let bytes = Gguf::new("qwen3").tensor("t", &[2, 32], 0, vec![0; 256]).bytes();
+    assert!(Checkpoint::from_gguf_bytes(bytes.clone()).is_ok());
+    for length in 0..bytes.len() {
+        assert!(
+            Checkpoint::from_gguf_bytes(bytes[..length].to_vec()).is_err(),
+            "cut to {length} bytes"
+        );
+    }
+}
+
+#[test]
+fn metadata_and_names_become_those_of_hugging_face() {
+    let gguf = Gguf::new("llama")
+        .set("tokenizer.ggml.eos_token_id", Meta::U32(2))
+        .set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5))
+        .set("llama.rope.scaling.type", Meta::Text("linear"))
+        .set("llama.rope.scaling.factor", Meta::F32(2.0))
+        .tensor("token_embd.weight", &[40, 64], 0, vec![0; 10240])
+        .tensor("blk.0.attn_q.bias", &[64], 0, vec![0; 256]);
+    let checkpoint = gguf.open().unwrap();
+    let config = checkpoint.config();
+    assert_eq!(
+        (config.layers, config.heads, config.kv_heads, config.head_dim),
+        (1, 2, 1, 32)
+    );
+    assert_eq!((config.vocab_size, config.rms_norm_eps), (40, 1e-5));
+    assert_eq!(
+        config.rope_scaling,
+        refrain_formats::RopeScaling::Linear { factor: 2.0 }
+    );
+    assert!(config.tie_word_embeddings && config.attention_bias && !config.mlp_bias);
+    assert_eq!(checkpoint.generation().eos_ids, [2]);
+    let names: Vec<&str> = checkpoint.tensors().map(|info| info.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.bias"]
+    );
+}

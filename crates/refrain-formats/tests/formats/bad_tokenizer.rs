@@ -1,0 +1,167 @@
+//! Tokenizers that are missing or broken, each with its message.
+
+use refrain_formats::TokenizerFiles;
+use serde_json::json;
+
+use crate::support::{Gguf, Meta, message};
+
+/// A directory with these files.
+fn directory(files: &[(&str, String)]) -> (tempfile::TempDir, TokenizerFiles) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tokenizer_config.json"), "{}").unwrap();
+    for (name, text) in files {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let files = TokenizerFiles::open(directory.path()).unwrap();
+    (directory, files)
+}
+
+/// A word-level tokenizer of two words with these added tokens.
+fn tokenizer(added: serde_json::Value) -> String {
+    json!({
+        "version": "1.0", "truncation": {"direction": "Right", "max_length": 1,
+            "strategy": "LongestFirst", "stride": 0},
+        "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    })
+    .to_string()
+}
+
+fn added(id: u32, content: &str) -> serde_json::Value {
+    json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+           "normalized": false, "special": true})
+}
+
+#[test]
+fn each_broken_tokenizer_has_its_message() {
+    let cases = [
+        (vec![], "there is no tokenizer.json"),
+        (vec![("tokenizer.json", String::new())], "tokenizer.json: is empty"),
+        (
+            vec![("tokenizer.json", "{".to_owned())],
+            "tokenizer.json: is broken: EOF",
+        ),
+        (
+            vec![("tokenizer.json", "{}".to_owned())],
+            "tokenizer.json: is broken: Model missing",
+        ),
+        (
+            vec![("tokenizer.json", tokenizer(json!([added(5, "<x>")])))],
+            "added token \"<x>\" should have id 5, but its place in the vocabulary gives it 2",
+        ),
+        (
+            vec![
+                ("tokenizer.json", tokenizer(json!([]))),
+                ("tokenizer_config.json", "[]".to_owned()),
+            ],
+            "tokenizer_config.json: holds a JSON list where an object is needed",
+        ),
+        (
+            vec![
+                ("tokenizer.json", tokenizer(json!([]))),
+                (
+                    "tokenizer_config.json",
+                    json!({"added_tokens_decoder": {"7": {}}}).to_string(),
+                ),
+            ],
+            "tokenizer_config.json: added_tokens_decoder: token 7 has no content",
+        ),
+    ];
+    for (files, expected) in cases {
+        let (_directory, files) = directory(&files);
+        let found = message(files.tokenizer());
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let found = message(TokenizerFiles::open(empty.path()));
+    assert!(
+        found.contains("holds none of tokenizer.json, tokenizer_config.json"),
+        "{found}"
+    );
+    let found = message(TokenizerFiles::open(&empty.path().join("nowhere")));
+    assert!(found.starts_with("cannot read "), "{found}");
+}
+
+#[test]
+fn settings_of_the_last_training_run_do_not_cut_texts() {
+    let text = tokenizer(json!([added(2, "<x>")]));
+    let config = json!({"eos_token": "<x>"}).to_string();
+    let (_directory, files) = directory(&[("tokenizer.json", text), ("tokenizer_config.json", config)]);
+    let tokenizer = files.tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("a b a<x>b", true).unwrap(), [0, 1, 0, 2, 1]);
+    assert_eq!(tokenizer.eos_ids(), [2]);
+    assert_eq!(tokenizer.id("<x>"), Some(2));
+    assert_eq!(tokenizer.vocab_size(), 3);
+}
+
+#[test]
+fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
+    let base = || {
+        let tokens = ["a", "b", "ab", "<e>"].map(str::to_owned).to_vec();
+        Gguf::new("llama")
+            .set("tokenizer.ggml.model", Meta::Text("gpt2"))
+            .set("tokenizer.ggml.pre", Meta::Text("gpt-2"))
+            .set("tokenizer.ggml.tokens", Meta::Texts(tokens))
+            .set("tokenizer.ggml.token_type", Meta::I32s(vec![1, 1, 1, 3]))
+            .set("tokenizer.ggml.merges", Meta::Texts(vec!["a b".to_owned()]))
+            .set("tokenizer.ggml.bos_token_id", Meta::U32(3))
+            .set("tokenizer.ggml.add_bos_token", Meta::Bool(true))
+    };
+    let good = base().open().unwrap().tokenizer().unwrap();
+    assert_eq!(good.encode("abab<e>", true).unwrap(), [3, 2, 2, 3]);
+    assert_eq!(good.bos_id(), Some(3));
+    let texts = |texts: &[&str]| Meta::Texts(texts.iter().map(|text| (*text).to_owned()).collect());
+    let cases = [
+        (
+            base().without("tokenizer.ggml.model"),
+            "holds no tokenizer (metadata tokenizer.ggml.model)",
+        ),
+        (
+            base().without("tokenizer.ggml.tokens"),
+            "holds no tokenizer (metadata tokenizer.ggml.tokens)",
+        ),
+        (base().without("tokenizer.ggml.merges"), "its tokenizer has no merges"),
+        (
+            base().set("tokenizer.ggml.model", Meta::Text("rwkv")),
+            r#"tokenizer "rwkv" is not supported (supported: gpt2, llama)"#,
+        ),
+        (
+            base().set("tokenizer.ggml.model", Meta::Text("llama")),
+            "its tokenizer has no scores",
+        ),
+        (
+            base().set("tokenizer.ggml.pre", Meta::Text("klingon")),
+            r#"pre-tokenizer "klingon" is not supported (supported: llama-bpe,"#,
+        ),
+        (
+            base().set("tokenizer.ggml.merges", texts(&["ab"])),
+            "its tokenizer's merges are not pairs",
+        ),
+        (
+            base().set("tokenizer.ggml.merges", texts(&["a z"])),
+            "broken tokenizer: ",
+        ),
+        (
+            base()
+                .set("tokenizer.ggml.tokens", texts(&["a", "b", "a", "c"]))
+                .set("tokenizer.ggml.merges", texts(&[])),
+            r#"its tokens 0 and 2 are both "a""#,
+        ),
+        (
+            base()
+                .set("tokenizer.ggml.model", Meta::Text("llama"))
+                .set("tokenizer.ggml.scores", Meta::F32s(vec![0.0])),
+            "metadata tokenizer.ggml.scores has 1 entries for 4 tokens",
+        ),
+    ];
+    for (gguf, expected) in cases {
+        let found = message(gguf.open().and_then(|checkpoint| checkpoint.tokenizer()));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+    }
+    let found = message(base().set("tokenizer.ggml.token_type", Meta::I32s(vec![1])).open());
+    assert!(
+        found.contains("tokenizer.ggml.token_type has 1 entries for 4 tokens"),
+        "{found}"
+    );
+}

@@ -1,0 +1,13 @@
+//! Tests of the public interface, in one program.
+
+mod arbitrary;
+mod bad_config;
+mod bad_gguf;
+mod bad_safetensors;
+mod bad_tokenizer;
+mod directory;
+mod fixtures;
+mod planes;
+mod support;
+mod template;
+mod tokenizer;

@@ -1,0 +1,212 @@
+//! Chat templates as transformers renders them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use refrain_formats::{ChatTemplate, Conversation, TokenizerFiles};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::{fixtures, message};
+
+#[derive(Deserialize)]
+struct Expected {
+    input: Value,
+    add_generation_prompt: bool,
+    rendered: Option<String>,
+    error: Option<String>,
+}
+
+#[test]
+fn conversations_render_as_by_transformers() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(fixtures().join("templates")).unwrap() {
+        let directory = entry.unwrap().path();
+        let fetched = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../target/tokenizers")
+            .join(directory.file_name().unwrap());
+        let template = match std::fs::read_to_string(directory.join("template.jinja")) {
+            Ok(source) => {
+                let files = TokenizerFiles::open(&fixtures().join("tokenizers/small-llama3"));
+                ChatTemplate::new(source, files.unwrap().special_tokens().unwrap())
+            }
+            Err(_) if fetched.exists() => {
+                let files = TokenizerFiles::open(&fetched).unwrap();
+                files.chat_template().unwrap().unwrap()
+            }
+            Err(_) => {
+                eprintln!("{directory:?} is left out: references/fetch.sh has not been run");
+                continue;
+            }
+        };
+        let expected = std::fs::read(directory.join("expected.json")).unwrap();
+        let cases: Vec<Expected> = serde_json::from_slice(&expected).unwrap();
+        for (index, case) in cases.iter().enumerate() {
+            let what = format!("conversation {index} of {}", directory.display());
+            let conversation = Conversation::from_json(&case.input.to_string()).unwrap();
+            match (
+                template.render(&conversation, case.add_generation_prompt),
+                &case.rendered,
+            ) {
+                (Ok(found), Some(rendered)) => assert_eq!(&found, rendered, "{what}"),
+                (Err(found), None) => {
+                    let raised = case.error.as_deref().unwrap_or_default();
+                    assert!(found.to_string().contains(raised), "{what}: {found}");
+                }
+                (found, rendered) => panic!("{what}: {found:?} instead of {rendered:?}"),
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 100);
+}
+
+fn render(source: &str, conversation: &Value) -> Result<String, refrain_formats::Error> {
+    let special = BTreeMap::from([("bos_token".to_owned(), "<s>".to_owned())]);
+    ChatTemplate::new(source, special).render(&Conversation::from_json(&conversation.to_string())?, true)
+}
+
+#[test]
+fn values_are_written_as_python_writes_them() {
+    let conversation = json!({
+        "messages": [{"role": "user", "content": " hi\u{1c} "}],
+        "x": {"b": 1, "a": [true, null, 1.0, 1e-7, 1e16, "it's \"é\"\n"]},
+    });
+    let cases = [
+        (
+            "{{ x | tojson }}",
+            r#"{"b": 1, "a": [true, null, 1.0, 1e-07, 1e+16, "it's \"é\"\n"]}"#,
+        ),
+        ("{{ x.a[5] | tojson(ensure_ascii=true) }}", r#""it's \"\u00e9\"\n""#),
+        (
+            "{{ {'k': [1, {}], 'e': []} | tojson(indent=2) }}",
+            "{\n  \"k\": [\n    1,\n    {}\n  ],\n  \"e\": []\n}",
+        ),
+        (
+            "{{ x | tojson(separators=(',', ':'), sort_keys=true) }}",
+            r#"{"a":[true,null,1.0,1e-07,1e+16,"it's \"é\"\n"],"b":1}"#,
+        ),
+        (
+            "{{ x }}",
+            r#"{'b': 1, 'a': [True, None, 1.0, 1e-07, 1e+16, 'it\'s "é"\n']}"#,
+        ),
+        (
+            "{{ (1, 'a') }} {{ (1,) }} {{ none }} {{ 0.1 + 0.2 }}",
+            "(1, 'a') (1,) None 0.30000000000000004",
+        ),
+        (
+            "[{{ messages[0].content.strip() }}][{{ messages[0]['content'] | trim }}]",
+            "[hi][hi]",
+        ),
+        (
+            "{{ bos_token }}{{ tools is none }}{{ add_generation_prompt }}",
+            "<s>TrueTrue",
+        ),
+        ("  {% if true %}\n  a\n  {% endif %}\nb\n", "  a\nb"),
+        (
+            "{{ 'a b'.split(maxsplit=1) }}{{ '<x>y'.partition('>') }}",
+            "['a', 'b']('<x', '>', 'y')",
+        ),
+        ("{% generation %}{{ 1 }}{% endgeneration %}!", "1!"),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+    ];
+    for (source, expected) in cases {
+        assert_eq!(render(source, &conversation).unwrap(), expected, "{source}");
+    }
+}
+
+#[test]
+fn templates_that_fail_say_why() {
+    let conversation = json!([{"role": "user", "content": "hi"}]);
+    let endless = "{% macro m(n) %}{% for i in range(1000) %}{% for j in range(1000) %}\
+                   {% for k in range(1000) %}x{% endfor %}{% endfor %}{% endfor %}{% endmacro %}{{ m(1) }}";
+    let cases = [
+        ("{% if %}", "chat template: line 1: does not parse: "),
+        ("a\n{{ 'x' | nofilter }}", "chat template: line 2: unknown filter: "),
+        (
+            "{{ raise_exception('no ' ~ 1) }}",
+            "chat template: refuses these messages: no 1",
+        ),
+        ("{{ a.b.c }}", "chat template: line 1: undefined value"),
+        ("{{ 1 + 'a' }}", "chat template: line 1: invalid operation: "),
+        ("{{ missing | tojson }}", "the value given to tojson is undefined"),
+        ("{% for i in range(10) %}{{ i }", "chat template: "),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "chat template: "),
+        (endless, "the template seems to loop without end"),
+        (
+            "{{ ''[::-1][0] }}",
+            "chat template: the template engine broke down on it",
+        ),
+    ];
+    for (source, expected) in cases {
+        let found = message(render(source, &conversation));
+        assert!(found.contains(expected), "{source}: {found:?} lacks {expected:?}");
+    }
+}
+
+#[test]
+fn messages_that_are_none_say_why() {
+    let cases = [
+        ("", "messages: not valid JSON: "),
+        (
+            "7",
+            "messages: a number is neither a list of messages nor an object with \"messages\"",
+        ),
+        ("{}", "messages: the object has no \"messages\""),
+        (r#"{"messages": 5}"#, "messages: \"messages\" is a number, not a list"),
+        (
+            r#"["hi"]"#,
+            "messages: message 0 is a string, not an object with role and content",
+        ),
+        (
+            r#"{"messages": [], "tools": {}}"#,
+            "messages: \"tools\" is a object, not a list",
+        ),
+    ];
+    for (text, expected) in cases {
+        let found = message(Conversation::from_json(text));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+    }
+}
+
+#[test]
+fn named_templates_and_files_take_the_place_that_transformers_gives_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let list = json!({
+        "bos_token": {"__type": "AddedToken", "content": "<b>"},
+        "chat_template": [
+            {"name": "default", "template": "D{{ bos_token }}"},
+            {"name": "tool_use", "template": "T"}
+        ]
+    });
+    write("tokenizer_config.json", &list.to_string());
+    let plain = Conversation::from_prompt(Some("be kind"), "hi");
+    assert_eq!(plain.messages.len(), 2);
+    let tools = Conversation {
+        tools: Some(vec![]),
+        ..plain.clone()
+    };
+    let render = |conversation: &Conversation| {
+        let files = TokenizerFiles::open(directory.path()).unwrap();
+        files
+            .chat_template()
+            .unwrap()
+            .unwrap()
+            .render(conversation, true)
+            .unwrap()
+    };
+    assert_eq!(render(&plain), "D<b>");
+    assert_eq!(render(&tools), "T");
+    write("chat_template.jinja", "file {{ messages[1].content }}");
+    assert_eq!(render(&plain), "file hi");
+    assert_eq!(render(&tools), "file hi");
+    write("chat_template.jinja", "");
+    write("tokenizer_config.json", r#"{"chat_template": 5}"#);
+    std::fs::remove_file(directory.path().join("chat_template.jinja")).unwrap();
+    let files = TokenizerFiles::open(directory.path()).unwrap();
+    let found = message(files.chat_template());
+    assert!(found.contains("chat_template is a number, not a template"), "{found}");
+    write("tokenizer_config.json", "{}");
+    assert!(files.chat_template().unwrap().is_none());
+}
