@@ -28,14 +28,14 @@ class Program:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400)
 
 
-def logits_errors(program, scratch):
-    """Relative L2 against the reference logits, for each fixture."""
+def logits_errors(program, scratch, folder):
+    """Relative L2 against the reference logits, for each checkpoint in a folder."""
     sys.path.insert(0, str(ROOT / "references"))
     from compare import relative_l2
     from safetensors.numpy import load_file
 
     errors = {}
-    for fixture in sorted((ROOT / "tests/fixtures").iterdir()):
+    for fixture in sorted(folder.iterdir()):
         if not (fixture / "logits.safetensors").exists():
             continue
         gguf = fixture / "model.gguf"
@@ -69,7 +69,7 @@ def demo_answers(program, scratch, each):
 def timed(report, name, work):
     start = time.time()
     report[name] = work()
-    print(f"[{time.time() - start:6.1f} s] {name}: {json.dumps(report[name])[:600]}", flush=True)
+    print(f"[{time.time() - start:6.1f} s] {name}: {json.dumps(report[name])}", flush=True)
 
 
 def bench(program, model, arguments):
@@ -84,6 +84,7 @@ def main():
     parser.add_argument("--device", default="0")
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--bench", default="-p 512 -n 128 -r 3", help="arguments of `refrain bench`")
+    parser.add_argument("--checkpoints", nargs="*", type=Path, default=[], help="folders by references/random_checkpoints.py")
     parser.add_argument("--questions", type=int, default=2, help="of each subject of the demo")
     options = parser.parse_args()
     out = Path(options.out)
@@ -92,7 +93,8 @@ def main():
     program = Program(options.refrain, options.device)
     report = {}
     timed(report, "devices", lambda: json.loads(subprocess.run([options.refrain, "devices", "--json"], capture_output=True, text=True).stdout or "null"))
-    timed(report, "logits", lambda: logits_errors(program, out))
+    for folder in [ROOT / "tests/fixtures", *options.checkpoints]:
+        timed(report, f"logits of {folder.name}", lambda: logits_errors(program, out, folder))
     timed(report, "demo", lambda: demo_answers(program, out, options.questions))
     for model in options.models:
         timed(report, model, lambda: bench(program, model, options.bench.split()))

@@ -4,6 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use common::Gpu;
 use refrain_engine::{Device, LoadOptions, Model, Session};
 use refrain_formats::Checkpoint;
 use safetensors::SafeTensors;
@@ -27,7 +28,8 @@ fn open(fixture: &Path) -> Checkpoint {
 }
 
 fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(fixture.join("tokens.json")).expect("tokens")).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture.join("tokens.json")).expect("tokens")).expect("JSON");
     let ids = serde_json::from_value(json["input_ids"].clone()).expect("rows of ids");
     let bytes = std::fs::read(fixture.join("logits.safetensors")).expect("logits");
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
@@ -39,7 +41,11 @@ fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
 fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let square = |x: f64| x * x;
-    let error: f64 = a.iter().zip(b).map(|(&a, &b)| square(f64::from(a) - f64::from(b))).sum();
+    let error: f64 = a
+        .iter()
+        .zip(b)
+        .map(|(&a, &b)| square(f64::from(a) - f64::from(b)))
+        .sum();
     (error / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
 }
 
@@ -50,7 +56,10 @@ fn check(device: &Device, chunk: usize, bound: f64) {
         let (rows, reference) = expected(&fixture);
         let mut session = Session::new(&model, rows.iter().map(Vec::len).max().expect("rows")).expect("fits");
         session.set_chunk(chunk);
-        let logits: Vec<f32> = rows.iter().flat_map(|row| session.logits(row).expect("computes")).collect();
+        let logits: Vec<f32> = rows
+            .iter()
+            .flat_map(|row| session.logits(row).expect("computes"))
+            .collect();
         let error = relative_l2(&logits, &reference);
         let name = fixture.file_name().expect("a name").to_string_lossy().into_owned();
         println!("{name}: {error:.2e}");
@@ -70,12 +79,14 @@ fn cpu_agrees_with_transformers_in_small_chunks() {
 
 #[test]
 fn vulkan_agrees_with_transformers() {
-    check(&common::vulkan(), 512, 5e-3);
+    let gpu = Gpu::open();
+    check(&gpu.device, 512, 5e-3);
+    gpu.assert_silent();
 }
 
 #[test]
 fn vulkan_agrees_with_transformers_in_small_chunks() {
-    check(&common::vulkan(), 5, 5e-3);
+    let gpu = Gpu::open();
+    check(&gpu.device, 5, 5e-3);
+    gpu.assert_silent();
 }
-
-
