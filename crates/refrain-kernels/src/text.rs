@@ -30,10 +30,8 @@ impl<'t> Text<'t> {
 
     /// Adds `#define macro value`; the value becomes part of the name.
     pub(crate) fn define(mut self, macro_name: &str, value: impl std::fmt::Display) -> Self {
-        self.source
-            .push_str(&format!("#define {macro_name} {value}\n"));
-        self.name
-            .push_str(&format!(".{}={value}", macro_name.to_lowercase()));
+        self.source.push_str(&format!("#define {macro_name} {value}\n"));
+        self.name.push_str(&format!(".{}={value}", macro_name.to_lowercase()));
         self
     }
 
@@ -48,8 +46,7 @@ impl<'t> Text<'t> {
     }
 
     fn accessor(mut self, name: &str, dtype: DType, access: Access) -> Self {
-        self.source
-            .push_str(&glsl::accessor(self.traits, name, dtype, access));
+        self.source.push_str(&glsl::accessor(self.traits, name, dtype, access));
         self.name.push_str(&format!(".{dtype}"));
         self
     }
@@ -89,16 +86,10 @@ fn eights(name: &str, dtype: DType, wide: bool) -> String {
     let head = format!("void load8_{name}({name}_ref p, uint i, out vec4 low, out vec4 high) {{\n");
     if !wide {
         let four = |from: u32| -> String {
-            let loads: Vec<String> = (from..from + 4)
-                .map(|j| format!("load_{name}(p, i + {j}u)"))
-                .collect();
+            let loads: Vec<String> = (from..from + 4).map(|j| format!("load_{name}(p, i + {j}u)")).collect();
             format!("vec4({})", loads.join(", "))
         };
-        return format!(
-            "{head}    low = {};\n    high = {};\n}}\n",
-            four(0),
-            four(4)
-        );
+        return format!("{head}    low = {};\n    high = {};\n}}\n", four(0), four(4));
     }
     let reference = format!(
         "layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer {name}_wide {{ uvec4 at[]; }};\n"
@@ -149,11 +140,7 @@ fn aligned_elements(dtype: DType) -> usize {
 ///
 /// # Errors
 /// When an element lies too far from there to be addressed by a positive 32-bit index.
-pub(crate) fn address(
-    op: &'static str,
-    number: usize,
-    operand: &Operand,
-) -> Result<Push, Unsupported> {
+pub(crate) fn address(op: &'static str, number: usize, operand: &Operand) -> Result<Push, Unsupported> {
     check_reach(op, &operand.layout)?;
     Ok(operand.address(number))
 }
@@ -171,11 +158,7 @@ pub(crate) fn require_float(op: &'static str, operand: &Operand) -> Result<(), U
 }
 
 /// Fails unless the operand is of type `dtype`.
-pub(crate) fn require_dtype(
-    op: &'static str,
-    operand: &Operand,
-    dtype: DType,
-) -> Result<(), Unsupported> {
+pub(crate) fn require_dtype(op: &'static str, operand: &Operand, dtype: DType) -> Result<(), Unsupported> {
     require(op, operand, operand.dtype == dtype)
 }
 
@@ -199,10 +182,7 @@ pub(crate) fn require_shape(
     if operand.layout.shape == shape {
         return Ok(());
     }
-    let what = format!(
-        "{name} has shape {:?}, expected {shape:?}",
-        operand.layout.shape
-    );
+    let what = format!("{name} has shape {:?}, expected {shape:?}", operand.layout.shape);
     Err(Unsupported::Size { op, what })
 }
 
@@ -241,7 +221,7 @@ pub(crate) fn outer_dimensions(
     };
     let outers: Vec<Layout> = operands.iter().map(outer).collect();
     let words = Walk::new(op, &outers.iter().collect::<Vec<_>>())?.words();
-    let mut dimensions: Vec<(u32, Vec<u32>)> = words[1..]
+    let mut dimensions: Vec<(u32, Vec<u32>)> = words
         .chunks_exact(1 + operands.len())
         .map(|d| (d[0], d[1..].to_vec()))
         .collect();
