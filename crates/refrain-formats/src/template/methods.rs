@@ -65,10 +65,7 @@ fn text_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>
             }
         }
         "swapcase" => Value::from(text.chars().map(swap_case).collect::<String>()),
-        "isdigit" | "isdecimal" => {
-            let digit = |c: char| c.is_numeric() && !c.is_alphabetic() && c.to_digit(36).is_some();
-            Value::from(!text.is_empty() && text.chars().all(digit))
-        }
+        "isdecimal" => Value::from(!text.is_empty() && text.chars().all(char::is_numeric)),
         "splitlines" => {
             let (keep,): (Option<bool>,) = from_args(args)?;
             Value::from_iter(split_lines(text, keep.unwrap_or(false)))
