@@ -1,4 +1,3 @@
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,13 +6,18 @@ use refrain_vulkan::MemoryClass;
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
 use crate::graph::Graph;
+use crate::ops::Operation;
 use crate::storage::Storage;
 use crate::{DType, Device, Element, Error, Layout, Primitive, passes};
 
 /// A lazy n-dimensional array on a device. Cloning shares it.
 ///
-/// Operations never fail on the spot: an operation on shapes that do not fit gives an *invalid*
-/// array (as does any operation on an invalid one), and evaluating it returns the first error.
+/// Operations never fail on the spot: an operation on shapes, dtypes or devices that do not fit gives
+/// an *invalid* array (as does any operation on an invalid one), and evaluating it returns the first
+/// error, which names the operation and the line that called it. [`Array::error`] tells at once.
+///
+/// Operands of different dtypes meet in the wider: floats before integers, i32 before u32 before u8
+/// before bool; f16 and bf16 meet in f32. Each operation rounds its result to its dtype.
 #[derive(Clone)]
 pub struct Array(Arc<Node>);
 
@@ -45,7 +49,7 @@ pub(crate) struct Value {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Array {
-    fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
+    pub(crate) fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Array(Arc::new(Node {
             id,
@@ -56,46 +60,19 @@ impl Array {
         }))
     }
 
-    pub(crate) fn lazy(primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
-        let device = inputs[0].device().clone();
-        Array::lazy_on(&device, primitive, inputs, shape, dtype)
-    }
-
-    /// Like `lazy`, for primitives that may have no inputs.
-    pub(crate) fn lazy_on(
-        device: &Device,
-        primitive: Primitive,
-        inputs: &[&Array],
-        shape: &[usize],
-        dtype: DType,
-    ) -> Array {
-        let content = match inputs.iter().find_map(|x| x.error()) {
-            Some(error) => Content::Invalid(error),
-            None => Content::Lazy(primitive, inputs.iter().map(|&x| x.clone()).collect()),
-        };
-        Array::new(device, shape, dtype, content)
-    }
-
-    #[track_caller]
-    pub(crate) fn invalid(like: &Array, op: &'static str, what: String) -> Array {
-        Array::invalid_at(like, op, what, Location::caller())
-    }
-
-    pub(crate) fn invalid_at(like: &Array, op: &'static str, what: String, at: &'static Location<'static>) -> Array {
-        let error = like.error().unwrap_or(Error::Invalid { op, what, at });
-        Array::new(&like.0.device, &[], like.dtype(), Content::Invalid(error))
-    }
-
-    /// Whether this is a state or an update of one: what may be written in place.
+    /// Whether this is the whole of a state or of an update of one: what may be written in place.
     pub(crate) fn is_state(&self) -> bool {
         match &*self.content() {
-            Content::Ready(value) => value.storage.class() == MemoryClass::State,
-            Content::Lazy(primitive, _) => matches!(primitive, Primitive::WriteRows),
-            Content::Invalid(_) => false,
+            Content::Ready(Value { storage, layout, .. }) => {
+                storage.class() == MemoryClass::State && layout.offset == 0 && layout.is_contiguous()
+            }
+            Content::Lazy(Primitive::WriteRows, _) => true,
+            Content::Lazy(Primitive::Reshape, inputs) => inputs[0].is_state(),
+            Content::Lazy(..) | Content::Invalid(_) => false,
         }
     }
 
-    pub(crate) fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
+    fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
         let value = Value {
             version: storage.version(),
             storage,
@@ -104,44 +81,55 @@ impl Array {
         Array::new(device, shape, dtype, Content::Ready(value))
     }
 
-    /// An array of the given elements, row-major. The product of `shape` must be their number.
+    /// An array of the given elements, row-major. The product of `shape` must be their number; if it is
+    /// not, or memory is short, the array is invalid.
     #[track_caller]
     pub fn from_slice<T: Element>(device: &Device, elements: &[T], shape: &[usize]) -> Array {
         Array::from_bytes(device, bytemuck::cast_slice(elements), T::DTYPE, shape)
     }
 
-    /// An array from little-endian bytes of `dtype`, row-major.
+    /// An array from little-endian bytes of `dtype`, row-major; bool is one byte, 0 or 1. Invalid when
+    /// the bytes do not make the elements of `shape`, or memory is short.
     #[track_caller]
     pub fn from_bytes(device: &Device, bytes: &[u8], dtype: DType, shape: &[usize]) -> Array {
-        let at = Location::caller();
-        let wanted = shape.iter().product::<usize>() * dtype.size();
-        if wanted != bytes.len() {
-            let what = format!("{} bytes do not make {dtype} elements of shape {shape:?}", bytes.len());
-            return Array::new(
-                device,
-                &[],
-                dtype,
-                Content::Invalid(Error::Invalid {
-                    op: "from_bytes",
-                    what,
-                    at,
-                }),
-            );
-        }
+        let operation = Operation::new("from_bytes");
         let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
-        Array::filled(device, MemoryClass::Scratch, dtype, shape, fill)
-            .unwrap_or_else(|error| Array::new(device, &[], dtype, Content::Invalid(error)))
+        let made = operation.bytes(shape, dtype).and_then(|wanted| {
+            if wanted != bytes.len() as u64 {
+                let what = format!("{} bytes do not make {dtype} elements of shape {shape:?}", bytes.len());
+                return Err(operation.error(what));
+            }
+            Array::filled(device, MemoryClass::Scratch, dtype, shape, wanted, fill)
+        });
+        made.unwrap_or_else(|error| Array::new(device, &[], dtype, Content::Invalid(error)))
     }
 
     /// A weight: memory that is written once, here, and never waited for. `fill(offset, piece)` is
     /// called with consecutive pieces of its bytes, so nothing needs to be whole in host memory.
+    ///
+    /// # Errors
+    /// Too little memory, or more elements than memory has addresses for.
+    #[track_caller]
     pub fn weight(
         device: &Device,
         dtype: DType,
         shape: &[usize],
         fill: &mut dyn FnMut(u64, &mut [u8]),
     ) -> Result<Array, Error> {
-        Array::filled(device, MemoryClass::Weight, dtype, shape, fill)
+        let bytes = Operation::new("weight").bytes(shape, dtype)?;
+        Array::filled(device, MemoryClass::Weight, dtype, shape, bytes, fill)
+    }
+
+    /// Version 0 of a state of zeros: memory that updates change in place (a KV cache, say).
+    ///
+    /// # Errors
+    /// As [`Array::weight`].
+    #[track_caller]
+    pub fn state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
+        let bytes = Operation::new("state").bytes(shape, dtype)?;
+        Array::filled(device, MemoryClass::State, dtype, shape, bytes, &mut |_, piece| {
+            piece.fill(0)
+        })
     }
 
     fn filled(
@@ -149,9 +137,9 @@ impl Array {
         class: MemoryClass,
         dtype: DType,
         shape: &[usize],
+        bytes: u64,
         fill: &mut dyn FnMut(u64, &mut [u8]),
     ) -> Result<Array, Error> {
-        let bytes = (shape.iter().product::<usize>() * dtype.size()) as u64;
         let storage = device.allocate(class, bytes)?;
         if bytes > 0 {
             device.fill(&storage, bytes, fill)?;
@@ -159,14 +147,11 @@ impl Array {
         Ok(Array::stored(device, storage, dtype, shape))
     }
 
-    /// Version 0 of a state of zeros: memory that updates change in place (a KV cache, say).
-    pub fn state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
-        Array::filled(device, MemoryClass::State, dtype, shape, &mut |_, piece| piece.fill(0))
-    }
-
     /// A placeholder for an argument of a traced function (see [`crate::Function`]).
+    #[track_caller]
     pub fn input(device: &Device, name: &str, dtype: DType, shape: &[usize]) -> Array {
-        Array::lazy_on(device, Primitive::Input { name: name.to_string() }, &[], shape, dtype)
+        let primitive = Primitive::Input { name: name.to_string() };
+        Operation::new("input").source(device, primitive, shape, dtype)
     }
 
     /// Extent of each dimension.
@@ -231,30 +216,38 @@ impl Array {
         eval(&[self])
     }
 
-    /// The elements in row-major order, evaluated if need be.
+    /// The elements in row-major order, evaluated if need be. Waits for this array's memory alone.
     ///
     /// # Errors
-    /// Those of the evaluation, or when `T` is not this array's dtype.
+    /// Those of the evaluation; when `T` is not this array's dtype; [`Error::StaleState`] when this is a
+    /// state (or a part of one) that has been updated since.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
+        let operation = Operation::new("to_vec");
         if T::DTYPE != self.dtype() && self.error().is_none() {
-            let what = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
-            return Err(Error::Invalid {
-                op: "to_vec",
-                what,
-                at: Location::caller(),
-            });
+            return Err(operation.error(format!("the elements are {}, not {}", self.dtype(), T::DTYPE)));
         }
-        Ok(bytemuck::allocation::pod_collect_to_vec(&self.to_bytes()?))
+        crate::element::decode(&self.to_bytes()?).map_err(|what| operation.error(what))
     }
 
-    /// The elements' bytes in row-major order, evaluated if need be.
+    /// The elements' bytes (little-endian) in row-major order, evaluated if need be.
+    ///
+    /// # Errors
+    /// As [`Array::to_vec`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         evaluate(&[self], Flush::ReadBack)?;
         let content = self.content().clone();
         let Content::Ready(value) = content else {
             unreachable!("evaluated arrays are ready")
         };
+        let (read, current) = (value.version, value.storage.version());
+        if read != current {
+            return Err(Error::StaleState {
+                op: "to_bytes".to_string(),
+                read,
+                current,
+            });
+        }
         if !value.layout.is_contiguous() {
             return self.contiguous().to_bytes();
         }
@@ -266,15 +259,25 @@ impl Array {
     }
 
     /// The same elements on another device, copied by way of the host.
+    ///
+    /// # Errors
+    /// As [`Array::to_vec`], and too little memory on `device`.
+    #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Array, Error> {
-        Ok(Array::from_bytes(device, &self.to_bytes()?, self.dtype(), self.shape()))
+        let operation = Operation::new("to_device");
+        let fill = self.to_bytes()?;
+        let bytes = operation.bytes(self.shape(), self.dtype())?;
+        let copy = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&fill[offset as usize..][..piece.len()]);
+        Array::filled(device, MemoryClass::Scratch, self.dtype(), self.shape(), bytes, copy)
     }
 }
 
-/// Computes several arrays by one plan and one submit.
+/// Computes several arrays of one device by one plan and one submit. Updates of states among what they
+/// depend on happen, in the order in which the program made them.
 ///
 /// # Errors
-/// The first error of an invalid array; operations that the device cannot do; failures of the device.
+/// The first error of an invalid array; operations that the device cannot do; a state read at a version
+/// that is no longer there; a placeholder of a traced function; failures of the device.
 pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
     evaluate(arrays, Flush::Requested)
 }
@@ -292,22 +295,27 @@ fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
         return Ok(());
     };
     let traced = Graph::of(&pending)?;
+    if let Some(name) = traced.graph.inputs().next() {
+        return Err(Error::UnboundInput { name: name.to_string() });
+    }
     let plan = passes::lower(traced.graph, &device)?;
     let executable = Executable::new(plan)?;
     executable.run(reason)?;
-    for (number, array) in pending.iter().enumerate() {
-        let (operand, storage) = executable.output(number);
-        array.set_ready(Value {
-            version: storage.version(),
-            layout: layout_in_storage(operand),
-            storage,
-        });
-    }
     for update in traced.updates {
         let (array, storage) = (update.array, update.storage);
         array.set_ready(Value {
             version: storage.advance(),
             layout: Layout::contiguous(array.shape()),
+            storage,
+        });
+    }
+    for (number, array) in pending.iter().enumerate() {
+        let (operand, storage) = executable.output(number);
+        // What aliases a state sees it as it was then, and may be stale by now.
+        let version = traced.seen[number].map_or(storage.version(), |seen| seen.version);
+        array.set_ready(Value {
+            version,
+            layout: layout_in_storage(operand),
             storage,
         });
     }

@@ -122,7 +122,7 @@ impl Device {
 
     pub(crate) fn allocate(&self, class: MemoryClass, bytes: u64) -> Result<Storage, Error> {
         let memory = match &self.0.backend {
-            Backend::Cpu => Memory::Host(Arc::new(HostBuffer::zeroed(bytes))),
+            Backend::Cpu => Memory::Host(Arc::new(HostBuffer::zeroed(bytes)?)),
             Backend::Vulkan { device, .. } => Memory::Vulkan(device.allocate(class, bytes.max(4))?),
         };
         Ok(Storage::new(memory, class))

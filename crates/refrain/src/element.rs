@@ -1,10 +1,10 @@
-use bytemuck::Pod;
+use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
 use crate::DType;
 
 /// A Rust type that arrays can be made from and read into.
-pub trait Element: Pod {
+pub trait Element: NoUninit + CheckedBitPattern {
     /// The dtype that stores it.
     const DTYPE: DType;
 }
@@ -13,4 +13,11 @@ macro_rules! elements {
     ($($rust:ty => $dtype:ident),*) => { $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })* };
 }
 
-elements!(f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, u32 => U32, u8 => U8);
+elements!(f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, u32 => U32, u8 => U8, bool => Bool);
+
+/// The elements that lie one after another in `bytes`, or what is wrong with them.
+pub(crate) fn decode<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
+    let element = |bytes: &[u8]| bytemuck::checked::try_pod_read_unaligned::<T>(bytes);
+    let elements: Result<Vec<T>, _> = bytes.chunks_exact(size_of::<T>()).map(element).collect();
+    elements.map_err(|_| format!("bytes were stored that are no {}", T::DTYPE))
+}

@@ -45,9 +45,15 @@ pub enum Error {
         /// The placeholder's name.
         name: String,
     },
-    /// A traced function was called with the wrong arguments.
+    /// A traced function was made or called with what does not fit it.
     #[error("{0}")]
     Call(String),
+    /// The CPU executor asked for more memory than there is.
+    #[error("there is no memory for {bytes} bytes; compute less at once, or free arrays")]
+    HostMemory {
+        /// How much was asked for.
+        bytes: u64,
+    },
     /// The GPU or its driver failed.
     #[error(transparent)]
     Vulkan(#[from] std::sync::Arc<refrain_vulkan::Error>),

@@ -3,11 +3,12 @@ use refrain_vulkan::MemoryClass;
 use crate::device::Flush;
 use crate::execute::Executable;
 use crate::graph::Graph;
-use crate::plan::Plan;
+use crate::plan::{Block, Operand, Plan};
 use crate::{Array, Device, Element, Error, Primitive, passes};
 
 /// A program traced once and called many times: its placeholders ([`Array::input`]) get new values
-/// at each call, and the states that it updates keep what the last call wrote.
+/// at each call, and the states that it updates keep what the last call wrote. An array that names
+/// such a state ([`Array::state`]) reads what the last call left there.
 ///
 /// ```
 /// use refrain::{Array, DType, Device, Function};
@@ -34,6 +35,14 @@ impl Function {
         };
         let device = first.device().clone();
         let traced = Graph::of(outputs)?;
+        if let Some(seen) = traced.seen.iter().flatten().find(|seen| seen.version != seen.last) {
+            let op = "the output of a function".to_string();
+            return Err(Error::StaleState {
+                op,
+                read: seen.version,
+                current: seen.last,
+            });
+        }
         let graph = traced.graph.to_string();
         Ok(Function {
             executable: Executable::new(passes::lower(traced.graph, &device)?)?,
@@ -61,11 +70,12 @@ impl Function {
         self.executable.own_bytes()
     }
 
-    /// Computes the outputs from `arguments`: for each placeholder its name and its elements' bytes.
-    /// Returns once the work is submitted.
+    /// Computes the outputs from `arguments`: for each placeholder its name and its elements' bytes
+    /// (little-endian, row-major). Names that the program does not use are passed over. Returns once the
+    /// work is submitted; allocates no device memory.
     ///
     /// # Errors
-    /// A placeholder without argument, an argument of the wrong size or name, a failing device.
+    /// A placeholder without argument, an argument of the wrong size, a failing device.
     pub fn call(&self, arguments: &[(&str, &[u8])]) -> Result<(), Error> {
         let plan = self.plan();
         let mut control = vec![0; plan.control_bytes as usize];
@@ -95,16 +105,16 @@ impl Function {
         self.executable.run(Flush::Requested)
     }
 
-    /// The elements of output `number` after the last call, row-major.
+    /// The elements of output `number` after the last call, row-major. Waits for that output alone.
     ///
     /// # Errors
-    /// No such output, another dtype, an output that does not lie without gaps, a failing device.
+    /// No such output, another dtype, a failing device.
     pub fn read<T: Element>(&self, number: usize) -> Result<Vec<T>, Error> {
         let count = self.plan().outputs.get(number).map_or(0, |o| o.layout.count());
         self.read_range(number, 0, count)
     }
 
-    /// `count` elements of output `number` from element `start` on.
+    /// `count` elements of output `number` from element `start` on, row-major.
     ///
     /// # Errors
     /// As [`Function::read`], and when the range leaves the output.
@@ -112,19 +122,32 @@ impl Function {
         let Some(output) = self.plan().outputs.get(number) else {
             return Err(Error::Call(format!("there is no output {number}")));
         };
-        if output.dtype != T::DTYPE || !output.layout.is_contiguous() || start + count > output.layout.count() {
-            return Err(Error::Call(format!(
-                "elements {start}..{} of {} do not read as {}",
-                start + count,
-                output.layout,
-                T::DTYPE
-            )));
+        let (layout, dtype) = (&output.layout, output.dtype);
+        let end = start.checked_add(count).filter(|&end| end <= layout.count());
+        if end.is_none() || dtype != T::DTYPE {
+            let what = format!("{count} elements from {start} on of output {number}, {dtype}{layout}, do not read as");
+            return Err(Error::Call(format!("{what} {}", T::DTYPE)));
         }
-        let (operand, storage) = self.executable.output(number);
-        let offset = operand.place.offset + ((operand.layout.offset + start) * operand.dtype.size()) as u64;
-        let mut bytes = vec![0; count * operand.dtype.size()];
-        self.device().read(&storage, offset, &mut bytes)?;
-        Ok(bytemuck::allocation::pod_collect_to_vec(&bytes))
+        let size = dtype.size();
+        if layout.is_contiguous() {
+            let bytes = self.read_bytes(output, layout.offset + start, count)?;
+            return crate::element::decode(&bytes).map_err(Error::Call);
+        }
+        // The host puts into order what the device left with gaps.
+        let spread = self.read_bytes(output, layout.offset, layout.end().saturating_sub(layout.offset))?;
+        let mut bytes = Vec::with_capacity(layout.count() * size);
+        layout.for_each(|place| bytes.extend(&spread[(place - layout.offset) * size..][..size]));
+        crate::element::decode(&bytes[start * size..][..count * size]).map_err(Error::Call)
+    }
+
+    /// Bytes of `count` elements from place `first` of an output's memory on.
+    fn read_bytes(&self, output: &Operand, first: usize, count: usize) -> Result<Vec<u8>, Error> {
+        let size = output.dtype.size();
+        let mut bytes = vec![0; count * size];
+        let storage = self.executable.storage(output.place.block);
+        self.device()
+            .read(storage, output.place.offset + (first * size) as u64, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Bytes of weights that one call reads if it reads each once.
@@ -137,7 +160,7 @@ impl Function {
         let operands = weights
             .flat_map(|s| &s.inputs)
             .filter(|operand| match operand.place.block {
-                crate::plan::Block::Storage(n) => plan.storages[n].class() == MemoryClass::Weight,
+                Block::Storage(n) => plan.storages[n].class() == MemoryClass::Weight,
                 _ => false,
             });
         operands

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use refrain_vulkan::MemoryClass;
+
 use crate::array::{Array, Content, Value};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Primitive};
@@ -33,7 +35,7 @@ pub struct Node {
 }
 
 /// A use of a node's result: which, and through which layout (relative to the result's memory).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Edge {
     /// Number of the source.
     pub node: usize,
@@ -45,6 +47,15 @@ pub struct Edge {
 pub(crate) struct Traced {
     pub graph: Graph,
     pub updates: Vec<Update>,
+    /// For each output that is a state or a view of one: what it sees of it.
+    pub seen: Vec<Option<Seen>>,
+}
+
+/// A version of a state, and the one that the program leaves behind.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    pub version: u64,
+    pub last: u64,
 }
 
 pub(crate) struct Update {
@@ -82,13 +93,23 @@ impl Graph {
             };
             builder.edges.insert(array.id(), edge);
         }
-        let outputs = outputs.iter().map(|a| builder.edges[&a.id()].clone()).collect();
+        let outputs: Vec<Edge> = outputs.iter().map(|a| builder.edges[&a.id()].clone()).collect();
+        let seen = outputs.iter().map(|edge| builder.seen(edge)).collect();
         Ok(Traced {
             graph: Graph {
                 nodes: builder.nodes,
                 outputs,
             },
             updates: builder.updates,
+            seen,
+        })
+    }
+
+    /// Names of the placeholders.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().filter_map(|node| match &node.primitive {
+            Primitive::Input { name } => Some(name.as_str()),
+            _ => None,
         })
     }
 
@@ -120,7 +141,7 @@ fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
     match arrays.iter().find(|a| !a.device().same(device)) {
         None => Ok(arrays),
         Some(other) => Err(Error::Call(format!(
-            "arrays on {:?} and {:?} meet in one operation; copy one with to_device",
+            "arrays on {:?} and {:?} cannot be computed together; evaluate them apart",
             device,
             other.device()
         ))),
@@ -130,6 +151,8 @@ fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
+    /// For each node that is a version of a state, or a view of one: the state, and which version.
+    states: Vec<Option<(Storage, u64)>>,
     edges: HashMap<u64, Edge>,
     stored: HashMap<(usize, u64), usize>,
     /// The version that each state has reached so far in this program, by storage.
@@ -138,8 +161,9 @@ struct Builder {
 }
 
 impl Builder {
-    fn push(&mut self, node: Node) -> usize {
+    fn push(&mut self, node: Node, state: Option<(Storage, u64)>) -> usize {
         self.nodes.push(node);
+        self.states.push(state);
         self.nodes.len() - 1
     }
 
@@ -156,7 +180,11 @@ impl Builder {
                     storage: storage.clone(),
                     version,
                 };
-                let node = self.push(Node::new(primitive, vec![], array.shape().to_vec(), array.dtype()));
+                let state = (storage.class() == MemoryClass::State).then(|| (storage.clone(), version));
+                let node = self.push(
+                    Node::new(primitive, vec![], array.shape().to_vec(), array.dtype()),
+                    state,
+                );
                 self.stored.insert((storage.key(), version), node);
                 node
             }
@@ -169,47 +197,50 @@ impl Builder {
         for edge in &inputs {
             self.check_version(&primitive, edge)?;
         }
-        if matches!(primitive, Primitive::WriteRows) {
-            let storage = self.state_of(inputs[0].node).expect("states are stored").0.clone();
-            *self.versions.entry(storage.key()).or_insert(storage.version()) += 1;
-            self.updates.push(Update {
-                array: array.clone(),
-                storage,
-            });
-        }
-        let node = self.push(Node::new(primitive, inputs, array.shape().to_vec(), array.dtype()));
+        let seen = inputs.first().and_then(|edge| self.states[edge.node].clone());
+        let state = match primitive {
+            Primitive::WriteRows => {
+                let (storage, version) = seen.expect("only states are written");
+                self.versions.insert(storage.key(), version + 1);
+                self.updates.push(Update {
+                    array: array.clone(),
+                    storage: storage.clone(),
+                });
+                Some((storage, version + 1))
+            }
+            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => seen,
+            _ => None,
+        };
+        let node = self.push(
+            Node::new(primitive, inputs, array.shape().to_vec(), array.dtype()),
+            state,
+        );
         Ok(Edge {
             node,
             layout: Layout::contiguous(array.shape()),
         })
     }
 
-    /// The state that a node stands for, and at which version.
-    fn state_of(&self, node: usize) -> Option<(&Storage, u64)> {
-        match &self.nodes[node].primitive {
-            Primitive::Stored { storage, version } => Some((storage, *version)),
-            Primitive::WriteRows => self.state_of(self.nodes[node].inputs[0].node).map(|(s, v)| (s, v + 1)),
-            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
-                self.state_of(self.nodes[node].inputs[0].node)
-            }
-            _ => None,
-        }
+    /// What an edge sees of a state, if it sees one.
+    fn seen(&self, edge: &Edge) -> Option<Seen> {
+        let (storage, version) = self.states[edge.node].as_ref()?;
+        let last = self.versions.get(&storage.key()).copied().unwrap_or(storage.version());
+        Some(Seen {
+            version: *version,
+            last,
+        })
     }
 
     /// A reader must see the newest version: updates happen in place, in program order.
     fn check_version(&self, reader: &Primitive, edge: &Edge) -> Result<(), Error> {
-        let Some((storage, read)) = self.state_of(edge.node) else {
-            return Ok(());
-        };
-        let current = self.versions.get(&storage.key()).copied().unwrap_or(storage.version());
-        if read == current {
-            return Ok(());
+        match self.seen(edge) {
+            Some(Seen { version, last }) if version != last => Err(Error::StaleState {
+                op: reader.name().to_string(),
+                read: version,
+                current: last,
+            }),
+            _ => Ok(()),
         }
-        Err(Error::StaleState {
-            op: reader.name().to_string(),
-            read,
-            current,
-        })
     }
 }
 

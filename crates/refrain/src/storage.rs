@@ -5,14 +5,23 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use refrain_vulkan::MemoryClass;
 
+use crate::Error;
+
 /// Host memory in 4-byte words, so that it can be read as any element type.
 #[derive(Debug)]
 pub struct HostBuffer(RwLock<Vec<u32>>);
 
 impl HostBuffer {
     /// Zeroed memory of at least `bytes` bytes.
-    pub fn zeroed(bytes: u64) -> HostBuffer {
-        HostBuffer(RwLock::new(vec![0; (bytes as usize).div_ceil(4)]))
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`] if there is not that much.
+    pub fn zeroed(bytes: u64) -> Result<HostBuffer, Error> {
+        let words = usize::try_from(bytes.div_ceil(4)).ok();
+        let words = words.and_then(|words| bytemuck::allocation::try_zeroed_vec(words).ok());
+        words
+            .map(|words| HostBuffer(RwLock::new(words)))
+            .ok_or(Error::HostMemory { bytes })
     }
 
     /// The words, for reading.

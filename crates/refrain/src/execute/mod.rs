@@ -75,7 +75,10 @@ impl Executable {
     pub fn new(plan: Plan) -> Result<Executable, Error> {
         let memory = Memory::allocate(&plan)?;
         let recorded = match plan.device.backend() {
-            Backend::Cpu => None,
+            Backend::Cpu => {
+                plan.steps.iter().try_for_each(reference::check_memory)?;
+                None
+            }
             Backend::Vulkan { device, .. } => Some(eager::Recorded::new(device, &plan, &memory)?),
         };
         Ok(Executable { plan, memory, recorded })
@@ -117,7 +120,12 @@ impl Executable {
     /// Output `number` as stored.
     pub(crate) fn output(&self, number: usize) -> (&Operand, Storage) {
         let operand = &self.plan.outputs[number];
-        (operand, self.memory.block(operand.place.block).clone())
+        (operand, self.storage(operand.place.block).clone())
+    }
+
+    /// The memory of a block.
+    pub(crate) fn storage(&self, block: Block) -> &Storage {
+        self.memory.block(block)
     }
 
     /// Bytes of memory that only this executable uses.

@@ -1,5 +1,6 @@
 //! The reference executor: each step by the plain-Rust reference of its primitive, in f32.
 
+use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
 use refrain_kernels::matmul::{Rows, StoredRows};
@@ -9,9 +10,25 @@ use refrain_kernels::{
 };
 
 use super::Memory;
-use crate::Primitive;
 use crate::plan::{Block, Operand, Step};
 use crate::storage::{self, HostBuffer};
+use crate::{DType, Error, Primitive};
+
+/// Fails if there is no memory for the values that a step computes with: a view may repeat one element
+/// more often than memory holds.
+///
+/// # Errors
+/// [`Error::HostMemory`].
+pub(super) fn check_memory(step: &Step) -> Result<(), Error> {
+    let counts = step
+        .inputs
+        .iter()
+        .chain([&step.output])
+        .map(|o| o.layout.count() as u64);
+    let bytes = counts.fold(0u64, |all, n| all.saturating_add(n.saturating_mul(4)));
+    let fits = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if fits { Ok(()) } else { Err(Error::HostMemory { bytes }) }
+}
 
 /// Computes one step.
 pub(super) fn run(step: &Step, memory: &Memory) {
@@ -102,38 +119,59 @@ impl<'a> Inputs<'a> {
         &self.operands[number].layout.shape
     }
 
-    /// Input `number` `[.., columns]` as rows read where they lie; `None` where they have gaps.
-    fn rows(&self, number: usize, columns: usize) -> Option<StoredRows<'_>> {
+    /// The bytes of input `number` in row-major order: where they lie, or gathered if there are gaps.
+    fn gathered(&self, number: usize) -> Cow<'_, [u8]> {
         let operand = &self.operands[number];
-        let layout = &operand.layout;
-        let bytes = &self.bytes(number)[layout.offset * operand.dtype.size()..];
-        let rows = layout.count().checked_div(columns)?;
-        StoredRows::new(operand.dtype, rows, columns, bytes)
-            .ok()
-            .filter(|_| layout.is_contiguous())
+        let (layout, size) = (&operand.layout, operand.dtype.size());
+        let bytes = self.bytes(number);
+        if layout.is_contiguous() {
+            return Cow::Borrowed(if layout.count() == 0 {
+                &[]
+            } else {
+                &bytes[layout.offset * size..][..layout.count() * size]
+            });
+        }
+        let mut gathered = Vec::with_capacity(layout.count() * size);
+        layout.for_each(|place| gathered.extend_from_slice(&bytes[place * size..][..size]));
+        Cow::Owned(gathered)
     }
 
-    /// Planes from input `first` on as a quantised matrix.
-    fn quantised(&self, format: QuantFormat, first: usize) -> QuantRows<'_> {
+    /// The planes of a quantised matrix, from input `first` on.
+    fn planes(&self, format: QuantFormat, first: usize) -> Planes<'_> {
+        let biases = format.has_biases().then(|| self.gathered(first + 2));
         let [rows, words] = *self.shape(first) else {
             unreachable!("planes are matrices")
         };
-        let columns = words * format.per_word();
-        let plane = |n: usize| {
-            let operand = &self.operands[n];
-            let (start, bytes) = (
-                operand.layout.offset * operand.dtype.size(),
-                operand.layout.count() * operand.dtype.size(),
-            );
-            &self.bytes(n)[start..][..bytes]
-        };
-        let biases = format.has_biases().then(|| plane(first + 2));
-        QuantRows::new(
+        Planes {
             format,
-            [rows, columns],
-            plane(first),
-            self.operands[first + 1].dtype,
-            plane(first + 1),
+            shape: [rows, words * format.per_word()],
+            parameters: self.operands[first + 1].dtype,
+            quants: self.gathered(first),
+            scales: self.gathered(first + 1),
+            biases,
+        }
+    }
+}
+
+/// A quantised matrix whose planes lie without gaps.
+struct Planes<'a> {
+    format: QuantFormat,
+    shape: [usize; 2],
+    parameters: DType,
+    quants: Cow<'a, [u8]>,
+    scales: Cow<'a, [u8]>,
+    biases: Option<Cow<'a, [u8]>>,
+}
+
+impl Planes<'_> {
+    fn rows(&self) -> QuantRows<'_> {
+        let biases = self.biases.as_deref();
+        QuantRows::new(
+            self.format,
+            self.shape,
+            &self.quants,
+            self.parameters,
+            &self.scales,
             biases,
         )
         .expect("planes were checked when the array was made")
@@ -158,12 +196,12 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
         Primitive::Matmul => Values::F32(product(x)),
         Primitive::QuantMatmul { format } => {
             let mut result = vec![0.0; step.output.layout.count()];
-            matmul::reference_nt(&x.f32(0), &x.quantised(*format, 1), &mut result);
+            matmul::reference_nt(&x.f32(0), &x.planes(*format, 1).rows(), &mut result);
             Values::F32(result)
         }
         Primitive::QuantTake { format } => {
             let indices = x.i32(x.operands.len() - 1);
-            Values::F32(dequantised_rows(&x.quantised(*format, 0), &indices))
+            Values::F32(dequantised_rows(&x.planes(*format, 0).rows(), &indices))
         }
         Primitive::Take { axis } => take::reference(&x.load(0), x.shape(0), &x.load(1), *axis),
         Primitive::TakeAlong => take_along::reference(&x.load(0), columns(0), &x.load(1), columns(1)),
@@ -204,17 +242,22 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
 }
 
 fn attend(x: &Inputs<'_>, params: &attention::Params) -> Vec<f32> {
-    let (heads, kv_heads) = (x.shape(0)[1], x.shape(1)[1]);
-    let row = kv_heads * x.shape(1)[2];
-    let (keys, values) = (x.rows(1, row), x.rows(2, row));
+    let [slots, kv_heads, head_dim] = *x.shape(1) else {
+        unreachable!("keys have three dimensions")
+    };
+    let bytes = [x.gathered(1), x.gathered(2)];
+    let rows = |n: usize| {
+        StoredRows::new(x.operands[1 + n].dtype, slots, kv_heads * head_dim, &bytes[n])
+            .expect("keys and values are floats")
+    };
     let inputs = attention::Inputs {
         q: &x.f32(0),
-        keys: &keys.expect("states lie without gaps"),
-        values: &values.expect("states lie without gaps"),
+        keys: &rows(0),
+        values: &rows(1),
         positions: &x.i32(3),
         sequences: &x.u32(4),
         pages: &x.u32(5),
-        heads,
+        heads: x.shape(0)[1],
         kv_heads,
         pages_per_sequence: x.shape(5)[1],
     };
@@ -240,8 +283,8 @@ fn concatenate(x: &Inputs<'_>, axis: usize, out: &[usize]) -> Values {
         }};
     }
     match x.operands[0].dtype.compute() {
-        crate::DType::F32 => joined!(F32),
-        crate::DType::I32 => joined!(I32),
+        DType::F32 => joined!(F32),
+        DType::I32 => joined!(I32),
         _ => joined!(U32),
     }
 }
@@ -272,16 +315,7 @@ fn write(step: &Step, memory: &Memory) {
                 offset: slot * width,
                 ..Layout::contiguous(&[width])
             };
-            row_of(&rows, t, width).store(state.dtype, &place, bytes);
+            rows.slice(t * width..(t + 1) * width).store(state.dtype, &place, bytes);
         }
     });
-}
-
-fn row_of(values: &Values, row: usize, width: usize) -> Values {
-    let range = row * width..(row + 1) * width;
-    match values {
-        Values::F32(v) => Values::F32(v[range].to_vec()),
-        Values::I32(v) => Values::I32(v[range].to_vec()),
-        Values::U32(v) => Values::U32(v[range].to_vec()),
-    }
 }

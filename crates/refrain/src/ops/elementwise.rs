@@ -1,10 +1,10 @@
 //! One value per element: arithmetic, comparisons, functions, conversions, fills.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
-use std::panic::Location;
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
 
+use super::Operation;
 use crate::{Array, DType, Device, Primitive};
 
 /// The dtype in which two operands meet: floats before integers, wider before narrower.
@@ -81,151 +81,133 @@ impl Steps {
     }
 }
 
-fn apply(
-    op: &'static str,
-    at: &'static Location<'static>,
-    operands: &[(&Array, DType)],
-    last: impl Fn(&[usize]) -> Step,
-    dtype: DType,
-) -> Array {
+/// One value per element of the operands, each broadcast to the others and converted to its dtype.
+fn apply(operation: Operation, operands: &[(&Array, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
     let Some(shape) = broadcast_shapes(operands.iter().map(|(a, _)| a.shape())) else {
         let shapes: Vec<String> = operands.iter().map(|(a, _)| format!("{:?}", a.shape())).collect();
-        return Array::invalid_at(
-            operands[0].0,
-            op,
-            format!("shapes {} do not broadcast", shapes.join(" and ")),
-            at,
-        );
+        let arrays: Vec<&Array> = operands.iter().map(|(a, _)| *a).collect();
+        return operation.invalid(&arrays, format!("shapes {} do not broadcast", shapes.join(" and ")));
     };
     let (steps, loaded) = Steps::load(operands);
     let expression = steps.finish(last(&loaded));
-    let inputs: Vec<Array> = operands.iter().map(|(a, _)| a.broadcast_to(&shape)).collect();
+    let inputs: Vec<Array> = operands.iter().map(|(a, _)| operation.broadcast(a, &shape)).collect();
     let inputs: Vec<&Array> = inputs.iter().collect();
-    Array::lazy(Primitive::Elementwise(expression), &inputs, &shape, dtype)
-}
-
-fn constant(device: &Device, dtype: DType, shape: &[usize], value: Scalar) -> Array {
-    let expression = Expression {
-        inputs: vec![],
-        steps: vec![Step::Constant { value, dtype }],
-    };
-    let scalar = Array::lazy_on(device, Primitive::Elementwise(expression), &[], &[], dtype);
-    scalar.broadcast_to(shape)
+    operation.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
 }
 
 impl Array {
-    /// Every element the same number, converted to `dtype`.
+    /// Every element the same number, converted to `dtype` as [`Array::astype`] does.
+    #[track_caller]
     pub fn full(device: &Device, dtype: DType, shape: &[usize], value: f32) -> Array {
-        let scalar = match dtype.compute() {
-            DType::F32 => Scalar::F32(value),
+        let value = match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Scalar::F32(value),
             DType::I32 => Scalar::I32(value as i32),
-            _ => Scalar::U32(value as u32),
+            DType::U32 => Scalar::U32(value as u32),
+            DType::U8 => Scalar::U32(u32::from(value as u8)),
+            DType::Bool => Scalar::U32(u32::from(value != 0.0)),
         };
-        constant(device, dtype, shape, scalar)
+        let operation = Operation::new("full");
+        let expression = Expression {
+            inputs: vec![],
+            steps: vec![Step::Constant { value, dtype }],
+        };
+        let scalar = operation.source(device, Primitive::Elementwise(expression), &[], dtype);
+        operation.broadcast(&scalar, shape)
     }
 
     /// Zeros.
+    #[track_caller]
     pub fn zeros(device: &Device, dtype: DType, shape: &[usize]) -> Array {
         Array::full(device, dtype, shape, 0.0)
     }
 
     /// Ones.
+    #[track_caller]
     pub fn ones(device: &Device, dtype: DType, shape: &[usize]) -> Array {
         Array::full(device, dtype, shape, 1.0)
     }
 
-    /// 0, 1, 2, … n−1.
+    /// 0, 1, 2, … n−1 → `[n]`.
+    #[track_caller]
     pub fn arange(device: &Device, dtype: DType, n: usize) -> Array {
         let mut steps = vec![Step::Index];
         if dtype != DType::U32 {
             steps.push(Step::Cast(0, dtype));
         }
-        let expression = Expression { inputs: vec![], steps };
-        Array::lazy_on(device, Primitive::Elementwise(expression), &[], &[n], dtype)
+        let expression = Primitive::Elementwise(Expression { inputs: vec![], steps });
+        Operation::new("arange").source(device, expression, &[n], dtype)
     }
 
-    /// A number beside this array: in this array's dtype, or f32 where integers meet a fraction.
+    /// A number beside this array, in this array's dtype if that can hold it; else in the narrowest that
+    /// can: an array of integers and a fraction meet in f32.
     fn scalar_like(&self, value: f32) -> Array {
-        let dtype = if self.dtype().is_float() || (value.fract() == 0.0 && self.dtype() != DType::Bool) {
-            self.dtype()
-        } else {
-            DType::F32
-        };
-        // A negative number beside unsigned elements keeps its sign by meeting them as i32.
-        let dtype = if value < 0.0 && dtype.compute() == DType::U32 {
-            DType::I32
-        } else {
-            dtype
+        let whole = value.fract() == 0.0;
+        let dtype = match self.dtype() {
+            dtype if dtype.is_float() => dtype,
+            DType::U8 if whole && (0.0..256.0).contains(&value) => DType::U8,
+            DType::U8 | DType::U32 if whole && (0.0..4294967296.0).contains(&value) => DType::U32,
+            DType::U8 | DType::U32 | DType::I32 if whole && (-2147483648.0..2147483648.0).contains(&value) => {
+                DType::I32
+            }
+            _ => DType::F32,
         };
         Array::full(self.device(), dtype, &[], value)
     }
 
-    #[track_caller]
-    fn unary(&self, op: &'static str, kind: UnaryOp) -> Array {
-        let dtype = match kind {
-            UnaryOp::Not => DType::Bool,
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => self.dtype(),
-            _ if self.dtype().is_float() => self.dtype(),
+    fn unary(&self, operation: Operation, kind: UnaryOp) -> Array {
+        let dtype = match (kind, self.dtype()) {
+            (UnaryOp::Not, dtype) => dtype,
+            // Numbers: truth values count as integers.
+            (UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign, DType::Bool) => DType::I32,
+            (UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign, dtype) => dtype,
+            (_, dtype) if dtype.is_float() => dtype,
             _ => DType::F32,
         };
-        apply(
-            op,
-            Location::caller(),
-            &[(self, dtype)],
-            |x| Step::Unary(kind, x[0]),
-            dtype,
-        )
+        let result = if kind == UnaryOp::Not { DType::Bool } else { dtype };
+        apply(operation, &[(self, dtype)], |x| Step::Unary(kind, x[0]), result)
     }
 
-    #[track_caller]
-    fn binary(&self, op: &'static str, kind: BinaryOp, other: &Array) -> Array {
+    fn binary(&self, operation: Operation, kind: BinaryOp, other: &Array) -> Array {
         use BinaryOp::*;
         let common = promote(self.dtype(), other.dtype());
         let common = match kind {
             // Numbers: truth values add up as integers, and a quotient or power is a fraction.
-            Add | Sub | Mul | Rem if common == DType::Bool => DType::I32,
+            Add | Sub | Mul | Rem | Shl | Shr if common == DType::Bool => DType::I32,
             Div | Pow if !common.is_float() => DType::F32,
             _ => common,
         };
         if matches!(kind, And | Or | Xor | Shl | Shr) && common.is_float() {
-            return Array::invalid(
-                self,
-                op,
-                format!("{} and {} are not integers", self.dtype(), other.dtype()),
-            );
+            let what = format!("{} and {} are not both integers", self.dtype(), other.dtype());
+            return operation.invalid(&[self, other], what);
         }
         let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) {
             DType::Bool
         } else {
             common
         };
-        apply(
-            op,
-            Location::caller(),
-            &[(self, common), (other, common)],
-            |x| Step::Binary(kind, x[0], x[1]),
-            result,
-        )
+        let operands = [(self, common), (other, common)];
+        apply(operation, &operands, |x| Step::Binary(kind, x[0], x[1]), result)
     }
 
-    /// The elements converted: floats round to nearest even, to integers they saturate.
+    /// The elements converted, for every pair of dtypes: floats round to nearest even; to integers they
+    /// are truncated and saturate (NaN gives 0); integers wrap; to bool anything but zero is true.
     #[track_caller]
     pub fn astype(&self, dtype: DType) -> Array {
         if dtype == self.dtype() {
             return self.clone();
         }
-        let expression = Expression::cast(self.dtype(), dtype);
-        Array::lazy(Primitive::Elementwise(expression), &[self], self.shape(), dtype)
+        let cast = Primitive::Elementwise(Expression::cast(self.dtype(), dtype));
+        Operation::new("astype").node(cast, &[self], self.shape(), dtype)
     }
 
-    /// `self ? a : b` for each element; `self` is true where it is not zero.
+    /// `self ? a : b` for each element, all three broadcast; `self` is true where it is not zero. The
+    /// result has the dtype in which a's and b's meet. Invalid where shapes do not broadcast.
     #[track_caller]
     pub fn select(&self, a: &Array, b: &Array) -> Array {
         let dtype = promote(a.dtype(), b.dtype());
         let operands = [(self, DType::Bool), (a, dtype), (b, dtype)];
         apply(
-            "select",
-            Location::caller(),
+            Operation::new("select"),
             &operands,
             |x| Step::Select(x[0], x[1], x[2]),
             dtype,
@@ -241,7 +223,7 @@ impl Array {
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self) -> Array { self.unary(stringify!($name), UnaryOp::$op) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self) -> Array { self.unary(Operation::new(stringify!($name)), UnaryOp::$op) })* }
     };
 }
 
@@ -280,7 +262,7 @@ unary! {
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, other: &Array) -> Array { self.binary(stringify!($name), BinaryOp::$op, other) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, other: &Array) -> Array { self.binary(Operation::new(stringify!($name)), BinaryOp::$op, other) })* }
     };
 }
 
@@ -320,7 +302,7 @@ macro_rules! operators {
         impl $trait<&Array> for &Array {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: &Array) -> Array { self.binary(stringify!($method), BinaryOp::$op, other) }
+            fn $method(self, other: &Array) -> Array { self.binary(Operation::new(stringify!($method)), BinaryOp::$op, other) }
         }
         impl $trait<Array> for Array {
             type Output = Array;
@@ -362,7 +344,7 @@ impl Neg for &Array {
     type Output = Array;
     #[track_caller]
     fn neg(self) -> Array {
-        self.unary("neg", UnaryOp::Neg)
+        self.unary(Operation::new("neg"), UnaryOp::Neg)
     }
 }
 

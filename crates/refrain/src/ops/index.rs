@@ -1,6 +1,6 @@
 //! Choosing elements by index, and writing rows of a state.
 
-use super::axis_of;
+use super::{Operation, axis_of};
 use crate::{Array, DType, Primitive};
 
 fn is_index(x: &Array) -> bool {
@@ -8,27 +8,27 @@ fn is_index(x: &Array) -> bool {
 }
 
 impl Array {
-    /// The slices at `indices` (u32 or i32, any shape) along `axis`, which the shape of `indices`
-    /// replaces. An index outside the axis gives zeros.
+    /// The slices at `indices` (u32 or i32, any shape) along `axis` (negative ones count from the last),
+    /// which the shape of `indices` replaces: `[.., n, ..]` → `[.., indices.., ..]`. An index outside
+    /// the axis gives zeros. Invalid where there is no such axis, and for other indices.
     #[track_caller]
     pub fn take(&self, indices: &Array, axis: isize) -> Array {
+        let operation = Operation::new("take");
         let Some(axis) = axis_of(self, axis).filter(|_| is_index(indices)) else {
-            let what = format!(
-                "cannot take {}{:?} along axis {axis} of {:?}",
-                indices.dtype(),
-                indices.shape(),
-                self.shape()
-            );
-            return Array::invalid(self, "take", what);
+            let of = (indices.dtype(), indices.shape(), self.shape());
+            let what = format!("{}{:?} does not index axis {axis} of {:?}", of.0, of.1, of.2);
+            return operation.invalid(&[self, indices], what);
         };
         let (before, after) = (&self.shape()[..axis], &self.shape()[axis + 1..]);
         let shape: Vec<usize> = [before, indices.shape(), after].concat();
-        Array::lazy(Primitive::Take { axis }, &[self, indices], &shape, self.dtype())
+        operation.node(Primitive::Take { axis }, &[self, indices], &shape, self.dtype())
     }
 
     /// `result[.., j] = self[.., indices[.., j]]`: `[.., n]` and u32 or i32 indices `[.., m]` → `[.., m]`.
+    /// An index outside 0..n gives zero. Invalid unless the leading dimensions are equal.
     #[track_caller]
     pub fn take_along(&self, indices: &Array) -> Array {
+        let operation = Operation::new("take_along");
         let fits = self.rank() > 0
             && self.rank() == indices.rank()
             && self.shape()[..self.rank() - 1] == indices.shape()[..self.rank() - 1];
@@ -39,42 +39,38 @@ impl Array {
                 indices.shape(),
                 self.shape()
             );
-            return Array::invalid(self, "take_along", what);
+            return operation.invalid(&[self, indices], what);
         }
-        Array::lazy(Primitive::TakeAlong, &[self, indices], indices.shape(), self.dtype())
+        operation.node(Primitive::TakeAlong, &[self, indices], indices.shape(), self.dtype())
     }
 
     /// The next version of this state `[N, ..]`, in place: row `slots[t]` becomes `rows[t]`
-    /// (converted); slots (i32 `[T]`) outside 0..N are skipped. Older versions may not be read after.
+    /// (converted); slots (i32 `[T]`) outside 0..N are skipped, and of equal ones any may win. Older
+    /// versions may not be read after: evaluating that gives [`crate::Error::StaleState`]. Invalid when
+    /// shapes do not fit, or this is no state.
     #[track_caller]
     pub fn write_rows(&self, rows: &Array, slots: &Array) -> Array {
+        let operation = Operation::new("write_rows");
+        let inputs = [self, rows, slots];
         let fits = self.rank() > 0
             && rows.rank() == self.rank()
             && rows.shape()[1..] == self.shape()[1..]
             && slots.shape() == &rows.shape()[..1]
             && slots.dtype() == DType::I32;
         if !fits {
-            let what = format!(
-                "rows {:?} at {}{:?} do not go into {:?}",
-                rows.shape(),
-                slots.dtype(),
-                slots.shape(),
-                self.shape()
-            );
-            return Array::invalid(self, "write_rows", what);
+            let of = (rows.shape(), slots.dtype(), slots.shape(), self.shape());
+            let what = format!("rows {:?} at {}{:?} do not go into {:?}", of.0, of.1, of.2, of.3);
+            return operation.invalid(&inputs, what);
         }
         if !self.is_state() {
-            return Array::invalid(
-                self,
-                "write_rows",
-                "only a state (or an update of one) is written in place".to_string(),
-            );
+            let what = "only a whole state (or an update of one) is written in place".to_string();
+            return operation.invalid(&inputs, what);
         }
-        let rows = if rows.dtype().is_float() == self.dtype().is_float() {
+        let rows = if rows.dtype().is_float() && self.dtype().is_float() {
             rows.clone()
         } else {
             rows.astype(self.dtype())
         };
-        Array::lazy(Primitive::WriteRows, &[self, &rows, slots], self.shape(), self.dtype())
+        operation.node(Primitive::WriteRows, &[self, &rows, slots], self.shape(), self.dtype())
     }
 }

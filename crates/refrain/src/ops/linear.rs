@@ -1,64 +1,55 @@
 //! Matrix products.
 
+use super::Operation;
 use super::elementwise::{broadcast_shapes, promote};
 use crate::{Array, Primitive};
 
 impl Array {
     /// `self [.., M, K]` · `other [.., K, N]` → `[.., M, N]`, leading dimensions broadcast. Vectors
-    /// count as a row on the left and as a column on the right. Accumulates in f32.
+    /// count as a row on the left and as a column on the right, and that dimension is dropped again.
+    /// Floats only; accumulates in f32 and rounds to the dtype in which theirs meet. Invalid when
+    /// extents differ or an operand is a scalar or of integers.
     #[track_caller]
     pub fn matmul(&self, other: &Array) -> Array {
-        let fail = |what: String| Array::invalid(self, "matmul", what);
-        if self.rank() == 1 && other.rank() >= 1 {
-            let product = self.expand_dims(0).matmul(other);
-            let mut shape = product.shape().to_vec();
-            if shape.len() > 1 || other.rank() == 1 {
-                shape.remove(shape.len().saturating_sub(if other.rank() == 1 { 1 } else { 2 }));
-            }
-            return product.reshape(&shape.iter().map(|&n| n as isize).collect::<Vec<_>>());
+        let operation = Operation::new("matmul");
+        let (a, b) = (self.as_matrix(0), other.as_matrix(1));
+        let what = |what: &str| {
+            let (a, b) = ((self.dtype(), self.shape()), (other.dtype(), other.shape()));
+            operation.invalid(
+                &[self, other],
+                format!("{}{:?} times {}{:?}: {what}", a.0, a.1, b.0, b.1),
+            )
+        };
+        if a.rank() < 2 || b.rank() < 2 || !a.dtype().is_float() || !b.dtype().is_float() {
+            return what("floating-point matrices or vectors are needed");
         }
-        if other.rank() == 1 && self.rank() >= 1 {
-            let product = self.matmul(&other.expand_dims(1));
-            return product.reshape(
-                &self.shape()[..self.rank() - 1]
-                    .iter()
-                    .map(|&n| n as isize)
-                    .collect::<Vec<_>>(),
-            );
-        }
-        if self.rank() < 2 || other.rank() < 2 || !self.dtype().is_float() || !other.dtype().is_float() {
-            return fail(format!(
-                "needs floating-point matrices, not {}{:?} and {}{:?}",
-                self.dtype(),
-                self.shape(),
-                other.dtype(),
-                other.shape()
-            ));
-        }
-        let ([outer_a @ .., m, k], [outer_b @ .., k_b, n]) = (self.shape(), other.shape()) else {
+        let ([outer_a @ .., m, k], [outer_b @ .., k_b, n]) = (a.shape(), b.shape()) else {
             unreachable!("ranks were checked");
         };
         if k != k_b {
-            return fail(format!(
-                "{:?} and {:?}: {k} columns meet {k_b} rows",
-                self.shape(),
-                other.shape()
-            ));
+            return what(&format!("{k} columns meet {k_b} rows"));
         }
         let Some(batch) = broadcast_shapes([outer_a, outer_b]) else {
-            return fail(format!(
-                "leading dimensions of {:?} and {:?} do not broadcast",
-                self.shape(),
-                other.shape()
-            ));
+            return what("leading dimensions do not broadcast");
         };
         let with = |tail: [usize; 2]| batch.iter().copied().chain(tail).collect::<Vec<usize>>();
-        let (a, b) = (self.broadcast_to(&with([*m, *k])), other.broadcast_to(&with([*k, *n])));
-        Array::lazy(
-            Primitive::Matmul,
-            &[&a, &b],
-            &with([*m, *n]),
-            promote(self.dtype(), other.dtype()),
-        )
+        let inputs = [(&a, [*m, *k]), (&b, [*k, *n])].map(|(x, tail)| operation.broadcast(x, &with(tail)));
+        let dtype = promote(a.dtype(), b.dtype());
+        let product = operation.node(Primitive::Matmul, &[&inputs[0], &inputs[1]], &with([*m, *n]), dtype);
+        let kept = batch
+            .iter()
+            .chain((self.rank() > 1).then_some(m))
+            .chain((other.rank() > 1).then_some(n));
+        let shape: Vec<usize> = kept.copied().collect();
+        operation.reshape(&product, &shape)
+    }
+
+    /// A vector with a dimension of extent 1 before `axis`; others as they are.
+    fn as_matrix(&self, axis: usize) -> Array {
+        if self.rank() == 1 {
+            self.expand_dims(axis)
+        } else {
+            self.clone()
+        }
     }
 }

@@ -5,9 +5,12 @@ pub mod fast;
 mod index;
 pub mod join;
 mod linear;
+mod operation;
 pub mod quantised;
 mod reduce;
 mod shape;
+
+pub(crate) use operation::Operation;
 
 use crate::Array;
 

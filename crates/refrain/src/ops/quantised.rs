@@ -1,10 +1,12 @@
 //! Weights stored in a few bits per value.
 
-use refrain_kernels::quantised::{QuantFormat, Zero};
+use refrain_kernels::quantised::QuantFormat;
 
+use super::Operation;
 use crate::{Array, DType, Primitive};
 
 /// A matrix `[N, K]` quantised along its rows, as planes in the one resident layout of its format.
+/// Operations check that the planes fit each other, and give an invalid array where they do not.
 #[derive(Clone, Debug)]
 pub struct Quantised {
     /// How values are stored.
@@ -13,7 +15,7 @@ pub struct Quantised {
     pub quants: Array,
     /// `[N, K / group]`, f16, bf16 or f32.
     pub scales: Array,
-    /// `[N, K / group]` where the format has them.
+    /// `[N, K / group]` in the scales' dtype, where the format has them.
     pub biases: Option<Array>,
 }
 
@@ -25,70 +27,81 @@ impl Quantised {
 
     /// K: values per row.
     pub fn columns(&self) -> usize {
-        self.quants.dim(1) * 32 / self.format.bits as usize
+        let per_word = 32u32.checked_div(self.format.bits).unwrap_or(0);
+        self.quants.dim(1).saturating_mul(per_word as usize)
     }
 
     fn planes(&self) -> Vec<&Array> {
         [&self.quants, &self.scales].into_iter().chain(&self.biases).collect()
     }
 
+    /// What is wrong with the planes.
     fn fault(&self) -> Option<String> {
-        let groups = [self.rows(), self.columns() / self.format.group as usize];
-        let planes = self.planes();
-        if let Some(plane) = planes[1..].iter().find(|p| *p.shape() != groups) {
-            return Some(format!("scales and biases are {groups:?}, not {:?}", plane.shape()));
+        if self.quants.rank() != 2 || self.quants.dtype() != DType::U32 {
+            return Some(format!(
+                "quants are u32 [N, K], not {}{:?}",
+                self.quants.dtype(),
+                self.quants.shape()
+            ));
         }
-        (self.biases.is_some() != (self.format.zero == Zero::Bias)).then(|| {
-            format!(
+        if let Err(error) = self.format.check(self.columns()) {
+            return Some(error.to_string());
+        }
+        if self.biases.is_some() != self.format.has_biases() {
+            return Some(format!(
                 "{} {} biases",
                 self.format,
                 if self.biases.is_some() { "has no" } else { "needs" }
-            )
-        })
+            ));
+        }
+        let groups = [self.rows(), self.columns() / self.format.group as usize];
+        let fits = |p: &&Array| *p.shape() == groups && p.dtype().is_float() && p.dtype() == self.scales.dtype();
+        let plane = self.planes().into_iter().skip(1).find(|p| !fits(p))?;
+        Some(format!(
+            "scales and biases are floats {groups:?} of one dtype, not {}{:?}",
+            plane.dtype(),
+            plane.shape()
+        ))
     }
 
-    /// x `[.., K]` · Wᵀ → `[.., N]`, f32.
+    /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.
     #[track_caller]
     pub fn matmul(&self, x: &Array) -> Array {
+        let operation = Operation::new("quant_matmul");
+        let inputs: Vec<&Array> = self.planes().into_iter().chain([x]).collect();
         if let Some(what) = self.fault() {
-            return Array::invalid(&self.quants, "quant_matmul", what);
+            return operation.invalid(&inputs, what);
         }
-        let Some((&k, outer)) = x.shape().split_last().filter(|&(&k, _)| k == self.columns()) else {
-            return Array::invalid(
-                x,
-                "quant_matmul",
-                format!("{:?} does not meet rows of {}", x.shape(), self.columns()),
-            );
+        let columns = self.columns();
+        let fits = |&(&k, _): &(&usize, _)| k == columns && x.dtype().is_float();
+        let Some((&k, outer)) = x.shape().split_last().filter(fits) else {
+            let what = format!("{}{:?} does not meet rows of {columns} values", x.dtype(), x.shape());
+            return operation.invalid(&inputs, what);
         };
         let tokens: usize = outer.iter().product();
-        let flat = x.reshape(&[tokens as isize, k as isize]);
+        let flat = operation.reshape(x, &[tokens, k]);
         let inputs: Vec<&Array> = [&flat].into_iter().chain(self.planes()).collect();
         let primitive = Primitive::QuantMatmul { format: self.format };
-        let product = Array::lazy(primitive, &inputs, &[tokens, self.rows()], DType::F32);
-        let shape: Vec<isize> = outer
-            .iter()
-            .map(|&n| n as isize)
-            .chain([self.rows() as isize])
-            .collect();
-        product.reshape(&shape)
+        let product = operation.node(primitive, &inputs, &[tokens, self.rows()], DType::F32);
+        let shape: Vec<usize> = outer.iter().copied().chain([self.rows()]).collect();
+        operation.reshape(&product, &shape)
     }
 
     /// Rows `indices` (u32 or i32 `[T]`), dequantised → f32 `[T, K]`. An index outside gives zeros.
+    /// Invalid when the planes or the indices do not fit.
     #[track_caller]
     pub fn take(&self, indices: &Array) -> Array {
+        let operation = Operation::new("quant_take");
+        let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
         if let Some(what) = self.fault() {
-            return Array::invalid(&self.quants, "quant_take", what);
+            return operation.invalid(&inputs, what);
         }
         if indices.rank() != 1 || !matches!(indices.dtype(), DType::U32 | DType::I32) {
-            return Array::invalid(
-                indices,
-                "quant_take",
-                format!("{}{:?} are not indices [T]", indices.dtype(), indices.shape()),
-            );
+            let what = format!("{}{:?} are not indices [T]", indices.dtype(), indices.shape());
+            return operation.invalid(&inputs, what);
         }
-        let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
         let shape = [indices.dim(0), self.columns()];
-        Array::lazy(
+        operation.node(
             Primitive::QuantTake { format: self.format },
             &inputs,
             &shape,

@@ -2,14 +2,13 @@
 
 use refrain_kernels::reduce::{ReduceOp, output_dtype};
 
-use super::axis_of;
+use super::{Operation, axis_of};
 use crate::{Array, DType, Primitive};
 
 impl Array {
-    #[track_caller]
-    fn reduce(&self, op: &'static str, kind: ReduceOp, axes: &[isize]) -> Array {
+    fn reduce(&self, operation: Operation, kind: ReduceOp, axes: &[isize]) -> Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
-            return Array::invalid(self, op, format!("no axes {axes:?} in {:?}", self.shape()));
+            return operation.invalid(&[self], format!("there are no axes {axes:?} in {:?}", self.shape()));
         };
         let x = if kind == ReduceOp::Mean && !self.dtype().is_float() {
             self.astype(DType::F32)
@@ -17,17 +16,20 @@ impl Array {
             self.clone()
         };
         let Some(dtype) = output_dtype(kind, x.dtype()) else {
-            return Array::invalid(self, op, format!("not defined for {}", self.dtype()));
+            return operation.invalid(&[self], format!("it is not defined for {}", self.dtype()));
         };
         let (kept, reduced): (Vec<usize>, Vec<usize>) = (0..self.rank()).partition(|d| !resolved.contains(d));
         let shape: Vec<usize> = kept.iter().map(|&d| self.shape()[d]).collect();
         let empty = reduced.iter().any(|&d| self.shape()[d] == 0);
         if empty && matches!(kind, ReduceOp::Max | ReduceOp::Min) {
-            return Array::invalid(self, op, format!("nothing to choose from in {:?}", self.shape()));
+            return operation.invalid(
+                &[self],
+                format!("there is nothing to choose from in {:?}", self.shape()),
+            );
         }
         let order: Vec<usize> = kept.into_iter().chain(reduced.iter().copied()).collect();
         let x = if order.is_sorted() { x } else { x.permute(&order) };
-        Array::lazy(
+        operation.node(
             Primitive::Reduce {
                 op: kind,
                 axes: reduced.len(),
@@ -38,61 +40,73 @@ impl Array {
         )
     }
 
-    /// Largest index along the last dimension, u32; the lowest of equals.
+    /// Largest index along the last dimension: `[.., n]` of any dtype → `[..]`, u32; the lowest of
+    /// equals, NaN above all numbers. Invalid for scalars and n = 0.
     #[track_caller]
     pub fn argmax(&self) -> Array {
+        let operation = Operation::new("argmax");
         match self.shape().split_last() {
-            Some((&n, outer)) if n > 0 => Array::lazy(Primitive::ArgMax, &[self], outer, DType::U32),
-            _ => Array::invalid(self, "argmax", format!("nothing to choose from in {:?}", self.shape())),
+            Some((&n, outer)) if n > 0 => operation.node(Primitive::ArgMax, &[self], outer, DType::U32),
+            _ => operation.invalid(
+                &[self],
+                format!("there is nothing to choose from in {:?}", self.shape()),
+            ),
         }
     }
 
-    /// Indices of the `k` largest elements along the last dimension, largest first, u32; the lower
-    /// index first among equals. [`Array::take_along`] fetches the elements.
+    /// Indices of the `k` largest elements along the last dimension, largest first: `[.., n]` of any
+    /// dtype → `[.., k]`, u32; the lower index first among equals, NaN above all numbers.
+    /// [`Array::take_along`] fetches the elements. Invalid for scalars and k > n.
     #[track_caller]
     pub fn top_k(&self, k: usize) -> Array {
+        let operation = Operation::new("top_k");
         match self.shape().split_last() {
             Some((&n, outer)) if k <= n => {
                 let shape: Vec<usize> = outer.iter().copied().chain([k]).collect();
-                Array::lazy(Primitive::TopK { k }, &[self], &shape, DType::U32)
+                operation.node(Primitive::TopK { k }, &[self], &shape, DType::U32)
             }
-            _ => Array::invalid(self, "top_k", format!("no {k} largest in {:?}", self.shape())),
+            _ => operation.invalid(&[self], format!("there are no {k} largest in {:?}", self.shape())),
         }
     }
 
-    /// Softmax over the last dimension.
+    /// Softmax over the last dimension: floats `[.., n]` → the same, computed in f32. Invalid for
+    /// scalars and integers.
     #[track_caller]
     pub fn softmax(&self) -> Array {
+        let operation = Operation::new("softmax");
         if self.rank() == 0 || !self.dtype().is_float() {
-            return Array::invalid(
-                self,
-                "softmax",
-                format!("needs floats along an axis, not {}{:?}", self.dtype(), self.shape()),
+            let what = format!(
+                "floats along an axis are needed, not {}{:?}",
+                self.dtype(),
+                self.shape()
             );
+            return operation.invalid(&[self], what);
         }
-        Array::lazy(Primitive::Softmax, &[self], self.shape(), self.dtype())
+        operation.node(Primitive::Softmax, &[self], self.shape(), self.dtype())
     }
 }
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, axes: &[isize]) -> Array { self.reduce(stringify!($name), ReduceOp::$op, axes) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, axes: &[isize]) -> Array { self.reduce(Operation::new(stringify!($name)), ReduceOp::$op, axes) })* }
     };
 }
 
 reductions! {
-    /// Sum over `axes`, which disappear; bool and u8 add up as u32.
+    /// Sum over `axes` (negative ones count from the last), which disappear: f32, f16, bf16, i32 and u32
+    /// stay, bool and u8 add up as u32; integers wrap. Of nothing 0. Invalid where there is no such axis.
     sum => Sum;
-    /// Mean over `axes`; integers as f32.
+    /// Mean over `axes`, which disappear; integers as f32. Of nothing NaN. Invalid as [`Array::sum`].
     mean => Mean;
-    /// Product over `axes`.
+    /// Product over `axes`, which disappear; dtypes as [`Array::sum`]. Of nothing 1.
     prod => Prod;
-    /// Largest over `axes`.
+    /// Largest over `axes`, which disappear; NaN where there is one. Invalid as [`Array::sum`], and of
+    /// nothing.
     max => Max;
-    /// Smallest over `axes`.
+    /// Smallest over `axes`, which disappear; NaN where there is one. Invalid as [`Array::max`].
     min => Min;
-    /// Whether any is not zero.
+    /// Whether any element over `axes` is not zero → bool. Of nothing false. Invalid as [`Array::sum`].
     any => Any;
-    /// Whether none is zero.
+    /// Whether no element over `axes` is zero → bool. Of nothing true. Invalid as [`Array::sum`].
     all => All;
 }

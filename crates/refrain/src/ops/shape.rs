@@ -1,91 +1,53 @@
-//! The same elements seen differently: no operation here copies unless `contiguous` must.
+//! The same elements seen differently: no operation here copies, except `contiguous`.
 
 use refrain_kernels::elementwise::Expression;
 
-use super::axis_of;
+use super::{Operation, axis_of};
 use crate::{Array, Layout, Primitive};
 
-impl Array {
-    /// The same elements in row-major order with another shape; one extent may be −1 (inferred).
-    #[track_caller]
-    pub fn reshape(&self, shape: &[isize]) -> Array {
-        let known: usize = shape.iter().filter(|&&n| n >= 0).map(|&n| n as usize).product();
-        let inferred = if known == 0 { 0 } else { self.count() / known };
-        let resolved: Vec<usize> = shape
-            .iter()
-            .map(|&n| if n < 0 { inferred } else { n as usize })
-            .collect();
-        let unknown = shape.iter().filter(|&&n| n < 0).count();
-        if unknown > 1 || resolved.iter().product::<usize>() != self.count() {
-            return Array::invalid(self, "reshape", format!("{:?} does not become {shape:?}", self.shape()));
+impl Operation {
+    /// `x` with another shape of as many elements.
+    pub(crate) fn reshape(self, x: &Array, shape: &[usize]) -> Array {
+        self.view(x, Primitive::Reshape, shape)
+    }
+
+    /// `x` repeated to `shape`; invalid where the shapes do not allow it.
+    pub(crate) fn broadcast(self, x: &Array, shape: &[usize]) -> Array {
+        match Layout::contiguous(x.shape()).broadcast(shape) {
+            Some(_) => self.view(x, Primitive::Broadcast, shape),
+            None => self.invalid(&[x], format!("{:?} does not repeat to {shape:?}", x.shape())),
         }
-        self.viewed(Primitive::Reshape, &resolved)
     }
 
-    fn viewed(&self, primitive: Primitive, shape: &[usize]) -> Array {
-        if shape == self.shape() && matches!(primitive, Primitive::Reshape | Primitive::Broadcast) {
-            return self.clone();
+    fn view(self, x: &Array, primitive: Primitive, shape: &[usize]) -> Array {
+        if shape == x.shape() && matches!(primitive, Primitive::Reshape | Primitive::Broadcast) {
+            return x.clone();
         }
-        Array::lazy(primitive, &[self], shape, self.dtype())
+        self.node(primitive, &[x], shape, x.dtype())
     }
 
-    /// Dimensions reordered: result dimension `d` is dimension `axes[d]` of this array.
-    #[track_caller]
-    pub fn permute(&self, axes: &[usize]) -> Array {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
-        if sorted != (0..self.rank()).collect::<Vec<_>>() {
-            return Array::invalid(
-                self,
-                "permute",
-                format!("{axes:?} does not name each dimension of {:?} once", self.shape()),
-            );
-        }
-        let shape: Vec<usize> = axes.iter().map(|&a| self.shape()[a]).collect();
-        self.viewed(Primitive::Permute { axes: axes.to_vec() }, &shape)
+    fn permute(self, x: &Array, axes: &[usize]) -> Array {
+        let shape: Vec<usize> = axes.iter().map(|&a| x.shape()[a]).collect();
+        self.view(x, Primitive::Permute { axes: axes.to_vec() }, &shape)
     }
 
-    /// Two dimensions exchanged; negative axes count from the last.
-    #[track_caller]
-    pub fn swap_axes(&self, a: isize, b: isize) -> Array {
-        let (Some(a), Some(b)) = (axis_of(self, a), axis_of(self, b)) else {
-            return Array::invalid(self, "swap_axes", format!("no axes {a} and {b} in {:?}", self.shape()));
-        };
-        let mut axes: Vec<usize> = (0..self.rank()).collect();
-        axes.swap(a, b);
-        self.permute(&axes)
-    }
-
-    /// All dimensions in reverse order.
-    pub fn transpose(&self) -> Array {
-        self.permute(&(0..self.rank()).rev().collect::<Vec<_>>())
-    }
-
-    /// Elements `start..stop` along one axis (which may count from the last).
-    #[track_caller]
-    pub fn slice(&self, axis: isize, start: usize, stop: usize) -> Array {
-        self.slice_by(axis, start, stop, 1)
-    }
-
-    /// Elements `start, start + step, …` before `stop` along one axis.
-    #[track_caller]
-    pub fn slice_by(&self, axis: isize, start: usize, stop: usize, step: usize) -> Array {
-        let fits = axis_of(self, axis).filter(|&a| start <= stop && stop <= self.shape()[a] && step > 0);
+    fn slice(self, x: &Array, axis: isize, range: [usize; 3]) -> Array {
+        let [start, stop, step] = range;
+        let fits = axis_of(x, axis).filter(|&a| start <= stop && stop <= x.shape()[a] && step > 0);
         let Some(axis) = fits else {
-            return Array::invalid(
-                self,
-                "slice",
-                format!(
-                    "{start}..{stop} by {step} along axis {axis} does not lie in {:?}",
-                    self.shape()
-                ),
+            let what = format!(
+                "{start}..{stop} by {step} along axis {axis} does not lie in {:?}",
+                x.shape()
             );
+            return self.invalid(&[x], what);
         };
-        let rank = self.rank();
-        let (mut starts, mut stops, mut steps) = (vec![0; rank], self.shape().to_vec(), vec![1; rank]);
-        (starts[axis], stops[axis], steps[axis]) = (start, stop, step);
-        let shape = Layout::contiguous(self.shape()).slice(&starts, &stops, &steps).shape;
-        self.viewed(
+        let rank = x.rank();
+        let (mut starts, mut stops, mut steps) = (vec![0; rank], x.shape().to_vec(), vec![1; rank]);
+        // A step beyond the end means the first element alone, whatever its size.
+        (starts[axis], stops[axis], steps[axis]) = (start, stop, step.min((stop - start).max(1)));
+        let shape = Layout::contiguous(x.shape()).slice(&starts, &stops, &steps).shape;
+        self.view(
+            x,
             Primitive::Slice {
                 start: starts,
                 stop: stops,
@@ -94,54 +56,125 @@ impl Array {
             &shape,
         )
     }
+}
 
-    /// Split into `parts` equal pieces along an axis.
+impl Array {
+    /// The same elements in row-major order with another shape; one extent may be −1 (inferred from the
+    /// others). Invalid when the number of elements differs. Copies only if the elements do not lie in
+    /// that order.
     #[track_caller]
-    pub fn split(&self, parts: usize, axis: isize) -> Vec<Array> {
-        let n = self.dim(axis);
-        if parts == 0 || n % parts != 0 {
-            let error = Array::invalid(self, "split", format!("{n} does not divide into {parts} parts"));
-            return vec![error; parts];
+    pub fn reshape(&self, shape: &[isize]) -> Array {
+        let operation = Operation::new("reshape");
+        let fail = || operation.invalid(&[self], format!("{:?} does not become {shape:?}", self.shape()));
+        let unknown = shape.iter().filter(|&&n| n < 0).count();
+        let extents = shape.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
+        let known = extents.clone().try_fold(1usize, usize::checked_mul);
+        let Some(known) = known.filter(|_| unknown <= 1 && shape.iter().all(|&n| n >= -1)) else {
+            return fail();
+        };
+        let inferred = self.count().checked_div(known).unwrap_or(0);
+        if known * if unknown == 1 { inferred } else { 1 } != self.count() {
+            return fail();
         }
-        let piece = n / parts;
-        (0..parts)
-            .map(|i| self.slice(axis, i * piece, (i + 1) * piece))
-            .collect()
+        let resolved: Vec<usize> = shape
+            .iter()
+            .map(|&n| if n < 0 { inferred } else { n as usize })
+            .collect();
+        operation.reshape(self, &resolved)
     }
 
-    /// Repeated to a larger shape by NumPy's rules, without a copy.
+    /// Dimensions reordered: result dimension `d` is dimension `axes[d]` of this array. Invalid unless
+    /// `axes` names each dimension once.
+    #[track_caller]
+    pub fn permute(&self, axes: &[usize]) -> Array {
+        let operation = Operation::new("permute");
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        if sorted.len() != self.rank() || sorted.iter().enumerate().any(|(d, &axis)| d != axis) {
+            let what = format!("{axes:?} does not name each dimension of {:?} once", self.shape());
+            return operation.invalid(&[self], what);
+        }
+        operation.permute(self, axes)
+    }
+
+    /// Two dimensions exchanged; negative axes count from the last. Invalid where there is no such axis.
+    #[track_caller]
+    pub fn swap_axes(&self, a: isize, b: isize) -> Array {
+        let operation = Operation::new("swap_axes");
+        let (Some(a), Some(b)) = (axis_of(self, a), axis_of(self, b)) else {
+            return operation.invalid(&[self], format!("there are no axes {a} and {b} in {:?}", self.shape()));
+        };
+        let mut axes: Vec<usize> = (0..self.rank()).collect();
+        axes.swap(a, b);
+        operation.permute(self, &axes)
+    }
+
+    /// All dimensions in reverse order: `[a, b, ..]` → `[.., b, a]`.
+    #[track_caller]
+    pub fn transpose(&self) -> Array {
+        Operation::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
+    }
+
+    /// Elements `start..stop` along one axis (negative axes count from the last). Invalid unless they
+    /// lie in it.
+    #[track_caller]
+    pub fn slice(&self, axis: isize, start: usize, stop: usize) -> Array {
+        Operation::new("slice").slice(self, axis, [start, stop, 1])
+    }
+
+    /// Elements `start, start + step, …` before `stop` along one axis. Invalid as [`Array::slice`], and
+    /// for step 0.
+    #[track_caller]
+    pub fn slice_by(&self, axis: isize, start: usize, stop: usize, step: usize) -> Array {
+        Operation::new("slice_by").slice(self, axis, [start, stop, step])
+    }
+
+    /// Split into N equal pieces along an axis: `let [gate, up] = x.split(-1);`. All are invalid where
+    /// there is no such axis or its extent does not divide.
+    #[track_caller]
+    pub fn split<const N: usize>(&self, axis: isize) -> [Array; N] {
+        let operation = Operation::new("split");
+        let n = self.dim(axis);
+        std::array::from_fn(|piece| {
+            if n % N != 0 {
+                return operation.invalid(
+                    &[self],
+                    format!("axis {axis} of {:?} does not divide into {N} pieces", self.shape()),
+                );
+            }
+            operation.slice(self, axis, [piece * (n / N), (piece + 1) * (n / N), 1])
+        })
+    }
+
+    /// Repeated to a larger shape by NumPy's rules, without a copy. Invalid where they do not allow it.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Array {
-        match Layout::contiguous(self.shape()).broadcast(shape) {
-            Some(_) => self.viewed(Primitive::Broadcast, shape),
-            None => Array::invalid(
-                self,
-                "broadcast_to",
-                format!("{:?} does not repeat to {shape:?}", self.shape()),
-            ),
-        }
+        Operation::new("broadcast_to").broadcast(self, shape)
     }
 
-    /// A new dimension of extent 1 before `axis` (or at the end, for `axis == rank`).
+    /// A new dimension of extent 1 before `axis` (or at the end, for `axis == rank`). Invalid beyond.
     #[track_caller]
     pub fn expand_dims(&self, axis: usize) -> Array {
+        let operation = Operation::new("expand_dims");
         if axis > self.rank() {
-            return Array::invalid(self, "expand_dims", format!("no place {axis} in {:?}", self.shape()));
+            return operation.invalid(&[self], format!("there is no place {axis} in {:?}", self.shape()));
         }
         let mut shape = self.shape().to_vec();
         shape.insert(axis, 1);
-        self.viewed(Primitive::Reshape, &shape)
+        operation.reshape(self, &shape)
     }
 
     /// All dimensions of extent 1 dropped.
+    #[track_caller]
     pub fn squeeze(&self) -> Array {
         let shape: Vec<usize> = self.shape().iter().copied().filter(|&n| n != 1).collect();
-        self.viewed(Primitive::Reshape, &shape)
+        Operation::new("squeeze").reshape(self, &shape)
     }
 
-    /// A copy in row-major order without gaps.
+    /// A copy in row-major order without gaps. Never needed for correctness: operations read any layout.
+    #[track_caller]
     pub fn contiguous(&self) -> Array {
-        let copy = Expression::cast(self.dtype(), self.dtype());
-        Array::lazy(Primitive::Elementwise(copy), &[self], self.shape(), self.dtype())
+        let copy = Primitive::Elementwise(Expression::cast(self.dtype(), self.dtype()));
+        Operation::new("contiguous").node(copy, &[self], self.shape(), self.dtype())
     }
 }

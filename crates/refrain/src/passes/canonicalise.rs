@@ -40,6 +40,10 @@ pub fn canonicalise(graph: Graph) -> Graph {
                 }
             },
             _ => {
+                let inputs = match node.primitive {
+                    Primitive::WriteRows => apart(&mut nodes, inputs),
+                    _ => inputs,
+                };
                 nodes.push(Node { inputs, ..node });
                 (nodes.len() - 1, None)
             }
@@ -48,6 +52,33 @@ pub fn canonicalise(graph: Graph) -> Graph {
     }
     let outputs = graph.outputs.iter().map(|e| translate(&stands, e)).collect();
     Graph { nodes, outputs }
+}
+
+/// Inputs of an update, with a copy of those that lie in the state itself: rows are written in any order.
+fn apart(nodes: &mut Vec<Node>, mut inputs: Vec<Edge>) -> Vec<Edge> {
+    let state = memory_of(nodes, inputs[0].node);
+    for edge in &mut inputs[1..] {
+        if memory_of(nodes, edge.node) == state {
+            let (shape, dtype) = (edge.layout.shape.clone(), nodes[edge.node].dtype);
+            nodes.push(copy_of(edge.clone(), shape.clone(), dtype));
+            *edge = Edge {
+                node: nodes.len() - 1,
+                layout: Layout::contiguous(&shape),
+            };
+        }
+    }
+    inputs
+}
+
+/// The storage in which a node's result lies, where it is known before memory is placed.
+fn memory_of(nodes: &[Node], mut number: usize) -> Option<usize> {
+    loop {
+        match &nodes[number].primitive {
+            Primitive::Stored { storage, .. } => return Some(storage.key()),
+            Primitive::WriteRows => number = nodes[number].inputs[0].node,
+            _ => return None,
+        }
+    }
 }
 
 /// A node that copies what an edge sees into gapless memory.

@@ -89,6 +89,19 @@ impl Chooser<'_> {
                         layout: Layout::contiguous(&shape),
                     };
                 }
+                // No copy of an input helps: what the kernel cannot write is the layout that its user wants.
+                Err(Unsupported::NeedsContiguous { .. }) if !node.written.is_contiguous() => {
+                    let wanted = std::mem::replace(&mut node.written, Layout::contiguous(&node.shape));
+                    let (shape, dtype) = (node.shape.clone(), node.dtype);
+                    let edge = Edge {
+                        node: self.add(node)?,
+                        layout: Layout::contiguous(&shape),
+                    };
+                    return self.add(Node {
+                        written: wanted,
+                        ..copy_of(edge, shape, dtype)
+                    });
+                }
                 Err(why) => {
                     return Err(Error::Unsupported {
                         op: node.primitive.name().to_string(),

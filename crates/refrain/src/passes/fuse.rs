@@ -10,31 +10,58 @@ const MAX_INPUTS: usize = 8;
 /// The most steps that one generated kernel takes.
 const MAX_STEPS: usize = 64;
 
-/// Joins chains of elementwise nodes: a node that has a single use, by another elementwise node over
-/// the same elements, becomes part of it. Constants join every use.
+/// Joins chains of elementwise nodes: a node that a single other elementwise node uses, over the same
+/// elements, becomes part of it. Constants join every use.
 pub fn fuse(mut graph: Graph) -> Graph {
+    graph.nodes.iter_mut().for_each(share_inputs);
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
-        if !matches!(graph.nodes[number].primitive, Primitive::Elementwise(_)) {
-            continue;
-        }
         let mut input = 0;
         while input < graph.nodes[number].inputs.len() {
             match joined(&graph, &uses, number, input) {
-                Some(node) => {
-                    let source = graph.nodes[number].inputs[input].node;
-                    uses[source] -= 1;
-                    // The absorbed node's inputs are now this node's; if it is dead, theirs are not counted twice.
-                    for edge in &graph.nodes[source].inputs {
-                        uses[edge.node] += usize::from(uses[source] > 0);
-                    }
-                    graph.nodes[number] = node;
-                }
+                Some(node) => replace(&mut graph, &mut uses, number, node),
                 None => input += 1,
             }
         }
     }
     sweep(graph)
+}
+
+/// Lets an elementwise node that sees the same elements twice read them as one input.
+fn share_inputs(node: &mut Node) {
+    let Primitive::Elementwise(expression) = &mut node.primitive else {
+        return;
+    };
+    let mut kept: Vec<usize> = Vec::new();
+    let mut slots = Vec::with_capacity(node.inputs.len());
+    for (input, edge) in node.inputs.iter().enumerate() {
+        let slot = kept.iter().position(|&k| node.inputs[k] == *edge).unwrap_or(kept.len());
+        if slot == kept.len() {
+            kept.push(input);
+        }
+        slots.push(slot);
+    }
+    expression.steps = expression
+        .steps
+        .iter()
+        .map(|step| shifted(step, |i| i, &slots))
+        .collect();
+    expression.inputs = kept.iter().map(|&k| expression.inputs[k]).collect();
+    node.inputs = kept.iter().map(|&k| node.inputs[k].clone()).collect();
+}
+
+/// Puts `node` in the place of node `number` and keeps the counts of uses exact.
+fn replace(graph: &mut Graph, uses: &mut [usize], number: usize, node: Node) {
+    node.inputs.iter().for_each(|e| uses[e.node] += 1);
+    let mut dropped = vec![std::mem::replace(&mut graph.nodes[number], node).inputs];
+    while let Some(inputs) = dropped.pop() {
+        for edge in inputs {
+            uses[edge.node] -= 1;
+            if uses[edge.node] == 0 && matches!(graph.nodes[edge.node].primitive, Primitive::Elementwise(_)) {
+                dropped.push(std::mem::take(&mut graph.nodes[edge.node].inputs));
+            }
+        }
+    }
 }
 
 /// Node `number` with the source of its input `input` made part of it, where that is allowed.
@@ -92,8 +119,7 @@ fn substitute(
     let mut edges: Vec<Edge> = Vec::new();
     let mut dtypes = Vec::new();
     let mut slot = |edge: &Edge, dtype| {
-        let same = |e: &Edge| e.node == edge.node && e.layout == edge.layout;
-        edges.iter().position(same).unwrap_or_else(|| {
+        edges.iter().position(|e| e == edge).unwrap_or_else(|| {
             edges.push(edge.clone());
             dtypes.push(dtype);
             edges.len() - 1

@@ -119,7 +119,7 @@ impl Placer {
             }
             Primitive::Input { name } => {
                 let offset = self.control_bytes;
-                self.control_bytes += bytes.next_multiple_of(ALIGNMENT);
+                self.control_bytes += bytes.max(1).next_multiple_of(ALIGNMENT);
                 self.inputs.push(Input {
                     name: name.clone(),
                     dtype: node.dtype,
