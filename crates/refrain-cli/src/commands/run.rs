@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// The model
     #[arg(default_value = demo::NAME)]
     model: String,
-    /// The prompt; read from standard input if not given or `-`, less a newline at its end
+    /// The prompt; read from standard input if not given or `-`, without the newline at its end (kept with --raw)
     prompt: Option<String>,
     /// Give the model the prompt as it is, without the model's chat template
     #[arg(long)]
@@ -91,6 +91,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 fn prompt_ids(checkpoint: &Checkpoint, tokenizer: &Tokenizer, arguments: &Arguments) -> anyhow::Result<Vec<u32>> {
     let prompt = match arguments.prompt.as_deref() {
         Some(prompt) if prompt != "-" => prompt.to_owned(),
+        _ if arguments.raw => input::read_stdin("the prompt")?,
         _ => {
             let text = input::read_stdin("the prompt")?;
             let text = text.strip_suffix('\n').unwrap_or(&text);

@@ -1,15 +1,75 @@
 //! The bundled model through `refrain run`.
 
-use std::io::Read;
+use std::collections::HashSet;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::{refrain, run, run_with_input};
+use serde_json::Value;
+
+use crate::support::{Outcome, refrain, run, run_with_input};
 
 const SUM: &str = "What is 12 + 30?";
 
 #[test]
 fn the_bundled_model_answers_a_sum() {
     assert_eq!(run(&["run", "demo", SUM, "--temp", "0"]).done(), "12 + 30 = 42\n");
+}
+
+/// The first of the held-out questions on each subject.
+fn questions() -> Vec<Value> {
+    let all: Vec<Value> = serde_json::from_str(include_str!("../../../../demo/questions.json")).unwrap();
+    let mut seen = HashSet::new();
+    all.into_iter()
+        .filter(|question| seen.insert(question["subject"].to_string()))
+        .collect()
+}
+
+fn prompt(question: &Value) -> &str {
+    question["messages"][0]["content"].as_str().unwrap()
+}
+
+fn is_one_turn(question: &Value) -> bool {
+    question["messages"].as_array().unwrap().len() == 1
+}
+
+#[test]
+fn sums_and_recall_are_right_on_the_cpu_executor() {
+    let questions = questions();
+    assert!(questions.len() > 8);
+    for question in questions.iter().filter(|question| is_one_turn(question)) {
+        let answer = run(&["run", "demo", prompt(question), "--temp", "0"]).done();
+        assert_eq!(answer.trim_end(), question["answer"], "{question}");
+    }
+}
+
+#[test]
+fn sums_and_recall_are_right_on_vulkan() {
+    // Software drivers take seconds for a long list.
+    let short = |question: &&Value| is_one_turn(question) && prompt(question).len() < 200;
+    let (sums, recall): (Vec<Value>, Vec<Value>) = questions()
+        .iter()
+        .filter(short)
+        .cloned()
+        .partition(|question| question["subject"].as_str().unwrap().starts_with("sums"));
+    for question in [sums.last(), recall.first()].map(Option::unwrap) {
+        let output = refrain(&["run", "demo", prompt(question), "--temp", "0", "--device", "0"]).output();
+        assert_eq!(
+            Outcome::from(output.unwrap()).done().trim_end(),
+            question["answer"],
+            "{question}"
+        );
+    }
+}
+
+#[test]
+fn a_rendered_conversation_of_several_turns_is_continued() {
+    let questions = questions();
+    let question = questions.iter().find(|question| !is_one_turn(question)).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(question["messages"].to_string().as_bytes()).unwrap();
+    let rendered = run(&["template", "demo", "--messages", file.path().to_str().unwrap()]).done();
+    let answer = run_with_input(&["run", "demo", "--raw", "--temp", "0"], rendered.as_bytes()).done();
+    assert_eq!(answer.trim_end(), question["answer"], "{question}");
 }
 
 #[test]
