@@ -73,11 +73,7 @@ pub fn call(
     );
     push.push(Push::F32(eps));
     let groups = grid(OP, rows.div_ceil(together as usize))?;
-    Ok(Call {
-        kernel,
-        groups,
-        push,
-    })
+    Ok(Call { kernel, groups, push })
 }
 
 /// Normalises each row of `columns` values of `x`; `weight` is `[columns]`.

@@ -56,10 +56,7 @@ pub fn call(
     require_dtype(OP, frequencies, DType::F32)?;
     let size = |what: String| Unsupported::Size { op: OP, what };
     let &[tokens, heads, head_dim] = &x.layout.shape[..] else {
-        return Err(size(format!(
-            "x has shape {:?}, expected [T, H, D]",
-            x.layout.shape
-        )));
+        return Err(size(format!("x has shape {:?}, expected [T, H, D]", x.layout.shape)));
     };
     if params.dims % 2 != 0 || params.dims > head_dim {
         let dims = params.dims;
@@ -106,13 +103,7 @@ pub fn call(
 /// # Panics
 /// When `x` is no whole number of heads per position, `params.dims` exceeds `head_dim`, or
 /// `frequencies` holds fewer than `dims/2` values.
-pub fn reference(
-    x: &[f32],
-    positions: &[i32],
-    frequencies: &[f32],
-    head_dim: usize,
-    params: &Params,
-) -> Vec<f32> {
+pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: usize, params: &Params) -> Vec<f32> {
     assert!(params.dims <= head_dim, "no more dims than a head has");
     let mut out = x.to_vec();
     if out.is_empty() {

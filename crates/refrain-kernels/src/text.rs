@@ -51,11 +51,17 @@ impl<'t> Text<'t> {
         self
     }
 
-    /// Adds `load8_{name}(p, i, low, high)`: eight neighbouring floats, by 16-byte loads when `wide`
-    /// (then `i` must be a multiple of 8 and `p` 16-byte aligned). Needs [`Text::input`] first.
-    pub(crate) fn eights(mut self, name: &str, dtype: DType, wide: bool) -> Self {
-        self.source.push_str(&eights(name, dtype, wide));
-        self.name.push_str(if wide { ".wide" } else { ".narrow" });
+    /// Adds `void load4_{name}(p, i, values)` or, for a `run` of 8, `load8_{name}(p, i, low, high)`:
+    /// neighbouring floats, by the largest loads when `wide` (then `i` must be a multiple of the run
+    /// and `p` 16-byte aligned). Needs [`Text::input`] first.
+    pub(crate) fn runs(mut self, name: &str, dtype: DType, run: usize, wide: bool) -> Self {
+        let parts = if run == 4 { &["values"][..] } else { &["low", "high"] };
+        self.source.push_str(&match wide {
+            true => wide_run(name, dtype, parts),
+            false => narrow_run(name, parts),
+        });
+        let tag = if wide { "wide" } else { "narrow" };
+        self.name.push_str(&format!(".{tag}{run}"));
         self
     }
 
@@ -82,34 +88,59 @@ impl<'t> Text<'t> {
     }
 }
 
-fn eights(name: &str, dtype: DType, wide: bool) -> String {
-    let head = format!("void load8_{name}({name}_ref p, uint i, out vec4 low, out vec4 high) {{\n");
-    if !wide {
-        let four = |from: u32| -> String {
-            let loads: Vec<String> = (from..from + 4).map(|j| format!("load_{name}(p, i + {j}u)")).collect();
-            format!("vec4({})", loads.join(", "))
-        };
-        return format!("{head}    low = {};\n    high = {};\n}}\n", four(0), four(4));
-    }
-    let reference = format!(
-        "layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer {name}_wide {{ uvec4 at[]; }};\n"
-    );
-    let body = match dtype {
-        DType::F32 => format!(
-            "    {name}_wide w = {name}_wide(p);\n    low = uintBitsToFloat(w.at[i / 4u]);\n    high = uintBitsToFloat(w.at[i / 4u + 1u]);\n"
-        ),
-        _ => {
-            let pair = |component: char| unpack(dtype, &format!("bits.{component}"));
-            format!(
-                "    uvec4 bits = {name}_wide(p).at[i / 8u];\n    low = vec4({}, {});\n    high = vec4({}, {});\n",
-                pair('x'),
-                pair('y'),
-                pair('z'),
-                pair('w')
-            )
-        }
+/// The head of `load4_{name}` or `load8_{name}`, which sets a vec4 for each of `parts`.
+fn run_head(name: &str, parts: &[&str]) -> String {
+    let values: Vec<String> = parts.iter().map(|part| format!("out vec4 {part}")).collect();
+    let run = 4 * parts.len();
+    format!("void load{run}_{name}({name}_ref p, uint i, {})", values.join(", "))
+}
+
+fn narrow_run(name: &str, parts: &[&str]) -> String {
+    let part = |(number, part): (usize, &&str)| {
+        let load = |j: usize| format!("load_{name}(p, i + {}u)", 4 * number + j);
+        format!(
+            "    {part} = vec4({}, {}, {}, {});\n",
+            load(0),
+            load(1),
+            load(2),
+            load(3)
+        )
     };
-    format!("{reference}{head}{body}}}\n")
+    let body: String = parts.iter().enumerate().map(part).collect();
+    format!("{} {{\n{body}}}\n", run_head(name, parts))
+}
+
+fn wide_run(name: &str, dtype: DType, parts: &[&str]) -> String {
+    let run = 4 * parts.len();
+    let vectors = dtype.size() * run / 16;
+    // Elements per load, and its type: 16 bytes, or 8 for four 16-bit elements.
+    let (per_load, unit, align) = if vectors == 0 {
+        (4, "uvec2", 8)
+    } else {
+        (16 / dtype.size(), "uvec4", 16)
+    };
+    let mut text = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer {name}_wide {{ {unit} at[]; }};\n{} {{\n",
+        run_head(name, parts)
+    );
+    for load in 0..vectors.max(1) {
+        text.push_str(&format!(
+            "    {unit} bits{load} = {name}_wide(p).at[i / {per_load}u + {load}u];\n"
+        ));
+    }
+    for (number, part) in parts.iter().enumerate() {
+        let value = match dtype {
+            DType::F32 => format!("uintBitsToFloat(bits{number})"),
+            _ => {
+                let [x, y] = [["x", "y"], ["z", "w"]][number];
+                let pair = |component: &str| unpack(dtype, &format!("bits0.{component}"));
+                format!("vec4({}, {})", pair(x), pair(y))
+            }
+        };
+        text.push_str(&format!("    {part} = {value};\n"));
+    }
+    text.push_str("}\n");
+    text
 }
 
 fn pairs(name: &str, dtype: DType) -> String {
@@ -145,8 +176,8 @@ pub(crate) fn address(op: &'static str, number: usize, operand: &Operand) -> Res
     Ok(operand.address(number))
 }
 
-/// Whether runs of eight elements from the first one on, `strides` elements apart, can be loaded 16
-/// bytes at a time.
+/// Whether runs of elements from the first one on, `strides` elements apart, can be loaded 16 bytes at
+/// a time.
 pub(crate) fn is_wide(operand: &Operand, strides: &[usize]) -> bool {
     let unit = aligned_elements(operand.dtype);
     operand.layout.offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))

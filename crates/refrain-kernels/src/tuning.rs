@@ -27,14 +27,17 @@ pub struct Tile {
     pub depth: u32,
 }
 
-/// Attention.
+/// Attention: a workgroup takes one query head of one token, or, where there are so many that the
+/// device is busy anyway, several heads that share a key head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attention {
-    /// Invocations per workgroup.
+    /// Invocations per workgroup of one head.
     pub threads: u32,
-    /// The most query heads of one key head that a workgroup takes together.
+    /// Invocations per workgroup of several heads.
+    pub threads_together: u32,
+    /// The most query heads that a workgroup takes together.
     pub most_heads: u32,
-    /// Workgroups that keep the device busy: heads are taken together only beyond.
+    /// Workgroups that keep the device busy.
     pub enough_groups: usize,
 }
 
@@ -56,15 +59,17 @@ pub struct Tuning {
 }
 
 const NVIDIA: u32 = 0x10de;
+const MESA_SOFTWARE: u32 = 0x10005;
 
 /// The rows, the most specific first. The last fits every device.
-pub const TABLE: [Tuning; 3] = [
+pub const TABLE: [Tuning; 4] = [
+    // Measured on an H200.
     Tuning {
         vendor: Some(NVIDIA),
         smallest_subgroup: 32,
         matvec: Matvec {
-            threads: 256,
-            rows: 1,
+            threads: 128,
+            rows: 2,
             loads: 4,
             most_vectors: 8,
         },
@@ -74,18 +79,42 @@ pub const TABLE: [Tuning; 3] = [
             depth: 32,
         },
         attention: Attention {
-            threads: 512,
+            threads: 1024,
+            threads_together: 128,
             most_heads: 4,
             enough_groups: 528,
         },
-        row_threads: 256,
+        row_threads: 1024,
+    },
+    // Measured on two cores: few invocations, since each subgroup of a workgroup takes its turn.
+    Tuning {
+        vendor: Some(MESA_SOFTWARE),
+        smallest_subgroup: 4,
+        matvec: Matvec {
+            threads: 128,
+            rows: 4,
+            loads: 1,
+            most_vectors: 8,
+        },
+        tile: Tile {
+            rows: 16,
+            columns: 16,
+            depth: 32,
+        },
+        attention: Attention {
+            threads: 16,
+            threads_together: 16,
+            most_heads: 4,
+            enough_groups: 2,
+        },
+        row_threads: 64,
     },
     Tuning {
         vendor: None,
         smallest_subgroup: 8,
         matvec: Matvec {
             threads: 256,
-            rows: 1,
+            rows: 2,
             loads: 2,
             most_vectors: 8,
         },
@@ -96,6 +125,7 @@ pub const TABLE: [Tuning; 3] = [
         },
         attention: Attention {
             threads: 256,
+            threads_together: 128,
             most_heads: 4,
             enough_groups: 128,
         },
@@ -117,6 +147,7 @@ pub const TABLE: [Tuning; 3] = [
         },
         attention: Attention {
             threads: 128,
+            threads_together: 128,
             most_heads: 2,
             enough_groups: 64,
         },
@@ -131,11 +162,12 @@ impl Tuning {
             self.matvec.threads,
             self.tile.rows * self.tile.columns,
             self.attention.threads,
+            self.attention.threads_together,
             self.row_threads,
         ];
         let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
         // The attention kernel keeps one vec4 per invocation beside the rows' maxima and sums.
-        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads);
+        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads.max(self.attention.threads_together));
         threads
             .iter()
             .all(|&t| t <= traits.max_invocations && t >= lanes(traits))
@@ -150,10 +182,7 @@ pub fn choose(traits: &Traits) -> &'static Tuning {
             && row.smallest_subgroup <= traits.subgroup_size
             && row.fits(traits)
     };
-    TABLE
-        .iter()
-        .find(matches)
-        .unwrap_or(&TABLE[TABLE.len() - 1])
+    TABLE.iter().find(matches).unwrap_or(&TABLE[TABLE.len() - 1])
 }
 
 /// Invocations that share a row where a subgroup is to take it: a subgroup, or, without subgroup
@@ -166,13 +195,15 @@ pub(crate) fn lanes(traits: &Traits) -> u32 {
     }
 }
 
-/// Invocations per row of `columns` values, and rows per workgroup, for a reduction over rows.
+/// Invocations per row of `columns` values, and rows per workgroup, for a reduction over rows: a few
+/// values for each invocation.
 pub(crate) fn row_lanes(traits: &Traits, columns: usize) -> (u32, u32) {
     let (threads, few) = (choose(traits).row_threads, lanes(traits));
     if columns > 16 * few as usize {
-        (threads, 1)
+        let wanted = columns.div_ceil(4).next_power_of_two();
+        (threads.min(wanted as u32), 1)
     } else {
-        (few, threads / few)
+        (few, threads.min(256) / few)
     }
 }
 

@@ -191,7 +191,11 @@ fn kernel(
     (together, page_size): (usize, u32),
 ) -> Kernel {
     let lanes = tuning::lanes(traits);
-    let rows = tuning.attention.threads / lanes;
+    let threads = match together {
+        1 => tuning.attention.threads,
+        _ => tuning.attention.threads_together,
+    };
+    let rows = threads / lanes;
     let pairs = (sizes.head_dim / 2).div_ceil(lanes as usize);
     // Narrow subgroups hold many pairs per invocation; unrolled, such a kernel takes seconds to
     // compile on software drivers, and arrays in memory cost those nothing.

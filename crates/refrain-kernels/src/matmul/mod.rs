@@ -30,12 +30,7 @@ const OP: &str = "matmul";
 /// # Errors
 /// When an operand is no float, shapes do not fit, batch dimensions do not merge to two
 /// ([`Unsupported::NeedsContiguous`] names the operand to copy), or a size is beyond 32-bit indices.
-pub fn call(
-    traits: &Traits,
-    a: &Operand,
-    b: &Operand,
-    out: &Operand,
-) -> Result<Vec<Call>, Unsupported> {
+pub fn call(traits: &Traits, a: &Operand, b: &Operand, out: &Operand) -> Result<Vec<Call>, Unsupported> {
     call_tuned(tuning::choose(traits), traits, a, b, out)
 }
 
@@ -68,17 +63,14 @@ pub fn call_tuned(
     Ok(vec![call])
 }
 
-fn matvec(
-    tuning: &Tuning,
-    traits: &Traits,
-    problem: &Problem,
-    operands: [&Operand; 3],
-) -> Result<Call, Unsupported> {
+fn matvec(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
     let lanes = tuning::lanes(traits);
     let rows = tuning.matvec.threads / lanes;
     let [x, y, _] = problem.batch_strides;
-    let wide = problem.k.is_multiple_of(8)
+    // As many elements of b as fill 16 bytes: what an invocation loads at once.
+    let run = 16 / b.dtype.size();
+    let wide = problem.k.is_multiple_of(run)
         && problem.a[1] == 1
         && problem.b[0] == 1
         && is_wide(a, &[&x[..], &problem.a[..1]].concat())
@@ -91,8 +83,9 @@ fn matvec(
     if wide {
         text = text
             .define("WIDE", 1)
-            .eights("a", a.dtype, true)
-            .eights("b", b.dtype, true);
+            .define("RUN", run)
+            .runs("a", a.dtype, run, true)
+            .runs("b", b.dtype, run, true);
     }
     let each = tuning.matvec.rows;
     let kernel = text
@@ -111,12 +104,7 @@ fn matvec(
     product(kernel, groups, problem, operands)
 }
 
-fn gemm(
-    tuning: &Tuning,
-    traits: &Traits,
-    problem: &Problem,
-    operands: [&Operand; 3],
-) -> Result<Call, Unsupported> {
+fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
     let tile = tuning.tile;
     let kernel = Text::new(traits, "matmul.gemm")
@@ -139,12 +127,7 @@ fn gemm(
 }
 
 /// Workgroups in x and y that cover `m` rows and `n` columns by tiles.
-pub(crate) fn tile_groups(
-    op: &'static str,
-    tuning: &Tuning,
-    m: usize,
-    n: usize,
-) -> Result<[u32; 3], Unsupported> {
+pub(crate) fn tile_groups(op: &'static str, tuning: &Tuning, m: usize, n: usize) -> Result<[u32; 3], Unsupported> {
     let groups = [
         n.div_ceil(4 * tuning.tile.columns as usize),
         m.div_ceil(4 * tuning.tile.rows as usize),
@@ -162,11 +145,7 @@ fn product(
     problem: &Problem,
     [a, b, out]: [&Operand; 3],
 ) -> Result<Call, Unsupported> {
-    let numbers = if problem.swapped {
-        [1, 0, 2]
-    } else {
-        [0, 1, 2]
-    };
+    let numbers = if problem.swapped { [1, 0, 2] } else { [0, 1, 2] };
     let [outer, inner] = problem.batch;
     let batches = outer * inner;
     let sizes = [problem.m, problem.n, problem.k];

@@ -86,18 +86,14 @@ mod tests {
     use crate::matmul::{SliceRows, StoredRows};
 
     fn numbers(count: usize) -> Vec<f32> {
-        (0..count)
-            .map(|i| ((i * 37 + 11) % 23) as f32 - 11.0)
-            .collect()
+        (0..count).map(|i| ((i * 37 + 11) % 23) as f32 - 11.0).collect()
     }
 
     #[test]
     fn a_batched_product_is_what_the_definition_says() {
         let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let y = [1.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0];
-        let expected = [
-            1.0, 2.0, 8.0, 3.0, 4.0, 18.0, 16.0, 6.0, 5.0, 22.0, 8.0, 7.0,
-        ];
+        let expected = [1.0, 2.0, 8.0, 3.0, 4.0, 18.0, 16.0, 6.0, 5.0, 22.0, 8.0, 7.0];
         assert_eq!(reference(&x, &y, 2, 2, 2, 3), expected);
     }
 

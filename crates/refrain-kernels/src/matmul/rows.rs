@@ -31,12 +31,7 @@ impl<'a> StoredRows<'a> {
     ///
     /// # Errors
     /// When `dtype` is no float, or `bytes` is too short.
-    pub fn new(
-        dtype: DType,
-        count: usize,
-        columns: usize,
-        bytes: &'a [u8],
-    ) -> Result<StoredRows<'a>, Unsupported> {
+    pub fn new(dtype: DType, count: usize, columns: usize, bytes: &'a [u8]) -> Result<StoredRows<'a>, Unsupported> {
         let op = "stored rows";
         if !dtype.is_float() {
             return Err(Unsupported::DType { op, dtype });

@@ -80,10 +80,7 @@ impl QuantFormat {
             return Err(Unsupported::Size { op, what });
         }
         if !columns.is_multiple_of(self.group as usize) {
-            let what = format!(
-                "rows of {columns} values do not fill {self}'s groups of {}",
-                self.group
-            );
+            let what = format!("rows of {columns} values do not fill {self}'s groups of {}", self.group);
             return Err(Unsupported::Size { op, what });
         }
         Ok(())

@@ -68,11 +68,7 @@ fn as_rows(number: usize, operand: &Operand) -> Result<(usize, usize, usize), Un
         let what = "an operand is a scalar, expected a matrix".to_string();
         return Err(Unsupported::Size { op: OP, what });
     };
-    let within = if columns == 1 {
-        1
-    } else {
-        layout.strides[outer.len()]
-    };
+    let within = if columns == 1 { 1 } else { layout.strides[outer.len()] };
     let outer = Layout {
         shape: outer.to_vec(),
         strides: layout.strides[..outer.len()].to_vec(),
@@ -118,40 +114,20 @@ fn product(
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
     }
     let text = |variant: &str| {
-        let text = Text::new(traits, variant)
-            .input("x", x.dtype)
-            .output("c", out.dtype);
+        let text = Text::new(traits, variant).input("x", x.dtype).output("c", out.dtype);
         weights.declare(text)
     };
     let (kernel, groups) = if tokens <= tuning.matvec.most_vectors as usize {
-        matvec(
-            tuning,
-            traits,
-            text("quantised.matvec"),
-            weights,
-            x,
-            (tokens, x_stride),
-        )?
+        matvec(tuning, traits, text("quantised.matvec"), weights, x, (tokens, x_stride))?
     } else {
         gemm(tuning, text("quantised.gemm"), weights, tokens)?
     };
     let mut push = vec![address(OP, 0, x)?];
     push.extend(weights.addresses());
     push.push(address(OP, out_number, out)?);
-    let sizes = [
-        tokens,
-        weights.rows,
-        weights.columns,
-        x_stride,
-        out_stride,
-        out_within,
-    ];
+    let sizes = [tokens, weights.rows, weights.columns, x_stride, out_stride, out_within];
     push.extend(sizes.map(|v| Push::U32(v as u32)));
-    Ok(vec![Call {
-        kernel,
-        groups,
-        push,
-    }])
+    Ok(vec![Call { kernel, groups, push }])
 }
 
 type Choice = (crate::Kernel, [u32; 3]);
@@ -169,7 +145,7 @@ fn matvec(
     let each = tuning.matvec.rows;
     let kernel = text
         .define("LANE_VALUE", "float")
-        .eights("x", x.dtype, is_wide(x, &[x_stride]))
+        .runs("x", x.dtype, weights.format.per_word(), is_wide(x, &[x_stride]))
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/quantised/product.glsl"))
         .body(include_str!("../shaders/quantised/matvec.comp"))
@@ -186,12 +162,7 @@ fn matvec(
     Ok((kernel, groups))
 }
 
-fn gemm(
-    tuning: &Tuning,
-    text: Text<'_>,
-    weights: &Weights<'_>,
-    tokens: usize,
-) -> Result<Choice, Unsupported> {
+fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -> Result<Choice, Unsupported> {
     let tile = tuning.tile;
     let kernel = text
         .body(include_str!("../shaders/quantised/product.glsl"))

@@ -34,24 +34,13 @@ impl<'a> QuantRows<'a> {
         let op = "quantised rows";
         format.check(columns)?;
         if !parameters.is_float() {
-            return Err(Unsupported::DType {
-                op,
-                dtype: parameters,
-            });
+            return Err(Unsupported::DType { op, dtype: parameters });
         }
         let per_parameter = count * columns / format.group as usize * parameters.size();
-        let biases_bytes = if format.has_biases() {
-            per_parameter
-        } else {
-            0
-        };
+        let biases_bytes = if format.has_biases() { per_parameter } else { 0 };
         let biases = biases.unwrap_or(&[]);
         let expected = [
-            (
-                "quants",
-                quants.len(),
-                count * columns * format.bits as usize / 8,
-            ),
+            ("quants", quants.len(), count * columns * format.bits as usize / 8),
             ("scales", scales.len(), per_parameter),
             ("biases", biases.len(), biases_bytes),
         ];
@@ -140,8 +129,7 @@ mod tests {
 
     /// 32 nibbles: 0 … 15 twice.
     const NIBBLES: [u8; 16] = [
-        0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc,
-        0xfe,
+        0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe,
     ];
 
     fn row(rows: &QuantRows<'_>, row: usize) -> Vec<f32> {
@@ -153,15 +141,7 @@ mod tests {
     #[test]
     fn q4_0_is_centred_on_eight() {
         let scales = half::f16::from_f32(0.5).to_le_bytes();
-        let rows = QuantRows::new(
-            QuantFormat::Q4_0,
-            [1, 32],
-            &NIBBLES,
-            DType::F16,
-            &scales,
-            None,
-        )
-        .expect("one group");
+        let rows = QuantRows::new(QuantFormat::Q4_0, [1, 32], &NIBBLES, DType::F16, &scales, None).expect("one group");
         let values = row(&rows, 0);
         assert_eq!(values[..3], [-4.0, -3.5, -3.0]);
         assert_eq!(values[31], 3.5);
@@ -171,15 +151,7 @@ mod tests {
     fn q8_0_is_signed() {
         let quants: Vec<u8> = (0..64).map(|i| if i == 32 { 0x80 } else { i }).collect();
         let scales: Vec<u8> = [2.0f32, 0.5].iter().flat_map(|s| s.to_le_bytes()).collect();
-        let rows = QuantRows::new(
-            QuantFormat::Q8_0,
-            [2, 32],
-            &quants,
-            DType::F32,
-            &scales,
-            None,
-        )
-        .expect("two groups");
+        let rows = QuantRows::new(QuantFormat::Q8_0, [2, 32], &quants, DType::F32, &scales, None).expect("two groups");
         assert_eq!(row(&rows, 0)[31], 62.0);
         assert_eq!(row(&rows, 1)[..2], [-64.0, 16.5]);
     }
@@ -206,19 +178,9 @@ mod tests {
 
     #[test]
     fn planes_of_another_length_are_refused_with_figures() {
-        let error = QuantRows::new(
-            QuantFormat::Q4_0,
-            [1, 64],
-            &NIBBLES,
-            DType::F16,
-            &[0; 4],
-            None,
-        )
-        .err()
-        .expect("half the quants are missing");
-        assert!(
-            error.to_string().contains("take 32 bytes, found 16"),
-            "{error}"
-        );
+        let error = QuantRows::new(QuantFormat::Q4_0, [1, 64], &NIBBLES, DType::F16, &[0; 4], None)
+            .err()
+            .expect("half the quants are missing");
+        assert!(error.to_string().contains("take 32 bytes, found 16"), "{error}");
     }
 }

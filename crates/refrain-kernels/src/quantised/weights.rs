@@ -22,10 +22,7 @@ impl<'a> Weights<'a> {
         biases: Option<&'a Operand>,
     ) -> Result<Weights<'a>, Unsupported> {
         let &[rows, words] = &quants.layout.shape[..] else {
-            let what = format!(
-                "quants have shape {:?}, expected two dimensions",
-                quants.layout.shape
-            );
+            let what = format!("quants have shape {:?}, expected two dimensions", quants.layout.shape);
             return Err(Unsupported::Size { op: OP, what });
         };
         let columns = words * format.per_word();
@@ -44,11 +41,7 @@ impl<'a> Weights<'a> {
             require_shape(OP, "biases", biases, &parameters)?;
         }
         let mut addresses = Vec::new();
-        for (i, plane) in [Some(quants), Some(scales), biases]
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
+        for (i, plane) in [Some(quants), Some(scales), biases].into_iter().flatten().enumerate() {
             if !plane.layout.is_contiguous() {
                 return Err(Unsupported::NeedsContiguous {
                     op: OP,

@@ -15,6 +15,15 @@ uint row_offset(uint row, uvec3 strides) {
     return rest / pc.extents.x * strides.x + rest % pc.extents.x * strides.y + row % pc.extents.y * strides.z;
 }
 
+// Values that an invocation loads together, so that it waits once for all.
+const uint TOGETHER = 4u;
+
+void load_columns(uint x_at, uint column, out float values[TOGETHER]) {
+    [[unroll]] for (uint i = 0u; i < TOGETHER; ++i) {
+        values[i] = load_x(pc.x, x_at + min(column + i * LANES, pc.columns - 1u));
+    }
+}
+
 void main() {
     uint row = group_number() * ROWS + row_in_group();
     // Rows beyond the last take part in the sums, which the whole workgroup computes.
@@ -22,18 +31,27 @@ void main() {
     row = min(row, pc.rows - 1u);
     uint x_at = row_offset(row, pc.x_strides);
     float squares = 0.0;
-    for (uint i = lane(); i < pc.columns; i += LANES) {
-        float x = load_x(pc.x, x_at + i);
-        squares += x * x;
+    for (uint column = lane(); column < pc.columns; column += TOGETHER * LANES) {
+        float values[TOGETHER];
+        load_columns(x_at, column, values);
+        [[unroll]] for (uint i = 0u; i < TOGETHER; ++i) {
+            if (column + i * LANES < pc.columns) squares += values[i] * values[i];
+        }
     }
     float norm = sqrt(sum_lanes(squares) / float(pc.columns) + pc.eps);
     if (!inside) return;
     uint y_at = row_offset(row, pc.y_strides);
-    for (uint i = lane(); i < pc.columns; i += LANES) {
-        float y = load_x(pc.x, x_at + i) / norm;
+    for (uint column = lane(); column < pc.columns; column += TOGETHER * LANES) {
+        float values[TOGETHER];
+        load_columns(x_at, column, values);
+        [[unroll]] for (uint i = 0u; i < TOGETHER; ++i) {
+            uint at = column + i * LANES;
+            if (at >= pc.columns) break;
+            float y = values[i] / norm;
 #ifdef WEIGHT
-        y *= load_weight(pc.weight, i);
+            y *= load_weight(pc.weight, at);
 #endif
-        store_y(pc.y, y_at + i, y);
+            store_y(pc.y, y_at + at, y);
+        }
     }
 }

@@ -5,24 +5,58 @@ layout(constant_id = 7) const uint EACH = 1;
 
 float sums[EACH][VECTORS];
 
+#ifdef WIDE
+// RUN neighbouring values of a row: 16 bytes of b.
+struct Run {
+    vec4 low;
+#if RUN == 8
+    vec4 high;
+#endif
+};
+
+Run load_a_run(uint at) {
+    Run run;
+#if RUN == 8
+    load8_a(pc.a, at, run.low, run.high);
+#else
+    load4_a(pc.a, at, run.low);
+#endif
+    return run;
+}
+
+Run load_b_run(uint at) {
+    Run run;
+#if RUN == 8
+    load8_b(pc.b, at, run.low, run.high);
+#else
+    load4_b(pc.b, at, run.low);
+#endif
+    return run;
+}
+
+float product(Run x, Run y) {
+#if RUN == 8
+    return dot(x.low, y.low) + dot(x.high, y.high);
+#else
+    return dot(x.low, y.low);
+#endif
+}
+#endif
+
 void accumulate(uint a_at, uint b_at, uint column, uint start) {
 #ifdef WIDE
-    uint step = LANES * 8u;
-    for (uint k = start * 8u; k < pc.k; k += step * LOADS) {
-        vec4 low[EACH][LOADS], high[EACH][LOADS];
+    uint step = LANES * RUN;
+    for (uint k = start * RUN; k < pc.k; k += step * LOADS) {
+        Run w[EACH][LOADS];
         [[unroll]] for (uint r = 0u; r < EACH; ++r) {
-            [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
-                uint at = min(k + j * step, pc.k - 8u);
-                uint from = b_at + min(column + r, pc.n - 1u) * pc.b_strides.y;
-                load8_b(pc.b, from + at, low[r][j], high[r][j]);
-            }
+            uint from = b_at + min(column + r, pc.n - 1u) * pc.b_strides.y;
+            [[unroll]] for (uint j = 0u; j < LOADS; ++j) w[r][j] = load_b_run(from + min(k + j * step, pc.k - RUN));
         }
         [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
             if (k + j * step >= pc.k) break;
             [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-                vec4 x, y;
-                load8_a(pc.a, a_at + min(t, pc.m - 1u) * pc.a_strides.x + k + j * step, x, y);
-                [[unroll]] for (uint r = 0u; r < EACH; ++r) sums[r][t] += dot(x, low[r][j]) + dot(y, high[r][j]);
+                Run x = load_a_run(a_at + min(t, pc.m - 1u) * pc.a_strides.x + k + j * step);
+                [[unroll]] for (uint r = 0u; r < EACH; ++r) sums[r][t] += product(x, w[r][j]);
             }
         }
     }

@@ -1,72 +1,67 @@
 // Few tokens: a row of invocations takes EACH rows of w and sums over k for all tokens at once.
-// An invocation loads chunks of 16 bytes, LOADS of them before it computes.
+// Neighbouring invocations take neighbouring words, so that what they need of x lies together too; an
+// invocation loads LOADS words of each row before it computes.
 layout(constant_id = 5) const uint VECTORS = 1;
 layout(constant_id = 6) const uint LOADS = 2;
 layout(constant_id = 7) const uint EACH = 1;
 
-const uint PER_CHUNK = 4u * PER_WORD;
-
 float sums[EACH][VECTORS];
 
-// The chunk's values 8*e … 8*e + 7, less their scale where there is no bias.
-void weights(uvec4 chunk, uint e, float scale, float bias, out vec4 low, out vec4 high) {
+// Adds the products of one word of each row, whose first value is value `k` of the row.
+void add_words(uint k, uint words[EACH], float scales[EACH], float biases[EACH]) {
+    vec4 low[EACH];
 #if BITS == 4
-    low = quants(chunk[e], 0u);
-    high = quants(chunk[e], 4u);
-#else
-    low = quants(chunk[2u * e], 0u);
-    high = quants(chunk[2u * e + 1u], 0u);
+    vec4 high[EACH];
 #endif
-#ifdef ZERO_BIAS
-    low = fma(low, vec4(scale), vec4(bias));
-    high = fma(high, vec4(scale), vec4(bias));
-#endif
-}
-
-void add_chunk(uint at, uvec4 chunks[EACH], float scales[EACH], float biases[EACH]) {
-    float parts[EACH][VECTORS];
     [[unroll]] for (uint r = 0u; r < EACH; ++r) {
-        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) parts[r][t] = 0.0;
+        low[r] = quants(words[r], 0u);
+#if BITS == 4
+        high[r] = quants(words[r], 4u);
+#endif
     }
-    [[unroll]] for (uint e = 0u; e < PER_CHUNK / 8u; ++e) {
-        vec4 low[EACH], high[EACH];
-        [[unroll]] for (uint r = 0u; r < EACH; ++r) weights(chunks[r], e, scales[r], biases[r], low[r], high[r]);
-        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-            vec4 x, y;
-            load8_x(pc.x, min(t, pc.tokens - 1u) * pc.x_stride + at + 8u * e, x, y);
-            [[unroll]] for (uint r = 0u; r < EACH; ++r) parts[r][t] += dot(x, low[r]) + dot(y, high[r]);
+    [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+        uint at = min(t, pc.tokens - 1u) * pc.x_stride + k;
+        vec4 x;
+#if BITS == 4
+        vec4 y;
+        load8_x(pc.x, at, x, y);
+        float total = dot(x + y, vec4(1.0));
+#else
+        load4_x(pc.x, at, x);
+        float total = dot(x, vec4(1.0));
+#endif
+        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+            float product = dot(x, low[r]);
+#if BITS == 4
+            product += dot(y, high[r]);
+#endif
+            sums[r][t] += scales[r] * product;
+#ifdef ZERO_BIAS
+            sums[r][t] += biases[r] * total;
+#endif
         }
-    }
-    [[unroll]] for (uint r = 0u; r < EACH; ++r) {
-#ifdef ZERO_BIAS
-        float scale = 1.0;
-#else
-        float scale = scales[r];
-#endif
-        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) sums[r][t] += parts[r][t] * scale;
     }
 }
 
 void accumulate(uint row) {
-    uint chunks_per_row = pc.k / PER_CHUNK;
+    uint words_per_row = pc.k / PER_WORD;
     uint groups_per_row = pc.k / GROUP;
-    chunks_ref w = chunks_ref(pc.quants);
-    for (uint base = lane(); base < chunks_per_row; base += LANES * LOADS) {
-        uvec4 chunks[LOADS][EACH];
+    for (uint base = lane(); base < words_per_row; base += LANES * LOADS) {
+        uint words[LOADS][EACH];
         float scales[LOADS][EACH], biases[LOADS][EACH];
         [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
-            uint chunk = min(base + j * LANES, chunks_per_row - 1u);
+            uint word = min(base + j * LANES, words_per_row - 1u);
             [[unroll]] for (uint r = 0u; r < EACH; ++r) {
                 uint n = min(row + r, pc.n - 1u);
-                uint group = n * groups_per_row + chunk * PER_CHUNK / GROUP;
-                chunks[j][r] = w.at[n * chunks_per_row + chunk];
+                uint group = n * groups_per_row + word * PER_WORD / GROUP;
+                words[j][r] = pc.quants.at[n * words_per_row + word];
                 scales[j][r] = scale_of(group);
                 biases[j][r] = bias_of(group);
             }
         }
         [[unroll]] for (uint j = 0u; j < LOADS; ++j) {
-            uint chunk = base + j * LANES;
-            if (chunk < chunks_per_row) add_chunk(chunk * PER_CHUNK, chunks[j], scales[j], biases[j]);
+            uint word = base + j * LANES;
+            if (word < words_per_row) add_words(word * PER_WORD, words[j], scales[j], biases[j]);
         }
     }
 }

@@ -4,22 +4,35 @@ layout(constant_id = 8) const uint GROUP = 32;
 
 const uint PER_WORD = 32u / BITS;
 
-layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer chunks_ref { uvec4 at[]; };
+#ifdef ZERO_EIGHT
+const float ZERO = 8.0;
+#elif defined ZERO_SIGNED
+const float ZERO = 128.0;
+#else
+const float ZERO = 0.0;
+#endif
+
+// The value at bit `at` (12 at most) of `bits`, less ZERO. Beside the exponent of 2^23 the masked bits
+// are a float's, 2^23 + value · 2^at, and one exact step leaves the value: fewer instructions than a
+// shift and a conversion take.
+float quant(uint bits, uint at) {
+    float unit = uintBitsToFloat((127u - at) << 23); // 2^-at
+    uint masked = bits & (((1u << BITS) - 1u) << at);
+    return fma(uintBitsToFloat(masked | 0x4b000000u), unit, -(8388608.0 * unit + ZERO));
+}
 
 // Four neighbouring quantised values, from value `from` of a word on, around their zero.
 vec4 quants(uint word, uint from) {
+#ifdef ZERO_SIGNED
+    word ^= 0x80808080u; // two's complement, raised by ZERO
+#endif
 #if BITS == 4
-    vec4 q = vec4((uvec4(word) >> (4u * from + uvec4(0u, 4u, 8u, 12u))) & 15u);
-#elif defined ZERO_SIGNED
-    int bits = int(word);
-    vec4 q = vec4(bitfieldExtract(bits, 0, 8), bitfieldExtract(bits, 8, 8), bitfieldExtract(bits, 16, 8), bitfieldExtract(bits, 24, 8));
+    uint bits = word >> (4u * from);
+    return vec4(quant(bits, 0u), quant(bits, 4u), quant(bits, 8u), quant(bits, 12u));
 #else
-    vec4 q = vec4((uvec4(word) >> uvec4(0u, 8u, 16u, 24u)) & 255u);
+    uint upper = word >> 16;
+    return vec4(quant(word, 0u), quant(word, 8u), quant(upper, 0u), quant(upper, 8u));
 #endif
-#ifdef ZERO_EIGHT
-    q -= 8.0;
-#endif
-    return q;
 }
 
 // The values bit for bit as the reference rounds them: the product to f32, then the sum.
