@@ -61,7 +61,8 @@ fn literal_length(text: &str) -> Option<usize> {
 }
 
 fn rewrite_tag(tag: &str) -> Cow<'_, str> {
-    if tag.starts_with("{#") || tag.len() < 4 {
+    let closed = tag.len() >= 4 && (tag.ends_with("%}") || tag.ends_with("}}"));
+    if tag.starts_with("{#") || !closed {
         return Cow::Borrowed(tag);
     }
     let inner = &tag[2..tag.len() - 2];
@@ -154,6 +155,7 @@ mod tests {
             "generation 'a' % (b) {% unclosed",
             "{# '%s' % (x) #}{{ 7 % (2) }}{{ '}}' }}{{ \"%}\" ~ 'it\\'s' }}",
             "{%}{{}}{#}",
+            "{{ é'",
             "it's {{ 'é' }} isn't {% raw %}",
         ];
         for source in cases {

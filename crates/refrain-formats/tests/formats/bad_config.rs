@@ -11,9 +11,18 @@ fn open_config(text: String) -> Result<refrain_formats::Checkpoint, refrain_form
     open(&[("config.json", text.into_bytes()), ("model.safetensors", weights)])
 }
 
+/// Open a configuration with each of these changes, and compare the message.
+fn check(cases: &[(serde_json::Value, &str)]) {
+    for (changes, expected) in cases {
+        let found = message(open_config(config(changes.clone())));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        assert!(found.starts_with("embedded config.json: "), "{found}");
+    }
+}
+
 #[test]
-fn each_wrong_configuration_has_its_message() {
-    let cases = [
+fn sizes_that_cannot_be_have_their_message() {
+    check(&[
         (
             json!({"model_type": "gpt2"}),
             r#"architecture "gpt2" is not supported (supported: qwen3, llama)"#,
@@ -56,6 +65,16 @@ fn each_wrong_configuration_has_its_message() {
             "the head size is 512, but only even ones from 32 to 256",
         ),
         (json!({"rms_norm_eps": -1.0}), "rms_norm_eps is -1, not a small number"),
+        (
+            json!({"eos_token_id": "x"}),
+            r#"eos_token_id holds "x", which is no token id"#,
+        ),
+    ]);
+}
+
+#[test]
+fn rotary_embeddings_that_cannot_be_have_their_message() {
+    check(&[
         (json!({"rope_theta": 0}), "rope_theta is 0, not above 1"),
         (json!({"rope_theta": "x"}), r#"rope_theta is "x", not a number"#),
         (json!({"hidden_act": "gelu"}), r#"hidden_act "gelu" is not supported"#),
@@ -85,6 +104,12 @@ fn each_wrong_configuration_has_its_message() {
                    "sliding_window": 8, "max_window_layers": 0}),
             "sliding-window attention is not supported",
         ),
+    ]);
+}
+
+#[test]
+fn quantisations_that_are_not_supported_have_their_message() {
+    check(&[
         (
             json!({"quantization_config": {"quant_method": "gptq"}}),
             r#"weights quantised by "gptq" are not supported"#,
@@ -109,16 +134,11 @@ fn each_wrong_configuration_has_its_message() {
             json!({"quantization": {"bits": 4, "group_size": 32, "lm_head": {"bits": 6, "group_size": 32}}}),
             "quantization bits 6 of lm_head is not supported",
         ),
-        (
-            json!({"eos_token_id": "x"}),
-            r#"eos_token_id holds "x", which is no token id"#,
-        ),
-    ];
-    for (changes, expected) in cases {
-        let found = message(open_config(config(changes)));
-        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
-        assert!(found.starts_with("embedded config.json: "), "{found}");
-    }
+    ]);
+}
+
+#[test]
+fn configurations_that_are_no_object_have_their_message() {
     let texts = [
         ("", "embedded config.json: is empty"),
         ("{", "embedded config.json: is not valid JSON"),

@@ -4,15 +4,30 @@ use refrain_formats::Checkpoint;
 
 use crate::support::{Gguf, Meta, message};
 
+/// Open each of these files, and compare the message.
+fn check(cases: &[(Vec<u8>, &str)]) {
+    for (bytes, expected) in cases {
+        let found = message(Checkpoint::from_gguf_bytes(bytes.clone()));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        assert!(found.starts_with("embedded model: "), "{found}");
+    }
+}
+
+fn good() -> Gguf {
+    Gguf::new("llama")
+}
+
+fn with_tensor() -> Gguf {
+    good().tensor("t", &[2, 32], 0, vec![0; 256])
+}
+
 #[test]
-fn each_kind_of_damage_has_its_message() {
-    let good = || Gguf::new("llama");
-    let with_tensor = || good().tensor("t", &[2, 32], 0, vec![0; 256]);
+fn damaged_headers_have_their_message() {
     let mut version = with_tensor();
     version.version = 1;
     let mut big_endian = with_tensor();
     big_endian.version = 3u32.swap_bytes();
-    let cases = [
+    check(&[
         (
             version.bytes(),
             "is of GGUF version 1, but only versions 2 and 3 are supported",
@@ -36,6 +51,12 @@ fn each_kind_of_damage_has_its_message() {
             good().set("general.alignment", Meta::U32(24)).bytes(),
             "metadata general.alignment is 24, not a small power of two",
         ),
+    ]);
+}
+
+#[test]
+fn damaged_tensors_have_their_message() {
+    check(&[
         (
             good().tensor("t", &[2, 32], 12, vec![0; 256]).bytes(),
             "tensor t: is of type Q4_K, which is not supported (supported: F32, F16, BF16, Q8_0, Q4_0)",
@@ -71,6 +92,12 @@ fn each_kind_of_damage_has_its_message() {
                 .bytes(),
             "tensor b: its bytes overlap those of a",
         ),
+    ]);
+}
+
+#[test]
+fn wrong_metadata_has_its_message() {
+    check(&[
         (
             good().set("general.architecture", Meta::Text("mamba")).bytes(),
             r#"architecture "mamba" is not"#,
@@ -115,12 +142,7 @@ fn each_kind_of_damage_has_its_message() {
                 .bytes(),
             "tensor blk.0.attn_q.weight: its 40 rows are not whole heads of 32",
         ),
-    ];
-    for (bytes, expected) in cases {
-        let found = message(Checkpoint::from_gguf_bytes(bytes));
-        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
-        assert!(found.starts_with("embedded model: "), "{found}");
-    }
+    ]);
 }
 
 /// The file with eight bytes at `at` replaced.

@@ -10,20 +10,23 @@ fn header(dtype: &str, shape: &str, offsets: &str) -> String {
     format!(r#"{{"t":{{"dtype":{dtype},"shape":{shape},"data_offsets":{offsets}}}}}"#)
 }
 
+/// Open each of these weight files, and compare the message.
+fn check(cases: &[(Vec<u8>, &str)]) {
+    for (bytes, expected) in cases {
+        let found = message(open_weights(bytes.clone()));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        assert!(found.starts_with("embedded model.safetensors"), "{found}");
+    }
+}
+
 #[test]
-fn each_kind_of_damage_has_its_message() {
+fn damaged_headers_have_their_message() {
     let good = header(r#""F32""#, "[2]", "[0,8]");
-    let two = |a: &str, b: &str| {
-        format!(
-            r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":{a}}},
-                 "b":{{"dtype":"U8","shape":[4],"data_offsets":{b}}}}}"#
-        )
-    };
     let mut beyond = safetensors_raw(&good, &[0; 8]);
     beyond[0] = 0xff;
     let mut absurd = safetensors_raw(&good, &[0; 8]);
     absurd[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    let cases: Vec<(Vec<u8>, &str)> = vec![
+    check(&[
         (vec![], "embedded model.safetensors: is empty"),
         (vec![1, 2, 3], "is cut short: it has 3 bytes, fewer than the 8"),
         (beyond, "its header should be 255 bytes long, but only 62 bytes follow"),
@@ -35,11 +38,38 @@ fn each_kind_of_damage_has_its_message() {
             "header: holds a JSON list where an object is needed",
         ),
         (safetensors_raw("\u{1}\u{2}", &[]), "header: is not valid JSON"),
+    ]);
+}
+
+#[test]
+fn byte_ranges_that_do_not_cover_the_data_once_have_their_message() {
+    let good = header(r#""F32""#, "[2]", "[0,8]");
+    let two = |a: &str, b: &str| {
+        format!(
+            r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":{a}}},
+                 "b":{{"dtype":"U8","shape":[4],"data_offsets":{b}}}}}"#
+        )
+    };
+    check(&[
         (
             safetensors_raw(&good, &[0; 7]),
             "tensor t: its bytes 0..8 lie outside of the 7 bytes of data: the file is cut short",
         ),
         (safetensors_raw(&good, &[0; 9]), "its last 1 bytes belong to no tensor"),
+        (
+            safetensors_raw(&two("[0,4]", "[2,6]"), &[0; 6]),
+            "tensor b: its bytes 2..6 overlap those of a",
+        ),
+        (
+            safetensors_raw(&two("[0,4]", "[6,10]"), &[0; 10]),
+            "tensor b: its bytes 6..10 leave a gap of 2 bytes before them",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_entries_of_a_header_have_their_message() {
+    check(&[
         (
             safetensors_raw(r#"{"t":5}"#, &[]),
             "tensor t: its header entry is a number",
@@ -79,20 +109,7 @@ fn each_kind_of_damage_has_its_message() {
             ),
             "tensor t: its data_offsets",
         ),
-        (
-            safetensors_raw(&two("[0,4]", "[2,6]"), &[0; 6]),
-            "tensor b: its bytes 2..6 overlap those of a",
-        ),
-        (
-            safetensors_raw(&two("[0,4]", "[6,10]"), &[0; 10]),
-            "tensor b: its bytes 6..10 leave a gap of 2 bytes before them",
-        ),
-    ];
-    for (bytes, expected) in cases {
-        let found = message(open_weights(bytes));
-        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
-        assert!(found.starts_with("embedded model.safetensors"), "{found}");
-    }
+    ]);
 }
 
 #[test]

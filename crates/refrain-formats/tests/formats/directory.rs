@@ -14,9 +14,14 @@ fn paths_without_a_checkpoint_say_what_is_missing() {
     std::fs::write(at("empty.gguf"), "").unwrap();
     std::fs::write(at("text.txt"), "hello").unwrap();
     std::fs::write(at("text.gguf"), "hello").unwrap();
+    let other = tempfile::tempdir().unwrap();
     let cases = [
         (at("nowhere"), "cannot read "),
-        (path.to_owned(), "there is no config.json"),
+        (other.path().to_owned(), "there is no config.json"),
+        (
+            path.to_owned(),
+            "there is no config.json; give the path of empty.gguf itself",
+        ),
         (at("empty.gguf"), "empty.gguf: is empty"),
         (
             at("text.txt"),
