@@ -50,6 +50,22 @@ def logits_errors(program, scratch, folder):
     return errors
 
 
+def story_error(program, scratch):
+    """Relative L2 between this device and the CPU executor on the demo's story, both fed its tokens."""
+    from compare import relative_l2
+    from safetensors.numpy import load_file
+
+    ids = json.loads(program.run("tokenize", "demo", "--file", str(ROOT / "demo/story.txt")).stdout)
+    (scratch / "story.json").write_text(json.dumps({"input_ids": [ids]}))
+    logits = []
+    for runner in (program, Program(program.path, "cpu")):
+        out = scratch / "story.safetensors"
+        out.unlink(missing_ok=True)
+        runner.run("logits", "demo", "--tokens", str(scratch / "story.json"), "--out", str(out))
+        logits.append(load_file(out)["logits"].astype("f8"))
+    return {"tokens": len(ids), "relative_l2": float(relative_l2(*logits))}
+
+
 def demo_answers(program, scratch, each):
     """How many of the demo's held-out questions are answered right, by subject."""
     right = {}
@@ -95,6 +111,7 @@ def main():
     timed(report, "devices", lambda: json.loads(subprocess.run([options.refrain, "devices", "--json"], capture_output=True, text=True).stdout or "null"))
     for folder in [ROOT / "tests/fixtures", *options.checkpoints]:
         timed(report, f"logits of {folder.name}", lambda: logits_errors(program, out, folder))
+    timed(report, "story", lambda: story_error(program, out))
     timed(report, "demo", lambda: demo_answers(program, out, options.questions))
     for model in options.models:
         timed(report, model, lambda: bench(program, model, options.bench.split()))

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::Gpu;
+use common::{Gpu, relative_l2};
 use refrain_engine::{Device, LoadOptions, Model, Session};
 use refrain_formats::Checkpoint;
 use safetensors::SafeTensors;
@@ -35,18 +35,6 @@ fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let data = file.tensor("logits").expect("logits").data();
     (ids, bytemuck::allocation::pod_collect_to_vec(data))
-}
-
-/// ‖a − b‖ / ‖b‖ over all positions.
-fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let square = |x: f64| x * x;
-    let error: f64 = a
-        .iter()
-        .zip(b)
-        .map(|(&a, &b)| square(f64::from(a) - f64::from(b)))
-        .sum();
-    (error / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
 }
 
 /// The largest error over all fixtures, each computed with prompts cut into chunks of `chunk`.

@@ -28,3 +28,15 @@ impl Gpu {
         assert_eq!(self.vulkan.validation_messages(), Vec::<String>::new());
     }
 }
+
+/// ‖a − b‖ / ‖b‖ over all positions.
+pub fn relative_l2(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let error: f64 = a
+        .iter()
+        .zip(b)
+        .map(|(&a, &b)| square(f64::from(a) - f64::from(b)))
+        .sum();
+    (error / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
+}

@@ -1,0 +1,37 @@
+//! The demo model: the executors agree on a story of more than 200 tokens, each fed the same tokens.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Gpu, relative_l2};
+use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_formats::Checkpoint;
+
+fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");
+    let checkpoint = Checkpoint::open(&demo.join("model")).expect("the demo model is in the repository");
+    let story = std::fs::read_to_string(demo.join("story.txt")).expect("the story is in the repository");
+    let tokens = checkpoint.tokenizer().expect("a tokenizer").encode(&story, true).expect("tokens");
+    assert!(tokens.len() > 200, "only {} tokens", tokens.len());
+    let model = Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads");
+    let mut session = Session::new(&model, tokens.len()).expect("fits");
+    session.set_chunk(chunk);
+    session.logits(&tokens).expect("computes")
+}
+
+#[test]
+fn executors_agree_on_a_story() {
+    let gpu = Gpu::open();
+    let reference = story_logits(&Device::cpu(), 512);
+    let error = relative_l2(&story_logits(&gpu.device, 512), &reference);
+    assert!(error <= 5e-3, "Vulkan and CPU differ by {error:.2e}");
+    gpu.assert_silent();
+}
+
+#[test]
+fn one_token_at_a_time_computes_what_a_chunk_computes() {
+    let cpu = Device::cpu();
+    let error = relative_l2(&story_logits(&cpu, 1), &story_logits(&cpu, 512));
+    assert!(error <= 1e-5, "decoding and prefill differ by {error:.2e}");
+}
