@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::files::{FileBytes, FileSet};
 use crate::gguf::Gguf;
 use crate::mmap::MappedFile;
+use crate::synthetic::Spec;
 use crate::tensor::Storage;
 use crate::{
     ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer, TokenizerFiles,
@@ -44,6 +45,8 @@ pub struct Checkpoint {
 enum Side {
     Files(TokenizerFiles),
     Gguf(Gguf),
+    /// There are none.
+    Synthetic,
 }
 
 impl Checkpoint {
@@ -102,6 +105,32 @@ impl Checkpoint {
         Self::from_gguf(FileBytes::Held(bytes.into()), "embedded model".to_owned())
     }
 
+    /// A checkpoint of random weights in the shape of a real model: `ARCH:FORMAT`, such as
+    /// `qwen3-8b:q4_0` ([`crate::synthetic::architectures`] and [`crate::synthetic::formats`] list both). It takes
+    /// no memory: weights are made when they are read, always the same. It has no tokenizer.
+    ///
+    /// # Errors
+    /// If architecture or format are not known.
+    pub fn synthetic(spec: &str) -> Result<Checkpoint, Error> {
+        let spec = Spec::parse(spec)?;
+        let config = spec.config();
+        let tensors = spec.tensors(&config);
+        Ok(Self {
+            name: spec.label(),
+            format: spec.format(),
+            generation: GenerationConfig {
+                eos_ids: config.eos_ids.clone(),
+                ..GenerationConfig::default()
+            },
+            config,
+            files: Vec::new(),
+            labels: vec![spec.label()],
+            by_name: index(&tensors),
+            tensors,
+            side: Side::Synthetic,
+        })
+    }
+
     fn from_gguf(file: FileBytes, label: String) -> Result<Checkpoint, Error> {
         let gguf = Gguf::read(file.bytes(), &label)?;
         let config = gguf.config(file.bytes())?;
@@ -142,7 +171,7 @@ impl Checkpoint {
         })
     }
 
-    /// The kind of checkpoint.
+    /// The kind of checkpoint; of a synthetic one, the kind that [`crate::synthetic::write`] makes of it.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -207,6 +236,11 @@ impl Checkpoint {
         let tokenizer = match &self.side {
             Side::Files(files) => files.tokenizer()?,
             Side::Gguf(gguf) => gguf.tokenizer(self.files[0].bytes())?,
+            Side::Synthetic => {
+                let reason = "a synthetic checkpoint has random weights and no tokenizer; what takes \
+                              tokens works without (bench, logits, inspect)";
+                return Err(Error::file(&self.name, reason));
+            }
         };
         Ok(tokenizer.with_eos_ids(&self.generation.eos_ids))
     }
@@ -219,6 +253,7 @@ impl Checkpoint {
         match &self.side {
             Side::Files(files) => files.special_tokens(),
             Side::Gguf(gguf) => gguf.special_tokens(self.files[0].bytes()),
+            Side::Synthetic => Ok(BTreeMap::new()),
         }
     }
 
@@ -230,6 +265,7 @@ impl Checkpoint {
         match &self.side {
             Side::Files(files) => files.chat_template(),
             Side::Gguf(gguf) => gguf.chat_template(self.files[0].bytes()),
+            Side::Synthetic => Ok(None),
         }
     }
 }

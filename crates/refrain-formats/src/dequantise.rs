@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 
-use crate::tensor::{Blocks, Storage, read_float};
+use crate::blocks::Blocks;
+use crate::tensor::{Storage, read_float};
 use crate::{Encoding, Error, Tensor};
 
 impl Tensor<'_> {
@@ -30,51 +31,57 @@ impl Tensor<'_> {
                 Ok(out)
             }
             Storage::Affine {
-                quants,
-                scales,
-                biases,
-                scale_encoding,
+                quants, scales, biases, ..
             } => {
                 self.check_scales()?;
-                let size = scale_encoding.value_bytes().unwrap_or(2);
-                let bits = self.info.encoding.quant_bits().unwrap_or(8);
-                let group = self.info.encoding.group().unwrap_or(32);
-                let quants = self.bytes(quants).chunks_exact(group * bits / 8);
-                let scales = self.bytes(scales).chunks_exact(size);
-                let biases = self.bytes(biases).chunks_exact(size);
-                let mut out = Vec::with_capacity(self.info.values());
-                for ((quants, scale), bias) in quants.zip(scales).zip(biases) {
-                    let scale = read_float(*scale_encoding, scale);
-                    let bias = read_float(*scale_encoding, bias);
-                    if bits == 4 {
-                        out.extend(
-                            quants
-                                .iter()
-                                .flat_map(|byte| [byte & 15, byte >> 4].map(|q| scale * f32::from(q) + bias)),
-                        );
-                    } else {
-                        out.extend(quants.iter().map(|&q| scale * f32::from(q) + bias));
-                    }
-                }
-                Ok(out)
+                Ok(self.widen_planes(self.bytes(quants), self.bytes(scales), self.bytes(biases)))
             }
+            Storage::Synthetic(_) if self.is_quantised() => {
+                let mut quants = vec![0; self.quants_bytes() as usize];
+                let mut scales = vec![0; self.scales_bytes() as usize];
+                let mut biases = vec![0; self.biases_bytes() as usize];
+                self.write_quants(0, &mut quants)?;
+                self.write_scales(0, &mut scales)?;
+                if !biases.is_empty() {
+                    self.write_biases(0, &mut biases)?;
+                }
+                Ok(self.widen_planes(&quants, &scales, &biases))
+            }
+            Storage::Synthetic(_) => self.widen(),
         }
     }
 
-    /// Check all scales and biases, a part at a time.
-    fn check_scales(&self) -> Result<(), Error> {
-        let mut buffer = [0; 4096];
-        let mut check = |total: u64, write: &dyn Fn(u64, &mut [u8]) -> Result<(), Error>| {
-            let mut offset = 0;
-            while offset < total {
-                let length = (total - offset).min(buffer.len() as u64);
-                write(offset, &mut buffer[..length as usize])?;
-                offset += length;
+    /// The values of a tensor with the given planes.
+    fn widen_planes(&self, quants: &[u8], scales: &[u8], biases: &[u8]) -> Vec<f32> {
+        let encoding = self.info.encoding;
+        let bits = encoding.quant_bits().unwrap_or(8);
+        let group = encoding.group().unwrap_or(32);
+        let scale_encoding = self.scale_encoding().unwrap_or(Encoding::F16);
+        let size = scale_encoding.value_bytes().unwrap_or(2);
+        let mut out = Vec::with_capacity(self.info.values());
+        for (index, quants) in quants.chunks_exact(group * bits / 8).enumerate() {
+            let read = |plane: &[u8]| read_float(scale_encoding, &plane[index * size..]);
+            let scale = read(scales);
+            let nibbles = quants.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+            match encoding {
+                Encoding::Q4_0 => out.extend(nibbles.map(|q| scale * f32::from(q as i8 - 8))),
+                Encoding::Q8_0 => out.extend(quants.iter().map(|&q| scale * f32::from(q as i8))),
+                _ => {
+                    let bias = read(biases);
+                    match bits {
+                        4 => out.extend(nibbles.map(|q| scale * f32::from(q) + bias)),
+                        _ => out.extend(quants.iter().map(|&q| scale * f32::from(q) + bias)),
+                    }
+                }
             }
-            Ok(())
-        };
-        check(self.scales_bytes(), &|offset, out| self.write_scales(offset, out))?;
-        check(self.biases_bytes(), &|offset, out| self.write_biases(offset, out))
+        }
+        out
+    }
+
+    /// Check all scales and biases.
+    fn check_scales(&self) -> Result<(), Error> {
+        in_pieces(self.scales_bytes(), |offset, out| self.write_scales(offset, out))?;
+        in_pieces(self.biases_bytes(), |offset, out| self.write_biases(offset, out))
     }
 
     /// The values of a tensor that is not quantised.
@@ -96,6 +103,18 @@ impl Tensor<'_> {
             other => return Err(self.error(format!("{other} values are not real numbers"))),
         })
     }
+}
+
+/// Read a plane of `total` bytes through a small buffer.
+fn in_pieces(total: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Error>) -> Result<(), Error> {
+    let mut buffer = [0; 4096];
+    let mut offset = 0;
+    while offset < total {
+        let length = (total - offset).min(buffer.len() as u64);
+        read(offset, &mut buffer[..length as usize])?;
+        offset += length;
+    }
+    Ok(())
 }
 
 fn dequantise_q8_0(scale: f32, quants: &[u8], out: &mut [f32; 32]) {

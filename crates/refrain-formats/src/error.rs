@@ -14,6 +14,28 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A checkpoint could not be written. Nothing of it is left.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// What was to be written.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Whoever watched the progress of writing a checkpoint asked to stop. Nothing of it is left.
+    #[error("stopped before all of {} was written; nothing is left of it", path.display())]
+    Stopped {
+        /// What was being written.
+        path: PathBuf,
+    },
+    /// There is no synthetic checkpoint of that name.
+    #[error("synthetic checkpoint {spec:?}: {reason}")]
+    Synthetic {
+        /// The name given.
+        spec: String,
+        /// What is wrong with it, and what there is.
+        reason: String,
+    },
     /// The path is neither a checkpoint directory nor a GGUF file.
     #[error("{}: {reason}", path.display())]
     NotACheckpoint {

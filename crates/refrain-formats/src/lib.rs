@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod blocks;
 mod checkpoint;
 pub mod config;
 mod dequantise;
@@ -32,6 +33,7 @@ mod gguf;
 mod mlx;
 mod mmap;
 mod safetensors;
+pub mod synthetic;
 pub mod template;
 mod tensor;
 pub mod tokenizer;

@@ -49,7 +49,7 @@ pub(crate) fn assemble(
 impl RawTensor {
     /// The tensor as it is, when nothing is quantised.
     pub(crate) fn plain(self) -> (TensorInfo, Storage) {
-        let rows = crate::tensor::RowOrder::AsStored;
+        let rows = crate::blocks::RowOrder::AsStored;
         let data = self.span;
         (self.info, Storage::Plain { data, rows })
     }

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use crate::blocks::{Blocks, RowOrder, for_units, unpack_q4_0};
 use crate::files::FileBytes;
+use crate::synthetic::Random;
 use crate::{Encoding, Error};
 
 /// What a checkpoint says about one tensor.
@@ -62,31 +64,8 @@ pub(crate) enum Storage {
         biases: Span,
         scale_encoding: Encoding,
     },
-}
-
-/// In which order a file holds a tensor's rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum RowOrder {
-    AsStored,
-    /// The rows of each head are stored so that the two halves of the head alternate (pairs for
-    /// interleaved rotary embeddings), as GGUF files of Llama models have it.
-    Interleaved {
-        head_dim: usize,
-    },
-}
-
-impl RowOrder {
-    /// The row of the file that holds row `row` of the tensor.
-    pub(crate) fn stored(self, row: usize) -> usize {
-        match self {
-            RowOrder::AsStored => row,
-            RowOrder::Interleaved { head_dim } => {
-                let (head, within) = (row / head_dim, row % head_dim);
-                let (half, index) = (within / (head_dim / 2), within % (head_dim / 2));
-                head * head_dim + 2 * index + half
-            }
-        }
-    }
+    /// In no file: made up when read.
+    Synthetic(Random),
 }
 
 /// A tensor of a checkpoint, borrowed from the mapped files.
@@ -123,6 +102,7 @@ impl<'a> Tensor<'a> {
             Storage::Plain { .. } => None,
             Storage::Blocks { .. } => Some(Encoding::F16),
             Storage::Affine { scale_encoding, .. } => Some(*scale_encoding),
+            Storage::Synthetic(random) => random.scale_encoding(),
         }
     }
 
@@ -130,6 +110,7 @@ impl<'a> Tensor<'a> {
     pub fn data_bytes(&self) -> u64 {
         match self.storage {
             Storage::Plain { data, .. } => data.range.len() as u64,
+            Storage::Synthetic(random) => random.data_bytes(),
             _ => 0,
         }
     }
@@ -146,6 +127,7 @@ impl<'a> Tensor<'a> {
             Storage::Plain { .. } => 0,
             Storage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
             Storage::Affine { scales, .. } => scales.range.len() as u64,
+            Storage::Synthetic(random) => random.scales_bytes(),
         }
     }
 
@@ -153,6 +135,7 @@ impl<'a> Tensor<'a> {
     pub fn biases_bytes(&self) -> u64 {
         match self.storage {
             Storage::Affine { biases, .. } => biases.range.len() as u64,
+            Storage::Synthetic(random) => random.biases_bytes(),
             _ => 0,
         }
     }
@@ -178,14 +161,20 @@ impl<'a> Tensor<'a> {
     /// # Errors
     /// If the tensor is quantised, or the range ends past [`Tensor::data_bytes`].
     pub fn write_data(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
-        let Storage::Plain { data, rows } = self.storage else {
-            return Err(self.error("is quantised: it has quants and scales, and no plain data"));
-        };
-        let start = self.check_range("data", byte_offset, out.len(), self.data_bytes())?;
+        let start = || self.check_range("data", byte_offset, out.len(), self.data_bytes());
+        match self.storage {
+            Storage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
+            Storage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
+            _ => return Err(self.error("is quantised: it has quants and scales, and no plain data")),
+        }
+        Ok(())
+    }
+
+    fn copy_rows(&self, data: &Span, rows: RowOrder, start: usize, out: &mut [u8]) {
         let bytes = self.bytes(data);
-        if *rows == RowOrder::AsStored {
+        if rows == RowOrder::AsStored {
             out.copy_from_slice(&bytes[start..start + out.len()]);
-            return Ok(());
+            return;
         }
         let row_bytes = self.stored_row_bytes(bytes.len());
         let mut done = 0;
@@ -197,7 +186,6 @@ impl<'a> Tensor<'a> {
             out[done..done + length].copy_from_slice(&bytes[stored + within..stored + within + length]);
             done += length;
         }
-        Ok(())
     }
 
     /// Copy the bytes from `byte_offset` on of the quants plane into `out`.
@@ -207,11 +195,11 @@ impl<'a> Tensor<'a> {
     pub fn write_quants(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("quants", byte_offset, out.len(), self.quants_bytes())?;
         match self.storage {
-            Storage::Plain { .. } => Err(self.error("is not quantised: it has no quants")),
-            Storage::Affine { quants, .. } => {
-                out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]);
-                Ok(())
+            Storage::Synthetic(random) if self.is_quantised() => random.write_quants(start, out),
+            Storage::Plain { .. } | Storage::Synthetic(_) => {
+                return Err(self.error("is not quantised: it has no quants"));
             }
+            Storage::Affine { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
             Storage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
                 match self.info.encoding {
@@ -222,9 +210,9 @@ impl<'a> Tensor<'a> {
                         unit.copy_from_slice(blocks.quants(index));
                     }),
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// Copy the bytes from `byte_offset` on of the scales plane into `out`.
@@ -235,7 +223,14 @@ impl<'a> Tensor<'a> {
     pub fn write_scales(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("scales", byte_offset, out.len(), self.scales_bytes())?;
         match self.storage {
-            Storage::Plain { .. } => return Err(self.error("is not quantised: it has no scales")),
+            // Finite by construction.
+            Storage::Synthetic(random) if self.is_quantised() => {
+                random.write_scales(start, out);
+                return Ok(());
+            }
+            Storage::Plain { .. } | Storage::Synthetic(_) => {
+                return Err(self.error("is not quantised: it has no scales"));
+            }
             Storage::Affine { scales, .. } => {
                 out.copy_from_slice(&self.bytes(scales)[start..start + out.len()]);
             }
@@ -254,11 +249,18 @@ impl<'a> Tensor<'a> {
     /// range is NaN or infinite.
     pub fn write_biases(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
-        let Storage::Affine { biases, .. } = self.storage else {
-            return Err(self.error("was not quantised by MLX: it has no biases"));
-        };
-        out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
-        self.check_finite("bias", start, out)
+        match self.storage {
+            Storage::Affine { biases, .. } => {
+                out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
+                self.check_finite("bias", start, out)
+            }
+            // Finite by construction.
+            Storage::Synthetic(random) if random.biases_bytes() > 0 => {
+                random.write_biases(start, out);
+                Ok(())
+            }
+            _ => Err(self.error("was not quantised by MLX: it has no biases")),
+        }
     }
 
     /// Tell the operating system that the tensor's pages are not needed any more, so that the
@@ -270,6 +272,7 @@ impl<'a> Tensor<'a> {
             Storage::Affine {
                 quants, scales, biases, ..
             } => vec![quants, scales, biases],
+            Storage::Synthetic(_) => Vec::new(),
         };
         for span in spans {
             self.files[span.file].discard(span.range.clone());
@@ -284,6 +287,7 @@ impl<'a> Tensor<'a> {
         let file = match self.storage {
             Storage::Plain { data, .. } | Storage::Blocks { data, .. } => data.file,
             Storage::Affine { quants, .. } => quants.file,
+            Storage::Synthetic(_) => 0,
         };
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
     }
@@ -334,79 +338,5 @@ pub(crate) fn read_float(encoding: Encoding, bytes: &[u8]) -> f32 {
         Encoding::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
         Encoding::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
         _ => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
-    }
-}
-
-/// GGUF blocks of a tensor by their place in the tensor (not in the file).
-pub(crate) struct Blocks<'a> {
-    bytes: &'a [u8],
-    block_bytes: usize,
-    per_row: usize,
-    rows: RowOrder,
-}
-
-impl<'a> Blocks<'a> {
-    pub(crate) fn new(tensor: &Tensor<'a>, data: &Span, rows: RowOrder) -> Self {
-        Blocks {
-            bytes: tensor.bytes(data),
-            block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
-            per_row: (tensor.info.columns() / 32).max(1),
-            rows,
-        }
-    }
-
-    fn block(&self, index: usize) -> &'a [u8] {
-        let stored = match self.rows {
-            RowOrder::AsStored => index,
-            _ => self.rows.stored(index / self.per_row) * self.per_row + index % self.per_row,
-        };
-        &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
-    }
-
-    /// The f16 scale of block `index`.
-    pub(crate) fn scale(&self, index: usize) -> &'a [u8] {
-        &self.block(index)[..2]
-    }
-
-    /// The bytes after the scale of block `index`.
-    pub(crate) fn quants(&self, index: usize) -> &'a [u8] {
-        &self.block(index)[2..]
-    }
-}
-
-/// Write the quants of one Q4_0 block in the order of their values, two to a byte, low half
-/// first. In the file, byte j holds value j and value j + 16.
-fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
-    for j in 0..8 {
-        let (a, b) = (stored[2 * j], stored[2 * j + 1]);
-        out[j] = (a & 0x0f) | (b << 4);
-        out[8 + j] = (a >> 4) | (b & 0xf0);
-    }
-}
-
-/// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
-/// called with the index of each unit that `out` touches and memory for the whole of it.
-fn for_units<const SIZE: usize>(start: usize, out: &mut [u8], mut write: impl FnMut(usize, &mut [u8; SIZE])) {
-    let mut index = start / SIZE;
-    let skipped = start % SIZE;
-    let mut rest = out;
-    if skipped != 0 && !rest.is_empty() {
-        let mut unit = [0; SIZE];
-        write(index, &mut unit);
-        let length = (SIZE - skipped).min(rest.len());
-        let (first, others) = rest.split_at_mut(length);
-        first.copy_from_slice(&unit[skipped..skipped + length]);
-        rest = others;
-        index += 1;
-    }
-    let (whole, last) = rest.as_chunks_mut::<SIZE>();
-    for unit in whole {
-        write(index, unit);
-        index += 1;
-    }
-    if !last.is_empty() {
-        let mut unit = [0; SIZE];
-        write(index, &mut unit);
-        last.copy_from_slice(&unit[..last.len()]);
     }
 }

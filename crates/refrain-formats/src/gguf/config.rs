@@ -6,7 +6,7 @@ use crate::tensor::read_float;
 use crate::{Encoding, Error};
 
 /// The tensor that holds the divisors of the rotary frequencies.
-pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     let metadata = &gguf.metadata;

@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 use crate::tensor::{Storage, TensorInfo};
 use crate::{ChatTemplate, Error, ModelConfig, Tokenizer};
 
+pub(crate) use config::ROPE_FACTORS;
+pub(crate) use names::gguf as name;
+pub(crate) use tensors::row_order;
+
 use reader::TensorEntry;
 use value::Metadata;
 

@@ -20,6 +20,20 @@ pub(super) fn hugging_face(name: &str) -> String {
     translate(name).unwrap_or_else(|| name.to_owned())
 }
 
+/// GGUF's name of a tensor under its Hugging Face name, `None` if it has none.
+pub(crate) fn gguf(name: &str) -> Option<String> {
+    match name {
+        "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
+        "model.norm.weight" => return Some("output_norm.weight".to_owned()),
+        "lm_head.weight" => return Some("output.weight".to_owned()),
+        _ => {}
+    }
+    let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
+    let (part, kind) = rest.rsplit_once('.')?;
+    let (known, _) = BLOCK.iter().find(|(_, own)| *own == part)?;
+    Some(format!("blk.{layer}.{known}.{kind}"))
+}
+
 fn translate(name: &str) -> Option<String> {
     match name {
         "token_embd.weight" => return Some("model.embed_tokens.weight".to_owned()),
@@ -49,8 +63,9 @@ mod tests {
             ("blk.x.attn_q.weight", "blk.x.attn_q.weight"),
             ("something", "something"),
         ];
-        for (gguf, expected) in cases {
-            assert_eq!(hugging_face(gguf), expected);
+        for (name, expected) in cases {
+            assert_eq!(hugging_face(name), expected);
+            assert_eq!(gguf(expected).as_deref(), (name != expected).then_some(name));
         }
     }
 }

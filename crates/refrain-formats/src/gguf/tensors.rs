@@ -2,8 +2,9 @@
 
 use super::config::ROPE_FACTORS;
 use super::{Gguf, names};
+use crate::blocks::RowOrder;
 use crate::config::{Architecture, ModelConfig};
-use crate::tensor::{RowOrder, Span, Storage, TensorInfo};
+use crate::tensor::{Span, Storage, TensorInfo};
 use crate::{Encoding, Error};
 
 /// Translate names, and undo the reordering of rows that files of Llama models have.
@@ -49,7 +50,7 @@ pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorI
 
 /// Converters to GGUF reorder the query and key rows of Llama models (and of no other) for
 /// interleaved rotary embeddings.
-fn row_order(config: &ModelConfig, name: &str) -> RowOrder {
+pub(crate) fn row_order(config: &ModelConfig, name: &str) -> RowOrder {
     let reordered = [".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias"];
     if config.architecture == Architecture::Llama && reordered.iter().any(|suffix| name.ends_with(suffix)) {
         RowOrder::Interleaved {

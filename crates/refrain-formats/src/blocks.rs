@@ -1,0 +1,149 @@
+//! How GGUF stores matrices: blocks of 32 values, and rows in an order of its own.
+
+use crate::Tensor;
+use crate::tensor::Span;
+
+/// In which order a file holds a tensor's rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RowOrder {
+    AsStored,
+    /// The rows of each head are stored so that the two halves of the head alternate (pairs for
+    /// interleaved rotary embeddings), as GGUF files of Llama models have it.
+    Interleaved {
+        head_dim: usize,
+    },
+}
+
+impl RowOrder {
+    /// The row of the file that holds row `row` of the tensor.
+    pub(crate) fn stored(self, row: usize) -> usize {
+        match self {
+            RowOrder::AsStored => row,
+            RowOrder::Interleaved { head_dim } => {
+                let (head, within) = (row / head_dim, row % head_dim);
+                let (half, index) = (within / (head_dim / 2), within % (head_dim / 2));
+                head * head_dim + 2 * index + half
+            }
+        }
+    }
+    /// The row of the tensor that row `stored` of the file holds.
+    pub(crate) fn logical(self, stored: usize) -> usize {
+        match self {
+            RowOrder::AsStored => stored,
+            RowOrder::Interleaved { head_dim } => {
+                let (head, within) = (stored / head_dim, stored % head_dim);
+                head * head_dim + within % 2 * (head_dim / 2) + within / 2
+            }
+        }
+    }
+}
+
+/// GGUF blocks of a tensor by their place in the tensor (not in the file).
+pub(crate) struct Blocks<'a> {
+    bytes: &'a [u8],
+    block_bytes: usize,
+    per_row: usize,
+    rows: RowOrder,
+}
+
+impl<'a> Blocks<'a> {
+    pub(crate) fn new(tensor: &Tensor<'a>, data: &Span, rows: RowOrder) -> Self {
+        Blocks {
+            bytes: tensor.bytes(data),
+            block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
+            per_row: (tensor.info.columns() / 32).max(1),
+            rows,
+        }
+    }
+
+    fn block(&self, index: usize) -> &'a [u8] {
+        let stored = match self.rows {
+            RowOrder::AsStored => index,
+            _ => self.rows.stored(index / self.per_row) * self.per_row + index % self.per_row,
+        };
+        &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
+    }
+
+    /// The f16 scale of block `index`.
+    pub(crate) fn scale(&self, index: usize) -> &'a [u8] {
+        &self.block(index)[..2]
+    }
+
+    /// The bytes after the scale of block `index`.
+    pub(crate) fn quants(&self, index: usize) -> &'a [u8] {
+        &self.block(index)[2..]
+    }
+}
+
+/// Write the quants of one Q4_0 block in the order of their values, two to a byte, low half
+/// first. In the file, byte j holds value j and value j + 16.
+pub(crate) fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
+    for j in 0..8 {
+        let (a, b) = (stored[2 * j], stored[2 * j + 1]);
+        out[j] = (a & 0x0f) | (b << 4);
+        out[8 + j] = (a >> 4) | (b & 0xf0);
+    }
+}
+
+/// The opposite of [`unpack_q4_0`].
+pub(crate) fn pack_q4_0(in_order: &[u8], out: &mut [u8]) {
+    for j in 0..8 {
+        let (first, second) = (in_order[j], in_order[8 + j]);
+        out[2 * j] = (first & 0x0f) | (second << 4);
+        out[2 * j + 1] = (first >> 4) | (second & 0xf0);
+    }
+}
+
+/// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
+/// called with the index of each unit that `out` touches and memory for the whole of it.
+pub(crate) fn for_units<const SIZE: usize>(
+    start: usize,
+    out: &mut [u8],
+    mut write: impl FnMut(usize, &mut [u8; SIZE]),
+) {
+    let mut index = start / SIZE;
+    let skipped = start % SIZE;
+    let mut rest = out;
+    if skipped != 0 && !rest.is_empty() {
+        let mut unit = [0; SIZE];
+        write(index, &mut unit);
+        let length = (SIZE - skipped).min(rest.len());
+        let (first, others) = rest.split_at_mut(length);
+        first.copy_from_slice(&unit[skipped..skipped + length]);
+        rest = others;
+        index += 1;
+    }
+    let (whole, last) = rest.as_chunks_mut::<SIZE>();
+    for unit in whole {
+        write(index, unit);
+        index += 1;
+    }
+    if !last.is_empty() {
+        let mut unit = [0; SIZE];
+        write(index, &mut unit);
+        last.copy_from_slice(&unit[..last.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_undoes_unpacking() {
+        let stored: Vec<u8> = (0..16).map(|j| (j * 17) ^ 3).collect();
+        let (mut in_order, mut again) = ([0; 16], [0; 16]);
+        unpack_q4_0(&stored, &mut in_order);
+        assert_eq!(in_order[0], (stored[0] & 15) | (stored[1] << 4));
+        pack_q4_0(&in_order, &mut again);
+        assert_eq!(again[..], stored[..]);
+    }
+
+    #[test]
+    fn rows_of_a_head_alternate_between_its_halves() {
+        let rows = RowOrder::Interleaved { head_dim: 6 };
+        let order: Vec<usize> = (0..12).map(|stored| rows.logical(stored)).collect();
+        assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        assert!((0..12).all(|row| rows.logical(rows.stored(row)) == row));
+    }
+}

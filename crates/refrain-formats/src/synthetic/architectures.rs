@@ -1,0 +1,95 @@
+//! The shapes of published models, from the `config.json` of each.
+
+use crate::{Architecture, ModelConfig, RopeScaling};
+
+/// Makes a model's hyperparameters.
+pub(super) type Config = fn() -> ModelConfig;
+
+/// All of them by name.
+pub(super) const ALL: [(&str, Config); 10] = [
+    ("tiny", tiny),
+    ("tiny-llama", tiny_llama),
+    ("qwen3-0.6b", || qwen3([1024, 3072, 28, 16, 8], true)),
+    ("qwen3-1.7b", || qwen3([2048, 6144, 28, 16, 8], true)),
+    ("qwen3-4b", || qwen3([2560, 9728, 36, 32, 8], true)),
+    ("qwen3-8b", || qwen3([4096, 12288, 36, 32, 8], false)),
+    ("qwen3-14b", || qwen3([5120, 17408, 40, 40, 8], false)),
+    ("qwen3-32b", || qwen3([5120, 25600, 64, 64, 8], false)),
+    ("llama-3.2-1b", || llama3([2048, 8192, 16, 32, 8], 64, 32.0, true)),
+    ("llama-3.1-8b", || llama3([4096, 14336, 32, 32, 8], 128, 8.0, false)),
+];
+
+/// Qwen3's structure at a size for tests. Sizes are whole groups of 64, else odd.
+fn tiny() -> ModelConfig {
+    ModelConfig {
+        head_dim: 64,
+        rope_dims: 64,
+        vocab_size: 1003,
+        max_position: 4096,
+        bos_ids: vec![1],
+        eos_ids: vec![2],
+        ..qwen3([192, 320, 3, 5, 1], false)
+    }
+}
+
+/// Llama 3's structure at a size for tests.
+fn tiny_llama() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 1003,
+        max_position: 4096,
+        bos_ids: vec![1],
+        eos_ids: vec![2],
+        ..llama3([128, 448, 3, 6, 2], 32, 8.0, true)
+    }
+}
+
+/// Hidden size, intermediate size, layers, heads, key and value heads.
+type Sizes = [usize; 5];
+
+fn qwen3(sizes: Sizes, tied: bool) -> ModelConfig {
+    let [hidden_size, intermediate_size, layers, heads, kv_heads] = sizes;
+    ModelConfig {
+        architecture: Architecture::Qwen3,
+        hidden_size,
+        intermediate_size,
+        layers,
+        heads,
+        kv_heads,
+        head_dim: 128,
+        vocab_size: 151_936,
+        rms_norm_eps: 1e-6,
+        rope_theta: 1e6,
+        rope_scaling: RopeScaling::None,
+        rope_dims: 128,
+        max_position: 40_960,
+        tie_word_embeddings: tied,
+        attention_bias: false,
+        mlp_bias: false,
+        sliding_window: None,
+        bos_ids: vec![151_643],
+        eos_ids: vec![151_645],
+        quantisation: None,
+    }
+}
+
+/// Llama 3.1 and 3.2, which differ in the factor of their rope scaling.
+fn llama3(sizes: Sizes, head_dim: usize, rope_factor: f64, tied: bool) -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Llama,
+        head_dim,
+        vocab_size: 128_256,
+        rms_norm_eps: 1e-5,
+        rope_theta: 5e5,
+        rope_scaling: RopeScaling::Llama3 {
+            factor: rope_factor,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 8192.0,
+        },
+        rope_dims: head_dim,
+        max_position: 131_072,
+        bos_ids: vec![128_000],
+        eos_ids: vec![128_001],
+        ..qwen3(sizes, tied)
+    }
+}

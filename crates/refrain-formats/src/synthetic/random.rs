@@ -1,0 +1,181 @@
+//! Random weights, made when they are read.
+//!
+//! Word k of a plane (8 bytes) is number k of a SplitMix64 sequence (Steele, Lea and Flood 2014,
+//! "Fast splittable pseudorandom number generators") that begins at a hash of the tensor's name, so
+//! that any range can be made alone. The bits are numbers already but for a mask: a matrix's values
+//! have a standard deviation of 0.019 (f16) or 0.023 (quantised) and the mean 0, a norm's gains lie
+//! between 0.9 and 1.1.
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::Encoding;
+use crate::blocks::for_units;
+
+/// The increment of SplitMix64's state.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Bytes that one thread makes at a time.
+const PIECE: usize = 128 * 1024;
+
+/// One tensor of random values.
+#[derive(Debug, Clone)]
+pub(crate) struct Random {
+    seed: u64,
+    values: usize,
+    encoding: Encoding,
+    /// Whether the values are a norm's gains rather than a matrix.
+    gains: bool,
+}
+
+impl Random {
+    /// A matrix, or a norm's gains if `shape` has one axis only.
+    pub(super) fn new(name: &str, shape: &[usize], encoding: Encoding) -> Self {
+        Random {
+            seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),
+            values: shape.iter().product(),
+            encoding,
+            gains: shape.len() == 1,
+        }
+    }
+
+    /// Bytes of all planes.
+    pub(super) fn bytes(&self) -> u64 {
+        let quants = self.values * self.encoding.quant_bits().unwrap_or(0) / 8;
+        self.data_bytes() + quants as u64 + self.scales_bytes() + self.biases_bytes()
+    }
+
+    /// Bytes of the data plane; 0 if quantised.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        (self.values * self.encoding.value_bytes().unwrap_or(0)) as u64
+    }
+
+    /// Bytes of the scales plane; 0 if not quantised.
+    pub(crate) fn scales_bytes(&self) -> u64 {
+        self.encoding.group().map_or(0, |group| self.values / group * 2) as u64
+    }
+
+    /// Bytes of the biases plane; 0 unless in MLX's format.
+    pub(crate) fn biases_bytes(&self) -> u64 {
+        match self.encoding {
+            Encoding::MlxAffine { .. } => self.scales_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// How scales and biases are stored.
+    pub(crate) fn scale_encoding(&self) -> Option<Encoding> {
+        match self.encoding {
+            Encoding::MlxAffine { .. } => Some(Encoding::BF16),
+            Encoding::Q8_0 | Encoding::Q4_0 => Some(Encoding::F16),
+            _ => None,
+        }
+    }
+
+    /// Make the bytes from `start` on of the data plane.
+    pub(crate) fn write_data(&self, start: usize, out: &mut [u8]) {
+        let seed = self.plane(0);
+        match (self.gains, self.encoding) {
+            (true, Encoding::F32) => for_units::<4>(start, out, |index, unit| {
+                *unit = gain(seed, index).to_le_bytes();
+            }),
+            (true, Encoding::BF16) => for_units::<2>(start, out, |index, unit| {
+                *unit = bf16::from_f32(gain(seed, index)).to_le_bytes();
+            }),
+            (true, _) => for_units::<2>(start, out, |index, unit| {
+                *unit = f16::from_f32(gain(seed, index)).to_le_bytes();
+            }),
+            // Random signs and mantissas; exponents from 2^-12 to 2^-5, all as often.
+            (false, _) => fill(seed, start, out, |word| (word & lanes(0x9fff)) + lanes(3 << 10)),
+        }
+    }
+
+    /// Make the bytes from `start` on of the quants plane.
+    pub(crate) fn write_quants(&self, start: usize, out: &mut [u8]) {
+        match self.encoding {
+            // Odd numbers are as often positive as negative, and never the −128 that no quantiser
+            // writes.
+            Encoding::Q8_0 => fill(self.plane(1), start, out, |word| word | lanes(0x0101)),
+            _ => fill(self.plane(1), start, out, |word| word),
+        }
+    }
+
+    /// Make the bytes from `start` on of the scales plane: between a power of two and one and a half
+    /// times as much. Where quants are not as often negative as positive, scales are.
+    pub(crate) fn write_scales(&self, start: usize, out: &mut [u8]) {
+        let encoding = self.encoding;
+        fill(self.plane(2), start, out, |word| scales(encoding, word));
+    }
+
+    /// Make the bytes from `start` on of the biases plane: −7.5 scales, which is the middle of 4-bit
+    /// quants.
+    pub(crate) fn write_biases(&self, start: usize, out: &mut [u8]) {
+        let encoding = self.encoding;
+        fill(self.plane(2), start, out, |word| {
+            let (scales, mut biases) = (scales(encoding, word), 0);
+            for shift in [0, 16, 32, 48] {
+                let scale = bf16::from_bits((scales >> shift) as u16).to_f32();
+                biases |= u64::from(bf16::from_f32(-7.5 * scale).to_bits()) << shift;
+            }
+            biases
+        });
+    }
+
+    /// The seed of a plane.
+    fn plane(&self, number: u64) -> u64 {
+        mix(self.seed ^ number)
+    }
+}
+
+/// Four 2-byte numbers in one word.
+const fn lanes(number: u16) -> u64 {
+    number as u64 * 0x0001_0001_0001_0001
+}
+
+/// Four scales of 2 bytes.
+fn scales(encoding: Encoding, word: u64) -> u64 {
+    match encoding {
+        // f16, from 2^-12.
+        Encoding::Q8_0 => (word & lanes(0x01ff)) | lanes(3 << 10),
+        // f16, from ±2^-8.
+        Encoding::Q4_0 => (word & lanes(0x81ff)) | lanes(7 << 10),
+        // bf16, from ±2^-8.
+        _ => (word & lanes(0x803f)) | lanes(119 << 7),
+    }
+}
+
+/// Value `index` of a norm's gains.
+fn gain(seed: u64, index: usize) -> f32 {
+    let unit = (word(seed, index) >> 40) as f32 / (1 << 24) as f32;
+    0.9 + 0.2 * unit
+}
+
+/// Word `index` of the sequence with a seed.
+#[inline]
+fn word(seed: u64, index: usize) -> u64 {
+    mix(seed.wrapping_add((index as u64).wrapping_mul(GOLDEN)))
+}
+
+/// SplitMix64's mixing function.
+#[inline]
+fn mix(state: u64) -> u64 {
+    let z = state.wrapping_add(GOLDEN);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Fill `out`, which lies at byte `start` of a plane, with words of the sequence that `number` has
+/// made numbers of.
+fn fill(seed: u64, start: usize, out: &mut [u8], number: impl Fn(u64) -> u64 + Sync) {
+    let make = |start: usize, out: &mut [u8]| {
+        for_units::<8>(start, out, |index, unit| {
+            *unit = number(word(seed, index)).to_le_bytes()
+        });
+    };
+    if out.len() <= PIECE {
+        return make(start, out);
+    }
+    let pieces = out.par_chunks_mut(PIECE).enumerate();
+    pieces.for_each(|(index, piece)| make(start + index * PIECE, piece));
+}

@@ -1,0 +1,303 @@
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use super::write::write_shards;
+use super::{Progress, write};
+use crate::config::ModelConfig;
+use crate::{Architecture, Checkpoint, Encoding, Error, RopeScaling, Tensor};
+
+const FORMATS: [&str; 4] = ["f16", "q8_0", "q4_0", "mlx4"];
+
+fn quietly(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// All planes of a tensor, by name.
+fn planes(tensor: &Tensor<'_>) -> [(&'static str, Vec<u8>); 4] {
+    type Read<'t> = &'t dyn Fn(u64, &mut [u8]) -> Result<(), Error>;
+    let plane = |name, bytes: u64, read: Read<'_>| {
+        let mut plane = vec![0; bytes as usize];
+        if bytes > 0 {
+            read(0, &mut plane).unwrap();
+        }
+        (name, plane)
+    };
+    [
+        plane("data", tensor.data_bytes(), &|offset, out| {
+            tensor.write_data(offset, out)
+        }),
+        plane("quants", tensor.quants_bytes(), &|offset, out| {
+            tensor.write_quants(offset, out)
+        }),
+        plane("scales", tensor.scales_bytes(), &|offset, out| {
+            tensor.write_scales(offset, out)
+        }),
+        plane("biases", tensor.biases_bytes(), &|offset, out| {
+            tensor.write_biases(offset, out)
+        }),
+    ]
+}
+
+/// Checks that the checkpoint at `path` is the synthetic one of that name, byte for byte.
+fn assert_written(spec: &str, path: &Path) {
+    let (made, read) = (Checkpoint::synthetic(spec).unwrap(), Checkpoint::open(path).unwrap());
+    assert_eq!(made.format(), read.format());
+    let mut config = made.config().clone();
+    if let (RopeScaling::Llama3 { .. }, RopeScaling::Factors(factors)) =
+        (&config.rope_scaling, &read.config().rope_scaling)
+    {
+        config.rope_scaling = RopeScaling::Factors(factors.clone());
+    }
+    assert_eq!(&config, read.config());
+    assert_eq!(made.generation(), read.generation());
+    let infos: Vec<_> = read.tensors().collect();
+    assert_eq!(made.tensors().collect::<Vec<_>>(), infos);
+    for info in infos {
+        let tensors = [&made, &read].map(|checkpoint| checkpoint.expect(&info.name, &info.shape).unwrap());
+        assert_eq!(tensors[0].scale_encoding(), tensors[1].scale_encoding());
+        for (a, b) in planes(&tensors[0]).into_iter().zip(planes(&tensors[1])) {
+            assert!(a == b, "{spec}: the {} of {} differ", a.0, info.name);
+        }
+        let [a, b] = tensors.map(|tensor| tensor.dequantise().unwrap());
+        assert!(a == b, "{spec}: the values of {} differ", info.name);
+    }
+}
+
+#[test]
+fn a_written_checkpoint_is_the_one_made_on_the_spot() {
+    let directory = tempfile::tempdir().unwrap();
+    for architecture in ["tiny", "tiny-llama"] {
+        for format in FORMATS {
+            let spec = format!("{architecture}:{format}");
+            let out = directory.path().join(spec.replace(':', "-"));
+            write(&spec, &out, &quietly).unwrap();
+            assert_written(&spec, &out);
+        }
+    }
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 8);
+}
+
+#[test]
+fn large_directories_are_sharded() {
+    let directory = tempfile::tempdir().unwrap();
+    for spec in ["tiny:f16", "tiny-llama:mlx4"] {
+        let out = directory.path().join(&spec[..6]);
+        write_shards(spec, &out, 100_000, &quietly).unwrap();
+        assert_written(spec, &out);
+        let index = std::fs::read(out.join("model.safetensors.index.json")).unwrap();
+        let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
+        let bytes: u64 = Checkpoint::synthetic(spec)
+            .unwrap()
+            .tensors()
+            .map(|tensor| tensor.bytes)
+            .sum();
+        assert_eq!(index["metadata"]["total_size"], bytes);
+        let files = std::fs::read_dir(&out).unwrap().count();
+        assert!(files > 5 && !out.join("model.safetensors").exists(), "{files} files");
+    }
+}
+
+#[test]
+fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
+    for spec in [
+        "qwen3-0.6b:f16",
+        "qwen3-0.6b:q8_0",
+        "qwen3-0.6b:q4_0",
+        "qwen3-0.6b:mlx4",
+    ] {
+        let checkpoint = Checkpoint::synthetic(spec).unwrap();
+        for (name, rows, columns) in [
+            ("model.layers.1.self_attn.q_norm.weight", 128, 1),
+            ("model.layers.1.mlp.gate_proj.weight", 3072, 1024),
+        ] {
+            let shape = if columns == 1 { vec![rows] } else { vec![rows, columns] };
+            let tensor = checkpoint.expect(name, &shape).unwrap();
+            for (plane, whole) in planes(&tensor) {
+                // Beyond one thread's piece, and off every unit's start.
+                for (start, length) in [
+                    (0, 5),
+                    (3, 10),
+                    (7, 131_072),
+                    (131_071, 300_000),
+                    (whole.len().saturating_sub(9), 9),
+                ] {
+                    let Some(expected) = whole.get(start..start + length) else {
+                        continue;
+                    };
+                    let mut part = vec![0; length];
+                    let offset = start as u64;
+                    match plane {
+                        "data" => tensor.write_data(offset, &mut part),
+                        "quants" => tensor.write_quants(offset, &mut part),
+                        "scales" => tensor.write_scales(offset, &mut part),
+                        _ => tensor.write_biases(offset, &mut part),
+                    }
+                    .unwrap();
+                    assert!(part == expected, "{spec}: {plane} of {name} at {start}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_spread_evenly_around_zero_and_gains_around_one() {
+    for format in FORMATS {
+        let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
+        for info in checkpoint.tensors() {
+            let values = checkpoint.tensor(&info.name).unwrap().dequantise().unwrap();
+            let count = values.len() as f64;
+            let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / count;
+            let variance = values
+                .iter()
+                .map(|&value| (f64::from(value) - mean).powi(2))
+                .sum::<f64>()
+                / count;
+            let deviation = variance.sqrt();
+            if info.shape.len() == 1 {
+                assert!(values.iter().all(|value| (0.89..1.11).contains(value)), "{}", info.name);
+                assert!((0.03..0.09).contains(&deviation), "{}: {deviation}", info.name);
+            } else {
+                assert!(
+                    (0.018..0.024).contains(&deviation),
+                    "{format} {}: {deviation}",
+                    info.name
+                );
+                assert!(mean.abs() < 5e-4, "{format} {}: {mean}", info.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_two_matrices_are_alike() {
+    for format in FORMATS {
+        let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for info in checkpoint.tensors() {
+            for (plane, bytes) in planes(&checkpoint.tensor(&info.name).unwrap()) {
+                if plane != "biases" && !bytes.is_empty() {
+                    assert!(seen.insert(bytes[..64].to_vec()), "{format}: {plane} of {}", info.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn architectures_have_the_published_sizes() {
+    // Parameters as the model cards and transformers count them.
+    for (architecture, parameters) in [
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
+        ("qwen3-4b", 4_022_468_096),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-14b", 14_768_307_200),
+        ("qwen3-32b", 32_762_123_264),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
+    ] {
+        let checkpoint = Checkpoint::synthetic(&format!("{architecture}:q4_0")).unwrap();
+        let count: usize = checkpoint.tensors().map(|tensor| tensor.values()).sum();
+        assert_eq!(count, parameters, "{architecture}");
+    }
+    for architecture in super::architectures() {
+        let config: ModelConfig = Checkpoint::synthetic(&format!("{architecture}:f16"))
+            .unwrap()
+            .config()
+            .clone();
+        config.validate(architecture).unwrap();
+        assert_eq!(
+            config.architecture == Architecture::Llama,
+            architecture.contains("llama")
+        );
+    }
+}
+
+#[test]
+fn rope_frequencies_of_llama_are_divided_where_waves_are_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("tiny.gguf");
+    write("tiny-llama:q8_0", &out, &quietly).unwrap();
+    let checkpoint = Checkpoint::open(&out).unwrap();
+    let RopeScaling::Factors(factors) = &checkpoint.config().rope_scaling else {
+        panic!("{:?}", checkpoint.config().rope_scaling);
+    };
+    assert_eq!(factors.len(), 16);
+    // Pairs 0 to 7 turn more than four times in 8192 tokens, those from 9 on less than once, and
+    // pair 8 turns 8192 · 500000^(−1/2) / 2π = 1.844 times.
+    assert_eq!(factors[..8], [1.0; 8]);
+    assert!((factors[8] - 2.6945).abs() < 1e-4, "{factors:?}");
+    assert_eq!(factors[9..], [8.0; 7]);
+}
+
+#[test]
+fn unknown_names_are_refused_with_those_there_are() {
+    for (spec, words) in [
+        ("qwen3-0.6b", vec!["ARCH:FORMAT", "llama-3.1-8b", "mlx4"]),
+        ("qwen2-7b:q4_0", vec!["\"qwen2-7b\"", "qwen3-32b"]),
+        ("tiny:q5_k", vec!["\"q5_k\"", "f16, q8_0, q4_0, mlx4"]),
+        ("tiny:", vec!["\"\"", "q8_0"]),
+    ] {
+        let message = Checkpoint::synthetic(spec).unwrap_err().to_string();
+        for word in words {
+            assert!(message.contains(word), "{message}");
+        }
+    }
+}
+
+#[test]
+fn there_is_no_tokenizer() {
+    let checkpoint = Checkpoint::synthetic("tiny:q4_0").unwrap();
+    let message = checkpoint.tokenizer().unwrap_err().to_string();
+    assert!(
+        message.contains("synthetic:tiny:q4_0") && message.contains("no tokenizer"),
+        "{message}"
+    );
+    assert!(checkpoint.chat_template().unwrap().is_none());
+    assert!(checkpoint.special_tokens().unwrap().is_empty());
+}
+
+#[test]
+fn planes_that_a_tensor_lacks_and_ranges_beyond_its_end_are_refused() {
+    let checkpoint = Checkpoint::synthetic("tiny:q4_0").unwrap();
+    let quantised = checkpoint.tensor("lm_head.weight").unwrap();
+    let plain = checkpoint.tensor("model.norm.weight").unwrap();
+    assert_eq!(plain.info.encoding, Encoding::F32);
+    assert!(quantised.write_data(0, &mut [0]).is_err());
+    assert!(quantised.write_biases(0, &mut []).is_err());
+    assert!(quantised.write_quants(quantised.quants_bytes(), &mut [0]).is_err());
+    assert!(plain.write_quants(0, &mut []).is_err());
+    assert!(plain.write_scales(0, &mut []).is_err());
+    assert!(plain.write_data(plain.data_bytes() - 1, &mut [0; 2]).is_err());
+}
+
+#[test]
+fn nothing_is_left_of_what_could_not_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = || std::fs::read_dir(directory.path()).unwrap().count();
+    for spec in ["tiny:f16", "tiny:q8_0"] {
+        let out = directory.path().join("out");
+        let stopped = write(spec, &out, &|progress| match progress.done > progress.total / 2 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
+        assert_eq!(left(), 0);
+
+        let missing = directory.path().join("missing").join("out");
+        let message = write(spec, &missing, &quietly).unwrap_err().to_string();
+        assert!(
+            message.starts_with("cannot write ") && message.contains("missing"),
+            "{message}"
+        );
+
+        std::fs::write(&out, "precious").unwrap();
+        let message = write(spec, &out, &quietly).unwrap_err().to_string();
+        assert!(message.contains("exists already"), "{message}");
+        assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+        assert_eq!(left(), 1);
+        std::fs::remove_file(&out).unwrap();
+    }
+}
