@@ -39,7 +39,7 @@ pub(crate) fn load(
 ) -> anyhow::Result<Loaded> {
     let kv_bytes = context as u64 * kv_bytes_per_token(checkpoint.config(), device);
     check_room(weight_bytes(checkpoint) + kv_bytes, memory::free(device))?;
-    let bar = progress_bar(global);
+    let bar = progress_bar(global, "loading");
     let progress = |progress: Progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
@@ -87,15 +87,18 @@ fn check_room(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn progress_bar(global: &Global) -> ProgressBar {
+/// A bar over bytes, on terminals only. `doing` says what is under way.
+pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar {
     let target = match global.quiet {
         true => ProgressDrawTarget::hidden(),
         // Draws nothing where the standard error is no terminal.
         false => ProgressDrawTarget::stderr(),
     };
-    let template = "loading [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
+    let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
     let style = ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(None, target).with_style(style.progress_chars("=> "))
+    ProgressBar::with_draw_target(None, target)
+        .with_style(style.progress_chars("=> "))
+        .with_message(doing)
 }
 
 /// The context to reserve for `tokens` known tokens and, if that is known, so many more: what the

@@ -103,12 +103,12 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match &cli.command {
         Command::Run(arguments) => return run::run(global, arguments),
+        Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,
         Command::Tokenize(arguments) => tokenize::run(arguments)?,
         Command::Template(arguments) => template::run(arguments)?,
         Command::Logits(arguments) => logits::run(global, arguments)?,
-        Command::Synth(arguments) => synth::run(global, arguments)?,
         Command::Bench(arguments) => bench::run(global, arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -74,7 +74,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return Err(Usage(why).into());
     }
     let device = device::open(global)?;
-    let bandwidth = probe::read_bandwidth(&device)?;
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let mut session = Session::new(&loaded.model, context)?;
     let prompt = prompt(arguments.prompt, config.vocab_size);
@@ -83,13 +82,16 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let repetitions = (0..arguments.repetitions)
         .map(|_| repetition(&loaded.model, &mut session, &prompt, arguments.generate))
         .collect::<anyhow::Result<_>>()?;
+    // Before the probe, which takes memory of its own.
+    let memory = MemoryUse::of(&loaded.model, &session);
+    let bandwidth = probe::read_bandwidth(&device)?;
     let measurements = Measurements {
         arguments,
         loaded: &loaded,
         repetitions,
         bandwidth,
         read_per_token: load::bytes_read_per_token(&checkpoint),
-        memory: MemoryUse::of(&loaded.model, &session),
+        memory,
     };
     match arguments.json {
         true => output::print_json(&report::json(&measurements))?,

@@ -7,5 +7,6 @@ mod demo;
 mod devices;
 mod logits;
 mod support;
+mod synth;
 mod text;
 mod usage;
