@@ -213,7 +213,9 @@ fn the_largest_are_found_in_order_with_ties_by_place() {
 fn a_vocabulary_yields_few_or_thousands() {
     let mut random = Random::new(16);
     check_choices(&mut random, DType::F32, 2, 151_936, 40);
-    check_choices(&mut random, DType::BF16, 1, 151_936, 3000);
+    // Shorter, because checking every address takes loops too, of which software drivers do not
+    // finish more than 65,535 iterations.
+    check_choices(&mut random, DType::BF16, 1, 30_000, 3000);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Values};
 use refrain_vulkan::{
@@ -8,52 +8,26 @@ use refrain_vulkan::{
 /// Bytes around each operand that no kernel may touch.
 const GUARD: usize = 64;
 
-/// The device that tests run on, and what the validation layer says of it.
-struct Opened {
-    device: Arc<Device>,
-    messages: Mutex<mpsc::Sender<mpsc::Sender<Vec<String>>>>,
-}
-
-/// Opened under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also checking
-/// accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer.
-fn opened() -> &'static Opened {
-    static OPENED: OnceLock<Opened> = OnceLock::new();
+/// Vulkan and the device that tests run on, under core and synchronization validation; with
+/// `REFRAIN_GPU_ASSISTED` set accesses through addresses are checked too. `REFRAIN_NO_VALIDATION` is
+/// for machines without the layer.
+fn opened() -> &'static (Vulkan, Arc<Device>) {
+    static OPENED: OnceLock<(Vulkan, Arc<Device>)> = OnceLock::new();
     OPENED.get_or_init(|| {
-        let (ready, device) = mpsc::channel();
-        let (messages, questions) = mpsc::channel::<mpsc::Sender<Vec<String>>>();
-        // `Vulkan` stays on the thread that loaded it.
-        std::thread::spawn(move || {
-            let options = Options {
-                validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
-                gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
-            };
-            let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
-            let index = vulkan.choose(&Choice::Auto).expect("a usable device");
-            let device = vulkan.open(index, &OpenOptions::default());
-            ready.send(device.expect("the device opens")).expect("a test waits");
-            for question in questions {
-                // A test that failed meanwhile no longer listens.
-                let _ = question.send(vulkan.validation_messages());
-            }
-        });
-        Opened {
-            device: device.recv().expect("tests need a Vulkan driver"),
-            messages: Mutex::new(messages),
-        }
+        let options = Options {
+            validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
+            gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
+        };
+        let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
+        let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+        let device = vulkan.open(index, &OpenOptions::default()).expect("the device opens");
+        (vulkan, device)
     })
 }
 
 /// The device that tests run on; they fail where there is none.
 pub fn device() -> &'static Arc<Device> {
-    &opened().device
-}
-
-/// What the validation layer said so far.
-fn validation_messages() -> Vec<String> {
-    let (answer, messages) = mpsc::channel();
-    let ask = opened().messages.lock().expect("asking does not fail");
-    ask.send(answer).expect("Vulkan is loaded");
-    messages.recv().expect("Vulkan is loaded")
+    &opened().1
 }
 
 /// What the device can do, and the least that Vulkan promises: the variants that tests force.
@@ -133,7 +107,7 @@ impl Arena {
         let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + length..]);
         let touched = guards.filter(|&&b| b != 0xa5).count();
         assert_eq!(touched, 0, "bytes around operand {operand} were written");
-        assert_eq!(validation_messages(), Vec::<String>::new());
+        assert_eq!(opened().0.validation_messages(), Vec::<String>::new());
         bytes[GUARD..GUARD + length].to_vec()
     }
 
