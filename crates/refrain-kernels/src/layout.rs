@@ -36,8 +36,12 @@ impl Layout {
         self.shape.iter().product()
     }
 
-    /// Row-major without gaps, at any offset. Strides of dimensions with extent 1 do not matter.
+    /// Row-major without gaps, at any offset. Strides of dimensions with extent 1 do not matter; no
+    /// elements lie without gaps.
     pub fn is_contiguous(&self) -> bool {
+        if self.count() == 0 {
+            return true;
+        }
         let mut expected = 1;
         for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
             if n != 1 && s != expected {
@@ -218,6 +222,12 @@ mod tests {
         let s = l.slice(&[0, 0, 0, 0], &[2, 1, 3, 2], &[1, 1, 1, 1]);
         assert_eq!(s.collapsed().shape, [6, 2]);
         assert!(!s.is_contiguous());
+    }
+
+    #[test]
+    fn no_elements_lie_without_gaps() {
+        assert!(Layout::contiguous(&[3, 0, 5]).is_contiguous());
+        assert!(Layout::contiguous(&[2, 3]).permute(&[1, 0]).slice(&[1, 0], &[1, 2], &[1, 1]).is_contiguous());
     }
 
     #[test]
