@@ -58,7 +58,7 @@ pub fn call(
     let &[tokens, heads, head_dim] = &x.layout.shape[..] else {
         return Err(size(format!("x has shape {:?}, expected [T, H, D]", x.layout.shape)));
     };
-    if params.dims % 2 != 0 || params.dims > head_dim {
+    if !params.dims.is_multiple_of(2) || params.dims > head_dim {
         let dims = params.dims;
         return Err(size(format!(
             "{dims} of {head_dim} values per head cannot be rotated in pairs"

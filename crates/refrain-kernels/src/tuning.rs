@@ -10,7 +10,8 @@ pub struct Matvec {
     pub threads: u32,
     /// Rows of the matrix that one subgroup works on together, sharing what it loads of the vectors.
     pub rows: u32,
-    /// Loads of 16 bytes of matrix per row that an invocation has in flight.
+    /// Loads of the matrix per row that an invocation has in flight: 16 bytes each of floats, 4 of
+    /// quantised values.
     pub loads: u32,
     /// The most vectors: beyond, the tiled product is used. A power of two, at most 8.
     pub most_vectors: u32,
@@ -27,14 +28,21 @@ pub struct Tile {
     pub depth: u32,
 }
 
-/// Attention: a workgroup takes one query head of one token, or, where there are so many that the
-/// device is busy anyway, several heads that share a key head.
+/// Attention: a workgroup takes one query head of one token; where there are so many that the device
+/// is busy anyway, several heads that share a key head; where they are too few, a part of a head's
+/// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attention {
     /// Invocations per workgroup of one head.
     pub threads: u32,
     /// Invocations per workgroup of several heads.
     pub threads_together: u32,
+    /// Invocations per workgroup of a part of one head's positions.
+    pub threads_split: u32,
+    /// The most query heads that such a workgroup takes together.
+    pub most_heads_split: u32,
+    /// The most workgroups that share a head's positions: at most 64.
+    pub most_parts: u32,
     /// The most query heads that a workgroup takes together.
     pub most_heads: u32,
     /// Workgroups that keep the device busy.
@@ -48,8 +56,12 @@ pub struct Tuning {
     pub vendor: Option<u32>,
     /// The smallest subgroup for which it is used.
     pub smallest_subgroup: u32,
-    /// Matrix times few vectors.
-    pub matvec: Matvec,
+    /// Matrix of floats times few vectors.
+    pub dense: Matvec,
+    /// Matrix of 4-bit values times few vectors.
+    pub four_bit: Matvec,
+    /// Matrix of 8-bit values times few vectors.
+    pub eight_bit: Matvec,
     /// Tiled matrix product.
     pub tile: Tile,
     /// Attention.
@@ -67,10 +79,22 @@ pub const TABLE: [Tuning; 4] = [
     Tuning {
         vendor: Some(NVIDIA),
         smallest_subgroup: 32,
-        matvec: Matvec {
+        dense: Matvec {
+            threads: 128,
+            rows: 1,
+            loads: 2,
+            most_vectors: 8,
+        },
+        four_bit: Matvec {
             threads: 128,
             rows: 2,
-            loads: 4,
+            loads: 8,
+            most_vectors: 8,
+        },
+        eight_bit: Matvec {
+            threads: 256,
+            rows: 2,
+            loads: 2,
             most_vectors: 8,
         },
         tile: Tile {
@@ -81,8 +105,11 @@ pub const TABLE: [Tuning; 4] = [
         attention: Attention {
             threads: 1024,
             threads_together: 128,
+            threads_split: 256,
+            most_heads_split: 2,
+            most_parts: 16,
             most_heads: 4,
-            enough_groups: 528,
+            enough_groups: 256,
         },
         row_threads: 1024,
     },
@@ -90,7 +117,19 @@ pub const TABLE: [Tuning; 4] = [
     Tuning {
         vendor: Some(MESA_SOFTWARE),
         smallest_subgroup: 4,
-        matvec: Matvec {
+        dense: Matvec {
+            threads: 128,
+            rows: 4,
+            loads: 1,
+            most_vectors: 8,
+        },
+        four_bit: Matvec {
+            threads: 128,
+            rows: 4,
+            loads: 1,
+            most_vectors: 8,
+        },
+        eight_bit: Matvec {
             threads: 128,
             rows: 4,
             loads: 1,
@@ -104,6 +143,9 @@ pub const TABLE: [Tuning; 4] = [
         attention: Attention {
             threads: 16,
             threads_together: 16,
+            threads_split: 16,
+            most_heads_split: 1,
+            most_parts: 8,
             most_heads: 4,
             enough_groups: 2,
         },
@@ -112,7 +154,19 @@ pub const TABLE: [Tuning; 4] = [
     Tuning {
         vendor: None,
         smallest_subgroup: 8,
-        matvec: Matvec {
+        dense: Matvec {
+            threads: 256,
+            rows: 1,
+            loads: 2,
+            most_vectors: 8,
+        },
+        four_bit: Matvec {
+            threads: 256,
+            rows: 2,
+            loads: 4,
+            most_vectors: 8,
+        },
+        eight_bit: Matvec {
             threads: 256,
             rows: 2,
             loads: 2,
@@ -126,6 +180,9 @@ pub const TABLE: [Tuning; 4] = [
         attention: Attention {
             threads: 256,
             threads_together: 128,
+            threads_split: 128,
+            most_heads_split: 1,
+            most_parts: 16,
             most_heads: 4,
             enough_groups: 128,
         },
@@ -134,7 +191,19 @@ pub const TABLE: [Tuning; 4] = [
     Tuning {
         vendor: None,
         smallest_subgroup: 1,
-        matvec: Matvec {
+        dense: Matvec {
+            threads: 128,
+            rows: 1,
+            loads: 1,
+            most_vectors: 4,
+        },
+        four_bit: Matvec {
+            threads: 128,
+            rows: 1,
+            loads: 1,
+            most_vectors: 4,
+        },
+        eight_bit: Matvec {
             threads: 128,
             rows: 1,
             loads: 1,
@@ -148,6 +217,9 @@ pub const TABLE: [Tuning; 4] = [
         attention: Attention {
             threads: 128,
             threads_together: 128,
+            threads_split: 128,
+            most_heads_split: 1,
+            most_parts: 8,
             most_heads: 2,
             enough_groups: 64,
         },
@@ -159,15 +231,19 @@ impl Tuning {
     /// Whether a device can run the row's kernels at all.
     pub fn fits(&self, traits: &Traits) -> bool {
         let threads = [
-            self.matvec.threads,
+            self.dense.threads,
+            self.four_bit.threads,
+            self.eight_bit.threads,
             self.tile.rows * self.tile.columns,
             self.attention.threads,
             self.attention.threads_together,
+            self.attention.threads_split,
             self.row_threads,
         ];
         let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
-        // The attention kernel keeps one vec4 per invocation beside the rows' maxima and sums.
-        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads.max(self.attention.threads_together));
+        // The attention kernel keeps one vec4 per invocation beside the rows' maxima and sums; its
+        // other workgroups are no larger.
+        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads);
         threads
             .iter()
             .all(|&t| t <= traits.max_invocations && t >= lanes(traits))

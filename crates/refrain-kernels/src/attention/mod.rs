@@ -13,12 +13,14 @@
 //! position gives zeros.
 
 mod reference;
+mod sizes;
 
 pub use reference::{Inputs, reference};
 
-use crate::text::{Text, address, require_dtype, require_float, require_shape};
+use crate::text::{Text, address};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Kernel, Operand, Push, Traits, Unsupported};
+use sizes::Sizes;
 
 const OP: &str = "attention";
 
@@ -33,7 +35,13 @@ pub struct Params {
     pub window: Option<u32>,
 }
 
-/// The call that computes attention. Operands: q 0, keys 1, values 2, positions 3, sequences 4,
+/// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5, out 6.
+type Operands<'a> = [&'a Operand; 7];
+
+/// The number of the workspace, behind the operands.
+const WORKSPACE: usize = 7;
+
+/// The one call that computes attention. Operands: q 0, keys 1, values 2, positions 3, sequences 4,
 /// pages 5, out 6.
 ///
 /// # Errors
@@ -53,149 +61,196 @@ pub fn call(
     params: &Params,
 ) -> Result<Call, Unsupported> {
     let operands = [q, keys, values, positions, sequences, pages, out];
-    call_tuned(tuning::choose(traits), traits, operands, params)
+    let sizes = Sizes::of(operands, params)?;
+    whole(tuning::choose(traits), traits, operands, &sizes, params)
 }
 
-/// [`call`] with a given row of the tuning table; operands in their order.
-pub fn call_tuned(
+/// The calls that compute attention, each depending on the one before, and the workspace that they
+/// need, if any: an operand of its own behind the others (number 7), whose contents do not matter.
+///
+/// Where tokens are too few to keep the device busy, several workgroups take parts of a token's
+/// positions, and a second call joins what they leave in the workspace.
+///
+/// # Errors
+/// As [`call`].
+pub fn calls(
+    traits: &Traits,
+    operands: Operands<'_>,
+    params: &Params,
+) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, operands, params)
+}
+
+/// [`calls`] with a given row of the tuning table.
+pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    operands: [&Operand; 7],
+    operands: Operands<'_>,
+    params: &Params,
+) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    let sizes = Sizes::of(operands, params)?;
+    let parts = parts(tuning, &sizes);
+    if parts == 1 {
+        return Ok((vec![whole(tuning, traits, operands, &sizes, params)?], None));
+    }
+    // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
+    let shape = [sizes.tokens, sizes.heads, parts, sizes.head_dim + 2];
+    let workspace = Operand::contiguous(DType::F32, &shape);
+    let mut split = operands;
+    split[6] = &workspace;
+    let variant = Variant {
+        threads: tuning.attention.threads_split,
+        heads: divisor(&sizes, tuning.attention.most_heads_split),
+        parts,
+    };
+    let calls = vec![
+        attend(variant, traits, split, &sizes, params)?,
+        join(traits, &workspace, operands[6], &sizes)?,
+    ];
+    Ok((calls, Some(workspace)))
+}
+
+/// How the work is divided: invocations per workgroup, query heads that one takes, and workgroups
+/// that share a token's positions.
+#[derive(Clone, Copy)]
+struct Variant {
+    threads: u32,
+    heads: usize,
+    parts: usize,
+}
+
+fn whole(
+    tuning: &Tuning,
+    traits: &Traits,
+    operands: Operands<'_>,
+    sizes: &Sizes,
     params: &Params,
 ) -> Result<Call, Unsupported> {
-    let sizes = Sizes::of(operands, params)?;
+    let heads = heads_together(tuning, sizes);
+    let threads = match heads {
+        1 => tuning.attention.threads,
+        _ => tuning.attention.threads_together,
+    };
+    let variant = Variant {
+        threads,
+        heads,
+        parts: 1,
+    };
+    attend(variant, traits, operands, sizes, params)
+}
+
+fn attend(
+    variant: Variant,
+    traits: &Traits,
+    operands: Operands<'_>,
+    sizes: &Sizes,
+    params: &Params,
+) -> Result<Call, Unsupported> {
+    let [q, .., out] = operands;
     let mut push = Vec::new();
     for (number, operand) in operands.into_iter().enumerate() {
+        let number = if variant.parts > 1 && number == 6 {
+            WORKSPACE
+        } else {
+            number
+        };
         push.push(address(OP, number, operand)?);
     }
-    let [q, .., out] = operands;
-    let pages_reach = sizes.table * params.page_size as usize;
     let numbers = [
-        (sizes.heads / sizes.kv_heads) as u32,
-        sizes.kv_heads as u32,
-        sizes.head_dim as u32,
-        sizes.slots as u32,
-        sizes.sequences as u32,
-        sizes.table as u32,
-        pages_reach.min(i32::MAX as usize) as u32,
-        params.window.unwrap_or(u32::MAX),
-        q.layout.strides[0] as u32,
-        q.layout.strides[1] as u32,
-        out.layout.strides[0] as u32,
-        out.layout.strides[1] as u32,
+        sizes.heads / sizes.kv_heads,
+        sizes.kv_heads,
+        sizes.head_dim,
+        sizes.slots,
+        sizes.sequences,
+        sizes.table,
+        sizes.reach,
+        params.window.unwrap_or(u32::MAX) as usize,
+        q.layout.strides[0],
+        q.layout.strides[1],
+        out.layout.strides[0],
+        out.layout.strides[1],
     ];
-    push.extend(numbers.map(Push::U32));
+    push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
-    let together = heads_together(tuning, &sizes);
-    let groups = [sizes.heads / together, sizes.tokens, 1];
-    if groups.iter().any(|&g| g > 65_535) {
-        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
-        return Err(Unsupported::Size { op: OP, what });
-    }
     Ok(Call {
-        kernel: kernel(tuning, traits, operands, &sizes, (together, params.page_size)),
-        groups: groups.map(|g| g.max(1) as u32),
+        kernel: kernel(variant, traits, operands, sizes, params.page_size),
+        groups: groups(sizes, sizes.heads / variant.heads, variant.parts)?,
         push,
     })
 }
 
-/// Checked extents.
-struct Sizes {
-    tokens: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    slots: usize,
-    sequences: usize,
-    table: usize,
+/// A workgroup for each token, each of `heads`, and each of `parts`.
+fn groups(sizes: &Sizes, heads: usize, parts: usize) -> Result<[u32; 3], Unsupported> {
+    let groups = [heads, sizes.tokens, parts];
+    if groups.iter().any(|&g| g > 65_535) {
+        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    Ok(groups.map(|g| g.max(1) as u32))
 }
 
-impl Sizes {
-    fn of(operands: [&Operand; 7], params: &Params) -> Result<Sizes, Unsupported> {
-        let [q, keys, values, positions, sequences, pages, out] = operands;
-        let size = |what: String| Unsupported::Size { op: OP, what };
-        for operand in [q, keys, values, out] {
-            require_float(OP, operand)?;
-        }
-        require_dtype(OP, positions, DType::I32)?;
-        require_dtype(OP, sequences, DType::U32)?;
-        require_dtype(OP, pages, DType::U32)?;
-        let shapes = (&q.layout.shape[..], &keys.layout.shape[..], &pages.layout.shape[..]);
-        let (&[tokens, heads, head_dim], &[slots, kv_heads, _], &[rows, table]) = shapes else {
-            return Err(size(format!(
-                "q, keys and pages have shapes {:?}, {:?} and {:?}, expected 3, 3 and 2 dimensions",
-                shapes.0, shapes.1, shapes.2
-            )));
-        };
-        require_shape(OP, "keys", keys, &[slots, kv_heads, head_dim])?;
-        require_shape(OP, "values", values, &[slots, kv_heads, head_dim])?;
-        require_shape(OP, "positions", positions, &[tokens])?;
-        require_shape(OP, "sequences", sequences, &[tokens])?;
-        require_shape(OP, "the result", out, &[tokens, heads, head_dim])?;
-        if head_dim % 2 != 0 || !(2..=256).contains(&head_dim) {
-            return Err(size(format!(
-                "heads of {head_dim} values; an even number up to 256 is needed"
-            )));
-        }
-        if kv_heads == 0 || heads % kv_heads != 0 {
-            return Err(size(format!(
-                "{heads} query heads do not share {kv_heads} key heads evenly"
-            )));
-        }
-        if params.page_size == 0 {
-            return Err(size("pages of 0 slots".to_string()));
-        }
-        for (operand, number) in operands.into_iter().zip(0..) {
-            let together = match number {
-                0 | 6 => operand.layout.strides[2] == 1,
-                // Pairs of elements are loaded at once.
-                1 | 2 => operand.layout.is_contiguous() && operand.layout.offset % 8 == 0,
-                _ => operand.layout.is_contiguous(),
-            };
-            if !together {
-                return Err(Unsupported::NeedsContiguous {
-                    op: OP,
-                    operand: number,
-                });
-            }
-        }
-        Ok(Sizes {
-            tokens,
-            heads,
-            kv_heads,
-            head_dim,
-            slots,
-            sequences: rows,
-            table,
-        })
-    }
+/// The call that joins the parts in the workspace.
+fn join(traits: &Traits, workspace: &Operand, out: &Operand, sizes: &Sizes) -> Result<Call, Unsupported> {
+    let numbers = [
+        workspace.layout.shape[2],
+        sizes.head_dim,
+        out.layout.strides[0],
+        out.layout.strides[1],
+    ];
+    let mut push = vec![address(OP, WORKSPACE, workspace)?, address(OP, 6, out)?];
+    push.extend(numbers.map(|v| Push::U32(v as u32)));
+    Ok(Call {
+        kernel: Text::new(traits, "attention.join")
+            .input("x", DType::F32)
+            .output("y", out.dtype)
+            .body(include_str!("../shaders/attention_join.comp"))
+            .kernel(vec![(0, traits.workgroup(sizes.head_dim.next_power_of_two() as u32))]),
+        groups: groups(sizes, sizes.heads, 1)?,
+        push,
+    })
 }
 
 /// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
 /// are read, as long as there are enough workgroups.
 fn heads_together(tuning: &Tuning, sizes: &Sizes) -> usize {
+    let heads = divisor(sizes, tuning.attention.most_heads);
+    match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups {
+        true => heads,
+        false => 1,
+    }
+}
+
+/// The most query heads, up to `most`, that divide those of one key head.
+fn divisor(sizes: &Sizes, most: u32) -> usize {
     let ratio = sizes.heads / sizes.kv_heads;
-    let attention = tuning.attention;
-    (1..=attention.most_heads as usize)
-        .filter(|&n| ratio.is_multiple_of(n))
-        .filter(|&n| n == 1 || sizes.tokens * sizes.heads / n >= attention.enough_groups)
-        .max()
+    (1..=most as usize)
+        .rev()
+        .find(|&n| ratio.is_multiple_of(n))
         .unwrap_or(1)
 }
 
+/// How many workgroups share a token's positions: as many as keep the device busy, if each then has
+/// enough to do.
+fn parts(tuning: &Tuning, sizes: &Sizes) -> usize {
+    /// Fewer positions are not worth a workgroup.
+    const FEWEST_POSITIONS: usize = 64;
+    /// What the call that joins them has room for.
+    const MOST_PARTS: u32 = 64;
+    let heads = divisor(sizes, tuning.attention.most_heads_split);
+    let groups = (sizes.tokens * sizes.heads / heads).max(1);
+    let most = (tuning.attention.enough_groups / groups).min(sizes.reach / FEWEST_POSITIONS);
+    most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)
+}
+
 fn kernel(
-    tuning: &Tuning,
+    variant: Variant,
     traits: &Traits,
-    [q, keys, values, .., out]: [&Operand; 7],
+    [q, keys, values, .., out]: Operands<'_>,
     sizes: &Sizes,
-    (together, page_size): (usize, u32),
+    page_size: u32,
 ) -> Kernel {
     let lanes = tuning::lanes(traits);
-    let threads = match together {
-        1 => tuning.attention.threads,
-        _ => tuning.attention.threads_together,
-    };
-    let rows = threads / lanes;
+    let rows = variant.threads / lanes;
     let pairs = (sizes.head_dim / 2).div_ceil(lanes as usize);
     // Narrow subgroups hold many pairs per invocation; unrolled, such a kernel takes seconds to
     // compile on software drivers, and arrays in memory cost those nothing.
@@ -203,6 +258,7 @@ fn kernel(
     Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
         .define("UNROLL_PAIRS", unroll_pairs)
+        .define("PARTIAL", u32::from(variant.parts > 1))
         .input("q", q.dtype)
         .pairs("keys", keys.dtype)
         .pairs("values", values.dtype)
@@ -217,7 +273,7 @@ fn kernel(
             (3, lanes),
             (4, rows),
             (5, pairs as u32),
-            (6, together as u32),
+            (6, variant.heads as u32),
             (7, page_size),
         ])
 }

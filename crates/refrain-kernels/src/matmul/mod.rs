@@ -49,7 +49,7 @@ pub fn call_tuned(
     if out.layout.count() == 0 {
         return Ok(Vec::new());
     }
-    let few = tuning.matvec.most_vectors as usize;
+    let few = tuning.dense.most_vectors as usize;
     if problem.m > few && problem.n <= few {
         problem = problem.transposed();
     }
@@ -66,7 +66,7 @@ pub fn call_tuned(
 fn matvec(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
     let lanes = tuning::lanes(traits);
-    let rows = tuning.matvec.threads / lanes;
+    let rows = tuning.dense.threads / lanes;
     let [x, y, _] = problem.batch_strides;
     // As many elements of b as fill 16 bytes: what an invocation loads at once.
     let run = 16 / b.dtype.size();
@@ -87,7 +87,7 @@ fn matvec(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Opera
             .runs("a", a.dtype, run, true)
             .runs("b", b.dtype, run, true);
     }
-    let each = tuning.matvec.rows;
+    let each = tuning.dense.rows;
     let kernel = text
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/matmul/product.glsl"))
@@ -97,7 +97,7 @@ fn matvec(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Opera
             (3, lanes),
             (4, rows),
             (5, problem.m.next_power_of_two() as u32),
-            (6, tuning.matvec.loads),
+            (6, tuning.dense.loads),
             (7, each),
         ]);
     let groups = grid(OP, problem.n.div_ceil((rows * each) as usize))?;

@@ -13,7 +13,7 @@ pub use format::{QuantFormat, Zero};
 pub use rows::QuantRows;
 
 use crate::text::{Text, address, grid, is_wide, require_float, require_shape};
-use crate::tuning::{self, Tuning};
+use crate::tuning::{self, Matvec, Tuning};
 use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
 use weights::Weights;
 
@@ -117,8 +117,12 @@ fn product(
         let text = Text::new(traits, variant).input("x", x.dtype).output("c", out.dtype);
         weights.declare(text)
     };
-    let (kernel, groups) = if tokens <= tuning.matvec.most_vectors as usize {
-        matvec(tuning, traits, text("quantised.matvec"), weights, x, (tokens, x_stride))?
+    let few = match weights.format.bits {
+        4 => &tuning.four_bit,
+        _ => &tuning.eight_bit,
+    };
+    let (kernel, groups) = if tokens <= few.most_vectors as usize {
+        matvec(few, traits, text("quantised.matvec"), weights, x, (tokens, x_stride))?
     } else {
         gemm(tuning, text("quantised.gemm"), weights, tokens)?
     };
@@ -133,7 +137,7 @@ fn product(
 type Choice = (crate::Kernel, [u32; 3]);
 
 fn matvec(
-    tuning: &Tuning,
+    tuning: &Matvec,
     traits: &Traits,
     text: Text<'_>,
     weights: &Weights<'_>,
@@ -141,8 +145,8 @@ fn matvec(
     (tokens, x_stride): (usize, usize),
 ) -> Result<Choice, Unsupported> {
     let lanes = tuning::lanes(traits);
-    let rows = tuning.matvec.threads / lanes;
-    let each = tuning.matvec.rows;
+    let rows = tuning.threads / lanes;
+    let each = tuning.rows;
     let kernel = text
         .define("LANE_VALUE", "float")
         .runs("x", x.dtype, weights.format.per_word(), is_wide(x, &[x_stride]))
@@ -154,7 +158,7 @@ fn matvec(
             (3, lanes),
             (4, rows),
             (5, tokens.next_power_of_two() as u32),
-            (6, tuning.matvec.loads),
+            (6, tuning.loads),
             (7, each),
             (8, weights.format.group),
         ]);

@@ -94,13 +94,12 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     }
 }
 
-// The factor that turns this row's output for head `h` into its share of the result.
-float share(uint h) {
-    float largest = MASKED;
+// The rows' largest score for head `h`, and the sum of their weights relative to it.
+void join_totals(uint h, out float largest, out float sum) {
+    largest = MASKED;
     for (uint r = 0u; r < ROWS; ++r) largest = max(largest, row_maxima[h * ROWS + r]);
-    float sum = 0.0;
+    sum = 0.0;
     for (uint r = 0u; r < ROWS; ++r) sum += row_sums[h * ROWS + r] * weight_of(row_maxima[h * ROWS + r], largest);
-    return sum > 0.0 ? weight_of(maximum[h], largest) / sum : 0.0;
 }
 
 void join_rows(uint token, uint head) {
@@ -114,16 +113,27 @@ void join_rows(uint token, uint head) {
     barrier();
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         uint at = token * pc.y_strides.x + (head + h) * pc.y_strides.y;
-        float factor = share(h);
+        float largest, sum;
+        join_totals(h, largest, sum);
+        float factor = weight_of(maximum[h], largest);
+#if PARTIAL
+        at += gl_WorkGroupID.z * (pc.head_dim + 2u);
+        if (gl_LocalInvocationIndex == 0u) {
+            store_y(pc.y, at + pc.head_dim, largest);
+            store_y(pc.y, at + pc.head_dim + 1u, sum);
+        }
+#else
+        factor = sum > 0.0 ? factor / sum : 0.0;
+#endif
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;
             barrier();
             uint d = 2u * (lane() + j * LANES);
             if (row == 0u && d < pc.head_dim) {
-                vec2 sum = vec2(0.0);
-                for (uint r = 0u; r < ROWS; ++r) sum += lane_values[r * LANES + lane()].xy;
-                store_y(pc.y, at + d, sum.x);
-                store_y(pc.y, at + d + 1u, sum.y);
+                vec2 joined = vec2(0.0);
+                for (uint r = 0u; r < ROWS; ++r) joined += lane_values[r * LANES + lane()].xy;
+                store_y(pc.y, at + d, joined.x);
+                store_y(pc.y, at + d + 1u, joined.y);
             }
             barrier();
         }
@@ -137,6 +147,13 @@ void main() {
     uint end = position < 0 || pc.slots == 0u || pc.sequence_count == 0u ? 0u : min(uint(position) + 1u, pc.reach);
     uint first = uint(max(position, 0)) + 1u;
     first = first > pc.window ? first - pc.window : 0u;
+#if PARTIAL
+    // This workgroup's part of the positions.
+    uint part = (end - min(first, end) + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
+    part = (part + 4u * ROWS - 1u) / (4u * ROWS) * (4u * ROWS);
+    first = min(first + gl_WorkGroupID.z * part, end);
+    end = min(first + part, end);
+#endif
     uint sequence = min(load_sequences(pc.sequences, token), pc.sequence_count - 1u);
     uint pages_at = sequence * pc.table;
     load_query(token, head);

@@ -3,9 +3,10 @@ use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, attention};
 
 use crate::common::Random;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored, swapped};
 
 /// A state of 64 slots in pages, two sequences, and tokens at given positions.
+#[derive(Clone)]
 struct Case {
     heads: usize,
     kv_heads: usize,
@@ -71,7 +72,7 @@ impl Case {
         let sequences = Operand::contiguous(DType::U32, &[tokens]);
         let pages = Operand::contiguous(DType::U32, &[2, self.pages.len() / 2]);
         let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
-        let call = attention::call_tuned(tuning, traits, operands, &self.params)
+        let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, &self.params)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let columns = self.kv_heads * self.head_dim;
         let expected = attention::reference(
@@ -96,7 +97,7 @@ impl Case {
             (&sequences, Values::U32(self.sequences.clone())),
             (&pages, Values::U32(self.pages.clone())),
         ];
-        let actual = outcome(&[call], &inputs, out);
+        let actual = outcome_with(&calls, &inputs, out, workspace.as_ref());
         assert_close(&actual, expected, out.dtype, &what);
     }
 }
@@ -175,6 +176,36 @@ fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
             ..Case::default()
         }
         .check(tuning, &traits);
+    }
+}
+
+#[test]
+fn parts_of_the_positions_are_joined() {
+    for traits in all_traits() {
+        let mut tuning = *tuning::choose(&traits);
+        tuning.attention.enough_groups = 1000;
+        let case = Case {
+            slots: 2 * 12 * 64,
+            pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
+            positions: vec![767, 300, 2, -1],
+            sequences: vec![1, 0, 0, 1],
+            params: attention::Params {
+                scale: 1.5,
+                page_size: 64,
+                window: None,
+            },
+            ..Case::default()
+        };
+        for (window, dtype) in [(None, DType::F32), (Some(100), DType::F16)] {
+            let params = attention::Params { window, ..case.params };
+            let dtypes = [DType::F32, DType::F32, DType::BF16, dtype];
+            Case {
+                params,
+                dtypes,
+                ..case.clone()
+            }
+            .check(&tuning, &traits);
+        }
     }
 }
 

@@ -67,11 +67,24 @@ pub fn stored(operand: &Operand, values: &[f32]) -> Vec<f32> {
 /// Runs the calls on the inputs and a blank output; returns the output's elements. Fails if anything
 /// else was written.
 pub fn outcome(calls: &[Call], inputs: &[(&Operand, Values)], out: &Operand) -> Values {
+    outcome_with(calls, inputs, out, None)
+}
+
+/// [`outcome`] of calls that use a workspace, which is blank.
+pub fn outcome_with(
+    calls: &[Call],
+    inputs: &[(&Operand, Values)],
+    out: &Operand,
+    workspace: Option<&Operand>,
+) -> Values {
     let mut arena = Arena::new();
     let before: Vec<Vec<u8>> = inputs.iter().map(|(o, v)| encode(o, v)).collect();
     before.iter().for_each(|bytes| arena.add(bytes));
     let empty = blank(out);
     arena.add(&empty);
+    if let Some(workspace) = workspace {
+        arena.add(&blank(workspace));
+    }
     arena.run(calls);
     for (i, before) in before.iter().enumerate() {
         assert!(arena.read(i) == *before, "input {i} was written");

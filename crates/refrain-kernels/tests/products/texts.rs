@@ -1,7 +1,7 @@
 use crate::common::check_texts;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope};
+use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope, tuning};
 
 fn traits() -> [Traits; 2] {
     let full = Traits {
@@ -104,15 +104,20 @@ fn attentions() {
                     let cache = Operand::contiguous(state, &[128, 2, 64]);
                     let positions = Operand::contiguous(DType::I32, &[tokens]);
                     let sequences = Operand::contiguous(DType::U32, &[tokens]);
-                    let pages = Operand::contiguous(DType::U32, &[2, 4]);
+                    let pages = Operand::contiguous(DType::U32, &[2, 8]);
                     let params = attention::Params {
                         scale: 0.125,
                         page_size: 16,
                         window: None,
                     };
-                    let call =
-                        attention::call(&traits, &q, &cache, &cache, &positions, &sequences, &pages, &q, &params);
-                    calls.push(call.expect("supported"));
+                    let operands = [&q, &cache, &cache, &positions, &sequences, &pages, &q];
+                    // One workgroup for all positions, and several.
+                    for enough_groups in [1, 1 << 20] {
+                        let mut tuning = *tuning::choose(&traits);
+                        tuning.attention.enough_groups = enough_groups;
+                        let made = attention::calls_tuned(&tuning, &traits, operands, &params);
+                        calls.extend(made.expect("supported").0);
+                    }
                 }
             }
         }

@@ -1,0 +1,78 @@
+use super::{OP, Operands, Params};
+use crate::text::{require_dtype, require_float, require_shape};
+use crate::{DType, Unsupported};
+
+/// Checked extents.
+pub(super) struct Sizes {
+    pub tokens: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub slots: usize,
+    pub sequences: usize,
+    pub table: usize,
+    /// Positions that a row of the table can hold.
+    pub reach: usize,
+}
+
+impl Sizes {
+    pub(super) fn of(operands: Operands<'_>, params: &Params) -> Result<Sizes, Unsupported> {
+        let [q, keys, values, positions, sequences, pages, out] = operands;
+        let size = |what: String| Unsupported::Size { op: OP, what };
+        for operand in [q, keys, values, out] {
+            require_float(OP, operand)?;
+        }
+        require_dtype(OP, positions, DType::I32)?;
+        require_dtype(OP, sequences, DType::U32)?;
+        require_dtype(OP, pages, DType::U32)?;
+        let shapes = (&q.layout.shape[..], &keys.layout.shape[..], &pages.layout.shape[..]);
+        let (&[tokens, heads, head_dim], &[slots, kv_heads, _], &[rows, table]) = shapes else {
+            return Err(size(format!(
+                "q, keys and pages have shapes {:?}, {:?} and {:?}, expected 3, 3 and 2 dimensions",
+                shapes.0, shapes.1, shapes.2
+            )));
+        };
+        require_shape(OP, "keys", keys, &[slots, kv_heads, head_dim])?;
+        require_shape(OP, "values", values, &[slots, kv_heads, head_dim])?;
+        require_shape(OP, "positions", positions, &[tokens])?;
+        require_shape(OP, "sequences", sequences, &[tokens])?;
+        require_shape(OP, "the result", out, &[tokens, heads, head_dim])?;
+        if !head_dim.is_multiple_of(2) || !(2..=256).contains(&head_dim) {
+            return Err(size(format!(
+                "heads of {head_dim} values; an even number up to 256 is needed"
+            )));
+        }
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(size(format!(
+                "{heads} query heads do not share {kv_heads} key heads evenly"
+            )));
+        }
+        if params.page_size == 0 {
+            return Err(size("pages of 0 slots".to_string()));
+        }
+        for (operand, number) in operands.into_iter().zip(0..) {
+            let together = match number {
+                0 | 6 => operand.layout.strides[2] == 1,
+                // Pairs of elements are loaded at once.
+                1 | 2 => operand.layout.is_contiguous() && operand.layout.offset.is_multiple_of(8),
+                _ => operand.layout.is_contiguous(),
+            };
+            if !together {
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number,
+                });
+            }
+        }
+        Ok(Sizes {
+            tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            slots,
+            sequences: rows,
+            table,
+            reach: (table * params.page_size as usize).min(i32::MAX as usize),
+        })
+    }
+}
