@@ -1,7 +1,7 @@
 use crate::common::check_texts;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, attention, matmul, rms_norm, rope, tuning};
+use refrain_kernels::{DType, Operand, Traits, attention, matmul, rms_norm, rope, tuning};
 
 fn traits() -> [Traits; 2] {
     let full = Traits {
