@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use refrain::{DType, Device};
-use refrain_engine::{LoadOptions, Model, Progress};
-use refrain_formats::{Checkpoint, ModelConfig};
+use refrain::Device;
+use refrain_engine::{LoadOptions, Model, Progress, Session};
+use refrain_formats::Checkpoint;
 
 use crate::output::human_bytes;
 use crate::{Global, memory};
@@ -37,7 +37,7 @@ pub(crate) fn load(
     device: &Device,
     context: usize,
 ) -> anyhow::Result<Loaded> {
-    let kv_bytes = context as u64 * kv_bytes_per_token(checkpoint.config(), device);
+    let kv_bytes = context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device);
     check_room(weight_bytes(checkpoint) + kv_bytes, memory::free(device))?;
     let bar = progress_bar(global, "loading");
     let progress = |progress: Progress| {
@@ -66,12 +66,6 @@ pub(crate) fn bytes_read_per_token(checkpoint: &Checkpoint) -> u64 {
         false => checkpoint.tensor("model.embed_tokens.weight"),
     };
     weight_bytes(checkpoint) - embedding.map_or(0, |tensor| tensor.info.bytes)
-}
-
-/// Bytes that the KV cache grows by with each token of the context.
-pub(crate) fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
-    let value = if device.is_cpu() { DType::F32 } else { DType::F16 };
-    2 * (config.layers * config.kv_heads * config.head_dim * value.size()) as u64
 }
 
 /// Refuses what cannot fit before the time to load it is spent. On the CPU executor nothing else

@@ -23,5 +23,5 @@ pub use generate::{Finish, GenerateOptions, Generation, generate};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
 pub use refrain_models::Progress;
-pub use sampler::{Sampler, SamplerOptions};
+pub use sampler::{InvalidSetting, Sampler, SamplerOptions};
 pub use session::{Session, SessionMemory};

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
-use refrain::{DType, Function};
+use refrain::{DType, Device, Function};
+use refrain_formats::ModelConfig;
 use refrain_models::{Batch, Cache, Pages};
 
 use crate::{Error, Model};
@@ -42,6 +43,11 @@ pub struct SessionMemory {
     pub scratch_bytes: u64,
 }
 
+/// What keys and values are kept in: the CPU executor is the oracle and rounds nothing.
+fn cache_dtype(device: &Device) -> DType {
+    if device.is_cpu() { DType::F32 } else { DType::F16 }
+}
+
 impl<'m> Session<'m> {
     /// An empty session that can hold `context` tokens. Keys and values are kept in f16, and in f32
     /// on the CPU executor.
@@ -49,8 +55,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// A context beyond the model's limit; too little memory for the KV cache.
     pub fn new(model: &'m Model, context: usize) -> Result<Session<'m>, Error> {
-        let dtype = if model.device().is_cpu() { DType::F32 } else { DType::F16 };
-        Session::with_cache_dtype(model, context, dtype)
+        Session::with_cache_dtype(model, context, cache_dtype(model.device()))
     }
 
     /// Like [`Session::new`], with keys and values in `dtype`.
@@ -67,6 +72,11 @@ impl<'m> Session<'m> {
         let cache = |_| Cache::new(model.device(), dtype, slots, config.kv_heads, config.head_dim);
         let caches = (0..config.layers).map(cache).collect::<Result<_, _>>()?;
         Ok(Session { model, caches, pages, context, chunk: MAX_CHUNK, position: 0, functions: HashMap::new(), model_calls: 0 })
+    }
+
+    /// Bytes of keys and values that [`Session::new`] keeps for each token.
+    pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
+        (2 * config.layers * config.kv_heads * config.head_dim * cache_dtype(device).size()) as u64
     }
 
     /// Tokens that the session can hold.

@@ -67,7 +67,7 @@ pub enum Error {
         hint: String,
     },
     /// One buffer would be larger than the driver allows.
-    #[error("a single buffer of {} is more than this driver allows ({}); split it", human_bytes(*asked), human_bytes(*limit))]
+    #[error("a single tensor of {} is more than this driver allows in one buffer ({}); take a more strongly quantised checkpoint, a smaller context, or another device", human_bytes(*asked), human_bytes(*limit))]
     BufferTooLarge {
         /// Bytes asked for.
         asked: u64,

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use refrain::Device;
+use refrain_engine::Session;
 use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 impl Fit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
         let config = checkpoint.config();
-        let kv_bytes_per_token = load::kv_bytes_per_token(config, &device);
+        let kv_bytes_per_token = Session::kv_bytes_per_token(config, &device);
         let free = memory::free(&device);
         let bandwidth = probe::read_bandwidth(&device)?;
         Ok(Self {
