@@ -13,8 +13,16 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 7] = [
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
     ("refrain-formats", &[], &[]),
     ("refrain-models", &["refrain", "refrain-formats"], &[]),
-    ("refrain-engine", &["refrain", "refrain-formats", "refrain-models"], &["refrain-vulkan"]),
-    ("refrain-cli", &["refrain", "refrain-engine", "refrain-formats", "refrain-vulkan"], &[]),
+    (
+        "refrain-engine",
+        &["refrain", "refrain-formats", "refrain-models"],
+        &["refrain-vulkan"],
+    ),
+    (
+        "refrain-cli",
+        &["refrain", "refrain-engine", "refrain-formats", "refrain-vulkan"],
+        &[],
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -30,8 +38,15 @@ fn sources(endings: &[&str]) -> Vec<(String, String)> {
             let path = entry.expect("readable entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| endings.iter().any(|&known| e == known)) {
-                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+            } else if path
+                .extension()
+                .is_some_and(|e| endings.iter().any(|&known| e == known))
+            {
+                let name = path
+                    .strip_prefix(root())
+                    .expect("below the root")
+                    .to_string_lossy()
+                    .into_owned();
                 found.push((name, fs::read_to_string(&path).expect("UTF-8")));
             }
         }
@@ -48,7 +63,11 @@ fn code(line: &str) -> &str {
 
 #[test]
 fn unsafe_stands_only_in_the_vulkan_crate_and_where_files_are_mapped() {
-    let is_word = |line: &str| code(line).split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+    let is_word = |line: &str| {
+        code(line)
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .any(|word| word == "unsafe")
+    };
     let offenders: Vec<String> = sources(&["rs"])
         .into_iter()
         .filter(|(name, _)| !name.starts_with("crates/refrain-vulkan/") && name != "crates/refrain-formats/src/mmap.rs")
@@ -74,7 +93,8 @@ fn crates_depend_only_downwards() {
             if !section.contains("dependencies") || !dependency.starts_with("refrain") {
                 continue;
             }
-            let allowed = normal.contains(&dependency) || (section == "[dev-dependencies]" && testing.contains(&dependency));
+            let allowed =
+                normal.contains(&dependency) || (section == "[dev-dependencies]" && testing.contains(&dependency));
             assert!(allowed, "{name} must not depend on {dependency} in {section}");
         }
     }
@@ -99,12 +119,19 @@ fn functions_fit_the_screen() {
         for (start, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let words: Vec<&str> = code(line).split_whitespace().collect();
-            if !words.contains(&"fn") || !words.iter().take_while(|w| **w != "fn").all(|w| w.starts_with("pub") || *w == "const") {
+            if !words.contains(&"fn")
+                || !words
+                    .iter()
+                    .take_while(|w| **w != "fn")
+                    .all(|w| w.starts_with("pub") || *w == "const")
+            {
                 continue;
             }
             // The formatter puts a function's last brace under its first word.
             let end = format!("{}}}", " ".repeat(indent));
-            let length = lines[start..].iter().position(|l| *l == end || l.trim_end().ends_with(';') && code(l).len() - code(l).trim_start().len() == indent);
+            let length = lines[start..].iter().position(|l| {
+                *l == end || l.trim_end().ends_with(';') && code(l).len() - code(l).trim_start().len() == indent
+            });
             if let Some(length) = length.filter(|&l| l > MAX_FUNCTION_LINES) {
                 long.push(format!("{name}:{}: {length} lines", start + 1));
             }
@@ -121,7 +148,12 @@ fn the_readme_begins_with_one_command_to_run_and_one_to_test() {
         .skip(1)
         .map(|block| block.split("```").next().unwrap_or("").lines().collect())
         .collect();
-    let [run, test, ..] = &blocks[..] else { panic!("the README needs two sh blocks") };
-    assert!(run[0].starts_with("git clone") && run.len() == 2, "clone, then one line: {run:?}");
+    let [run, test, ..] = &blocks[..] else {
+        panic!("the README needs two sh blocks")
+    };
+    assert!(
+        run[0].starts_with("git clone") && run.len() == 2,
+        "clone, then one line: {run:?}"
+    );
     assert_eq!(test[..], ["ci/test"], "one line that passes the tests");
 }

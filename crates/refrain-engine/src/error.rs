@@ -38,7 +38,9 @@ pub enum Error {
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
     /// The model computed something that is no number.
-    #[error("the logits after position {position} are not all numbers: the checkpoint is damaged, or its values overflow")]
+    #[error(
+        "the logits after position {position} are not all numbers: the checkpoint is damaged, or its values overflow"
+    )]
     NotANumber {
         /// The last token's position.
         position: usize,

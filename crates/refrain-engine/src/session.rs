@@ -65,13 +65,28 @@ impl<'m> Session<'m> {
     pub fn with_cache_dtype(model: &'m Model, context: usize, dtype: DType) -> Result<Session<'m>, Error> {
         let config = model.config();
         if context == 0 || context > config.max_position {
-            return Err(Error::ContextRange { asked: context, limit: config.max_position });
+            return Err(Error::ContextRange {
+                asked: context,
+                limit: config.max_position,
+            });
         }
-        let pages = Pages { size: PAGE, per_sequence: context.div_ceil(PAGE) };
+        let pages = Pages {
+            size: PAGE,
+            per_sequence: context.div_ceil(PAGE),
+        };
         let slots = pages.size * pages.per_sequence;
         let cache = |_| Cache::new(model.device(), dtype, slots, config.kv_heads, config.head_dim);
         let caches = (0..config.layers).map(cache).collect::<Result<_, _>>()?;
-        Ok(Session { model, caches, pages, context, chunk: MAX_CHUNK, position: 0, functions: HashMap::new(), model_calls: 0 })
+        Ok(Session {
+            model,
+            caches,
+            pages,
+            context,
+            chunk: MAX_CHUNK,
+            position: 0,
+            functions: HashMap::new(),
+            model_calls: 0,
+        })
     }
 
     /// Bytes of keys and values that [`Session::new`] keeps for each token.
@@ -159,7 +174,10 @@ impl<'m> Session<'m> {
         }
         let held = self.position + tokens.len();
         if held > self.context {
-            return Err(Error::ContextFull { tokens: held, context: self.context });
+            return Err(Error::ContextFull {
+                tokens: held,
+                context: self.context,
+            });
         }
         Ok(())
     }
@@ -167,16 +185,27 @@ impl<'m> Session<'m> {
     /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones.
     fn extend(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
         let bucket = chunk.len().next_power_of_two();
-        let class = ShapeClass { tokens: bucket, wanted: if wanted == 1 { 1 } else { bucket } };
+        let class = ShapeClass {
+            tokens: bucket,
+            wanted: if wanted == 1 { 1 } else { bucket },
+        };
         self.trace(class)?;
         let mut tokens = chunk.to_vec();
         tokens.resize(bucket, 0);
-        let position = |t: usize| if t < chunk.len() { (self.position + t) as i32 } else { -1 };
+        let position = |t: usize| {
+            if t < chunk.len() {
+                (self.position + t) as i32
+            } else {
+                -1
+            }
+        };
         let positions: Vec<i32> = (0..bucket).map(position).collect();
         let sequences = vec![0u32; bucket];
         let pages: Vec<u32> = (0..self.pages.per_sequence as u32).collect();
         let first = chunk.len() - wanted;
-        let rows: Vec<u32> = (0..class.wanted).map(|row| (first + row).min(chunk.len() - 1) as u32).collect();
+        let rows: Vec<u32> = (0..class.wanted)
+            .map(|row| (first + row).min(chunk.len() - 1) as u32)
+            .collect();
         let function = &self.functions[&class];
         function.call(&[
             ("tokens", bytemuck::cast_slice(&tokens)),

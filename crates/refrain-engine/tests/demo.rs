@@ -12,7 +12,11 @@ fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");
     let checkpoint = Checkpoint::open(&demo.join("model")).expect("the demo model is in the repository");
     let story = std::fs::read_to_string(demo.join("story.txt")).expect("the story is in the repository");
-    let tokens = checkpoint.tokenizer().expect("a tokenizer").encode(&story, true).expect("tokens");
+    let tokens = checkpoint
+        .tokenizer()
+        .expect("a tokenizer")
+        .encode(&story, true)
+        .expect("tokens");
     assert!(tokens.len() > 200, "only {} tokens", tokens.len());
     let model = Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads");
     let mut session = Session::new(&model, tokens.len()).expect("fits");

@@ -53,6 +53,10 @@ impl Batch {
 
     /// What attention needs to know of the tokens.
     pub fn places(&self) -> Tokens<'_> {
-        Tokens { positions: &self.positions, sequences: &self.sequences, pages: &self.pages }
+        Tokens {
+            positions: &self.positions,
+            sequences: &self.sequences,
+            pages: &self.pages,
+        }
     }
 }

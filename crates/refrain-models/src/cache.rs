@@ -12,7 +12,10 @@ impl Cache {
     /// Zeros for `slots` tokens of `kv_heads` heads of `head_dim` values.
     pub fn new(device: &Device, dtype: DType, slots: usize, kv_heads: usize, head_dim: usize) -> Result<Cache, Error> {
         let shape = [slots, kv_heads, head_dim];
-        Ok(Cache { keys: Array::state(device, dtype, &shape)?, values: Array::state(device, dtype, &shape)? })
+        Ok(Cache {
+            keys: Array::state(device, dtype, &shape)?,
+            values: Array::state(device, dtype, &shape)?,
+        })
     }
 
     /// Stores keys and values `[T, KVH, D]` at `slots` (i32 `[T]`).
@@ -24,6 +27,9 @@ impl Cache {
 
 impl Clone for Cache {
     fn clone(&self) -> Cache {
-        Cache { keys: self.keys.clone(), values: self.values.clone() }
+        Cache {
+            keys: self.keys.clone(),
+            values: self.values.clone(),
+        }
     }
 }

@@ -5,7 +5,9 @@ pub enum Error {
     #[error(transparent)]
     Checkpoint(#[from] refrain_formats::Error),
     /// A tensor is stored in a way that no kernel reads.
-    #[error("tensor {tensor} is stored as {encoding}, which weights cannot be; convert the checkpoint to f16, q8_0 or q4_0")]
+    #[error(
+        "tensor {tensor} is stored as {encoding}, which weights cannot be; convert the checkpoint to f16, q8_0 or q4_0"
+    )]
     Encoding {
         /// The tensor's name.
         tensor: String,

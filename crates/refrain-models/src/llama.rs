@@ -33,7 +33,9 @@ impl Llama {
         let embedding = Embedding::load(loader)?;
         let head = Head::load(loader, &embedding)?;
         Ok(Llama {
-            layers: (0..config.layers).map(|n| Layer::load(loader, n, normed)).collect::<Result<_, _>>()?,
+            layers: (0..config.layers)
+                .map(|n| Layer::load(loader, n, normed))
+                .collect::<Result<_, _>>()?,
             norm: loader.vector("model.norm.weight", config.hidden_size)?,
             rope: Rope::new(config, loader.device),
             eps: config.rms_norm_eps,
@@ -62,7 +64,10 @@ impl Decoder for Llama {
         let slots = batch.slots();
         let mut x = self.embedding.forward(&batch.tokens);
         for (layer, cache) in self.layers.iter().zip(caches) {
-            x = &x + layer.attention.forward(&norm(&x, &layer.attention_norm), batch, &slots, &self.rope, cache);
+            x = &x
+                + layer
+                    .attention
+                    .forward(&norm(&x, &layer.attention_norm), batch, &slots, &self.rope, cache);
             x = &x + layer.mlp.forward(&norm(&x, &layer.mlp_norm));
         }
         self.head.forward(&norm(&x.take(&batch.wanted, 0), &self.norm))

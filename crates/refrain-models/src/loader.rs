@@ -33,7 +33,14 @@ impl<'a> Loader<'a> {
     /// A loader from `checkpoint` to `device` that tells `progress` after every piece.
     pub fn new(checkpoint: &'a Checkpoint, device: &'a Device, progress: &'a dyn Fn(Progress)) -> Loader<'a> {
         let total = checkpoint.tensors().map(|t| t.bytes).sum();
-        Loader { config: checkpoint.config(), device, checkpoint, progress, done: Cell::new(0), total }
+        Loader {
+            config: checkpoint.config(),
+            device,
+            checkpoint,
+            progress,
+            done: Cell::new(0),
+            total,
+        }
     }
 
     /// A matrix `[rows, columns]`, quantised or not.
@@ -55,17 +62,32 @@ impl<'a> Loader<'a> {
     /// The projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
     pub fn linear(&self, name: &str, outputs: usize, inputs: usize, bias: bool) -> Result<Linear, Error> {
         let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
-        let bias = if bias { Some(self.vector(&format!("{name}.bias"), outputs)?) } else { None };
+        let bias = if bias {
+            Some(self.vector(&format!("{name}.bias"), outputs)?)
+        } else {
+            None
+        };
         Ok(Linear { weight, bias })
     }
 
     fn dense(&self, tensor: &Tensor<'_>) -> Result<Array, Error> {
         let dtype = dtype_of(tensor.info.encoding).ok_or_else(|| unreadable(tensor))?;
-        self.plane(dtype, &tensor.info.shape, &|offset, piece| tensor.write_data(offset, piece))
+        self.plane(dtype, &tensor.info.shape, &|offset, piece| {
+            tensor.write_data(offset, piece)
+        })
     }
 
-    fn quantised(&self, tensor: &Tensor<'_>, format: QuantFormat, rows: usize, columns: usize) -> Result<Quantised, Error> {
-        let scale = tensor.scale_encoding().and_then(dtype_of).ok_or_else(|| unreadable(tensor))?;
+    fn quantised(
+        &self,
+        tensor: &Tensor<'_>,
+        format: QuantFormat,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Quantised, Error> {
+        let scale = tensor
+            .scale_encoding()
+            .and_then(dtype_of)
+            .ok_or_else(|| unreadable(tensor))?;
         let groups = [rows, columns / format.group as usize];
         let words = [rows, columns / format.per_word()];
         let biases = match format.has_biases() {
@@ -87,7 +109,10 @@ impl<'a> Loader<'a> {
                 failure.get_or_insert(error);
             }
             self.done.set(self.done.get() + piece.len() as u64);
-            (self.progress)(Progress { done: self.done.get().min(self.total), total: self.total });
+            (self.progress)(Progress {
+                done: self.done.get().min(self.total),
+                total: self.total,
+            });
         })?;
         match failure {
             Some(error) => Err(error.into()),
@@ -97,7 +122,10 @@ impl<'a> Loader<'a> {
 }
 
 fn unreadable(tensor: &Tensor<'_>) -> Error {
-    Error::Encoding { tensor: tensor.info.name.clone(), encoding: tensor.info.encoding }
+    Error::Encoding {
+        tensor: tensor.info.name.clone(),
+        encoding: tensor.info.encoding,
+    }
 }
 
 fn dtype_of(encoding: Encoding) -> Option<DType> {

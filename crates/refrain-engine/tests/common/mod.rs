@@ -20,7 +20,10 @@ impl Gpu {
         let vulkan = Vulkan::load(options).expect("the tests need a Vulkan driver and the validation layers");
         let index = vulkan.choose(&Choice::Auto).expect("a usable device");
         let device = vulkan.open(index, &OpenOptions::default()).expect("opens");
-        Gpu { device: Device::vulkan(device), vulkan }
+        Gpu {
+            device: Device::vulkan(device),
+            vulkan,
+        }
     }
 
     /// Fails if the validation layers said anything.

@@ -25,7 +25,11 @@ impl Attention {
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
         let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let norm = |norm: &str| normed.then(|| loader.vector(&format!("{name}.{norm}.weight"), head_dim)).transpose();
+        let norm = |norm: &str| {
+            normed
+                .then(|| loader.vector(&format!("{name}.{norm}.weight"), head_dim))
+                .transpose()
+        };
         Ok(Attention {
             q: loader.linear(&format!("{name}.q_proj"), inner, hidden, bias)?,
             k: loader.linear(&format!("{name}.k_proj"), kv_inner, hidden, bias)?,
@@ -51,9 +55,14 @@ impl Attention {
         let (q, k) = (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions));
         cache.write(&k, &v, slots);
 
-        let params = AttentionParams { scale: (self.head_dim as f32).powf(-0.5), page_size: batch.page_size as u32, window: self.window };
+        let params = AttentionParams {
+            scale: (self.head_dim as f32).powf(-0.5),
+            page_size: batch.page_size as u32,
+            window: self.window,
+        };
         let mixed = fast::paged_attention(&q, &cache.keys, &cache.values, batch.places(), params);
-        self.o.forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
+        self.o
+            .forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
     }
 
     fn normed(&self, x: Array, weight: &Option<Array>) -> Array {

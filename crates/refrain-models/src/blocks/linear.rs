@@ -55,7 +55,11 @@ impl Embedding {
     /// `model.embed_tokens`.
     pub fn load(loader: &Loader<'_>) -> Result<Embedding, Error> {
         let config = loader.config;
-        Ok(Embedding(loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)?))
+        Ok(Embedding(loader.matrix(
+            "model.embed_tokens.weight",
+            config.vocab_size,
+            config.hidden_size,
+        )?))
     }
 
     /// Token ids u32 `[T]` → f32 `[T, hidden]`.

@@ -13,7 +13,11 @@ pub struct Mlp {
 impl Mlp {
     /// `{name}.gate_proj`, `up_proj` and `down_proj`.
     pub fn load(loader: &Loader<'_>, name: &str) -> Result<Mlp, Error> {
-        let (hidden, inner, bias) = (loader.config.hidden_size, loader.config.intermediate_size, loader.config.mlp_bias);
+        let (hidden, inner, bias) = (
+            loader.config.hidden_size,
+            loader.config.intermediate_size,
+            loader.config.mlp_bias,
+        );
         Ok(Mlp {
             gate: loader.linear(&format!("{name}.gate_proj"), inner, hidden, bias)?,
             up: loader.linear(&format!("{name}.up_proj"), inner, hidden, bias)?,
