@@ -143,12 +143,14 @@ impl Records {
                 words.extend(record);
             }
         }
-        if words.is_empty() {
+        if offsets.is_empty() {
             return Ok(Records {
                 buffer: None,
                 addresses: vec![],
             });
         }
+        // A record may be empty, but has an address.
+        words.push(0);
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         let buffer = device.allocate(MemoryClass::Control, bytes.len() as u64)?;
         device.write_control(&buffer, 0, bytes)?;

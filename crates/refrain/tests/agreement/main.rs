@@ -1,0 +1,33 @@
+//! The Vulkan device against the CPU executor.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod elementwise;
+mod products;
+mod programs;
+mod reductions;
+mod shapes;
+
+use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
+use refrain::{Array, Device, eval};
+
+/// Builds the same arrays on the CPU executor, on the Vulkan device, and (for every third seed) on the
+/// Vulkan device without its optional features; fails unless they agree.
+fn check(seed: u64, build: impl Fn(&Device, &mut Random) -> Vec<Array>) {
+    let computed = |device: &Device| {
+        let arrays = build(device, &mut Random::new(seed));
+        eval(&arrays.iter().collect::<Vec<_>>()).unwrap_or_else(|e| panic!("seed {seed} on {device:?}: {e}"));
+        arrays
+            .iter()
+            .map(|a| contents(a).expect("evaluated"))
+            .collect::<Vec<_>>()
+    };
+    let expected = computed(&Device::cpu());
+    let devices = [("Vulkan", vulkan()), ("plain Vulkan", plain())];
+    for (name, device) in &devices[..if seed % 3 == 0 { 2 } else { 1 }] {
+        for (number, (found, expected)) in computed(device).iter().zip(&expected).enumerate() {
+            assert_agree(found, expected, &format!("seed {seed}, array {number}, {name}"));
+        }
+    }
+    assert_silent();
+}

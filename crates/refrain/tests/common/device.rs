@@ -1,0 +1,68 @@
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+
+use refrain::Device;
+use refrain_vulkan::{Choice, Feature, OpenOptions, Options, Vulkan};
+
+/// The devices that tests run on, and what the validation layer says of them.
+struct Opened {
+    whole: Device,
+    plain: Device,
+    messages: Mutex<mpsc::Sender<mpsc::Sender<Vec<String>>>>,
+}
+
+/// Opened once, under core and synchronization validation; with `GPUAV` set accesses through addresses
+/// are checked too. `NO_VALIDATION` is for machines without the layer.
+fn opened() -> &'static Opened {
+    static OPENED: OnceLock<Opened> = OnceLock::new();
+    OPENED.get_or_init(|| {
+        let (ready, devices) = mpsc::channel();
+        let (messages, questions) = mpsc::channel::<mpsc::Sender<Vec<String>>>();
+        // `Vulkan` stays on the thread that loaded it.
+        std::thread::spawn(move || {
+            let options = Options {
+                validation: std::env::var_os("NO_VALIDATION").is_none(),
+                gpu_assisted: std::env::var_os("GPUAV").is_some(),
+            };
+            let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
+            let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+            let open = |disabled: &[Feature]| {
+                let disabled = disabled.iter().copied().collect();
+                let options = OpenOptions {
+                    disabled,
+                    ..OpenOptions::default()
+                };
+                Device::vulkan(vulkan.open(index, &options).expect("the device opens"))
+            };
+            let plain = [Feature::Storage16, Feature::Storage8, Feature::SubgroupArithmetic];
+            ready.send([open(&[]), open(&plain)]).expect("a test waits");
+            for question in questions {
+                // A test that failed meanwhile no longer listens.
+                let _ = question.send(vulkan.validation_messages());
+            }
+        });
+        let [whole, plain] = devices.recv().expect("tests need a Vulkan driver");
+        Opened {
+            whole,
+            plain,
+            messages: Mutex::new(messages),
+        }
+    })
+}
+
+/// The Vulkan device; tests fail where there is none.
+pub fn vulkan() -> &'static Device {
+    &opened().whole
+}
+
+/// The same device without what it offers beyond the least that Vulkan promises.
+pub fn plain() -> &'static Device {
+    &opened().plain
+}
+
+/// Fails if the validation layer said anything so far.
+pub fn assert_silent() {
+    let (answer, messages) = mpsc::channel();
+    let ask = opened().messages.lock().expect("asking does not fail");
+    ask.send(answer).expect("Vulkan is loaded");
+    assert_eq!(messages.recv().expect("Vulkan is loaded"), Vec::<String>::new());
+}

@@ -1,0 +1,11 @@
+//! What tests share: the Vulkan device, random operands, comparison.
+
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
+
+mod compare;
+mod device;
+mod random;
+
+pub use compare::{Contents, assert_agree, assert_equal, contents};
+pub use device::{assert_silent, plain, vulkan};
+pub use random::Random;
