@@ -6,7 +6,7 @@
 //! Nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
 //! selection (histograms of eight bits at a time, over the value and then over the place, which makes
 //! all elements distinct), collects what lies above, and sorts that. Where k is larger than
-//! [`CHUNK`], each chunk of the result has its own workgroup, which selects both of its ends.
+//! 1,024, each chunk of the result has its own workgroup, which selects both of its ends.
 
 use rayon::prelude::*;
 

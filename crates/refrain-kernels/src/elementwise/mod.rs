@@ -6,7 +6,7 @@
 //! expressions never changes a result. Inputs are broadcast (stride 0) to the output's shape, which
 //! may have any strides, for example those of one part of a concatenation.
 //!
-//! Semantics, alike on device and in [`reference`]:
+//! Semantics, alike on device and in [`reference()`]:
 //! - integers wrap; division and remainder by zero give 0; shift counts are taken modulo 32;
 //! - remainders have the dividend's sign (as in Rust), for floats exactly;
 //! - comparisons and `Not` give `Bool`; `Max` and `Min` give NaN when either operand is NaN;

@@ -55,7 +55,7 @@ fn casts_are_exact_between_all_dtypes() {
             let expression = Expression::cast(from, to);
             let expected = input.cast(to);
             for traits in variants() {
-                let found = run_contiguous(&traits, &expression, &[input.clone()]);
+                let found = run_contiguous(&traits, &expression, std::slice::from_ref(&input));
                 assert_close(&format!("{from} to {to}"), &found, &expected, 0.0);
             }
         }
@@ -78,11 +78,11 @@ fn every_half_survives_and_floats_round_to_the_nearest_half() {
     let floats = Values::F32(floats);
     for traits in variants() {
         let widen = Expression::cast(DType::F16, DType::F32);
-        let found = run_contiguous(&traits, &widen, &[halves.clone()]);
+        let found = run_contiguous(&traits, &widen, std::slice::from_ref(&halves));
         assert_close("halves", &found, &halves, 0.0);
         for to in [DType::F16, DType::BF16] {
             let narrow = Expression::cast(DType::F32, to);
-            let found = run_contiguous(&traits, &narrow, &[floats.clone()]);
+            let found = run_contiguous(&traits, &narrow, std::slice::from_ref(&floats));
             assert_close("rounding", &found, &floats.cast(to), 0.0);
         }
     }
