@@ -2,11 +2,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod conversions;
 mod elementwise;
 mod products;
 mod programs;
 mod reductions;
 mod shapes;
+mod states;
 
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};

@@ -1,0 +1,167 @@
+use refrain::{Array, DType, Device, eval};
+
+use crate::common::{assert_equal, assert_silent, contents, plain, vulkan};
+
+/// Values at the edges of every dtype: zeros, ties, the ends of integers, what f16 and bf16 overflow
+/// and lose, subnormals that f32 keeps as f16 or bf16 values, infinities and NaN.
+fn floats() -> Vec<f32> {
+    let plain = [
+        0.0,
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+        1.5,
+        2.5,
+        3.5,
+        127.5,
+        255.0,
+        255.5,
+        256.0,
+        256.5,
+        300.0,
+        1025.5,
+        2049.0,
+        2051.0,
+        32767.0,
+        65503.9,
+        65504.0,
+        65519.0,
+        65520.0,
+        65536.0,
+        16777217.0,
+        2147483520.0,
+        2147483648.0,
+        4294967040.0,
+        4294967296.0,
+        1e10,
+        3.38e38,
+        3.395e38,
+        f32::MAX,
+        6.1e-5,
+        6.0e-8,
+        3.0e-8,
+        2.9e-8,
+        2.0e-38,
+        f32::MIN_POSITIVE,
+        1.0078125,
+        1.01171875,
+        f32::INFINITY,
+    ];
+    let negative = plain.iter().map(|x| -x);
+    plain.iter().copied().chain(negative).chain([f32::NAN]).collect()
+}
+
+fn integers() -> Vec<i32> {
+    let plain = [
+        0,
+        1,
+        2,
+        3,
+        127,
+        128,
+        255,
+        256,
+        257,
+        2047,
+        2049,
+        2051,
+        65504,
+        65519,
+        65520,
+        16777217,
+        33554431,
+        1 << 30,
+        i32::MAX,
+    ];
+    plain.iter().flat_map(|&x| [x, -x]).chain([i32::MIN]).collect()
+}
+
+/// An array of each dtype that holds its awkward values, made without a conversion.
+fn awkward(device: &Device, dtype: DType) -> Array {
+    let floats = floats();
+    let n = [floats.len()];
+    match dtype {
+        DType::F32 => Array::from_slice(device, &floats, &n),
+        DType::F16 => Array::from_slice(
+            device,
+            &floats.iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>(),
+            &n,
+        ),
+        DType::BF16 => Array::from_slice(
+            device,
+            &floats.iter().map(|&x| half::bf16::from_f32(x)).collect::<Vec<_>>(),
+            &n,
+        ),
+        DType::I32 => Array::from_slice(device, &integers(), &[integers().len()]),
+        DType::U32 => {
+            let words: Vec<u32> = integers().into_iter().map(|x| x as u32).collect();
+            Array::from_slice(device, &words, &[words.len()])
+        }
+        DType::U8 => Array::from_slice(device, &(0..=255u8).collect::<Vec<_>>(), &[256]),
+        DType::Bool => Array::from_slice(device, &[false, true, true], &[3]),
+    }
+}
+
+/// The sign bits of zeros, which comparisons do not see.
+fn bytes(array: &Array) -> Vec<u8> {
+    array.to_bytes().expect("evaluated")
+}
+
+#[test]
+fn every_pair_of_dtypes_converts_to_the_same_values() {
+    let pairs = || {
+        DType::ALL
+            .iter()
+            .flat_map(|&from| DType::ALL.iter().map(move |&to| (from, to)))
+    };
+    let converted = |device: &Device| {
+        let arrays: Vec<Array> = pairs().map(|(from, to)| awkward(device, from).astype(to)).collect();
+        eval(&arrays.iter().collect::<Vec<_>>()).expect("every conversion has a kernel");
+        arrays
+    };
+    let expected = converted(&Device::cpu());
+    for (name, device) in [("Vulkan", vulkan()), ("plain Vulkan", plain())] {
+        for ((from, to), (found, expected)) in pairs().zip(converted(device).iter().zip(&expected)) {
+            let context = format!("{from} to {to} on {name}");
+            let values = [found, expected].map(|array| contents(array).expect("evaluated"));
+            assert_equal(&values[0], &values[1], &context);
+            let negative_zeros = |array: &Array| {
+                let size = array.dtype().size();
+                bytes(array)
+                    .chunks(size)
+                    .map(|e| e[size - 1] == 0x80 && e[..size - 1].iter().all(|&b| b == 0))
+                    .collect::<Vec<_>>()
+            };
+            if to.is_float() {
+                assert_eq!(
+                    negative_zeros(found),
+                    negative_zeros(expected),
+                    "{context}: signs of zeros"
+                );
+            }
+        }
+    }
+    assert_silent();
+}
+
+#[test]
+fn conversions_round_to_even_saturate_and_know_truth() {
+    let device = Device::cpu();
+    let x = Array::from_slice(&device, &[-1.5f32, 0.0, 2.9, 300.0, f32::NAN, f32::INFINITY], &[6]);
+    assert_eq!(x.astype(DType::U8).to_vec::<u8>().unwrap(), [0, 0, 2, 255, 0, 255]);
+    assert_eq!(
+        x.astype(DType::I32).to_vec::<i32>().unwrap(),
+        [-1, 0, 2, 300, 0, i32::MAX]
+    );
+    assert_eq!(
+        x.astype(DType::Bool).to_vec::<bool>().unwrap(),
+        [true, false, true, true, true, true]
+    );
+    let ties = Array::from_slice(&device, &[2049.0f32, 2051.0], &[2])
+        .astype(DType::F16)
+        .astype(DType::F32);
+    assert_eq!(ties.to_vec::<f32>().unwrap(), [2048.0, 2052.0]);
+    let wrapped = Array::from_slice(&device, &[-1i32, 257], &[2]).astype(DType::U8);
+    assert_eq!(wrapped.to_vec::<u8>().unwrap(), [255, 1]);
+}
