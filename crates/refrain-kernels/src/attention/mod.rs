@@ -24,7 +24,7 @@ use sizes::Sizes;
 
 const OP: &str = "attention";
 
-/// What [`call`] is asked for beside its operands.
+/// What [`calls`] are asked for beside its operands.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Params {
     /// Factor of the scores, usually `1/√D`.
@@ -41,30 +41,6 @@ type Operands<'a> = [&'a Operand; 7];
 /// The number of the workspace, behind the operands.
 const WORKSPACE: usize = 7;
 
-/// The one call that computes attention. Operands: q 0, keys 1, values 2, positions 3, sequences 4,
-/// pages 5, out 6.
-///
-/// # Errors
-/// When dtypes or shapes do not fit, the last dimension of `q` or `out` does not lie together or
-/// another operand has gaps ([`Unsupported::NeedsContiguous`]), or a size is beyond what a dispatch or
-/// 32-bit indices reach.
-#[allow(clippy::too_many_arguments)]
-pub fn call(
-    traits: &Traits,
-    q: &Operand,
-    keys: &Operand,
-    values: &Operand,
-    positions: &Operand,
-    sequences: &Operand,
-    pages: &Operand,
-    out: &Operand,
-    params: &Params,
-) -> Result<Call, Unsupported> {
-    let operands = [q, keys, values, positions, sequences, pages, out];
-    let sizes = Sizes::of(operands, params)?;
-    whole(tuning::choose(traits), traits, operands, &sizes, params)
-}
-
 /// The calls that compute attention, each depending on the one before, and the workspace that they
 /// need, if any: an operand of its own behind the others (number 7), whose contents do not matter.
 ///
@@ -72,7 +48,8 @@ pub fn call(
 /// positions, and a second call joins what they leave in the workspace.
 ///
 /// # Errors
-/// As [`call`].
+/// [`Unsupported::NeedsContiguous`] when a head's values have gaps; [`Unsupported::Size`] when shapes
+/// contradict each other or reach too far; [`Unsupported::DType`] for operands of other types.
 pub fn calls(
     traits: &Traits,
     operands: Operands<'_>,

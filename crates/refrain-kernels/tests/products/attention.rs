@@ -253,17 +253,8 @@ fn queries_and_results_may_be_strided_but_not_within_a_head() {
         ..tokens.clone()
     };
     let pages = Operand::contiguous(DType::U32, &[2, 4]);
-    let error = attention::call(
-        &traits,
-        &across,
-        &state,
-        &state,
-        &positions,
-        &tokens,
-        &pages,
-        &out,
-        &case.params,
-    );
+    let operands = [&across, &state, &state, &positions, &tokens, &pages, &out];
+    let error = attention::calls(&traits, operands, &case.params);
     let expected = Unsupported::NeedsContiguous {
         op: "attention",
         operand: 0,

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{Kernel, Push};
-use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
+use refrain_vulkan::{
+    Access, Buffer, Command, CommandList, Device as VulkanDevice, Feature, MemoryClass, Pipeline, Submission,
+};
 
 use super::Memory as Blocks;
 use crate::device::Flush;
@@ -104,7 +106,7 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         let bytes = call.push.iter().map(Push::size).sum();
         wanted
             .entry(key(&call.kernel))
-            .or_insert_with(|| translate(&call.kernel, bytes));
+            .or_insert_with(|| translate(device, &call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
     device.prepare(&kernels, &|_, _| {})?;
@@ -114,14 +116,18 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         .collect()
 }
 
-fn translate(kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+fn translate(device: &VulkanDevice, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+    let limits = &device.info().limits;
+    // Where the driver may choose among sizes, kernels get the one that they were chosen for.
+    let varies = limits.min_subgroup_size < limits.max_subgroup_size;
+    let controlled = varies && device.features().contains(Feature::SubgroupSizeControl);
     refrain_vulkan::Kernel {
         name: kernel.name.clone(),
         source: kernel.source.clone(),
         defines: vec![],
         constants: kernel.constants.clone(),
         push_bytes,
-        subgroup_size: None,
+        subgroup_size: controlled.then_some(limits.subgroup_size),
     }
 }
 

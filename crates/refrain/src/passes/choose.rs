@@ -187,9 +187,14 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         }
         Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
         Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
-        Primitive::PagedAttention(params) => one(attention::call(
-            traits, &x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out, params,
-        )?),
+        Primitive::PagedAttention(params) => {
+            let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out];
+            let (calls, workspace) = attention::calls(traits, operands, params)?;
+            Kernels {
+                workspace,
+                ..chained(calls)
+            }
+        }
         Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
