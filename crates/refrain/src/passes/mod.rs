@@ -17,7 +17,18 @@ pub use write_through::write_through;
 
 use crate::graph::Graph;
 use crate::plan::Plan;
-use crate::{Device, Error};
+use crate::{Array, Device, Error};
+
+/// The plan by which [`crate::eval`] would compute arrays, or a function's calls its outputs; runs nothing.
+///
+/// # Errors
+/// Those of [`crate::eval`] short of running: invalid arrays, stale states, what the device cannot do;
+/// and no arrays at all.
+pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
+    let device = outputs.first().map(|a| a.device().clone());
+    let device = device.ok_or_else(|| Error::Call("a plan needs an output".to_string()))?;
+    lower(Graph::of(outputs)?.graph, &device)
+}
 
 /// All passes in order.
 ///
