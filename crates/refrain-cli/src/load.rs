@@ -6,7 +6,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::{LoadOptions, Model, Progress, Session};
-use refrain_formats::Checkpoint;
+use refrain_formats::{Checkpoint, ModelConfig};
 
 use crate::output::human_bytes;
 use crate::{Global, memory};

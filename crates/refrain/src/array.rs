@@ -327,10 +327,10 @@ fn release(inputs: Vec<Array>) {
     let mut pending = vec![inputs];
     while let Some(inputs) = pending.pop() {
         for input in inputs {
-            if let Some(node) = Arc::into_inner(input.0) {
-                if let Content::Lazy(_, inputs) = &mut *lock(&node) {
-                    pending.push(std::mem::take(inputs));
-                }
+            if let Some(node) = Arc::into_inner(input.0)
+                && let Content::Lazy(_, inputs) = &mut *lock(&node)
+            {
+                pending.push(std::mem::take(inputs));
             }
         }
     }

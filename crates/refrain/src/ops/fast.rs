@@ -39,7 +39,7 @@ pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::Par
     let dims = params.dims;
     let fits = x.rank() == 3
         && x.dtype().is_float()
-        && dims % 2 == 0
+        && dims.is_multiple_of(2)
         && dims <= x.dim(2)
         && positions.shape() == [x.dim(0)]
         && frequencies.shape() == [dims / 2]
@@ -84,7 +84,7 @@ pub fn paged_attention(
         && keys.shape() == values.shape()
         && keys.dim(2) == q.dim(2)
         && keys.dim(1) > 0
-        && q.dim(1) % keys.dim(1) == 0
+        && q.dim(1).is_multiple_of(keys.dim(1))
         && tokens.positions.shape() == [q.dim(0)]
         && tokens.sequences.shape() == [q.dim(0)]
         && tokens.pages.rank() == 2

@@ -136,7 +136,7 @@ impl Array {
         let operation = Operation::new("split");
         let n = self.dim(axis);
         std::array::from_fn(|piece| {
-            if n % N != 0 {
+            if !n.is_multiple_of(N) {
                 return operation.invalid(
                     &[self],
                     format!("axis {axis} of {:?} does not divide into {N} pieces", self.shape()),

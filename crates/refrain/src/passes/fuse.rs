@@ -158,7 +158,7 @@ fn substitute(
 fn shifted(step: &Step, at: impl Fn(usize) -> usize, slots: &[usize]) -> Step {
     match step {
         Step::Input(i) => Step::Input(slots[*i]),
-        Step::Constant { .. } | Step::Index => step.clone(),
+        Step::Constant { .. } | Step::Index => *step,
         Step::Unary(op, a) => Step::Unary(*op, at(*a)),
         Step::Binary(op, a, b) => Step::Binary(*op, at(*a), at(*b)),
         Step::Select(c, a, b) => Step::Select(at(*c), at(*a), at(*b)),
