@@ -30,10 +30,6 @@ impl Function {
     /// # Errors
     /// As [`crate::eval`], and when `outputs` is empty.
     pub fn trace(outputs: &[&Array]) -> Result<Function, Error> {
-        let Some(first) = outputs.first() else {
-            return Err(Error::Call("a function needs an output".to_string()));
-        };
-        let device = first.device().clone();
         let traced = Graph::of(outputs)?;
         if let Some(seen) = traced.seen.iter().flatten().find(|seen| seen.version != seen.last) {
             let op = "the output of a function".to_string();
@@ -45,7 +41,7 @@ impl Function {
         }
         let graph = traced.graph.to_string();
         Ok(Function {
-            executable: Executable::new(passes::lower(traced.graph, &device)?)?,
+            executable: Executable::new(passes::lower(traced.graph, outputs[0].device())?)?,
             graph,
         })
     }

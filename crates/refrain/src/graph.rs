@@ -77,7 +77,15 @@ impl Node {
 }
 
 impl Graph {
-    /// The part of the program that `outputs` need.
+    /// The part of the program that `outputs` need, as it was written: what the passes start from.
+    ///
+    /// # Errors
+    /// The error of an invalid array; [`Error::StaleState`]; arrays of several devices, or none.
+    pub fn trace(outputs: &[&Array]) -> Result<Graph, Error> {
+        Ok(Graph::of(outputs)?.graph)
+    }
+
+    /// [`Graph::trace`], and what becomes of states.
     ///
     /// # Errors
     /// The error of an invalid array, or [`Error::StaleState`].
@@ -137,7 +145,9 @@ fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
     }
     let mut arrays: Vec<Array> = found.into_values().collect();
     arrays.sort_by_key(Array::id);
-    let device = arrays[0].device();
+    let Some(device) = arrays.first().map(Array::device) else {
+        return Err(Error::Call("there is no output to compute".to_string()));
+    };
     match arrays.iter().find(|a| !a.device().same(device)) {
         None => Ok(arrays),
         Some(other) => Err(Error::Call(format!(

@@ -218,27 +218,31 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
 
 /// A product of matrices; a right-hand side that is a transposed weight is read row by row.
 fn product(x: &Inputs<'_>) -> Vec<f32> {
-    let (a, b) = (x.shape(0), &x.operands[1]);
-    let [outer @ .., m, k] = a else {
+    let ([outer @ .., m, k], b) = (x.shape(0), &x.operands[1]) else {
         unreachable!("matrices")
     };
-    let (batch, n) = (
-        outer.iter().product::<usize>(),
-        *b.layout.shape.last().expect("a matrix"),
-    );
-    let rank = b.layout.rank();
-    let one_matrix = b.layout.strides[..rank - 2]
-        .iter()
-        .zip(outer)
-        .all(|(&s, &extent)| s == 0 || extent == 1);
-    if one_matrix && b.layout.strides[rank - 2..] == [1, *k] {
-        let bytes = &x.bytes(1)[b.layout.offset * b.dtype.size()..];
-        let weight = StoredRows::new(b.dtype, n, *k, bytes).expect("a float matrix");
-        let mut result = vec![0.0; batch * m * n];
-        matmul::reference_nt(&x.f32(0), &weight, &mut result);
-        return result;
+    let (rank, batch) = (b.layout.rank(), outer.iter().product::<usize>());
+    let n = b.layout.shape[rank - 1];
+    if *k == 0 || b.layout.strides[rank - 2..] != [1, *k] {
+        return matmul::reference(&x.f32(0), &x.f32(1), batch, *m, *k, n);
     }
-    matmul::reference(&x.f32(0), &x.f32(1), batch, *m, *k, n)
+    // Where each of the matrices starts; one that repeats is read once for all.
+    let mut starts = Vec::with_capacity(batch);
+    let strides = b.layout.strides[..rank - 2].to_vec();
+    Layout {
+        shape: outer.to_vec(),
+        strides,
+        offset: b.layout.offset,
+    }
+    .for_each(|start| starts.push(start));
+    starts.dedup();
+    let (rows, mut result) = (x.f32(0), vec![0.0; batch * m * n]);
+    let (left, right) = (rows.len() / starts.len(), result.len() / starts.len());
+    for ((start, rows), result) in starts.iter().zip(rows.chunks(left)).zip(result.chunks_mut(right)) {
+        let weight = StoredRows::new(b.dtype, n, *k, &x.bytes(1)[start * b.dtype.size()..]).expect("a float matrix");
+        matmul::reference_nt(rows, &weight, result);
+    }
+    result
 }
 
 fn attend(x: &Inputs<'_>, params: &attention::Params) -> Vec<f32> {

@@ -25,9 +25,8 @@ use crate::{Array, Device, Error};
 /// Those of [`crate::eval`] short of running: invalid arrays, stale states, what the device cannot do;
 /// and no arrays at all.
 pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
-    let device = outputs.first().map(|a| a.device().clone());
-    let device = device.ok_or_else(|| Error::Call("a plan needs an output".to_string()))?;
-    lower(Graph::of(outputs)?.graph, &device)
+    let graph = Graph::trace(outputs)?;
+    lower(graph, outputs[0].device())
 }
 
 /// All passes in order.

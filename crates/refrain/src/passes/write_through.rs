@@ -14,8 +14,8 @@ pub fn write_through(mut graph: Graph) -> Graph {
         for edge in &mut graph.nodes[number].inputs {
             edge.node = holder[edge.node];
         }
-        if let Some((source, written)) = reordered_matmul(&graph, &uses, number) {
-            graph.nodes[source].written = written;
+        if let Some((source, matmul)) = reordered_matmul(&graph, &uses, number) {
+            graph.nodes[source] = matmul;
             holder[number] = source;
         }
     }
@@ -25,9 +25,9 @@ pub fn write_through(mut graph: Graph) -> Graph {
     sweep(graph)
 }
 
-/// When node `number` copies the whole result of a matmul in another order: that matmul, and the
-/// layout in which it must write for its memory to be the copy's.
-fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Layout)> {
+/// When node `number` copies the whole result of a matmul in another order: that matmul's number, and
+/// the matmul that writes the copy.
+fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Node)> {
     let copy = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &copy.primitive else {
         return None;
@@ -48,5 +48,93 @@ fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usi
         return None;
     }
     let target = Layout::contiguous(&copy.shape).permute(&order);
-    Some((*node, target.reshape(&source.shape)?))
+    let matmul = match target.reshape(&source.shape) {
+        Some(written) => Node {
+            written,
+            ..source.clone()
+        },
+        None => by_parts(source, &target)?,
+    };
+    Some((*node, matmul))
+}
+
+/// The matmul `[.., M, N]` as one of more, smaller matrices `[.., M₁, N₁, M₂, N₂]`, M = M₁ · M₂ and
+/// N = N₁ · N₂, where `target` (the places of its elements, in their order) does not keep the rows or
+/// columns of one matrix at one distance: heads of columns that become rows of their own, say.
+fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
+    let rank = matmul.shape.len();
+    let (batch, &[m, n]) = matmul.shape.split_at(rank - 2) else {
+        return None;
+    };
+    let columns = trailing(target, n)?;
+    let rows = trailing(&leading(target, columns.0), m)?;
+    let ((_, [m1, m2]), (_, [n1, n2])) = (rows, columns);
+    // Kernels walk two batch dimensions.
+    if batch.iter().chain([&m1, &n1]).filter(|&&extent| extent > 1).count() > 2 {
+        return None;
+    }
+    let with = |tail: &[usize]| [batch, tail].concat();
+    let at = rank - 2;
+    // The dimensions M₁ and N₁ are batch dimensions: each operand repeats along the other's.
+    let a = matmul.inputs[0]
+        .layout
+        .reshape(&with(&[m1, m2, matmul.inputs[0].layout.shape[rank - 1]]))?;
+    let k = a.shape[rank];
+    let b = matmul.inputs[1].layout.reshape(&with(&[k, n1, n2]))?;
+    let swapped = |layout: &Layout, i: usize| {
+        let mut axes: Vec<usize> = (0..layout.rank()).collect();
+        axes.swap(i, i + 1);
+        layout.permute(&axes)
+    };
+    let layouts = [repeated(a, at + 1, n1), repeated(swapped(&b, at), at, m1)];
+    let written = swapped(&target.reshape(&with(&[m1, m2, n1, n2]))?, at + 1);
+    let inputs = matmul
+        .inputs
+        .iter()
+        .zip(layouts)
+        .map(|(edge, layout)| Edge {
+            node: edge.node,
+            layout,
+        })
+        .collect();
+    Some(Node {
+        shape: written.shape.clone(),
+        inputs,
+        written,
+        ..matmul.clone()
+    })
+}
+
+/// How many trailing dimensions make up `extent` elements, and these as two dimensions.
+fn trailing(layout: &Layout, extent: usize) -> Option<(usize, [usize; 2])> {
+    let rank = layout.rank();
+    let taken = (0..=rank).find(|&taken| layout.shape[rank - taken..].iter().product::<usize>() == extent)?;
+    let part = Layout {
+        shape: layout.shape[rank - taken..].to_vec(),
+        strides: layout.strides[rank - taken..].to_vec(),
+        offset: 0,
+    };
+    match part.collapsed().shape[..] {
+        [] => Some((taken, [1, 1])),
+        [n] => Some((taken, [1, n])),
+        [outer, inner] => Some((taken, [outer, inner])),
+        _ => None,
+    }
+}
+
+/// The layout without its last `dropped` dimensions.
+fn leading(layout: &Layout, dropped: usize) -> Layout {
+    let rank = layout.rank() - dropped;
+    Layout {
+        shape: layout.shape[..rank].to_vec(),
+        strides: layout.strides[..rank].to_vec(),
+        offset: layout.offset,
+    }
+}
+
+/// The layout with a dimension of extent `n` before dimension `at` along which it repeats.
+fn repeated(mut layout: Layout, at: usize, n: usize) -> Layout {
+    layout.shape.insert(at, n);
+    layout.strides.insert(at, 0);
+    layout
 }

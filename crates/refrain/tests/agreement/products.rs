@@ -52,6 +52,10 @@ fn products_of_weights_and_vectors_agree() {
 fn products_that_write_what_their_user_wants_agree() {
     for seed in 652..664 {
         check(seed, |device, random| {
+            let parted = random
+                .dense(device, DType::F16, &[6, 8])
+                .matmul(&random.viewed(device, DType::F32, &[8, 10]));
+            let parted = parted.reshape(&[2, 3, 5, 2]).permute(&random.order(4)).contiguous();
             let (t, h, d) = (random.pick(&[1, 4, 19]), random.pick(&[2, 3]), random.pick(&[2, 8]));
             let x = random.viewed(device, DType::F32, &[t, 24]);
             let w = random.dense(device, DType::F32, &[24, h * d]);
@@ -65,7 +69,7 @@ fn products_that_write_what_their_user_wants_agree() {
                 .matmul(&heads)
                 .permute(&[1, 0, 2])
                 .reshape(&[t as isize, -1]);
-            vec![heads.contiguous(), heads.contiguous() + 1.0, back]
+            vec![heads.contiguous(), heads.contiguous() + 1.0, back, parted]
         });
     }
 }

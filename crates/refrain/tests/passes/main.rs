@@ -1,0 +1,47 @@
+//! What each pass makes of small programs, and that plans keep their promises.
+
+mod canonicalise;
+mod choose;
+#[path = "../common/mod.rs"]
+mod common;
+mod fuse;
+mod hazards;
+mod place;
+mod random;
+mod schedule;
+mod write_through;
+
+use std::sync::Arc;
+
+use refrain::graph::Graph;
+use refrain::passes;
+use refrain::plan::Plan;
+use refrain::{Array, DType, Device};
+use refrain_vulkan::{DeviceInfo, FeatureSet};
+
+/// A device that computes nothing, without optional features: kernel names stay short.
+fn null() -> Device {
+    let mut info = DeviceInfo::made_up("card");
+    info.features = FeatureSet::EMPTY;
+    Device::vulkan(Arc::clone(&refrain_vulkan::Device::null(info)))
+}
+
+fn array(device: &Device, shape: &[usize]) -> Array {
+    Array::weight(device, DType::F32, shape, &mut |_, piece| piece.fill(0)).expect("memory")
+}
+
+fn traced(outputs: &[&Array]) -> Graph {
+    Graph::trace(outputs).expect("a program without mistakes")
+}
+
+fn canonical(outputs: &[&Array]) -> Graph {
+    passes::canonicalise(traced(outputs))
+}
+
+fn fused(outputs: &[&Array]) -> Graph {
+    passes::fuse(canonical(outputs))
+}
+
+fn planned(outputs: &[&Array]) -> Plan {
+    passes::plan(outputs).expect("a program that the device computes")
+}
