@@ -36,10 +36,10 @@ fn tiny() -> ModelConfig {
 fn tiny_llama() -> ModelConfig {
     ModelConfig {
         vocab_size: 1003,
-        max_position: 4096,
+        max_position: 16_384,
         bos_ids: vec![1],
         eos_ids: vec![2],
-        ..llama3([128, 448, 3, 6, 2], 32, 8.0, true)
+        ..llama3([192, 448, 3, 6, 2], 32, 8.0, true)
     }
 }
 

@@ -114,8 +114,9 @@ impl Random {
         fill(self.plane(2), start, out, |word| {
             let (scales, mut biases) = (scales(encoding, word), 0);
             for shift in [0, 16, 32, 48] {
-                let scale = bf16::from_bits((scales >> shift) as u16).to_f32();
-                biases |= u64::from(bf16::from_f32(-7.5 * scale).to_bits()) << shift;
+                // bf16 is the upper half of f32.
+                let scale = f32::from_bits(((scales >> shift) as u32) << 16);
+                biases |= u64::from((-7.5 * scale).to_bits() >> 16) << shift;
             }
             biases
         });
