@@ -3,7 +3,7 @@
 use refrain::Device;
 use refrain_vulkan::{Choice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank};
 
-use crate::{Global, Usage, host, output};
+use crate::{Global, Usage, host, load, output};
 
 /// The name of the CPU executor in `--device`.
 pub(crate) const CPU: &str = "cpu";
@@ -128,7 +128,10 @@ pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
                 cache_dir: host::cache_dir(),
                 timestamps: false,
             };
-            Device::vulkan(vulkan.open(index, &options)?)
+            let device = Device::vulkan(vulkan.open(index, &options)?);
+            let bar = load::count_bar(global, "compiling kernels");
+            device.on_compile(move |done, total| load::show(&bar, done, total));
+            device
         }
         _ => Device::cpu(),
     };

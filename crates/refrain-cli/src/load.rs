@@ -95,6 +95,22 @@ pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar 
         .with_message(doing)
 }
 
+/// A bar over things that are counted, on terminals only; it appears with the first [`show`].
+pub(crate) fn count_bar(global: &Global, doing: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len}");
+    progress_bar(global, doing).with_style(style.unwrap_or(ProgressStyle::default_bar()).progress_chars("=> "))
+}
+
+/// Shows how many of how many are done; the bar goes away with the last.
+pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+    if done == total {
+        bar.finish_and_clear();
+        bar.reset();
+    }
+}
+
 /// The context to reserve for `tokens` known tokens and, if that is known, so many more: what the
 /// user asks for, else enough for them, within the model's limit.
 ///

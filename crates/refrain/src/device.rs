@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::Traits;
 use refrain_vulkan::{DeviceKind, Feature, MemoryClass};
@@ -14,7 +14,11 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     backend: Backend,
     flushes: [AtomicU64; 3],
+    compiling: OnceLock<Watch>,
 }
+
+/// Hears how many of how many kernels are compiled.
+type Watch = Box<dyn Fn(usize, usize) + Send + Sync>;
 
 pub(crate) enum Backend {
     Cpu,
@@ -68,7 +72,20 @@ impl Device {
         Device(Arc::new(Inner {
             backend,
             flushes: Default::default(),
+            compiling: OnceLock::new(),
         }))
+    }
+
+    /// Has `watch(done, total)` called while kernels that a plan needs are compiled, so that a program can
+    /// show it. Only the first watch of a device counts.
+    pub fn on_compile(&self, watch: impl Fn(usize, usize) + Send + Sync + 'static) {
+        self.0.compiling.get_or_init(|| Box::new(watch));
+    }
+
+    pub(crate) fn compiling(&self, done: usize, total: usize) {
+        if let Some(watch) = self.0.compiling.get().filter(|_| total > 0) {
+            watch(done, total);
+        }
     }
 
     /// The device's name as the driver gives it, or `CPU executor`.

@@ -109,7 +109,7 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
             .or_insert_with(|| translate(device, &call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
-    device.prepare(&kernels, &|_, _| {})?;
+    device.prepare(&kernels, &|done, total| plan.device.compiling(done, total))?;
     wanted
         .into_iter()
         .map(|(key, kernel)| Ok((key, device.pipeline(&kernel)?)))
