@@ -1,7 +1,7 @@
 //! Checkpoints of random weights in the shapes of real models: for measurements and tests without a
 //! download.
 //!
-//! [`Checkpoint::synthetic`](crate::Checkpoint::synthetic) makes one on the spot; [`write`] writes
+//! [`Checkpoint::synthetic`](crate::Checkpoint::synthetic) makes one on the spot; [`write()`] writes
 //! the same weights to disk, in the layout that its format has everywhere.
 
 mod architectures;
