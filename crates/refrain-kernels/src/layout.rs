@@ -227,7 +227,12 @@ mod tests {
     #[test]
     fn no_elements_lie_without_gaps() {
         assert!(Layout::contiguous(&[3, 0, 5]).is_contiguous());
-        assert!(Layout::contiguous(&[2, 3]).permute(&[1, 0]).slice(&[1, 0], &[1, 2], &[1, 1]).is_contiguous());
+        assert!(
+            Layout::contiguous(&[2, 3])
+                .permute(&[1, 0])
+                .slice(&[1, 0], &[1, 2], &[1, 1])
+                .is_contiguous()
+        );
     }
 
     #[test]
