@@ -45,7 +45,7 @@ fn floats() -> Vec<f32> {
         2.0e-38,
         f32::MIN_POSITIVE,
         1.0078125,
-        1.01171875,
+        1.011_718_8,
         f32::INFINITY,
     ];
     let negative = plain.iter().map(|x| -x);

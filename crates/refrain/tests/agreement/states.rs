@@ -198,7 +198,7 @@ fn versions_of_a_state_are_read_while_they_last() {
 fn what_the_cache_holds_is_rounded_alike() {
     let stored = |device: &Device| {
         let state = Array::state(device, DType::BF16, &[3, 2]).expect("a state");
-        let rows = Array::from_slice(device, &[1.00390625f32, 3.3e38, -2.7, 1e-40], &[2, 2]);
+        let rows = Array::from_slice(device, &[1.003_906_2f32, 3.3e38, -2.7, 1e-40], &[2, 2]);
         state.write_rows(&rows, &Array::from_slice(device, &[2, 0], &[2]))
     };
     let [found, expected] = [stored(vulkan()), stored(&Device::cpu())].map(|a| contents(&a).expect("written"));
