@@ -114,7 +114,11 @@ fn devices_do_not_meet_unasked() {
     assert_invalid(&(&x * &y), "mul", &["CPU executor", "card", "to_device"], line!());
     assert!(eval(&[&x, &y]).unwrap_err().to_string().contains("evaluate them apart"));
     let moved = y.to_device(&a).expect("a copy");
-    assert_eq!((&x + &moved).to_vec::<f32>().unwrap(), [1.0, 1.0], "what computes nothing reads as zeros");
+    assert_eq!(
+        (&x + &moved).to_vec::<f32>().unwrap(),
+        [1.0, 1.0],
+        "what computes nothing reads as zeros"
+    );
 }
 
 #[test]

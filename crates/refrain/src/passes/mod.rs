@@ -4,13 +4,15 @@
 mod canonicalise;
 mod choose;
 mod fuse;
+mod order;
 mod place;
 mod schedule;
 mod write_through;
 
 pub use canonicalise::canonicalise;
-pub use choose::choose;
+pub use choose::{Chosen, Kernels, choose};
 pub use fuse::fuse;
+pub use order::{Ordered, order};
 pub use place::place;
 pub use schedule::schedule;
 pub use write_through::write_through;
@@ -38,5 +40,5 @@ pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
     let graph = fuse(graph);
     let graph = write_through(graph);
     let chosen = choose(graph, device)?;
-    Ok(schedule(place(chosen, device)))
+    Ok(schedule(place(order(chosen), device)))
 }

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::choose::Chosen;
+use super::order::Ordered;
 use crate::graph::Graph;
 use crate::plan::{Block, Input, Operand, Place, Plan, Step};
 use crate::storage::Storage;
@@ -11,8 +11,8 @@ const ALIGNMENT: u64 = 256;
 
 /// Gives every node its memory: weights, states and arguments where they are, outputs in blocks of
 /// their own, everything between in one arena by liveness.
-pub fn place(chosen: Chosen, device: &Device) -> Plan {
-    let Chosen { graph, kernels } = chosen;
+pub fn place(ordered: Ordered, device: &Device) -> Plan {
+    let Ordered { graph, kernels, levels } = ordered;
     let mut placer = Placer::new(&graph);
     let mut steps = Vec::new();
     for (number, (node, kernels)) in graph.nodes.iter().zip(kernels).enumerate() {
@@ -25,18 +25,7 @@ pub fn place(chosen: Chosen, device: &Device) -> Plan {
             };
             let inputs = node.inputs.iter().map(|e| operand(e.node, &e.layout)).collect();
             let output = operand(number, &node.written);
-            let workspace = kernels.workspace.map(|w| {
-                let place = placer.arena.take((w.layout.end() * w.dtype.size()) as u64);
-                placer.arena.give(place);
-                Operand {
-                    place: Place {
-                        block: Block::Scratch,
-                        offset: place.0,
-                    },
-                    dtype: w.dtype,
-                    layout: w.layout,
-                }
-            });
+            let workspace = kernels.workspace.map(|w| placer.workspace(w));
             steps.push(Step {
                 primitive: node.primitive.clone(),
                 inputs,
@@ -47,7 +36,11 @@ pub fn place(chosen: Chosen, device: &Device) -> Plan {
                 barrier: false,
             });
         }
-        placer.free_after(&graph, number);
+        placer.retire(&graph, number);
+        // Steps of one level may run at once, so none of them gets memory that another still uses.
+        if levels.get(number + 1) != Some(&levels[number]) {
+            placer.release();
+        }
     }
     let output = |edge: &crate::graph::Edge| Operand {
         place: placer.places[edge.node].expect("every node is placed"),
@@ -78,6 +71,8 @@ struct Placer {
     output_bytes: Vec<u64>,
     arena: Arena,
     in_arena: HashMap<usize, (u64, u64)>,
+    /// Pieces that are free once the level is done.
+    retired: Vec<(u64, u64)>,
 }
 
 impl Placer {
@@ -99,6 +94,7 @@ impl Placer {
             output_bytes: vec![],
             arena: Arena::default(),
             in_arena: HashMap::new(),
+            retired: vec![],
         }
     }
 
@@ -152,16 +148,35 @@ impl Placer {
         self.places[number] = Some(place);
     }
 
-    /// Gives back what no node after `number` uses.
-    fn free_after(&mut self, graph: &Graph, number: usize) {
+    /// Memory for one step's calls alone.
+    fn workspace(&mut self, operand: refrain_kernels::Operand) -> Operand {
+        let piece = self.arena.take((operand.layout.end() * operand.dtype.size()) as u64);
+        self.retired.push(piece);
+        Operand {
+            place: Place {
+                block: Block::Scratch,
+                offset: piece.0,
+            },
+            dtype: operand.dtype,
+            layout: operand.layout,
+        }
+    }
+
+    /// Sets aside what no node after `number` uses.
+    fn retire(&mut self, graph: &Graph, number: usize) {
         let inputs = graph.nodes[number].inputs.iter().map(|e| e.node);
         for node in inputs.chain([number]) {
             if self.last_use[node] == number
                 && let Some(piece) = self.in_arena.remove(&node)
             {
-                self.arena.give(piece);
+                self.retired.push(piece);
             }
         }
+    }
+
+    /// Gives back what was set aside.
+    fn release(&mut self) {
+        self.retired.drain(..).for_each(|piece| self.arena.give(piece));
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 
 mod compare;
+pub mod decoder;
 mod device;
 mod random;
 

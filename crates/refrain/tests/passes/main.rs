@@ -6,6 +6,7 @@ mod choose;
 mod common;
 mod fuse;
 mod hazards;
+mod order;
 mod place;
 mod random;
 mod schedule;

@@ -1,0 +1,80 @@
+use super::choose::{Chosen, Kernels};
+use crate::Primitive;
+use crate::graph::{Edge, Graph};
+
+/// How many steps of the program are looked at together: results of steps taken early are kept longer.
+const WINDOW: usize = 32;
+
+/// A graph whose nodes stand in the order in which they are computed.
+pub struct Ordered {
+    /// Leaves first, then level by level.
+    pub graph: Graph,
+    /// For each node, how it is computed.
+    pub kernels: Vec<Kernels>,
+    /// For each node, its level: nodes of one level do not wait for each other. Leaves have level 0.
+    pub levels: Vec<usize>,
+}
+
+/// Brings nodes that do not depend on each other together, so that they need no barrier between them:
+/// each level takes what is ready among the next steps of the program.
+pub fn order(chosen: Chosen) -> Ordered {
+    let Chosen { graph, kernels } = chosen;
+    let needs = dependencies(&graph);
+    let (mut sequence, computed): (Vec<usize>, Vec<usize>) =
+        (0..graph.nodes.len()).partition(|&n| graph.nodes[n].primitive.is_leaf());
+    let mut level_of: Vec<Option<usize>> = graph.nodes.iter().map(|n| n.primitive.is_leaf().then_some(0)).collect();
+    let mut rest = computed.into_iter();
+    let mut window: Vec<usize> = rest.by_ref().take(WINDOW).collect();
+    let mut level = 0;
+    // The first of the window only needs what stands before it, so every level takes at least one.
+    while !window.is_empty() {
+        level += 1;
+        let is_ready = |n: &usize| needs[*n].iter().all(|&need| level_of[need].is_some());
+        let (ready, waiting): (Vec<usize>, Vec<usize>) = window.into_iter().partition(is_ready);
+        ready.iter().for_each(|&n| level_of[n] = Some(level));
+        sequence.extend(ready);
+        window = waiting;
+        window.extend(rest.by_ref().take(WINDOW - window.len()));
+    }
+    let levels = sequence
+        .iter()
+        .map(|&n| level_of[n].expect("every node was taken"))
+        .collect();
+    let (graph, kernels) = arranged(graph, kernels, &sequence);
+    Ordered { graph, kernels, levels }
+}
+
+/// For each node, the nodes that must be done before it: its inputs and, before an update of a state,
+/// whatever reads the version that is updated.
+fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
+    let mut needs: Vec<Vec<usize>> = graph
+        .nodes
+        .iter()
+        .map(|n| n.inputs.iter().map(|e| e.node).collect())
+        .collect();
+    let mut readers: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
+    for (number, node) in graph.nodes.iter().enumerate() {
+        if matches!(node.primitive, Primitive::WriteRows) {
+            needs[number].extend(&readers[node.inputs[0].node]);
+        }
+        node.inputs.iter().for_each(|e| readers[e.node].push(number));
+    }
+    needs
+}
+
+/// The nodes and their kernels in the order of `sequence`.
+fn arranged(graph: Graph, kernels: Vec<Kernels>, sequence: &[usize]) -> (Graph, Vec<Kernels>) {
+    let mut renamed = vec![0; sequence.len()];
+    sequence.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
+    let mut pairs: Vec<_> = graph.nodes.into_iter().zip(kernels).map(Some).collect();
+    let taken = sequence.iter().map(|&old| pairs[old].take().expect("each node once"));
+    let (mut nodes, kernels): (Vec<_>, Vec<_>) = taken.unzip();
+    let mut outputs = graph.outputs;
+    let rename = |edge: &mut Edge| edge.node = renamed[edge.node];
+    nodes
+        .iter_mut()
+        .flat_map(|node| &mut node.inputs)
+        .chain(&mut outputs)
+        .for_each(rename);
+    (Graph { nodes, outputs }, kernels)
+}

@@ -1,0 +1,234 @@
+//! What the library asks of a device, seen by one that records everything and computes nothing.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::decoder::{Decoder, Extents};
+use refrain::{Array, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
+use refrain_vulkan::{DeviceInfo, Queue, Recorded, RecordedCommand};
+
+fn null() -> (Device, Arc<refrain_vulkan::Device>) {
+    let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
+    (Device::vulkan(recorder.clone()), recorder)
+}
+
+fn ones(device: &Device, shape: &[usize]) -> Array {
+    let fill = &mut |_: u64, piece: &mut [u8]| piece.fill(1);
+    Array::weight(device, DType::F32, shape, fill).expect("memory for a weight")
+}
+
+/// What `act` does to the counters, and the events that it causes.
+fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<Recorded>) {
+    let (before, events) = (recorder.counters(), recorder.recorded().len());
+    act();
+    (recorder.counters() - before, recorder.recorded().split_off(events))
+}
+
+const SMALL: Extents = Extents {
+    layers: 2,
+    hidden: 64,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 32,
+    inner: 128,
+    vocabulary: 96,
+};
+
+fn arguments() -> Vec<(&'static str, Vec<u8>)> {
+    let word = |value: u32| value.to_le_bytes().to_vec();
+    let pages = (0..4u32).flat_map(u32::to_le_bytes).collect();
+    vec![
+        ("tokens", word(5)),
+        ("positions", word(0)),
+        ("sequences", word(0)),
+        ("slots", word(0)),
+        ("pages", pages),
+    ]
+}
+
+fn call(step: &Function) {
+    let arguments = arguments();
+    let arguments: Vec<(&str, &[u8])> = arguments.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+    step.call(&arguments).expect("the call is submitted");
+}
+
+#[test]
+fn one_evaluation_is_one_submit_however_many_arrays_it_computes() {
+    let (device, recorder) = null();
+    let x = ones(&device, &[8, 8]);
+    let outputs = [x.softmax(), x.matmul(&x) + 1.0, x.sum(&[0])];
+    let (counters, events) = caused(&recorder, || eval(&outputs.iter().collect::<Vec<_>>()).unwrap());
+    let dispatches = counters.dispatches;
+    assert_eq!(
+        (
+            counters.submits,
+            counters.transfer_submits,
+            counters.copies,
+            counters.waits
+        ),
+        (1, 0, 0, 0)
+    );
+    assert_eq!(dispatches, 4, "softmax, matmul, add, sum");
+    let submits: Vec<&Recorded> = events.iter().filter(|e| matches!(e, Recorded::Submit { .. })).collect();
+    assert_eq!(submits.len(), 1);
+    let (counters, _) = caused(&recorder, || eval(&outputs.iter().collect::<Vec<_>>()).unwrap());
+    assert_eq!(counters.submits, 0, "what is evaluated is not computed again");
+}
+
+#[test]
+fn submits_are_counted_by_their_reason() {
+    let (device, _) = null();
+    let x = ones(&device, &[4]);
+    (&x + 1.0).eval().unwrap();
+    (&x + 2.0).to_bytes().unwrap();
+    let sums: Vec<Array> = (0..4097).map(|_| x.sum(&[0])).collect();
+    eval(&sums.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(
+        device.flushes(),
+        Flushes {
+            requested: 2,
+            read_back: 1,
+            size_cap: 1
+        }
+    );
+}
+
+/// The compute queue's values that events wait for, on the host or before a copy.
+fn awaited(events: &[Recorded]) -> Vec<u64> {
+    let waits = events.iter().flat_map(|event| match event {
+        Recorded::Wait { queue, value } => vec![(*queue, *value)],
+        Recorded::Submit { waits, .. } => waits.clone(),
+        _ => vec![],
+    });
+    waits
+        .filter(|(queue, _)| *queue == Queue::Compute)
+        .map(|(_, value)| value)
+        .collect()
+}
+
+#[test]
+fn a_weight_is_read_without_waiting_for_what_the_device_computes() {
+    let (device, recorder) = null();
+    let x = ones(&device, &[64, 64]);
+    let y = x.matmul(&x);
+    y.eval().unwrap();
+    let (_, events) = caused(&recorder, || drop(x.to_bytes().unwrap()));
+    assert_eq!(awaited(&events), Vec::<u64>::new(), "{events:?}");
+}
+
+#[test]
+fn a_result_is_read_once_its_own_submit_is_done() {
+    let (device, recorder) = null();
+    let x = ones(&device, &[64, 64]);
+    let (first, second) = (x.matmul(&x), x.softmax());
+    let (_, events) = caused(&recorder, || first.eval().unwrap());
+    let submitted = events.iter().find_map(|event| match event {
+        Recorded::Submit {
+            queue: Queue::Compute,
+            value,
+            ..
+        } => Some(*value),
+        _ => None,
+    });
+    second.eval().unwrap();
+    let (_, events) = caused(&recorder, || drop(first.to_bytes().unwrap()));
+    assert_eq!(
+        awaited(&events),
+        [submitted.expect("a submit")],
+        "not for the submit after it: {events:?}"
+    );
+}
+
+#[test]
+fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
+    let (device, recorder) = null();
+    let step = Function::trace(&[&Decoder::new(&device, SMALL).step(1)]).unwrap();
+    let (counters, events) = caused(&recorder, || call(&step));
+    // A layer: norm | q, k, v | q norm, k norm, write v | rope q, rope k | write k | attention | o | add
+    // | norm | gate, up | silu · | down | add, each list behind a barrier. Before the layers the
+    // embedding, after them norm | head.
+    let plan = step.plan();
+    assert_eq!(plan.dispatches() as u64, counters.dispatches);
+    assert_eq!(counters.dispatches, 2 * 19 + 3, "{plan}");
+    assert_eq!(plan.barriers(), 2 * 13 + 2, "{plan}");
+    let commands = events.iter().find_map(|event| match event {
+        Recorded::Submit { commands, .. } => Some(commands),
+        _ => None,
+    });
+    let barriers = commands
+        .expect("a submit")
+        .iter()
+        .filter(|c| **c == RecordedCommand::Barrier)
+        .count();
+    assert_eq!(barriers, plan.barriers(), "what is recorded is what is planned");
+}
+
+#[test]
+fn a_call_allocates_and_moves_nothing() {
+    let (device, recorder) = null();
+    let step = Function::trace(&[&Decoder::new(&device, SMALL).step(1)]).unwrap();
+    call(&step);
+    for _ in 0..3 {
+        let (counters, events) = caused(&recorder, || call(&step));
+        assert_eq!(
+            (
+                counters.submits,
+                counters.transfer_submits,
+                counters.copies,
+                counters.bytes_staged
+            ),
+            (1, 0, 0, 0)
+        );
+        assert_eq!(
+            (
+                counters.allocations,
+                counters.pipelines_compiled,
+                counters.glsl_compiled
+            ),
+            (0, 0, 0)
+        );
+        let moved = |e: &&Recorded| {
+            matches!(
+                e,
+                Recorded::Allocate { .. } | Recorded::Free { .. } | Recorded::Pipeline { .. }
+            )
+        };
+        assert_eq!(events.iter().find(moved), None);
+    }
+}
+
+#[test]
+fn tracing_uploads_nothing_and_memory_stays_in_its_class() {
+    let (device, recorder) = null();
+    let decoder = Decoder::new(&device, SMALL);
+    let before = recorder.counters();
+    let step = Function::trace(&[&decoder.step(1)]).unwrap();
+    let counters = recorder.counters() - before;
+    assert_eq!((counters.submits, counters.bytes_staged), (0, 0));
+    for class in [
+        MemoryClass::Weight,
+        MemoryClass::State,
+        MemoryClass::Scratch,
+        MemoryClass::Control,
+    ] {
+        assert!(recorder.counters().bytes(class) > 0, "{class}");
+    }
+    assert!(step.weight_bytes() > 0 && step.own_bytes() > 0);
+}
+
+#[test]
+fn an_array_that_is_dropped_gives_its_memory_back() {
+    let (device, recorder) = null();
+    let held = || {
+        let x = ones(&device, &[64]);
+        (&x + 1.0).eval().unwrap();
+    };
+    held();
+    let (counters, _) = caused(&recorder, || (0..50).for_each(|_| held()));
+    assert!(
+        counters.allocations <= 4,
+        "{} allocations for what was freed",
+        counters.allocations
+    );
+}

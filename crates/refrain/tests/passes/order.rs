@@ -1,0 +1,56 @@
+use refrain::plan::Plan;
+use refrain::{Array, DType, Device, passes};
+
+use crate::{array, canonical, planned};
+
+fn names(plan: &Plan) -> String {
+    let name =
+        |step: &refrain::plan::Step| format!("{}{}", if step.barrier { "| " } else { "" }, step.primitive.name());
+    plan.steps.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn branches_that_do_not_meet_share_levels() {
+    let x = array(&Device::cpu(), &[4, 4]);
+    let branches: Vec<Array> = (0..3).map(|_| x.softmax().sum(&[0])).collect();
+    let plan = planned(&branches.iter().collect::<Vec<_>>());
+    assert_eq!(names(&plan), "softmax softmax softmax | reduce reduce reduce");
+    assert_eq!(plan.scratch_bytes, 3 * 256);
+}
+
+/// What comes early stays in memory: a program of many branches keeps to a window of them.
+#[test]
+fn a_level_takes_a_bounded_part_of_the_program() {
+    let x = array(&Device::cpu(), &[4, 4]);
+    let branches: Vec<Array> = (0..200).map(|_| x.softmax().sum(&[0])).collect();
+    let plan = planned(&branches.iter().collect::<Vec<_>>());
+    assert!(plan.scratch_bytes <= 32 * 256, "{} bytes", plan.scratch_bytes);
+    assert!(plan.barriers() < 40, "{} barriers", plan.barriers());
+}
+
+#[test]
+fn an_update_comes_after_the_readers_of_the_version_before_it() {
+    let device = Device::cpu();
+    let state = Array::state(&device, DType::F32, &[4, 2]).unwrap();
+    let slots = Array::input(&device, "slots", DType::I32, &[4]);
+    let late = state.softmax().softmax();
+    let read = late.matmul(&state.transpose());
+    let after = state.write_rows(&array(&device, &[4, 2]), &slots);
+    let plan = planned(&[&read, &after.sum(&[0])]);
+    assert_eq!(names(&plan), "softmax | softmax | matmul | write_rows | reduce");
+}
+
+#[test]
+fn levels_grow_along_every_edge() {
+    let x = array(&Device::cpu(), &[4, 4]);
+    let y = x.softmax();
+    let graph = canonical(&[&(y.matmul(&y.sum(&[0]).expand_dims(1)) + y.argmax().astype(DType::F32))]);
+    let ordered = passes::order(passes::choose(graph, &Device::cpu()).unwrap());
+    for (node, level) in ordered.graph.nodes.iter().zip(&ordered.levels) {
+        assert!(
+            node.inputs.iter().all(|edge| ordered.levels[edge.node] < *level),
+            "{}",
+            ordered.graph
+        );
+    }
+}
