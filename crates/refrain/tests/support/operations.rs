@@ -1,0 +1,225 @@
+//! Every operation over arrays, once for each dtype, over placeholders: nothing is computed.
+
+use refrain::fast::{self, Mask, Tokens};
+use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
+
+/// Extents that no kernel finds awkward.
+const ROWS: usize = 4;
+const COLUMNS: usize = 256;
+
+/// Makes an array on a device of operands of a dtype.
+type Program = Box<dyn Fn(&Device, DType) -> Array>;
+type Unary = fn(&Array) -> Array;
+type Binary = fn(&Array, &Array) -> Array;
+type Reduction = fn(&Array, &[isize]) -> Array;
+
+/// An operation: its name, and the program that is that operation alone for operands of a dtype.
+pub struct Operation {
+    /// As tables name it.
+    pub name: String,
+    /// The program, on a device.
+    pub program: Program,
+}
+
+fn operation(name: impl Into<String>, program: impl Fn(&Device, DType) -> Array + 'static) -> Operation {
+    Operation {
+        name: name.into(),
+        program: Box::new(program),
+    }
+}
+
+/// An operand.
+fn x(device: &Device, dtype: DType) -> Array {
+    Array::input(device, "x", dtype, &[ROWS, COLUMNS])
+}
+
+/// Another operand of the same shape.
+fn y(device: &Device, dtype: DType) -> Array {
+    Array::input(device, "y", dtype, &[ROWS, COLUMNS])
+}
+
+/// One value per element, which one generated kernel computes, alone or in a chain.
+fn elementwise() -> Vec<Operation> {
+    let unary: [(&str, Unary); 18] = [
+        ("abs", Array::abs),
+        ("ceil", Array::ceil),
+        ("cos", Array::cos),
+        ("erf", Array::erf),
+        ("exp", Array::exp),
+        ("floor", Array::floor),
+        ("log", Array::log),
+        ("logical_not", Array::logical_not),
+        ("neg", |x| -x),
+        ("round", Array::round),
+        ("rsqrt", Array::rsqrt),
+        ("sigmoid", Array::sigmoid),
+        ("sign", Array::sign),
+        ("silu", Array::silu),
+        ("sin", Array::sin),
+        ("sqrt", Array::sqrt),
+        ("tanh", Array::tanh),
+        ("contiguous", Array::contiguous),
+    ];
+    let binary: [(&str, Binary); 19] = [
+        ("add", |x, y| x + y),
+        ("bit_and", Array::bit_and),
+        ("bit_or", Array::bit_or),
+        ("bit_xor", Array::bit_xor),
+        ("div", |x, y| x / y),
+        ("eq", Array::eq),
+        ("ge", Array::ge),
+        ("gt", Array::gt),
+        ("le", Array::le),
+        ("lt", Array::lt),
+        ("maximum", Array::maximum),
+        ("minimum", Array::minimum),
+        ("mul", |x, y| x * y),
+        ("ne", Array::ne),
+        ("pow", Array::pow),
+        ("rem", |x, y| x % y),
+        ("shift_left", Array::shift_left),
+        ("shift_right", Array::shift_right),
+        ("sub", |x, y| x - y),
+    ];
+    let unary = unary.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t))));
+    let binary = binary.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t), &y(d, t))));
+    let select = operation("select", |d, t| x(d, DType::Bool).select(&x(d, t), &y(d, t)));
+    let sources = [
+        operation("full, zeros, ones", |d, t| Array::full(d, t, &[ROWS, COLUMNS], 1.0)),
+        operation("arange", |d, t| Array::arange(d, t, COLUMNS)),
+    ];
+    let conversions = DType::ALL.map(|to| operation(format!("astype {to}"), move |d, t| x(d, t).astype(to)));
+    unary
+        .into_iter()
+        .chain(binary)
+        .chain([select])
+        .chain(sources)
+        .chain(conversions)
+        .collect()
+}
+
+/// Reductions, products, choices by index and what transformers are made of.
+fn others() -> Vec<Operation> {
+    let reductions: [(&str, Reduction); 7] = [
+        ("all", Array::all),
+        ("any", Array::any),
+        ("max", Array::max),
+        ("mean", Array::mean),
+        ("min", Array::min),
+        ("prod", Array::prod),
+        ("sum", Array::sum),
+    ];
+    let reductions = reductions.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t), &[-1])));
+    let indices = |d: &Device, shape: &[usize]| Array::input(d, "indices", DType::U32, shape);
+    let rest = [
+        operation("argmax", |d, t| x(d, t).argmax()),
+        operation("top_k", |d, t| x(d, t).top_k(8)),
+        operation("softmax", |d, t| x(d, t).softmax()),
+        operation("matmul of 1 row", |d, t| product(d, 1, t, t)),
+        operation("matmul of 256 rows", |d, t| product(d, 256, t, t)),
+        operation("matmul of 1 row of f32", |d, t| product(d, 1, DType::F32, t)),
+        operation("matmul of 256 rows of f32", |d, t| product(d, 256, DType::F32, t)),
+        operation("take", move |d, t| x(d, t).take(&indices(d, &[3]), 0)),
+        operation("take_along", move |d, t| x(d, t).take_along(&indices(d, &[ROWS, 3]))),
+        operation("concatenate", |d, t| concatenate(&[&x(d, t), &y(d, t)], 0)),
+        operation("write_rows", |d, t| update(d, t, t)),
+        operation("write_rows of f32", |d, t| update(d, DType::F32, t)),
+        operation("rms_norm", |d, t| {
+            fast::rms_norm(&x(d, t), Some(&Array::input(d, "weight", t, &[COLUMNS])), 1e-6)
+        }),
+        operation("rope", rope),
+        operation("paged_attention of f32 over a cache", paged_attention),
+        operation("scaled_dot_product_attention", |d, t| {
+            let [q, k, v] = ["q", "k", "v"].map(|name| Array::input(d, name, t, &[1, 4, 16, 64]));
+            fast::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::Causal)
+        }),
+    ];
+    reductions.into_iter().chain(rest).collect()
+}
+
+/// Products of quantised matrices with x `[rows, K]`, for each format; the dtype is that of x and of the scales.
+fn quantised_matmul(rows: usize) -> Vec<Operation> {
+    let product = |format: QuantFormat| {
+        operation(format.to_string(), move |d, t| {
+            planes(d, format, t).matmul(&Array::input(d, "x", t, &[rows, COLUMNS]))
+        })
+    };
+    QuantFormat::ALL.map(product).into()
+}
+
+/// Rows of quantised matrices, for each format; the dtype is that of the scales.
+fn quantised_take() -> Vec<Operation> {
+    let rows = |format: QuantFormat| {
+        operation(format.to_string(), move |d, t| {
+            planes(d, format, t).take(&Array::input(d, "indices", DType::U32, &[3]))
+        })
+    };
+    QuantFormat::ALL.map(rows).into()
+}
+
+/// x · Wᵀ with a weight `[N, K]`, as models use it.
+fn product(device: &Device, rows: usize, x: DType, weight: DType) -> Array {
+    let weight = Array::input(device, "weight", weight, &[512, COLUMNS]);
+    Array::input(device, "x", x, &[rows, COLUMNS]).matmul(&weight.transpose())
+}
+
+fn planes(device: &Device, format: QuantFormat, dtype: DType) -> Quantised {
+    let groups = [512, COLUMNS / format.group as usize];
+    Quantised {
+        format,
+        quants: Array::input(device, "quants", DType::U32, &[512, COLUMNS / format.per_word()]),
+        scales: Array::input(device, "scales", dtype, &groups),
+        biases: format
+            .has_biases()
+            .then(|| Array::input(device, "biases", dtype, &groups)),
+    }
+}
+
+fn update(device: &Device, rows: DType, state: DType) -> Array {
+    let state = Array::state(device, state, &[16, COLUMNS]).expect("a small state");
+    state.write_rows(&x(device, rows), &Array::input(device, "slots", DType::I32, &[ROWS]))
+}
+
+fn rope(device: &Device, dtype: DType) -> Array {
+    let params = RopeParams {
+        dims: 64,
+        interleaved: false,
+        scale: 1.0,
+    };
+    let positions = Array::input(device, "positions", DType::I32, &[ROWS]);
+    let frequencies = Array::input(device, "frequencies", DType::F32, &[32]);
+    fast::rope(
+        &Array::input(device, "x", dtype, &[ROWS, 4, 64]),
+        &positions,
+        &frequencies,
+        params,
+    )
+}
+
+/// Queries in f32; the dtype is that of the cache.
+fn paged_attention(device: &Device, dtype: DType) -> Array {
+    let [keys, values] = ["keys", "values"].map(|name| Array::input(device, name, dtype, &[32, 2, 64]));
+    let tokens = Tokens {
+        positions: &Array::input(device, "positions", DType::I32, &[ROWS]),
+        sequences: &Array::input(device, "sequences", DType::U32, &[ROWS]),
+        pages: &Array::input(device, "pages", DType::U32, &[1, 2]),
+    };
+    let params = AttentionParams {
+        scale: 0.125,
+        page_size: 16,
+        window: None,
+    };
+    let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
+    fast::paged_attention(&q, &keys, &values, tokens, params)
+}
+
+/// Every operation in the tables of the document, by title.
+pub fn sections() -> Vec<(&'static str, Vec<Operation>)> {
+    vec![
+        ("Elementwise", elementwise()),
+        ("Reductions, products, indices, transformers", others()),
+        ("Quantised matmul of 1 row", quantised_matmul(1)),
+        ("Quantised matmul of 256 rows", quantised_matmul(256)),
+        ("Quantised take", quantised_take()),
+    ]
+}

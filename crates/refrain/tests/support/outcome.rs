@@ -1,0 +1,69 @@
+//! What lowering makes of one operation.
+
+use refrain::{DType, Device, Error, passes, plan::Plan};
+
+use crate::operations::Operation;
+
+/// Kernels, or an error.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// The result's dtype and the kernels in the order in which they run.
+    Kernels(DType, Vec<String>),
+    /// The error's message, without the operation, the place in the source and extents.
+    Error(String),
+}
+
+impl Outcome {
+    pub fn of(operation: &Operation, device: &Device, dtype: DType) -> Outcome {
+        match lowered(operation, device, dtype) {
+            Ok(plan) => Outcome::Kernels(
+                plan.outputs[0].dtype,
+                names(&plan).iter().map(|name| short(name)).collect(),
+            ),
+            Err(Error::Invalid { what, .. }) => Outcome::Error(without_extents(&what)),
+            Err(error) => Outcome::Error(without_extents(&error.to_string())),
+        }
+    }
+
+    pub fn is_error(&self) -> bool {
+        matches!(self, Outcome::Error(_))
+    }
+}
+
+/// The whole names of the kernels that compute an operation; none where it is an error.
+pub fn kernels(operation: &Operation, device: &Device, dtype: DType) -> Vec<String> {
+    lowered(operation, device, dtype).map_or(vec![], |plan| names(&plan))
+}
+
+fn lowered(operation: &Operation, device: &Device, dtype: DType) -> Result<Plan, Error> {
+    passes::plan(&[&(operation.program)(device, dtype)])
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    let calls = plan.steps.iter().flat_map(|step| &step.calls);
+    calls.map(|call| call.kernel.name.clone()).collect()
+}
+
+/// A kernel's name without what the device's features and generated text add to it.
+fn short(name: &str) -> String {
+    let name = ["+subgroup", "+s16", "+s8"]
+        .iter()
+        .fold(name.to_string(), |name, tag| name.replacen(tag, "", 1));
+    let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    name.split('.')
+        .filter(|part| !is_hash(part))
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+/// A message in which shapes say only that they are shapes.
+fn without_extents(message: &str) -> String {
+    let mut depth = 0;
+    let kept = message.chars().filter(|&c| {
+        depth -= usize::from(c == ']');
+        let outside = depth == 0;
+        depth += usize::from(c == '[');
+        outside
+    });
+    kept.collect::<String>().replace("[]", "[…]")
+}
