@@ -1,0 +1,102 @@
+//! A two-layer network's forward pass, on the CPU executor and on a Vulkan device if there is one.
+//!
+//! The network knows exclusive or: of two truth values it tells how likely exactly one is true.
+//!
+//! ```sh
+//! cargo run -p refrain --example network
+//! ```
+
+use refrain::{Array, DType, Device, Error};
+use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
+
+/// y = x · Wᵀ + b.
+struct Linear {
+    weight: Array,
+    bias: Array,
+}
+
+impl Linear {
+    /// Row-major weights `[outputs, inputs]`, kept in f16, and biases `[outputs]`.
+    fn new(device: &Device, weight: &[f32], bias: &[f32]) -> Linear {
+        let shape = [bias.len(), weight.len() / bias.len()];
+        Linear {
+            weight: Array::from_slice(device, weight, &shape).astype(DType::F16),
+            bias: Array::from_slice(device, bias, &[bias.len()]),
+        }
+    }
+
+    /// x f32 `[rows, inputs]` → f32 `[rows, outputs]`.
+    fn forward(&self, x: &Array) -> Array {
+        x.matmul(&self.weight.transpose()) + &self.bias
+    }
+}
+
+/// Two layers with a hyperbolic tangent between them and a softmax after them.
+struct Network {
+    hidden: Linear,
+    output: Linear,
+}
+
+impl Network {
+    fn new(device: &Device) -> Network {
+        // The first hidden unit is "at least one is true", the second "both are".
+        Network {
+            hidden: Linear::new(device, &[4.0, 4.0, 4.0, 4.0], &[-2.0, -6.0]),
+            output: Linear::new(device, &[-3.0, 3.0, 3.0, -3.0], &[3.0, -3.0]),
+        }
+    }
+
+    /// x f32 `[rows, 2]` → probabilities f32 `[rows, 2]`: of "equal" and of "different".
+    fn forward(&self, x: &Array) -> Array {
+        self.output.forward(&self.hidden.forward(x).tanh()).softmax()
+    }
+}
+
+const INPUTS: [f32; 8] = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
+
+/// Computes on both devices and compares.
+///
+/// # Errors
+/// Those of the evaluation.
+pub fn main() -> Result<(), Error> {
+    let on_cpu = run(&Device::cpu())?;
+    match vulkan() {
+        Ok(device) => {
+            let on_gpu = run(&device)?;
+            let difference = on_cpu
+                .iter()
+                .zip(&on_gpu)
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f32::max);
+            assert!(difference < 1e-5, "the devices differ by {difference}");
+            println!("both agree within {difference:e}");
+        }
+        Err(why) => println!("no Vulkan device to compare with: {why}"),
+    }
+    Ok(())
+}
+
+/// The first device that Vulkan offers, as the runtime ranks them.
+fn vulkan() -> Result<Device, refrain_vulkan::Error> {
+    let vulkan = Vulkan::load(Options::default())?;
+    let index = vulkan.choose(&Choice::Auto)?;
+    Ok(Device::vulkan(vulkan.open(index, &OpenOptions::default())?))
+}
+
+/// The probabilities `[4, 2]` for all four inputs, checked and printed.
+pub fn run(device: &Device) -> Result<Vec<f32>, Error> {
+    let network = Network::new(device);
+    let inputs = Array::from_slice(device, &INPUTS, &[4, 2]);
+    let probabilities = network.forward(&inputs);
+    let likelier = probabilities.argmax();
+    // Both are computed by one plan and one submit.
+    refrain::eval(&[&probabilities, &likelier])?;
+
+    println!("computed by {}", device.name());
+    let (probabilities, likelier) = (probabilities.to_vec::<f32>()?, likelier.to_vec::<u32>()?);
+    for (row, pair) in INPUTS.chunks(2).enumerate() {
+        println!("{pair:?}: different with probability {:.4}", probabilities[2 * row + 1]);
+    }
+    assert_eq!(likelier, [0, 1, 1, 0]);
+    Ok(probabilities)
+}
