@@ -34,7 +34,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// Writes a result for machines: one line of JSON.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }

@@ -57,7 +57,7 @@ pub struct InvalidSetting {
 /// 4. *top-p*: of the softmax over what stayed, going from the most probable down (equal ones by
 ///    id), tokens stay until their sum reaches `top_p`, the one that reaches it included;
 /// 5. *min-p*: tokens stay whose probability is at least `min_p` times the largest;
-/// 6. *draw*: with u from [`uniform`] (seed, sequence 0, position), the first token in the order
+/// 6. *draw*: with u from Philox 4×32-10 at (seed, sequence 0, position), the first token in the order
 ///    of ids at which the running sum of the remaining probabilities exceeds u times their total.
 ///
 /// Sums are taken in f64. A logit that is not a number is never picked while another is there.

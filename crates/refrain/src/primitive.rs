@@ -9,7 +9,7 @@ use crate::storage::Storage;
 
 /// Everything that a graph's node can be: the one flat list that each executor implements.
 ///
-/// Inputs are named in brackets, in order. Arrays are row-major as in
+/// Inputs are named in parentheses, in order; those in braces may be missing. Arrays are row-major as in
 /// NumPy, negative axes already resolved.
 #[derive(Clone, Debug)]
 pub enum Primitive {
@@ -25,14 +25,14 @@ pub enum Primitive {
         /// The argument's name.
         name: String,
     },
-    /// [x] → the same elements in row-major order with another shape.
+    /// (x) → the same elements in row-major order with another shape.
     Reshape,
-    /// [x] → dimensions reordered: result dimension `d` is `axes[d]` of x.
+    /// (x) → dimensions reordered: result dimension `d` is `axes[d]` of x.
     Permute {
         /// A permutation of the dimensions.
         axes: Vec<usize>,
     },
-    /// [x] → `x[start:stop:step]` in each dimension.
+    /// (x) → `x[start:stop:step]` in each dimension.
     Slice {
         /// First index, per dimension.
         start: Vec<usize>,
@@ -41,63 +41,63 @@ pub enum Primitive {
         /// Distance between indices, per dimension; at least 1.
         step: Vec<usize>,
     },
-    /// [x] → repeated to a larger shape.
+    /// (x) → repeated to a larger shape.
     Broadcast,
-    /// [x0, x1, …] all of the result's shape → one value per element.
+    /// (x0, x1, …), all of the result's shape → one value per element.
     Elementwise(Expression),
-    /// [x] → the last `axes` dimensions reduced to one value.
+    /// (x) → the last `axes` dimensions reduced to one value.
     Reduce {
         /// How values are combined.
         op: ReduceOp,
         /// How many trailing dimensions disappear.
         axes: usize,
     },
-    /// [x] → softmax over the last dimension.
+    /// (x) → softmax over the last dimension.
     Softmax,
-    /// [x] → index of the largest value along the last dimension, u32.
+    /// (x) → index of the largest value along the last dimension, u32.
     ArgMax,
-    /// [x] → indices of the `k` largest values along the last dimension, descending, u32.
+    /// (x) → indices of the `k` largest values along the last dimension, descending, u32.
     TopK {
         /// How many.
         k: usize,
     },
-    /// [a `[.., M, K]`, b `[.., K, N]`] → `[.., M, N]`.
+    /// (a `[.., M, K]`, b `[.., K, N]`) → `[.., M, N]`.
     Matmul,
-    /// [x `[T, K]`, quants, scales, (biases)] → x · Wᵀ, `[T, N]`, W quantised in rows of K.
+    /// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, W quantised in rows of K.
     QuantMatmul {
         /// How W is stored.
         format: QuantFormat,
     },
-    /// [table, indices] → slices of the table along `axis`.
+    /// (table, indices) → slices of the table along `axis`.
     Take {
         /// The axis that the indices replace.
         axis: usize,
     },
-    /// [x, indices] → elements of x along the last dimension.
+    /// (x, indices) → elements of x along the last dimension.
     TakeAlong,
-    /// [quants, scales, (biases), indices `[T]`] → dequantised rows, `[T, K]`.
+    /// (quants, scales, {biases}, indices `[T]`) → dequantised rows, `[T, K]`.
     QuantTake {
         /// How the table is stored.
         format: QuantFormat,
     },
-    /// [x0, x1, …] → joined along `axis`.
+    /// (x0, x1, …) → joined along `axis`.
     Concatenate {
         /// The axis along which extents add up.
         axis: usize,
     },
-    /// [state `[N, ..]`, rows `[T, ..]`, slots `[T]`] → the state's next version, in place:
+    /// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state's next version, in place:
     /// `state[slots[t]] = rows[t]`; slots outside the state are skipped.
     WriteRows,
-    /// [x `[.., n]`, (weight `[n]`)] → x / rms(x) · weight.
+    /// (x `[.., n]`, {weight `[n]`}) → x / rms(x) · weight.
     RmsNorm {
         /// Added to the mean square.
         eps: f32,
         /// Whether there is a weight.
         weighted: bool,
     },
-    /// [x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`] → rotated.
+    /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
     Rope(rope::Params),
-    /// [q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`] → `[T, H, D]`.
+    /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
     PagedAttention(attention::Params),
 }
 

@@ -289,32 +289,35 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
             };
             fast::paged_attention(&x, &y, &y, tokens, params)
         }
-        29 => {
-            let format = random.pick(&[
-                QuantFormat::Q4_0,
-                QuantFormat::mlx(8, 32),
-                QuantFormat::mlx(0, 0),
-                QuantFormat::mlx(7, 3),
-            ]);
-            let biases = random.one_in(2).then(|| z.clone());
-            let matrix = Quantised {
-                format,
-                quants: x,
-                scales: y.clone(),
-                biases,
-            };
-            if random.one_in(2) {
-                matrix.matmul(&y)
-            } else {
-                matrix.take(&y)
-            }
-        }
+        29 => random_quantised(random, x, y, z),
         30 => x.astype(dtype),
         31 => x.select(&y, &z),
         32 => Array::full(device, dtype, &sizes, random.pick(&[0.0, -1.0, 1e20, f32::NAN])),
         33 => Array::arange(device, dtype, a.min(1 << 41)),
         34 => (-&x).silu().floor() - random.pick(&[0.5, -3.0, 1e12, f32::NAN]),
         _ => x.transpose().contiguous().abs().sign(),
+    }
+}
+
+/// A product with, or rows of, a matrix whose planes may not fit its format.
+fn random_quantised(random: &mut Random, x: Array, y: Array, z: Array) -> Array {
+    let format = random.pick(&[
+        QuantFormat::Q4_0,
+        QuantFormat::mlx(8, 32),
+        QuantFormat::mlx(0, 0),
+        QuantFormat::mlx(7, 3),
+    ]);
+    let biases = random.one_in(2).then_some(z);
+    let matrix = Quantised {
+        format,
+        quants: x,
+        scales: y.clone(),
+        biases,
+    };
+    if random.one_in(2) {
+        matrix.matmul(&y)
+    } else {
+        matrix.take(&y)
     }
 }
 

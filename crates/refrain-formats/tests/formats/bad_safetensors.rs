@@ -172,7 +172,10 @@ fn shards_must_be_there_and_hold_what_the_index_says() {
         ),
         (open_with(b"{}".to_vec(), None), "has no object named weight_map"),
         (open_with(b"{".to_vec(), None), "index.json: is not valid JSON"),
-        (open(std::slice::from_ref(&config)), "embedded model: there is no .safetensors file"),
+        (
+            open(std::slice::from_ref(&config)),
+            "embedded model: there is no .safetensors file",
+        ),
     ];
     for (result, expected) in cases {
         let found = message(result);

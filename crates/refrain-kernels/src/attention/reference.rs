@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use super::Params;
 use crate::matmul::{Rows, dot};
 
-/// Contiguous inputs of [`reference`].
+/// Contiguous inputs of [`reference()`].
 pub struct Inputs<'a> {
     /// `[T, H, D]`.
     pub q: &'a [f32],

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
     Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, softmax,
@@ -18,7 +20,7 @@ pub struct Chosen {
 }
 
 /// The dispatches of one node; none on the CPU executor, for leaves and for empty results.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Kernels {
     /// In order. Operands are numbered inputs, output, workspace.
     pub calls: Vec<Call>,
@@ -42,6 +44,7 @@ pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
         traits,
         nodes: vec![],
         kernels: vec![],
+        found: HashMap::new(),
     };
     let mut renamed = Vec::with_capacity(graph.nodes.len());
     let rename = |renamed: &[usize], edges: &[Edge]| -> Vec<Edge> {
@@ -72,6 +75,8 @@ struct Chooser<'a> {
     traits: &'a Traits,
     nodes: Vec<Node>,
     kernels: Vec<Kernels>,
+    /// Kernels found so far, by primitive and operands: layers are alike, and texts take time to build.
+    found: HashMap<(String, Vec<Operand>), Kernels>,
 }
 
 impl Chooser<'_> {
@@ -124,7 +129,7 @@ impl Chooser<'_> {
         })
     }
 
-    fn kernels_of(&self, node: &Node) -> Result<Kernels, Unsupported> {
+    fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
         if node.primitive.is_leaf() || node.written.count() == 0 || nothing_written(node) {
             return Ok(Kernels::default());
         }
@@ -140,7 +145,13 @@ impl Chooser<'_> {
                 layout: node.written.clone(),
             }])
             .collect();
-        kernels(self.traits, &node.primitive, &operands)
+        let key = (format!("{:?}", node.primitive), operands);
+        if let Some(kernels) = self.found.get(&key) {
+            return Ok(kernels.clone());
+        }
+        let kernels = kernels(self.traits, &node.primitive, &key.1)?;
+        self.found.insert(key, kernels.clone());
+        Ok(kernels)
     }
 }
 
