@@ -1,0 +1,71 @@
+//! Devices that fail, and memory that runs out: errors that say so, and nothing that was there is lost.
+
+use refrain::{Array, DType, Device, Error, Function, eval};
+use refrain_vulkan::{DeviceInfo, Feature};
+
+/// A card with one queue for everything that is lost when that queue does its submit of number `submit`.
+fn lost_at(submit: u64) -> Device {
+    let mut info = DeviceInfo::made_up("card");
+    info.features.remove(Feature::TransferQueue);
+    Device::vulkan(refrain_vulkan::Device::null_lost_at(info, submit))
+}
+
+/// The message of an error of the device or its driver.
+fn message(error: &Error) -> String {
+    assert!(matches!(error, Error::Vulkan(_)), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn a_lost_device_is_an_error_that_names_the_work_that_ran() {
+    let device = lost_at(3);
+    let x = Array::zeros(&device, DType::F32, &[8]).exp();
+    x.eval().expect("the first submit is well");
+    x.to_vec::<f32>().expect("so is the second, which reads back");
+
+    let y = x.exp();
+    let error = y.to_vec::<f32>().expect_err("the third is lost");
+    assert!(message(&error).contains("evaluation"), "{error}");
+    let error = (&x + 1.0).to_vec::<f32>().expect_err("no more work is taken");
+    message(&error);
+}
+
+#[test]
+fn a_lost_device_fails_the_calls_of_functions() {
+    let device = lost_at(1);
+    let x = Array::input(&device, "x", DType::F32, &[2]);
+    let double = Function::trace(&[&(&x * 2.0)]).expect("tracing submits nothing");
+    let arguments: [(&str, &[u8]); 1] = [("x", &[0; 8])];
+    // The call may return before the device is found to be lost; reading and calling again may not succeed.
+    let called = double.call(&arguments);
+    let error = called.and_then(|()| double.read::<f32>(0).map(drop)).expect_err("lost");
+    assert!(message(&error).contains("evaluation"), "{error}");
+    message(&double.call(&arguments).expect_err("still lost"));
+}
+
+#[test]
+fn memory_that_runs_out_is_an_error_and_freeing_some_lets_work_go_on() {
+    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")));
+    // 3 GiB each, on a card of 8 GiB.
+    let large = || Array::zeros(&device, DType::F32, &[3 << 28]).contiguous();
+    let (first, second, third) = (large(), large(), large());
+    eval(&[&first]).expect("room for one");
+    eval(&[&second]).expect("room for two");
+    let error = third.eval().expect_err("no room for three");
+    let text = message(&error);
+    assert!(text.contains("3.0 GiB") && text.contains("heap 0"), "{text}");
+
+    assert!(first.is_evaluated() && second.is_evaluated() && !third.is_evaluated());
+    drop(first);
+    third.eval().expect("room again");
+}
+
+#[test]
+fn what_is_larger_than_any_buffer_is_refused() {
+    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")));
+    let weight = Array::weight(&device, DType::F32, &[2 << 30], &mut |_, _| {
+        panic!("nothing is filled that has no memory")
+    });
+    let text = message(&weight.expect_err("8 GiB, where one buffer has at most 4"));
+    assert!(text.contains("8.0 GiB") && text.contains("4.0 GiB"), "{text}");
+}
