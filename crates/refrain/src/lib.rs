@@ -9,10 +9,79 @@
 //! assert_eq!(y.to_vec::<f32>().unwrap(), [17.0]);
 //! ```
 //!
-//! Operations build a graph and compute nothing. [`Array::eval`] lowers what is needed by the small
-//! passes of [`passes`] into a [`plan::Plan`] and gives it to the device's executor. A mistake (shapes
-//! that do not fit, say) makes the resulting array invalid; the error, with the place in the source
-//! that made it, comes from the evaluation.
+//! # Arrays
+//!
+//! An [`Array`] is made from elements ([`Array::from_slice`], [`Array::full`], [`Array::arange`]) or by an
+//! operation on others:
+//!
+//! | | |
+//! |---|---|
+//! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select), [`astype`](Array::astype) |
+//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax) |
+//! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |
+//! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to) … |
+//! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`], [`concatenate`] |
+//! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`] |
+//! | states | [`Array::state`], [`Array::write_rows`] |
+//!
+//! Shapes broadcast as NumPy's do, and negative axes count from the last. Operations build a graph and
+//! compute nothing; reading ([`Array::to_vec`]) or [`Array::eval`] does, one plan and one submit for all
+//! that is needed. Computing in f32, i32 or u32 and rounding to the dtype at each operation gives the same
+//! results whatever is joined into one kernel.
+//!
+//! # Mistakes
+//!
+//! Operations do not fail on the spot and never panic: one on shapes that do not fit gives an invalid
+//! array, and the [`Error`], with the place in the source that made it, comes from the evaluation.
+//!
+//! ```
+//! # use refrain::{Array, DType, Device};
+//! let x = Array::ones(&Device::cpu(), DType::F32, &[2, 3]);
+//! let error = x.matmul(&x).softmax().to_vec::<f32>().unwrap_err();
+//! assert!(error.to_string().contains("3 columns meet 2 rows"));
+//! ```
+//!
+//! # States and functions
+//!
+//! A state is memory that updates change in place, and arrays name its versions. A [`Function`] is a
+//! program traced once, with placeholders for what changes from call to call:
+//!
+//! ```
+//! # use refrain::{Array, DType, Device, Function};
+//! let device = Device::cpu();
+//! let total = Array::state(&device, DType::F32, &[1, 2])?;
+//! let x = Array::input(&device, "x", DType::F32, &[1, 2]);
+//! let first = Array::zeros(&device, DType::I32, &[1]);
+//! let step = Function::trace(&[&total.write_rows(&(&total + &x), &first)])?;
+//! for x in [[1.0f32, 2.0], [10.0, 20.0]] {
+//!     step.call(&[("x", bytemuck::cast_slice(&x))])?;
+//! }
+//! assert_eq!(total.to_vec::<f32>()?, [11.0, 22.0]);
+//! # Ok::<(), refrain::Error>(())
+//! ```
+//!
+//! # Devices
+//!
+//! [`Device::cpu`] computes with plain loops and is what results are checked against. A Vulkan device is
+//! opened by the runtime below:
+//!
+//! ```no_run
+//! use refrain::Device;
+//! use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
+//!
+//! let vulkan = Vulkan::load(Options::default())?;
+//! let index = vulkan.choose(&Choice::Auto)?;
+//! let device = Device::vulkan(vulkan.open(index, &OpenOptions::default())?);
+//! # Ok::<(), refrain_vulkan::Error>(())
+//! ```
+//!
+//! What a device cannot compute is an error that names operation, dtype and device; nothing falls back to
+//! the host.
+//!
+//! # From arrays to a plan
+//!
+//! [`graph::Graph::trace`] collects the program, the small [`passes`] make it a [`plan::Plan`], and an
+//! [`execute::Executable`] runs that; each can be printed.
 
 mod array;
 mod device;

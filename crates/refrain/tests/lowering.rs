@@ -1,6 +1,5 @@
 //! How long it takes to trace and lower a model: `cargo test --release --test lowering -- --ignored`.
 
-#[allow(dead_code)]
 mod common;
 
 use std::time::{Duration, Instant};

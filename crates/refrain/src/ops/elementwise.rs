@@ -222,16 +222,25 @@ impl Array {
 }
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self) -> Array { self.unary(Operation::new(stringify!($name)), UnaryOp::$op) })* }
+    ($of:literal: $($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Array { $(
+            $(#[$doc])*
+            ///
+            #[doc = $of]
+            #[track_caller]
+            pub fn $name(&self) -> Array { self.unary(Operation::new(stringify!($name)), UnaryOp::$op) }
+        )* }
     };
 }
 
-unary! {
+unary! { "Same shape and dtype; truth values count as i32, and integers wrap.":
     /// |x|.
     abs => Abs;
-    /// −1, 0 or 1.
+    /// −1, 0 or 1; NaN stays.
     sign => Sign;
+}
+
+unary! { "Same shape; floats keep their dtype, integers and truth values become f32.":
     /// eˣ.
     exp => Exp;
     /// Natural logarithm.
@@ -256,23 +265,40 @@ unary! {
     ceil => Ceil;
     /// Nearest integer, ties to even.
     round => Round;
+}
+
+unary! { "Same shape, bool.":
     /// Whether x is zero.
     logical_not => Not;
 }
 
 macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, other: &Array) -> Array { self.binary(Operation::new(stringify!($name)), BinaryOp::$op, other) })* }
+    ($of:literal: $($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Array { $(
+            $(#[$doc])*
+            ///
+            #[doc = $of]
+            #[track_caller]
+            pub fn $name(&self, other: &Array) -> Array {
+                self.binary(Operation::new(stringify!($name)), BinaryOp::$op, other)
+            }
+        )* }
     };
 }
 
-binary! {
+binary! { "Shapes broadcast; dtypes meet. Invalid where shapes do not broadcast.":
+    /// The larger of two; NaN where either is.
+    maximum => Max;
+    /// The smaller of two; NaN where either is.
+    minimum => Min;
+}
+
+binary! { "Shapes broadcast; dtypes meet, integers in f32. Invalid where shapes do not broadcast.":
     /// selfᵒᵗʰᵉʳ.
     pow => Pow;
-    /// The larger of two.
-    maximum => Max;
-    /// The smaller of two.
-    minimum => Min;
+}
+
+binary! { "Shapes broadcast, operands are compared in the dtype in which theirs meet → bool. Invalid where shapes do not broadcast.":
     /// Whether equal.
     eq => Eq;
     /// Whether different.
@@ -285,15 +311,18 @@ binary! {
     gt => Gt;
     /// Whether larger or equal.
     ge => Ge;
+}
+
+binary! { "Shapes broadcast; dtypes meet. Invalid for floats, and where shapes do not broadcast.":
     /// Bitwise and; logical for bool.
     bit_and => And;
     /// Bitwise or; logical for bool.
     bit_or => Or;
     /// Bitwise exclusive or; logical for bool.
     bit_xor => Xor;
-    /// Shifted left.
+    /// Shifted left by `other mod 32` bits; truth values count as i32.
     shift_left => Shl;
-    /// Shifted right.
+    /// Shifted right by `other mod 32` bits, keeping an i32's sign; truth values count as i32.
     shift_right => Shr;
 }
 
@@ -328,6 +357,16 @@ macro_rules! operators {
             type Output = Array;
             #[track_caller]
             fn $method(self, other: f32) -> Array { (&self).$method(other) }
+        }
+        impl $trait<&Array> for f32 {
+            type Output = Array;
+            #[track_caller]
+            fn $method(self, other: &Array) -> Array { other.scalar_like(self).$method(other) }
+        }
+        impl $trait<Array> for f32 {
+            type Output = Array;
+            #[track_caller]
+            fn $method(self, other: Array) -> Array { self.$method(&other) }
         }
     )* };
 }

@@ -99,7 +99,7 @@ fn chains_with_scalars_selections_and_fills_agree() {
             let chosen = x.gt(&y).select(&gate, &(&x + &y)).astype(random.pick(&FLOATS));
             let counted = Array::arange(device, DType::I32, shape[1]) * 3.0 - 4.0;
             let filled = Array::full(device, DType::U8, &shape, 300.0) + Array::ones(device, DType::U8, &[]);
-            vec![chosen + &counted, filled, counted]
+            vec![chosen + &counted, filled, 2.0 - &(1.0 / (counted + 9.5))]
         });
     }
 }
