@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
@@ -8,7 +10,8 @@ use crate::{Array, Device, Element, Error, Primitive, passes};
 
 /// A program traced once and called many times: its placeholders ([`Array::input`]) get new values
 /// at each call, and the states that it updates keep what the last call wrote. An array that names
-/// such a state ([`Array::state`]) reads what the last call left there.
+/// such a state ([`Array::state`]) reads what the last call left there. Whatever is not evaluated when it
+/// is traced is computed at every call: evaluate first what arguments do not change.
 ///
 /// ```
 /// use refrain::{Array, DType, Device, Function};
@@ -22,6 +25,9 @@ use crate::{Array, Device, Element, Error, Primitive, passes};
 pub struct Function {
     executable: Executable,
     graph: String,
+    /// Whether outputs hold anything yet. Held while a call is given to the device, so that calls from
+    /// several threads each keep their arguments.
+    called: Mutex<bool>,
 }
 
 impl Function {
@@ -43,6 +49,7 @@ impl Function {
         Ok(Function {
             executable: Executable::new(passes::lower(traced.graph, outputs[0].device())?)?,
             graph,
+            called: Mutex::new(false),
         })
     }
 
@@ -97,14 +104,17 @@ impl Function {
         {
             return Err(Error::Call(format!("argument {} is missing", missing.name)));
         }
+        let mut called = self.called.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.executable.write_control(&control)?;
-        self.executable.run(Flush::Requested)
+        self.executable.run(Flush::Requested)?;
+        *called = true;
+        Ok(())
     }
 
     /// The elements of output `number` after the last call, row-major. Waits for that output alone.
     ///
     /// # Errors
-    /// No such output, another dtype, a failing device.
+    /// No such output, another dtype, no call yet, a failing device.
     pub fn read<T: Element>(&self, number: usize) -> Result<Vec<T>, Error> {
         let count = self.plan().outputs.get(number).map_or(0, |o| o.layout.count());
         self.read_range(number, 0, count)
@@ -118,6 +128,11 @@ impl Function {
         let Some(output) = self.plan().outputs.get(number) else {
             return Err(Error::Call(format!("there is no output {number}")));
         };
+        if !*self.called.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            return Err(Error::Call(
+                "the function was not called yet, so its outputs hold nothing".to_string(),
+            ));
+        }
         let (layout, dtype) = (&output.layout, output.dtype);
         let end = start.checked_add(count).filter(|&end| end <= layout.count());
         if end.is_none() || dtype != T::DTYPE {

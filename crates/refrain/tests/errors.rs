@@ -129,6 +129,7 @@ fn placeholders_have_values_only_within_functions() {
     assert!(matches!(&error, Error::UnboundInput { name } if name == "x"), "{error}");
     let f = Function::trace(&[&(&x + 1.0), &x]).unwrap();
     let two = bytemuck::cast_slice::<f32, u8>(&[1.0, 2.0]);
+    assert!(f.read::<f32>(0).unwrap_err().to_string().contains("not called yet"));
     assert!(f.call(&[]).unwrap_err().to_string().contains("argument x is missing"));
     assert!(
         f.call(&[("x", &two[..4])])
@@ -148,6 +149,37 @@ fn placeholders_have_values_only_within_functions() {
     let f = Function::trace(&[&empty, &(&empty + 1.0)]).unwrap();
     f.call(&[("nothing", &[])]).unwrap();
     assert_eq!(f.read::<f32>(0).unwrap(), []);
+}
+
+#[test]
+fn programs_of_any_length_are_computed_and_dropped() {
+    let device = Device::cpu();
+    let grown = (0..50_000).fold(Array::zeros(&device, DType::F32, &[2]), |x, _| x + 1.0);
+    let dropped = grown.sqrt();
+    assert_eq!(grown.to_vec::<f32>().unwrap(), [50_000.0; 2]);
+    drop(dropped);
+    let unused = (0..50_000).fold(Array::zeros(&device, DType::F32, &[2]), |x, _| x.softmax());
+    drop(unused);
+}
+
+#[test]
+fn calls_from_several_threads_keep_their_arguments_apart() {
+    for device in [&Device::cpu(), vulkan()] {
+        let state = Array::state(device, DType::F32, &[64]).unwrap();
+        let x = Array::input(device, "x", DType::F32, &[1]);
+        let slot = Array::input(device, "slot", DType::I32, &[1]);
+        let f = Function::trace(&[&state.write_rows(&(&x * 2.0), &slot)]).unwrap();
+        let call = |slot: i32| {
+            let x = slot as f32;
+            f.call(&[("x", bytemuck::bytes_of(&x)), ("slot", bytemuck::bytes_of(&slot))])
+                .unwrap();
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|t| drop(scope.spawn(move || (t * 16..(t + 1) * 16).for_each(call))))
+        });
+        let expected: Vec<f32> = (0..64).map(|slot| slot as f32 * 2.0).collect();
+        assert_eq!(state.to_vec::<f32>().unwrap(), expected, "on {device:?}");
+    }
 }
 
 #[test]
