@@ -12,7 +12,16 @@ import reference
 import small_tokenizers
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
-ARCHITECTURES = {"qwen3": gguf.MODEL_ARCH.QWEN3, "llama": gguf.MODEL_ARCH.LLAMA}
+ARCHITECTURES = {
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "smollm3": gguf.MODEL_ARCH.SMOLLM3,
+    "olmo2": gguf.MODEL_ARCH.OLMO2,
+    "olmo3": gguf.MODEL_ARCH.OLMO2,
+    "phi3": gguf.MODEL_ARCH.PHI3,
+    "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+}
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
 
@@ -20,7 +29,7 @@ def write(fixture, directory):
     """Writes model.gguf and returns transformers' model of the dequantised weights."""
     config = huggingface.with_token_ids(fixture)
     model = reference.random_model(config, fixture.seed)
-    writer = gguf.GGUFWriter(directory / "model.gguf", config.model_type)
+    writer = gguf.GGUFWriter(directory / "model.gguf", gguf.MODEL_ARCH_NAMES[ARCHITECTURES[config.model_type]])
     add_settings(writer, fixture)
     add_tokenizer(writer, fixture)
     values = add_tensors(writer, fixture, model)
@@ -45,24 +54,43 @@ def add_settings(writer, fixture):
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(global_rope(config)["rope_theta"])
+    writer.add_key_length(head_size(config))
+    writer.add_value_length(head_size(config))
     writer.add_vocab_size(config.vocab_size)
     if config.model_type == "llama":
         writer.add_rope_dimension_count(config.head_dim)
+    if config.model_type in ("olmo3", "phi3", "gemma3_text"):
+        writer.add_sliding_window(config.sliding_window)
+    if config.model_type == "gemma3_text":
+        writer.add_sliding_window_pattern(config.sliding_window_pattern)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if global_rope(config)["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(global_rope(config)["factor"])
+
+
+def global_rope(config):
+    """RoPE settings of the layers without a window."""
+    return config.rope_parameters.get("full_attention", config.rope_parameters)
+
+
+def head_size(config):
+    """Values in a head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def add_tensors(writer, fixture, model):
     """Adds every tensor, and returns the float32 values that a reader gets back, in transformers' order."""
     config, values = fixture.config, {}
     names = gguf.get_tensor_name_map(ARCHITECTURES[config.model_type], config.num_hidden_layers)
-    if config.rope_parameters["rope_type"] == "llama3":
+    if global_rope(config)["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
     for name, parameter in model.named_parameters():
         stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         heads = interleaved_heads(config, name)
-        data = interleave(parameter.detach().numpy(), heads)
+        added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
+        data = interleave(parameter.detach().numpy() + added, heads)
         kind = (
             Kind.F32
             if data.ndim == 1
@@ -70,13 +98,13 @@ def add_tensors(writer, fixture, model):
         )
         stored = gguf.quants.quantize(data, kind)
         writer.add_tensor(stored_name, stored, raw_dtype=kind)
-        values[name] = halves(gguf.quants.dequantize(stored, kind), heads)
+        values[name] = halves(gguf.quants.dequantize(stored, kind) - added, heads)
     return values
 
 
 def interleaved_heads(config, name):
     """How many heads a tensor's rows belong to if they are reordered for interleaved RoPE, else None."""
-    if config.model_type != "llama":
+    if config.model_type not in ("llama", "smollm3"):
         return None
     if "q_proj" in name:
         return config.num_attention_heads

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from transformers import LlamaConfig, Qwen3Config
 
+import families
+
 LLAMA3_ROPE = {
     # Short enough that a head of 32 has frequencies in all three bands: kept, blended and divided.
     "rope_type": "llama3",
@@ -82,7 +84,7 @@ def llama(
 
 def fixtures():
     """Every committed checkpoint."""
-    return [*plain(), *mlx(), *gguf()]
+    return [*plain(), *mlx(), *gguf(), *other_families()]
 
 
 def plain():
@@ -233,4 +235,44 @@ def gguf():
             347,
             options={"kind": "Q8_0"},
         ),
+    ]
+
+
+def other_families():
+    """The families beside Qwen 3 and Llama; sequences are longer than any window."""
+    qwen2 = families.qwen2(96, 64, 2, 3, 1, 311, tied=True)
+    qwen2_window = families.qwen2(64, 80, 3, 2, 2, 317, window=9, first_windowed=1)
+    mistral = families.mistral(56, 64, 2, 4, 2, 401, head_dim=32, window=11)
+    smollm3 = families.smollm3(64, 80, 4, 2, 1, 331, no_rope_layer_interval=3)
+    olmo2 = families.olmo2(64, 112, 2, 2, 1, 313, bias=True)
+    olmo3 = families.olmo3(64, 64, 4, 2, 1, 313, window=7)
+    phi3 = families.phi3(64, 80, 2, 2, 1, 401, window=13)
+    gemma3 = families.gemma3(48, 64, 4, 2, 1, 337, head_dim=48, window=8, pattern=3, scalar=24, cap=3.0)
+    return [
+        Fixture("qwen2-bf16", qwen2, "bf16", 31, "qwen2", 311),
+        Fixture("qwen2-window-f16", qwen2_window, "f16", 32, "qwen2", 311),
+        Fixture("mistral-bf16", mistral, "bf16", 33, "llama2", 397, options={"published": True}),
+        Fixture("smollm3-bf16", smollm3, "bf16", 34, "llama3", 331),
+        Fixture("olmo2-bf16", olmo2, "bf16", 35, "qwen2", 311),
+        Fixture("olmo3-bf16", olmo3, "bf16", 36, "qwen2", 311),
+        Fixture("phi3-bf16", phi3, "bf16", 37, "llama2", 397),
+        Fixture("gemma3-bf16", gemma3, "bf16", 38, "qwen2", 331),
+        *other_families_in_gguf(),
+    ]
+
+
+def other_families_in_gguf():
+    """The same, as llama.cpp's conversion writes them."""
+    qwen2 = families.qwen2(64, 96, 2, 2, 1, 311)
+    smollm3 = families.smollm3(64, 96, 4, 2, 1, 331)
+    olmo3 = families.olmo3(64, 64, 5, 2, 1, 313, window=7)
+    phi3 = families.phi3(64, 96, 2, 2, 1, 337, window=13)
+    gemma3 = families.gemma3(64, 96, 3, 2, 1, 337, head_dim=48, window=8, pattern=2, scalar=48, cap=3.0)
+    q8_0 = {"kind": "Q8_0"}
+    return [
+        Fixture("qwen2-gguf-q8_0", qwen2, "gguf", 41, "qwen2", 311, options=q8_0),
+        Fixture("smollm3-gguf-q8_0", smollm3, "gguf", 42, "llama3", 331, options=q8_0),
+        Fixture("olmo3-gguf-q8_0", olmo3, "gguf", 43, "qwen2", 311, options=q8_0),
+        Fixture("phi3-gguf-q8_0", phi3, "gguf", 44, "qwen2", 331, options=q8_0),
+        Fixture("gemma3-gguf-q8_0", gemma3, "gguf", 45, "qwen2", 331, options=q8_0),
     ]

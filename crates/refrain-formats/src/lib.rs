@@ -39,7 +39,9 @@ mod tensor;
 pub mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Format};
-pub use config::{Architecture, GenerationConfig, ModelConfig, Quantisation, RopeScaling};
+pub use config::{
+    Activation, Architecture, GenerationConfig, LayerAttention, LayerRope, ModelConfig, Quantisation, RopeScaling,
+};
 pub use encoding::Encoding;
 pub use error::Error;
 pub use template::{ChatTemplate, Conversation};

@@ -8,9 +8,13 @@ mod batch;
 pub mod blocks;
 mod cache;
 mod error;
+mod gemma3;
 mod llama;
 mod loader;
+mod olmo2;
+mod phi3;
 mod qwen3;
+mod transformer;
 
 use refrain::{Array, Device};
 use refrain_formats::{Architecture, Checkpoint};
@@ -33,8 +37,12 @@ pub trait Decoder: Send + Sync {
 /// A tensor that is missing or of the wrong shape, a damaged file, a device without enough memory.
 pub fn load(checkpoint: &Checkpoint, device: &Device, progress: &dyn Fn(Progress)) -> Result<Box<dyn Decoder>, Error> {
     let loader = Loader::new(checkpoint, device, progress);
-    Ok(match checkpoint.config().architecture {
-        Architecture::Qwen3 => Box::new(qwen3::Qwen3::load(&loader)?),
-        Architecture::Llama => Box::new(llama::Llama::load(&loader)?),
-    })
+    let style = match checkpoint.config().architecture {
+        Architecture::Llama | Architecture::Qwen2 | Architecture::Mistral | Architecture::SmolLm3 => llama::STYLE,
+        Architecture::Qwen3 => qwen3::STYLE,
+        Architecture::Olmo2 | Architecture::Olmo3 => olmo2::STYLE,
+        Architecture::Phi3 => phi3::STYLE,
+        Architecture::Gemma3 => gemma3::STYLE,
+    };
+    Ok(Box::new(transformer::Transformer::load(&loader, &style)?))
 }

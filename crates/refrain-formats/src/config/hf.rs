@@ -1,5 +1,7 @@
 //! Reading Hugging Face's `config.json`.
 
+mod families;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -66,35 +68,56 @@ impl ModelConfig {
     pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
         let reader = Reader { object, file };
         let architecture = architecture(&reader)?;
-        check_supported(&reader, architecture)?;
+        check_supported(&reader)?;
+        let defaults = families::defaults(architecture);
         let hidden_size = reader.needed("hidden_size")?;
         let layers = reader.needed("num_hidden_layers")?;
         let heads = reader.needed("num_attention_heads")?;
-        let head_dim = head_dim(&reader, architecture, hidden_size, heads)?;
-        let max_position = match reader.count("max_position_embeddings")? {
-            Some(count) => count,
-            None if architecture == Architecture::Llama => 2048,
-            None => 32768,
+        let head_dim = head_dim(&reader, &defaults, hidden_size, heads)?;
+        let max_position = reader
+            .count("max_position_embeddings")?
+            .unwrap_or(defaults.max_position);
+        let (rope_theta, rope_scaling, rotated) = rope(&reader, max_position, defaults.rope_theta)?;
+        let biased = architecture != Architecture::Mistral && reader.flag("attention_bias")?;
+        let gemma = architecture == Architecture::Gemma3;
+        let scored = match gemma {
+            true => reader.number("query_pre_attn_scalar")?.unwrap_or(256.0),
+            false => head_dim as f64,
         };
-        let (rope_theta, rope_scaling, rotated) = rope(&reader, max_position)?;
         let config = ModelConfig {
             architecture,
             hidden_size,
             intermediate_size: reader.needed("intermediate_size")?,
             layers,
             heads,
-            kv_heads: reader.count("num_key_value_heads")?.unwrap_or(heads),
+            kv_heads: reader
+                .count("num_key_value_heads")?
+                .or(defaults.kv_heads)
+                .unwrap_or(heads),
             head_dim,
             vocab_size: reader.needed("vocab_size")?,
-            rms_norm_eps: reader.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            rms_norm_eps: reader.number("rms_norm_eps")?.unwrap_or(defaults.rms_norm_eps) as f32,
             rope_theta,
             rope_scaling,
+            local_rope_theta: families::local_rope_theta(&reader, architecture, rope_theta)?,
             rope_dims: (head_dim as f64 * rotated) as usize,
             max_position,
-            tie_word_embeddings: reader.flag("tie_word_embeddings")?,
-            attention_bias: reader.flag("attention_bias")?,
-            mlp_bias: architecture == Architecture::Llama && reader.flag("mlp_bias")?,
-            sliding_window: None,
+            tie_word_embeddings: match reader.value("tie_word_embeddings") {
+                None => defaults.tie_word_embeddings,
+                Some(_) => reader.flag("tie_word_embeddings")?,
+            },
+            attention_bias: biased || architecture == Architecture::Qwen2,
+            attention_output_bias: biased && architecture != Architecture::Qwen2,
+            attention_scale: scored.powf(-0.5) as f32,
+            mlp_bias: matches!(architecture, Architecture::Llama | Architecture::SmolLm3) && reader.flag("mlp_bias")?,
+            activation: families::activation(&reader, architecture)?,
+            embedding_scale: if gemma { (hidden_size as f32).sqrt() } else { 1.0 },
+            norm_offset: if gemma { 1.0 } else { 0.0 },
+            logit_cap: reader
+                .number("final_logit_softcapping")?
+                .filter(|_| gemma)
+                .map(|cap| cap as f32),
+            layer_attention: families::layer_attention(&reader, architecture, layers)?,
             bos_ids: token_ids(object, "bos_token_id", file)?,
             eos_ids: token_ids(object, "eos_token_id", file)?,
             quantisation: quantisation(&reader)?,
@@ -119,35 +142,32 @@ fn architecture(reader: &Reader<'_>) -> Result<Architecture, Error> {
 }
 
 /// Refuse what would change the computation and is not supported.
-fn check_supported(reader: &Reader<'_>, architecture: Architecture) -> Result<(), Error> {
-    let activation = reader.value("hidden_act").and_then(Value::as_str);
-    if !matches!(activation, None | Some("silu" | "swish")) {
+fn check_supported(reader: &Reader<'_>) -> Result<(), Error> {
+    if let Some(cap) = reader.value("attn_logit_softcapping") {
         return Err(reader.error(format!(
-            "hidden_act {:?} is not supported (only \"silu\")",
-            activation.unwrap_or_default()
+            "attn_logit_softcapping {cap} is not supported: attention scores cannot be capped"
         )));
     }
-    let windowed = match reader.value("layer_types").and_then(Value::as_array) {
-        Some(types) => types.iter().any(|kind| kind.as_str() != Some("full_attention")),
-        None => {
-            reader.flag("use_sliding_window")?
-                && reader.value("sliding_window").is_some()
-                && reader.number("max_window_layers")?.unwrap_or(28.0) < reader.needed("num_hidden_layers")? as f64
-        }
-    };
-    if architecture == Architecture::Qwen3 && windowed {
-        return Err(reader.error("sliding-window attention is not supported".to_owned()));
+    if reader.flag("use_bidirectional_attention")? {
+        return Err(reader.error("use_bidirectional_attention is not supported".to_owned()));
     }
     Ok(())
 }
 
 /// `head_dim`, or what transformers takes where it is missing.
-fn head_dim(reader: &Reader<'_>, architecture: Architecture, hidden_size: usize, heads: usize) -> Result<usize, Error> {
+fn head_dim(
+    reader: &Reader<'_>,
+    defaults: &families::Defaults,
+    hidden_size: usize,
+    heads: usize,
+) -> Result<usize, Error> {
     if let Some(head_dim) = reader.count("head_dim")? {
         return Ok(head_dim);
     }
-    if architecture == Architecture::Qwen3 && !reader.object.contains_key("head_dim") {
-        return Ok(128);
+    if let Some(head_dim) = defaults.head_dim
+        && !reader.object.contains_key("head_dim")
+    {
+        return Ok(head_dim);
     }
     if !hidden_size.is_multiple_of(heads) {
         return Err(reader.error(format!(
@@ -162,7 +182,8 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 
 /// Base, scaling and rotated fraction of the rotary embedding: from `rope_parameters` as
 /// transformers 5 writes them, or from `rope_theta` and `rope_scaling` as earlier versions did.
-fn rope(reader: &Reader<'_>, max_position: usize) -> Result<(f64, RopeScaling, f64), Error> {
+/// `base` is taken where there is none.
+fn rope(reader: &Reader<'_>, max_position: usize, base: f64) -> Result<(f64, RopeScaling, f64), Error> {
     let file = reader.file;
     let empty = JsonObject::new();
     let mut parameters = &empty;
@@ -184,7 +205,7 @@ fn rope(reader: &Reader<'_>, max_position: usize) -> Result<(f64, RopeScaling, f
     }
     let theta = match number(parameters, "rope_theta", file)? {
         Some(theta) => theta,
-        None => reader.number("rope_theta")?.unwrap_or(10_000.0),
+        None => reader.number("rope_theta")?.unwrap_or(base),
     };
     let rotated = match number(parameters, "partial_rotary_factor", file)? {
         Some(fraction) => fraction,

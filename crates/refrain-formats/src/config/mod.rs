@@ -2,9 +2,10 @@
 
 mod generation;
 mod hf;
+mod layers;
 mod rope;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 pub use generation::GenerationConfig;
+pub use layers::{Activation, LayerAttention, LayerRope};
 pub use rope::RopeScaling;
 
 pub(crate) use generation::token_ids;
@@ -24,27 +26,82 @@ pub enum Architecture {
     Qwen3,
     /// Llama 1 to 3.3, and everything else that is published as `llama`.
     Llama,
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Mistral.
+    Mistral,
+    /// SmolLM3.
+    SmolLm3,
+    /// OLMo 2; in GGUF files also OLMo 3.
+    Olmo2,
+    /// OLMo 3.
+    Olmo3,
+    /// Phi-3.
+    Phi3,
+    /// Gemma 3's text decoder.
+    Gemma3,
 }
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Architecture; 2] = [Architecture::Qwen3, Architecture::Llama];
+    pub const ALL: [Architecture; 9] = [
+        Architecture::Qwen3,
+        Architecture::Llama,
+        Architecture::Qwen2,
+        Architecture::Mistral,
+        Architecture::SmolLm3,
+        Architecture::Olmo2,
+        Architecture::Olmo3,
+        Architecture::Phi3,
+        Architecture::Gemma3,
+    ];
 
-    /// The name in `model_type` of config.json and in `general.architecture` of GGUF.
+    /// The name in `model_type` of config.json and, but for [`Architecture::gguf_name`], in GGUF.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Qwen3 => "qwen3",
             Architecture::Llama => "llama",
+            Architecture::Qwen2 => "qwen2",
+            Architecture::Mistral => "mistral",
+            Architecture::SmolLm3 => "smollm3",
+            Architecture::Olmo2 => "olmo2",
+            Architecture::Olmo3 => "olmo3",
+            Architecture::Phi3 => "phi3",
+            Architecture::Gemma3 => "gemma3_text",
         }
     }
 
-    /// Find an architecture by its name; `file` is for the message if there is none.
+    /// The name in `general.architecture` of GGUF.
+    pub fn gguf_name(self) -> &'static str {
+        match self {
+            Architecture::Mistral => "llama",
+            Architecture::Olmo3 => "olmo2",
+            Architecture::Gemma3 => "gemma3",
+            other => other.name(),
+        }
+    }
+
+    /// The architecture of a `model_type`; `file` is for the message if there is none.
     pub(crate) fn by_name(name: &str, file: &str) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().find(|known| known.name() == name);
-        found.ok_or_else(|| Error::Architecture {
-            file: file.to_owned(),
-            architecture: name.to_owned(),
-            supported: Self::ALL.map(Architecture::name).join(", "),
+        Self::find(name, file, Self::name)
+    }
+
+    /// The architecture of a `general.architecture`; `file` is for the message if there is none.
+    pub(crate) fn by_gguf_name(name: &str, file: &str) -> Result<Self, Error> {
+        Self::find(name, file, Self::gguf_name)
+    }
+
+    fn find(name: &str, file: &str, naming: fn(Self) -> &'static str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|known| naming(*known) == name);
+        found.ok_or_else(|| {
+            let mut supported = Vec::from(Self::ALL.map(naming));
+            let mut seen = BTreeSet::new();
+            supported.retain(|known| seen.insert(*known));
+            Error::Architecture {
+                file: file.to_owned(),
+                architecture: name.to_owned(),
+                supported: supported.join(", "),
+            }
         })
     }
 }
@@ -80,18 +137,33 @@ pub struct ModelConfig {
     pub rope_theta: f64,
     /// How the rotary frequencies were stretched for long contexts.
     pub rope_scaling: RopeScaling,
+    /// Base of the rotary embedding of local layers, whose frequencies are not stretched.
+    pub local_rope_theta: f64,
     /// Leading values of each head that are rotated (all: `head_dim`).
     pub rope_dims: usize,
     /// Longest context that the model was made for, in tokens.
     pub max_position: usize,
     /// Whether the token embedding is also the output head.
     pub tie_word_embeddings: bool,
-    /// Whether the projections of the attention have biases.
+    /// Whether the projections to queries, keys and values have biases.
     pub attention_bias: bool,
+    /// Whether the projection of what attention mixed has a bias.
+    pub attention_output_bias: bool,
+    /// What scores are multiplied by before their softmax.
+    pub attention_scale: f32,
     /// Whether the projections of the feed-forward network have biases.
     pub mlp_bias: bool,
-    /// Window of local attention, in tokens; `None` attends to everything.
-    pub sliding_window: Option<usize>,
+    /// What is applied to the gate of the feed-forward network.
+    pub activation: Activation,
+    /// What the token embedding is multiplied by.
+    pub embedding_scale: f32,
+    /// Added to the gains of norms as they are stored.
+    pub norm_offset: f32,
+    /// Bound of the logits, which become cap · tanh(logit / cap).
+    pub logit_cap: Option<f32>,
+    /// What sets layers apart, in order; layers beyond its end are as by default (see
+    /// [`ModelConfig::layer_attention`]).
+    pub layer_attention: Vec<LayerAttention>,
     /// Tokens that begin a text.
     pub bos_ids: Vec<u32>,
     /// Tokens that end a text.
@@ -125,12 +197,17 @@ impl Quantisation {
 
 /// Larger counts than any model has; what is above is a damaged file.
 const MAX_WIDTH: usize = 1 << 20;
-const MAX_LAYERS: usize = 1 << 12;
+pub(crate) const MAX_LAYERS: usize = 1 << 12;
 const MAX_HEADS: usize = 1 << 12;
 const MAX_VOCABULARY: usize = 1 << 24;
 const MAX_POSITION: usize = 1 << 31;
 
 impl ModelConfig {
+    /// How layer `number` attends.
+    pub fn layer_attention(&self, number: usize) -> LayerAttention {
+        self.layer_attention.get(number).copied().unwrap_or_default()
+    }
+
     /// Check that the numbers are ones that a model can have; `file` is for messages.
     ///
     /// # Errors
@@ -171,6 +248,26 @@ impl ModelConfig {
                 ),
             ));
         }
+        if !(self.rms_norm_eps.is_finite() && (0.0..1.0).contains(&self.rms_norm_eps)) {
+            return Err(Error::file(
+                file,
+                format!("rms_norm_eps is {}, not a small number", self.rms_norm_eps),
+            ));
+        }
+        for (name, value) in [
+            ("query_pre_attn_scalar", Some(self.attention_scale)),
+            ("final_logit_softcapping", self.logit_cap),
+        ] {
+            if let Some(value) = value
+                && !(value.is_finite() && value > 0.0)
+            {
+                return Err(Error::file(file, format!("{name} is not a positive number")));
+            }
+        }
+        self.validate_rope(file)
+    }
+
+    fn validate_rope(&self, file: &str) -> Result<(), Error> {
         if self.rope_dims != self.head_dim {
             return Err(Error::file(
                 file,
@@ -181,16 +278,19 @@ impl ModelConfig {
                 ),
             ));
         }
-        if !(self.rms_norm_eps.is_finite() && (0.0..1.0).contains(&self.rms_norm_eps)) {
-            return Err(Error::file(
-                file,
-                format!("rms_norm_eps is {}, not a small number", self.rms_norm_eps),
-            ));
-        }
         if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
             return Err(Error::file(
                 file,
                 format!("rope_theta is {}, not above 1", self.rope_theta),
+            ));
+        }
+        if !(self.local_rope_theta.is_finite() && self.local_rope_theta > 1.0) {
+            return Err(Error::file(
+                file,
+                format!(
+                    "the rope_theta of local layers is {}, not above 1",
+                    self.local_rope_theta
+                ),
             ));
         }
         self.rope_scaling.validate(self.rope_dims, file)

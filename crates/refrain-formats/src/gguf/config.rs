@@ -1,7 +1,7 @@
 //! The hyperparameters in a GGUF file's metadata.
 
-use super::{Gguf, tokenizer};
-use crate::config::{Architecture, ModelConfig, RopeScaling};
+use super::{Gguf, layers, tokenizer};
+use crate::config::{Activation, Architecture, ModelConfig, RopeScaling};
 use crate::tensor::read_float;
 use crate::{Encoding, Error};
 
@@ -13,23 +13,37 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     let Some(name) = metadata.string("general.architecture")? else {
         return Err(gguf.error("metadata general.architecture is missing"));
     };
-    let architecture = Architecture::by_name(name, &gguf.file)?;
+    let architecture = Architecture::by_gguf_name(name, &gguf.file)?;
     let key = |suffix: &str| format!("{name}.{suffix}");
     if metadata.number(&key("expert_count"))?.unwrap_or(0.0) > 0.0 {
         return Err(gguf.error("mixtures of experts are not supported"));
     }
     let hidden_size = metadata.needed_count(&key("embedding_length"))?;
-    let layers = metadata.needed_count(&key("block_count"))?;
+    let layer_count = metadata.needed_count(&key("block_count"))?;
     let heads = per_layer(gguf, bytes, &key("attention.head_count"))?
         .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("attention.head_count"))))?;
     let head_dim = head_dim(gguf, &key, hidden_size, heads)?;
     let has = |tensor: &str| gguf.tensors.iter().any(|entry| entry.name == tensor);
+    for tensor in ["rope_factors_long.weight", "rope_factors_short.weight"] {
+        if has(tensor) {
+            return Err(Error::tensor(
+                &gguf.file,
+                tensor,
+                "asks for longrope, which is not supported",
+            ));
+        }
+    }
+    if metadata.number(&key("attn_logit_softcapping"))?.is_some() {
+        return Err(gguf.error("capped attention scores (attn_logit_softcapping) are not supported"));
+    }
+    let gemma = architecture == Architecture::Gemma3;
+    let rope_theta = metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0);
     let config = ModelConfig {
         architecture,
         hidden_size,
         intermediate_size: per_layer(gguf, bytes, &key("feed_forward_length"))?
             .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("feed_forward_length"))))?,
-        layers,
+        layers: layer_count,
         heads,
         kv_heads: per_layer(gguf, bytes, &key("attention.head_count_kv"))?.unwrap_or(heads),
         head_dim,
@@ -37,20 +51,48 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
         rms_norm_eps: metadata
             .number(&key("attention.layer_norm_rms_epsilon"))?
             .unwrap_or(1e-6) as f32,
-        rope_theta: metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+        rope_theta,
         rope_scaling: rope_scaling(gguf, bytes, &key)?,
+        local_rope_theta: match metadata.number(&key("rope.freq_base_swa"))? {
+            Some(theta) => theta,
+            None if gemma => 10_000.0,
+            None => rope_theta,
+        },
         rope_dims: metadata.count(&key("rope.dimension_count"))?.unwrap_or(head_dim),
         max_position: metadata.needed_count(&key("context_length"))?,
         tie_word_embeddings: !has("output.weight"),
         attention_bias: has("blk.0.attn_q.bias"),
+        attention_output_bias: has("blk.0.attn_output.bias"),
+        attention_scale: attention_scale(architecture, [hidden_size, layer_count, heads, head_dim]),
         mlp_bias: has("blk.0.ffn_gate.bias"),
-        sliding_window: None,
+        activation: match gemma {
+            true => Activation::GeluTanh,
+            false => Activation::Silu,
+        },
+        embedding_scale: if gemma { (hidden_size as f32).sqrt() } else { 1.0 },
+        // Converters add Gemma's one to the gains.
+        norm_offset: 0.0,
+        logit_cap: metadata
+            .number(&key("final_logit_softcapping"))?
+            .filter(|_| gemma)
+            .map(|cap| cap as f32),
+        layer_attention: layers::attention(gguf, bytes, &key, architecture, layer_count)?,
         bos_ids: metadata.id("tokenizer.ggml.bos_token_id")?.into_iter().collect(),
         eos_ids: tokenizer::eos_ids(gguf, bytes)?,
         quantisation: None,
     };
     config.validate(&gguf.file)?;
     Ok(config)
+}
+
+/// What scores are multiplied by, for which files have no key: of the Gemma 3 models, only that with 62
+/// layers (27B) takes the head size from the width.
+fn attention_scale(architecture: Architecture, [hidden_size, layers, heads, head_dim]: [usize; 4]) -> f32 {
+    let scored = match (architecture, layers) {
+        (Architecture::Gemma3, 62) => hidden_size / heads,
+        _ => head_dim,
+    };
+    (scored as f64).powf(-0.5) as f32
 }
 
 /// A count that may be given once or for each layer, where all layers must agree.

@@ -1,6 +1,7 @@
 //! GGUF files: metadata, tensors and tokenizer in one file.
 
 mod config;
+mod layers;
 mod names;
 mod reader;
 mod tensors;

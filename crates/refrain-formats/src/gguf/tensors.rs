@@ -11,7 +11,7 @@ use crate::{Encoding, Error};
 pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
     let mut tensors = Vec::with_capacity(gguf.tensors.len());
     for entry in gguf.tensors.iter().filter(|entry| entry.name != ROPE_FACTORS) {
-        let name = names::hugging_face(&entry.name);
+        let name = names::hugging_face(config.architecture, &entry.name);
         let rows = row_order(config, &name);
         if let RowOrder::Interleaved { head_dim } = rows {
             let rows = entry.shape.first().copied().unwrap_or(0);
@@ -48,11 +48,12 @@ pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorI
     Ok(tensors)
 }
 
-/// Converters to GGUF reorder the query and key rows of Llama models (and of no other) for
+/// Converters to GGUF reorder the query and key rows of Llama and SmolLM3 models (and of no other) for
 /// interleaved rotary embeddings.
 pub(crate) fn row_order(config: &ModelConfig, name: &str) -> RowOrder {
     let reordered = [".q_proj.weight", ".k_proj.weight", ".q_proj.bias", ".k_proj.bias"];
-    if config.architecture == Architecture::Llama && reordered.iter().any(|suffix| name.ends_with(suffix)) {
+    let interleaved = matches!(config.architecture, Architecture::Llama | Architecture::SmolLm3);
+    if interleaved && reordered.iter().any(|suffix| name.ends_with(suffix)) {
         RowOrder::Interleaved {
             head_dim: config.head_dim,
         }

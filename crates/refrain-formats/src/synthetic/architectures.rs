@@ -1,6 +1,6 @@
 //! The shapes of published models, from the `config.json` of each.
 
-use crate::{Architecture, ModelConfig, RopeScaling};
+use crate::{Activation, Architecture, ModelConfig, RopeScaling};
 
 /// Makes a model's hyperparameters.
 pub(super) type Config = fn() -> ModelConfig;
@@ -23,6 +23,7 @@ pub(super) const ALL: [(&str, Config); 10] = [
 fn tiny() -> ModelConfig {
     ModelConfig {
         head_dim: 64,
+        attention_scale: 0.125,
         rope_dims: 64,
         vocab_size: 1003,
         max_position: 4096,
@@ -60,12 +61,19 @@ fn qwen3(sizes: Sizes, tied: bool) -> ModelConfig {
         rms_norm_eps: 1e-6,
         rope_theta: 1e6,
         rope_scaling: RopeScaling::None,
+        local_rope_theta: 1e6,
         rope_dims: 128,
         max_position: 40_960,
         tie_word_embeddings: tied,
         attention_bias: false,
+        attention_output_bias: false,
+        attention_scale: (128.0f64).powf(-0.5) as f32,
         mlp_bias: false,
-        sliding_window: None,
+        activation: Activation::Silu,
+        embedding_scale: 1.0,
+        norm_offset: 0.0,
+        logit_cap: None,
+        layer_attention: Vec::new(),
         bos_ids: vec![151_643],
         eos_ids: vec![151_645],
         quantisation: None,
@@ -77,9 +85,11 @@ fn llama3(sizes: Sizes, head_dim: usize, rope_factor: f64, tied: bool) -> ModelC
     ModelConfig {
         architecture: Architecture::Llama,
         head_dim,
+        attention_scale: (head_dim as f64).powf(-0.5) as f32,
         vocab_size: 128_256,
         rms_norm_eps: 1e-5,
         rope_theta: 5e5,
+        local_rope_theta: 5e5,
         rope_scaling: RopeScaling::Llama3 {
             factor: rope_factor,
             low_freq_factor: 1.0,

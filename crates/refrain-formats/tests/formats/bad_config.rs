@@ -1,6 +1,6 @@
 //! Configurations that cannot be, each with its message.
 
-use refrain_formats::{Architecture, RopeScaling};
+use refrain_formats::{Architecture, LayerRope, RopeScaling};
 use safetensors::tensor::Dtype;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn sizes_that_cannot_be_have_their_message() {
     check(&[
         (
             json!({"model_type": "gpt2"}),
-            r#"architecture "gpt2" is not supported (supported: qwen3, llama)"#,
+            r#"architecture "gpt2" is not supported (supported: qwen3, llama, qwen2, mistral, smollm3, olmo2, olmo3, phi3, gemma3_text)"#,
         ),
         (json!({"model_type": null}), "model_type is missing"),
         (json!({"model_type": 3}), "model_type is a number"),
@@ -100,11 +100,87 @@ fn rotary_embeddings_that_cannot_be_have_their_message() {
             "rotary embeddings cover 16 of 32 values",
         ),
         (
-            json!({"model_type": "qwen3", "head_dim": 32, "use_sliding_window": true,
-                   "sliding_window": 8, "max_window_layers": 0}),
-            "sliding-window attention is not supported",
+            json!({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [], "long_factor": []}}),
+            r#"rope scaling "longrope" is not supported"#,
+        ),
+        (
+            json!({"model_type": "phi3", "partial_rotary_factor": 0.75}),
+            "rotary embeddings cover 24 of 32 values",
+        ),
+        (
+            json!({"model_type": "olmo3", "rope_parameters": {"sliding_attention": {"rope_type": "yarn"}}}),
+            r#"rope scaling "yarn" of layers with a window is not supported"#,
         ),
     ]);
+}
+
+#[test]
+fn layers_that_cannot_be_have_their_message() {
+    check(&[
+        (
+            json!({"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["chunked_attention"]}),
+            r#"layers of type "chunked_attention" are not supported"#,
+        ),
+        (
+            json!({"model_type": "qwen2", "num_hidden_layers": 2, "layer_types": ["full_attention"]}),
+            "layer_types lists 1 layers of 2",
+        ),
+        (
+            json!({"model_type": "smollm3", "num_hidden_layers": 1, "no_rope_layers": [2]}),
+            "no_rope_layers holds 2, neither 0 nor 1",
+        ),
+        (
+            json!({"model_type": "gemma3_text", "head_dim": 32, "attn_logit_softcapping": 50.0}),
+            "attn_logit_softcapping 50.0 is not supported",
+        ),
+        (
+            json!({"model_type": "gemma3_text", "head_dim": 32, "query_pre_attn_scalar": 0}),
+            "query_pre_attn_scalar is not a positive number",
+        ),
+        (
+            json!({"model_type": "mistral", "sliding_window": 0}),
+            "sliding_window is 0, not a positive count",
+        ),
+    ]);
+}
+
+#[test]
+fn layers_differ_as_transformers_takes_them_to_where_the_file_is_silent() {
+    let layers = |changes: serde_json::Value| {
+        let checkpoint = open_config(config(changes)).unwrap();
+        let found = checkpoint.config();
+        let layers = (0..found.layers).map(|layer| found.layer_attention(layer));
+        layers.map(|own| (own.window, own.rope)).collect::<Vec<_>>()
+    };
+    let (none, global, local) = (LayerRope::None, LayerRope::Global, LayerRope::Local);
+    let cases = [
+        (json!({"model_type": "mistral"}), vec![(Some(4096), global); 4]),
+        (
+            json!({"model_type": "qwen2", "sliding_window": 8, "max_window_layers": 0}),
+            vec![(None, global); 4],
+        ),
+        (
+            json!({"model_type": "qwen3", "head_dim": 32, "use_sliding_window": true, "sliding_window": 8,
+                   "max_window_layers": 3}),
+            vec![(None, global), (None, global), (None, global), (Some(8), global)],
+        ),
+        (
+            json!({"model_type": "smollm3"}),
+            vec![(None, global), (None, global), (None, global), (None, none)],
+        ),
+        (
+            json!({"model_type": "olmo3", "sliding_window": 9}),
+            vec![(Some(9), local), (Some(9), local), (Some(9), local), (None, global)],
+        ),
+        (
+            json!({"model_type": "gemma3_text", "head_dim": 32, "sliding_window": 9, "sliding_window_pattern": 2}),
+            vec![(Some(9), local), (None, global), (Some(9), local), (None, global)],
+        ),
+    ];
+    for (mut changes, expected) in cases {
+        changes["num_hidden_layers"] = json!(4);
+        assert_eq!(layers(changes.clone()), expected, "{changes}");
+    }
 }
 
 #[test]

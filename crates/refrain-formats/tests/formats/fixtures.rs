@@ -23,8 +23,7 @@ fn checkpoints() -> Vec<PathBuf> {
 
 /// The tensors that a model of this configuration has, with their shapes.
 fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+    let hidden = config.hidden_size;
     let mut tensors = vec![
         ("model.embed_tokens.weight".to_owned(), vec![config.vocab_size, hidden]),
         ("model.norm.weight".to_owned(), vec![hidden]),
@@ -36,35 +35,64 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         let mut add = |name: &str, shape: &[usize]| {
             tensors.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
         };
-        add("input_layernorm.weight", &[hidden]);
-        add("post_attention_layernorm.weight", &[hidden]);
-        for (name, rows, columns) in [
-            ("q_proj", q, hidden),
-            ("k_proj", kv, hidden),
-            ("v_proj", kv, hidden),
-            ("o_proj", hidden, q),
-        ] {
-            add(&format!("self_attn.{name}.weight"), &[rows, columns]);
-            if config.attention_bias {
-                add(&format!("self_attn.{name}.bias"), &[rows]);
-            }
+        for (name, n) in norms(config) {
+            add(&format!("{name}.weight"), &[n]);
         }
-        if config.architecture == Architecture::Qwen3 {
-            add("self_attn.q_norm.weight", &[config.head_dim]);
-            add("self_attn.k_norm.weight", &[config.head_dim]);
-        }
-        for (name, rows, columns) in [
-            ("gate_proj", inner, hidden),
-            ("up_proj", inner, hidden),
-            ("down_proj", hidden, inner),
-        ] {
-            add(&format!("mlp.{name}.weight"), &[rows, columns]);
-            if config.mlp_bias {
-                add(&format!("mlp.{name}.bias"), &[rows]);
+        for (name, [rows, columns], bias) in projections(config) {
+            add(&format!("{name}.weight"), &[rows, columns]);
+            if bias {
+                add(&format!("{name}.bias"), &[rows]);
             }
         }
     }
     tensors
+}
+
+/// The norms of one layer and their widths.
+fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
+    let (hidden, head) = (config.hidden_size, config.head_dim);
+    let after = ("post_attention_layernorm", hidden);
+    let heads = [("self_attn.q_norm", head), ("self_attn.k_norm", head)];
+    match config.architecture {
+        Architecture::Qwen3 => [[("input_layernorm", hidden), after], heads].concat(),
+        Architecture::Olmo2 | Architecture::Olmo3 => vec![
+            after,
+            ("post_feedforward_layernorm", hidden),
+            ("self_attn.q_norm", config.heads * head),
+            ("self_attn.k_norm", config.kv_heads * head),
+        ],
+        Architecture::Gemma3 => {
+            let feedforward = ["pre_feedforward_layernorm", "post_feedforward_layernorm"].map(|name| (name, hidden));
+            [[("input_layernorm", hidden), after], feedforward, heads].concat()
+        }
+        _ => vec![("input_layernorm", hidden), after],
+    }
+}
+
+/// The projections of one layer, their shapes, and whether they have biases.
+fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
+    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+    let (input, output, mlp) = (config.attention_bias, config.attention_output_bias, config.mlp_bias);
+    let fused = [
+        ("self_attn.qkv_proj", [q + 2 * kv, hidden], input),
+        ("mlp.gate_up_proj", [2 * inner, hidden], mlp),
+    ];
+    let apart = [
+        ("self_attn.q_proj", [q, hidden], input),
+        ("self_attn.k_proj", [kv, hidden], input),
+        ("self_attn.v_proj", [kv, hidden], input),
+        ("mlp.gate_proj", [inner, hidden], mlp),
+        ("mlp.up_proj", [inner, hidden], mlp),
+    ];
+    let both = [
+        ("self_attn.o_proj", [hidden, q], output),
+        ("mlp.down_proj", [hidden, inner], mlp),
+    ];
+    match config.architecture {
+        Architecture::Phi3 => [fused, both].concat(),
+        _ => [&apart[..], &both].concat(),
+    }
 }
 
 #[test]

@@ -1,62 +1,95 @@
 use refrain::{Array, AttentionParams, fast};
+use refrain_formats::LayerRope;
 
-use super::{Linear, Rope};
+use super::{Linear, Norm, Ropes};
 use crate::{Batch, Cache, Error, Loader};
 
-/// Grouped-query attention (Ainslie et al. 2023) over a paged cache, with or without norms of the
-/// queries and keys.
+/// What of the queries and keys is normalised, before they are rotated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Nothing.
+    None,
+    /// Each head by itself.
+    Heads,
+    /// All heads of a token together.
+    Projection,
+}
+
+/// Grouped-query attention (Ainslie et al. 2023) over a paged cache.
 pub struct Attention {
-    q: Linear,
-    k: Linear,
-    v: Linear,
+    qkv: Qkv,
     o: Linear,
-    q_norm: Option<Array>,
-    k_norm: Option<Array>,
+    norms: Option<[Norm; 2]>,
+    qk_norm: QkNorm,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    eps: f32,
+    scale: f32,
     window: Option<u32>,
+    rope: LayerRope,
+}
+
+enum Qkv {
+    Apart([Linear; 3]),
+    /// The rows of q, then those of k, then those of v.
+    Fused(Linear),
 }
 
 impl Attention {
-    /// `{name}.q_proj` … `o_proj`, and `q_norm` and `k_norm` if `normed`.
-    pub fn load(loader: &Loader<'_>, name: &str, normed: bool) -> Result<Attention, Error> {
+    /// `{name}.q_proj`, `k_proj` and `v_proj`, or `qkv_proj` if `fused`; `o_proj`; `q_norm` and `k_norm`
+    /// if there are any. Window and positions are those of layer `layer`.
+    pub fn load(
+        loader: &Loader<'_>,
+        name: &str,
+        layer: usize,
+        qk_norm: QkNorm,
+        fused: bool,
+    ) -> Result<Attention, Error> {
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
         let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let norm = |norm: &str| {
-            normed
-                .then(|| loader.vector(&format!("{name}.{norm}.weight"), head_dim))
-                .transpose()
+        let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
+        let norm = |part: &str, whole: usize| {
+            let n = if qk_norm == QkNorm::Heads { head_dim } else { whole };
+            Norm::load(loader, &format!("{name}.{part}"), n)
         };
+        let own = config.layer_attention(layer);
         Ok(Attention {
-            q: loader.linear(&format!("{name}.q_proj"), inner, hidden, bias)?,
-            k: loader.linear(&format!("{name}.k_proj"), kv_inner, hidden, bias)?,
-            v: loader.linear(&format!("{name}.v_proj"), kv_inner, hidden, bias)?,
-            o: loader.linear(&format!("{name}.o_proj"), hidden, inner, bias)?,
-            q_norm: norm("q_norm")?,
-            k_norm: norm("k_norm")?,
+            qkv: match fused {
+                true => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
+                false => Qkv::Apart([
+                    project("q_proj", inner)?,
+                    project("k_proj", kv_inner)?,
+                    project("v_proj", kv_inner)?,
+                ]),
+            },
+            o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention_output_bias)?,
+            norms: match qk_norm {
+                QkNorm::None => None,
+                _ => Some([norm("q_norm", inner)?, norm("k_norm", kv_inner)?]),
+            },
+            qk_norm,
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim,
-            eps: config.rms_norm_eps,
-            window: config.sliding_window.map(|w| w as u32),
+            scale: config.attention_scale,
+            window: own.window.map(|window| window as u32),
+            rope: own.rope,
         })
     }
 
     /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.
-    pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, rope: &Rope, cache: &mut Cache) -> Array {
-        let heads = |x: Array, n: usize| x.reshape(&[-1, n as isize, self.head_dim as isize]);
-        let q = self.normed(heads(self.q.forward(x), self.heads), &self.q_norm);
-        let k = self.normed(heads(self.k.forward(x), self.kv_heads), &self.k_norm);
-        let v = heads(self.v.forward(x), self.kv_heads);
-
-        let (q, k) = (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions));
-        cache.write(&k, &v, slots);
+    pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut Cache) -> Array {
+        let [q, k, v] = self.project(x);
+        let [q, k] = self.normalise(q, k);
+        let (q, k) = match ropes.of(self.rope) {
+            Some(rope) => (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions)),
+            None => (q, k),
+        };
+        cache.write(&k, &self.split(v, self.kv_heads), slots);
 
         let params = AttentionParams {
-            scale: (self.head_dim as f32).powf(-0.5),
+            scale: self.scale,
             page_size: batch.page_size as u32,
             window: self.window,
         };
@@ -65,10 +98,33 @@ impl Attention {
             .forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
     }
 
-    fn normed(&self, x: Array, weight: &Option<Array>) -> Array {
-        match weight {
-            Some(weight) => fast::rms_norm(&x, Some(weight), self.eps),
-            None => x,
+    /// Queries, keys and values `[T, heads · D]`.
+    fn project(&self, x: &Array) -> [Array; 3] {
+        match &self.qkv {
+            Qkv::Apart(projections) => projections.each_ref().map(|projection| projection.forward(x)),
+            Qkv::Fused(projection) => {
+                let all = projection.forward(x);
+                let (inner, kv_inner) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+                [(0, inner), (inner, kv_inner), (inner + kv_inner, kv_inner)]
+                    .map(|(start, n)| all.slice(-1, start, start + n))
+            }
         }
+    }
+
+    /// Queries and keys `[T, heads · D]` → `[T, heads, D]`.
+    fn normalise(&self, q: Array, k: Array) -> [Array; 2] {
+        let (q, k) = match (&self.norms, self.qk_norm) {
+            (Some([q_norm, k_norm]), QkNorm::Projection) => (q_norm.forward(&q), k_norm.forward(&k)),
+            _ => (q, k),
+        };
+        let (q, k) = (self.split(q, self.heads), self.split(k, self.kv_heads));
+        match (&self.norms, self.qk_norm) {
+            (Some([q_norm, k_norm]), QkNorm::Heads) => [q_norm.forward(&q), k_norm.forward(&k)],
+            _ => [q, k],
+        }
+    }
+
+    fn split(&self, x: Array, heads: usize) -> Array {
+        x.reshape(&[-1, heads as isize, self.head_dim as isize])
     }
 }

@@ -1,32 +1,56 @@
 use refrain::Array;
+use refrain_formats::Activation;
 
 use super::Linear;
 use crate::{Error, Loader};
 
-/// The gated feed-forward network: down(silu(gate(x)) · up(x)) (Shazeer 2020).
+/// The gated feed-forward network: down(activation(gate(x)) · up(x)) (Shazeer 2020).
 pub struct Mlp {
-    gate: Linear,
-    up: Linear,
+    gate_up: GateUp,
     down: Linear,
+    activation: Activation,
+}
+
+enum GateUp {
+    Apart(Linear, Linear),
+    /// The rows of the gate, then those of up.
+    Fused(Linear),
 }
 
 impl Mlp {
-    /// `{name}.gate_proj`, `up_proj` and `down_proj`.
-    pub fn load(loader: &Loader<'_>, name: &str) -> Result<Mlp, Error> {
-        let (hidden, inner, bias) = (
-            loader.config.hidden_size,
-            loader.config.intermediate_size,
-            loader.config.mlp_bias,
-        );
+    /// `{name}.gate_proj` and `up_proj`, or `gate_up_proj` if `fused`, and `down_proj`.
+    pub fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<Mlp, Error> {
+        let config = loader.config;
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
+        let gate_up = match fused {
+            true => GateUp::Fused(project("gate_up_proj", 2 * inner)?),
+            false => GateUp::Apart(project("gate_proj", inner)?, project("up_proj", inner)?),
+        };
         Ok(Mlp {
-            gate: loader.linear(&format!("{name}.gate_proj"), inner, hidden, bias)?,
-            up: loader.linear(&format!("{name}.up_proj"), inner, hidden, bias)?,
+            gate_up,
             down: loader.linear(&format!("{name}.down_proj"), hidden, inner, bias)?,
+            activation: config.activation,
         })
     }
 
     /// x `[T, hidden]` → `[T, hidden]`.
     pub fn forward(&self, x: &Array) -> Array {
-        self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
+        let [gate, up] = match &self.gate_up {
+            GateUp::Apart(gate, up) => [gate.forward(x), up.forward(x)],
+            GateUp::Fused(both) => both.forward(x).split(-1),
+        };
+        let gate = match self.activation {
+            Activation::Silu => gate.silu(),
+            Activation::GeluTanh => gelu_tanh(&gate),
+        };
+        self.down.forward(&(gate * up))
     }
+}
+
+/// x · (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2 (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+fn gelu_tanh(x: &Array) -> Array {
+    // (1 + tanh(z)) / 2 is sigmoid(2z), which keeps small values where x is far below zero.
+    let z = x * &(x * x * 0.044715 + 1.0) * (2.0 * (2.0 / std::f32::consts::PI).sqrt());
+    x * z.sigmoid()
 }

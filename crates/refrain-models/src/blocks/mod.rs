@@ -3,9 +3,11 @@
 mod attention;
 mod linear;
 mod mlp;
+mod norm;
 mod rope;
 
-pub use attention::Attention;
+pub use attention::{Attention, QkNorm};
 pub use linear::{Embedding, Head, Linear, Weight};
 pub use mlp::Mlp;
-pub use rope::Rope;
+pub use norm::Norm;
+pub use rope::{Rope, Ropes};

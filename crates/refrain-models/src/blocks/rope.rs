@@ -1,5 +1,5 @@
 use refrain::{Array, Device, RopeParams, fast};
-use refrain_formats::{ModelConfig, RopeScaling};
+use refrain_formats::{LayerRope, ModelConfig, RopeScaling};
 
 /// Rotary position embedding with the model's frequencies.
 pub struct Rope {
@@ -8,13 +8,14 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The frequencies that `config` asks for, computed in f64.
-    pub fn new(config: &ModelConfig, device: &Device) -> Rope {
-        let frequencies: Vec<f32> = frequencies(config).into_iter().map(|f| f as f32).collect();
+    /// Frequencies θ^(−2i/dims) of base `theta`, scaled, computed in f64.
+    fn new(device: &Device, dims: usize, theta: f64, scaling: &RopeScaling) -> Rope {
+        let frequency = |i: usize| scaled(theta.powf(-2.0 * i as f64 / dims as f64), i, scaling) as f32;
+        let frequencies: Vec<f32> = (0..dims / 2).map(frequency).collect();
         Rope {
             frequencies: Array::from_slice(device, &frequencies, &[frequencies.len()]),
             params: RopeParams {
-                dims: config.rope_dims,
+                dims,
                 interleaved: false,
                 scale: 1.0,
             },
@@ -27,15 +28,33 @@ impl Rope {
     }
 }
 
-/// Radians per position of each pair: θ^(−2i/d), then scaled for long contexts.
-fn frequencies(config: &ModelConfig) -> Vec<f64> {
-    let dims = config.rope_dims;
-    let base = |i: usize| config.rope_theta.powf(-2.0 * i as f64 / dims as f64);
-    (0..dims / 2)
-        .map(|i| scaled(base(i), i, &config.rope_scaling))
-        .collect()
+/// The rotary embeddings of a model's layers.
+pub struct Ropes {
+    global: Rope,
+    local: Rope,
 }
 
+impl Ropes {
+    /// What `config` asks for; local layers keep their frequencies however long the context is.
+    pub fn new(config: &ModelConfig, device: &Device) -> Ropes {
+        let rope = |theta, scaling| Rope::new(device, config.rope_dims, theta, scaling);
+        Ropes {
+            global: rope(config.rope_theta, &config.rope_scaling),
+            local: rope(config.local_rope_theta, &RopeScaling::None),
+        }
+    }
+
+    /// That of a layer; none for layers that see no positions.
+    pub fn of(&self, layer: LayerRope) -> Option<&Rope> {
+        match layer {
+            LayerRope::Global => Some(&self.global),
+            LayerRope::Local => Some(&self.local),
+            LayerRope::None => None,
+        }
+    }
+}
+
+/// Radians per position of pair `i`.
 fn scaled(frequency: f64, i: usize, scaling: &RopeScaling) -> f64 {
     match scaling {
         RopeScaling::None => frequency,

@@ -9,6 +9,13 @@ pub(super) fn object(config: &ModelConfig) -> Value {
     let class = match config.architecture {
         Architecture::Qwen3 => "Qwen3ForCausalLM",
         Architecture::Llama => "LlamaForCausalLM",
+        Architecture::Qwen2 => "Qwen2ForCausalLM",
+        Architecture::Mistral => "MistralForCausalLM",
+        Architecture::SmolLm3 => "SmolLM3ForCausalLM",
+        Architecture::Olmo2 => "Olmo2ForCausalLM",
+        Architecture::Olmo3 => "Olmo3ForCausalLM",
+        Architecture::Phi3 => "Phi3ForCausalLM",
+        Architecture::Gemma3 => "Gemma3ForCausalLM",
     };
     let mut object = json!({
         "architectures": [class],
@@ -46,6 +53,8 @@ pub(super) fn object(config: &ModelConfig) -> Value {
             object["mlp_bias"] = json!(config.mlp_bias);
             object["pretraining_tp"] = json!(1);
         }
+        // No checkpoint of another family is made here.
+        _ => {}
     }
     if let Some(quantisation) = &config.quantisation {
         // MLX reads the first, transformers the second.

@@ -11,14 +11,14 @@ use super::{PIECE, Plane, Target, parent, unfinished};
 use crate::blocks::{RowOrder, pack_q4_0};
 use crate::gguf::{self, ROPE_FACTORS};
 use crate::synthetic::Spec;
-use crate::{Checkpoint, Encoding, Error, Tensor, TensorInfo};
+use crate::{Architecture, Checkpoint, Encoding, Error, Tensor, TensorInfo};
 
 /// Writes all of it beside the target, then gives it its name.
 pub(super) fn write(spec: &Spec, checkpoint: &Checkpoint, target: &mut Target<'_>) -> Result<(), Error> {
     let config = checkpoint.config();
     let divisors = rope_divisors(config);
     let mut entries: Vec<Entry> = divisors.iter().map(|divisors| rope_entry(divisors)).collect();
-    entries.extend(checkpoint.tensors().map(entry));
+    entries.extend(checkpoint.tensors().map(|info| entry(config.architecture, info)));
     let header = header(&spec.name(), spec.matrix_encoding(), config, &entries);
 
     let mut builder = unfinished();
@@ -54,9 +54,9 @@ fn rope_entry(divisors: &[f32]) -> Entry {
     }
 }
 
-fn entry(info: &TensorInfo) -> Entry {
+fn entry(architecture: Architecture, info: &TensorInfo) -> Entry {
     Entry {
-        name: gguf::name(&info.name).unwrap_or_else(|| info.name.clone()),
+        name: gguf::name(architecture, &info.name).unwrap_or_else(|| info.name.clone()),
         shape: info.shape.clone(),
         encoding: info.encoding,
         bytes: info.bytes,

@@ -1,0 +1,227 @@
+//! What transformers takes where a file is silent, and which layers differ, family by family.
+
+use serde_json::Value;
+
+use super::{Reader, number};
+use crate::Error;
+use crate::config::{Activation, Architecture, LayerAttention, LayerRope, MAX_LAYERS};
+use crate::files::JsonObject;
+
+/// Hyperparameters that a `config.json` may leave out.
+pub(super) struct Defaults {
+    /// `None`: hidden_size / num_attention_heads.
+    pub head_dim: Option<usize>,
+    /// `None`: num_attention_heads.
+    pub kv_heads: Option<usize>,
+    pub max_position: usize,
+    pub rope_theta: f64,
+    pub rms_norm_eps: f64,
+    pub tie_word_embeddings: bool,
+    pub activation: Activation,
+}
+
+pub(super) fn defaults(architecture: Architecture) -> Defaults {
+    let common = Defaults {
+        head_dim: None,
+        kv_heads: None,
+        max_position: 32768,
+        rope_theta: 10_000.0,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: false,
+        activation: Activation::Silu,
+    };
+    match architecture {
+        Architecture::Qwen2 => common,
+        Architecture::Qwen3 => Defaults {
+            head_dim: Some(128),
+            ..common
+        },
+        Architecture::Llama => Defaults {
+            max_position: 2048,
+            ..common
+        },
+        Architecture::Mistral => Defaults {
+            kv_heads: Some(8),
+            max_position: 131_072,
+            ..common
+        },
+        Architecture::SmolLm3 => Defaults {
+            kv_heads: Some(4),
+            rope_theta: 2e6,
+            tie_word_embeddings: true,
+            ..common
+        },
+        Architecture::Olmo2 | Architecture::Olmo3 => Defaults {
+            max_position: 2048,
+            rope_theta: if architecture == Architecture::Olmo3 {
+                5e5
+            } else {
+                10_000.0
+            },
+            rms_norm_eps: 1e-5,
+            ..common
+        },
+        Architecture::Phi3 => Defaults {
+            max_position: 4096,
+            rms_norm_eps: 1e-5,
+            ..common
+        },
+        Architecture::Gemma3 => Defaults {
+            head_dim: Some(256),
+            kv_heads: Some(4),
+            max_position: 131_072,
+            rope_theta: 1e6,
+            tie_word_embeddings: true,
+            activation: Activation::GeluTanh,
+            ..common
+        },
+    }
+}
+
+/// How each layer attends, up to the last that is not as by default.
+pub(super) fn layer_attention(
+    reader: &Reader<'_>,
+    architecture: Architecture,
+    layers: usize,
+) -> Result<Vec<LayerAttention>, Error> {
+    let layers = layers.min(MAX_LAYERS);
+    let window = window(reader, architecture)?;
+    let ropes = match architecture {
+        Architecture::SmolLm3 => Some(rotated_layers(reader, layers)?),
+        _ => None,
+    };
+    let rotated = |layer: usize| ropes.as_ref().is_none_or(|ropes| ropes[layer]);
+    let listed = listed_as_local(reader, layers)?;
+    let pattern = reader.count("sliding_window_pattern")?.unwrap_or(6);
+    let first_windowed = reader.number("max_window_layers")?.unwrap_or(28.0);
+    let local = |layer: usize| match (architecture, &listed) {
+        (Architecture::Llama | Architecture::Olmo2, _) => false,
+        (Architecture::Mistral | Architecture::Phi3, _) => window.is_some(),
+        (_, Some(listed)) => listed[layer],
+        (Architecture::Gemma3, None) => !(layer + 1).is_multiple_of(pattern),
+        (Architecture::Olmo3, None) => !(layer + 1).is_multiple_of(4),
+        (Architecture::SmolLm3, None) => !rotated(layer),
+        (Architecture::Qwen2 | Architecture::Qwen3, None) => layer as f64 >= first_windowed,
+    };
+    let local_rope = match architecture {
+        Architecture::Gemma3 | Architecture::Olmo3 => LayerRope::Local,
+        _ => LayerRope::Global,
+    };
+    let attention = |layer: usize| LayerAttention {
+        window: window.filter(|_| local(layer)),
+        rope: match (rotated(layer), local(layer)) {
+            (false, _) => LayerRope::None,
+            (true, true) => local_rope,
+            (true, false) => LayerRope::Global,
+        },
+    };
+    let mut attention: Vec<LayerAttention> = (0..layers).map(attention).collect();
+    while attention.last() == Some(&LayerAttention::default()) {
+        attention.pop();
+    }
+    Ok(attention)
+}
+
+/// How many positions layers with a window see.
+fn window(reader: &Reader<'_>, architecture: Architecture) -> Result<Option<usize>, Error> {
+    let given = reader.count("sliding_window")?;
+    let silent = !reader.object.contains_key("sliding_window");
+    Ok(match architecture {
+        Architecture::Llama | Architecture::Olmo2 => None,
+        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::SmolLm3 => {
+            given.filter(|_| matches!(reader.value("use_sliding_window"), Some(Value::Bool(true))))
+        }
+        Architecture::Phi3 => given,
+        Architecture::Mistral | Architecture::Olmo3 | Architecture::Gemma3 => {
+            if silent {
+                Some(4096)
+            } else {
+                given
+            }
+        }
+    })
+}
+
+/// Which layers `layer_types` calls local, if it is there.
+fn listed_as_local(reader: &Reader<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+    let Some(value) = reader.value("layer_types") else {
+        return Ok(None);
+    };
+    let listed = list(reader, "layer_types", value, layers)?;
+    let kinds = listed.iter().map(|kind| match kind.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
+        _ => Err(reader.error(format!(
+            "layers of type {kind} are not supported (supported: \"full_attention\", \"sliding_attention\")"
+        ))),
+    });
+    kinds.collect::<Result<_, _>>().map(Some)
+}
+
+/// Which layers of SmolLM3 are rotated: 1 in `no_rope_layers`, despite its name.
+fn rotated_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+    let Some(value) = reader.value("no_rope_layers") else {
+        let interval = reader.count("no_rope_layer_interval")?.unwrap_or(4);
+        return Ok((1..=layers).map(|number| !number.is_multiple_of(interval)).collect());
+    };
+    let listed = list(reader, "no_rope_layers", value, layers)?;
+    let flags = listed.iter().map(|flag| match flag.as_u64() {
+        Some(flag @ (0 | 1)) => Ok(flag == 1),
+        _ => Err(reader.error(format!("no_rope_layers holds {flag}, neither 0 nor 1"))),
+    });
+    flags.collect()
+}
+
+/// A list with something for each layer.
+fn list<'a>(reader: &Reader<'_>, key: &str, value: &'a Value, layers: usize) -> Result<&'a [Value], Error> {
+    match value.as_array() {
+        Some(list) if list.len() >= layers => Ok(list),
+        Some(list) => Err(reader.error(format!("{key} lists {} layers of {layers}", list.len()))),
+        None => Err(reader.error(format!("{key} is not a list"))),
+    }
+}
+
+/// The base of the rotary embedding of local layers; `theta` is that of the others.
+pub(super) fn local_rope_theta(reader: &Reader<'_>, architecture: Architecture, theta: f64) -> Result<f64, Error> {
+    let otherwise = match architecture {
+        Architecture::Gemma3 => reader.number("rope_local_base_freq")?.unwrap_or(10_000.0),
+        _ => theta,
+    };
+    let own = reader
+        .value("rope_parameters")
+        .and_then(|parameters| parameters.get("sliding_attention"))
+        .and_then(Value::as_object);
+    match own {
+        Some(own) => unscaled_theta(reader, own).map(|theta| theta.unwrap_or(otherwise)),
+        None => Ok(otherwise),
+    }
+}
+
+fn unscaled_theta(reader: &Reader<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
+    if let Some(kind) = parameters.get("rope_type").filter(|kind| !kind.is_null())
+        && kind.as_str() != Some("default")
+    {
+        return Err(reader.error(format!(
+            "rope scaling {kind} of layers with a window is not supported (supported: \"default\")"
+        )));
+    }
+    number(parameters, "rope_theta", reader.file)
+}
+
+/// The activation of the feed-forward network.
+pub(super) fn activation(reader: &Reader<'_>, architecture: Architecture) -> Result<Activation, Error> {
+    let key = match architecture {
+        Architecture::Gemma3 => "hidden_activation",
+        _ => "hidden_act",
+    };
+    let Some(value) = reader.value(key) else {
+        return Ok(defaults(architecture).activation);
+    };
+    match value.as_str() {
+        Some("silu" | "swish") => Ok(Activation::Silu),
+        Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+        _ => Err(reader.error(format!(
+            "{key} {value} is not supported (supported: \"silu\", \"gelu_pytorch_tanh\")"
+        ))),
+    }
+}

@@ -1,0 +1,98 @@
+use refrain::Array;
+
+use crate::blocks::{Attention, Embedding, Head, Mlp, Norm, QkNorm, Ropes};
+use crate::{Batch, Cache, Decoder, Error, Loader};
+
+/// What sets one family of dense transformers apart from another, beyond its configuration. Norms are
+/// named as under `model.layers.N`; `None` stands where a family has none.
+pub(crate) struct Style {
+    /// The norm of what attention reads.
+    pub before_attention: Option<&'static str>,
+    /// The norm of what attention adds to the residual stream.
+    pub after_attention: Option<&'static str>,
+    /// The norm of what the feed-forward network reads.
+    pub before_mlp: Option<&'static str>,
+    /// The norm of what the feed-forward network adds to the residual stream.
+    pub after_mlp: Option<&'static str>,
+    /// The norms of queries and keys.
+    pub qk_norm: QkNorm,
+    /// Whether q, k and v share one tensor, and gate and up another.
+    pub fused: bool,
+}
+
+/// A dense decoder: blocks of grouped-query attention and a gated feed-forward network, each added to a
+/// residual stream.
+pub(crate) struct Transformer {
+    embedding: Embedding,
+    layers: Vec<Layer>,
+    norm: Norm,
+    head: Head,
+    ropes: Ropes,
+}
+
+struct Layer {
+    before_attention: Option<Norm>,
+    attention: Attention,
+    after_attention: Option<Norm>,
+    before_mlp: Option<Norm>,
+    mlp: Mlp,
+    after_mlp: Option<Norm>,
+}
+
+impl Transformer {
+    /// Loads the weights under Hugging Face's names.
+    pub fn load(loader: &Loader<'_>, style: &Style) -> Result<Transformer, Error> {
+        let config = loader.config;
+        let embedding = Embedding::load(loader)?;
+        let head = Head::load(loader, &embedding)?;
+        Ok(Transformer {
+            layers: (0..config.layers)
+                .map(|number| Layer::load(loader, number, style))
+                .collect::<Result<_, _>>()?,
+            norm: Norm::load(loader, "model.norm", config.hidden_size)?,
+            ropes: Ropes::new(config, loader.device),
+            embedding,
+            head,
+        })
+    }
+}
+
+impl Layer {
+    fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
+        let name = |part: &str| format!("model.layers.{number}.{part}");
+        let norm = |own: Option<&str>| {
+            own.map(|own| Norm::load(loader, &name(own), loader.config.hidden_size))
+                .transpose()
+        };
+        Ok(Layer {
+            before_attention: norm(style.before_attention)?,
+            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, style.fused)?,
+            after_attention: norm(style.after_attention)?,
+            before_mlp: norm(style.before_mlp)?,
+            mlp: Mlp::load(loader, &name("mlp"), style.fused)?,
+            after_mlp: norm(style.after_mlp)?,
+        })
+    }
+}
+
+impl Decoder for Transformer {
+    fn forward(&self, batch: &Batch, caches: &mut [Cache]) -> Array {
+        let slots = batch.slots();
+        let mut x = self.embedding.forward(&batch.tokens);
+        for (layer, cache) in self.layers.iter().zip(caches) {
+            let read = normed(&x, &layer.before_attention);
+            let mixed = layer.attention.forward(&read, batch, &slots, &self.ropes, cache);
+            x = &x + normed(&mixed, &layer.after_attention);
+            let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
+            x = &x + normed(&thought, &layer.after_mlp);
+        }
+        self.head.forward(&self.norm.forward(&x.take(&batch.wanted, 0)))
+    }
+}
+
+fn normed(x: &Array, norm: &Option<Norm>) -> Array {
+    match norm {
+        Some(norm) => norm.forward(x),
+        None => x.clone(),
+    }
+}

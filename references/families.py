@@ -1,0 +1,84 @@
+"""Configurations of families other than Qwen 3 and Llama, at sizes for tests."""
+
+from transformers import (
+    Gemma3TextConfig,
+    MistralConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
+    Qwen2Config,
+    SmolLM3Config,
+)
+
+
+def sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary):
+    """What every family calls the same."""
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 4096,
+        "pad_token_id": None,
+    }
+
+
+def rope(theta, **scaling):
+    """RoPE settings: plain, unless `scaling` says otherwise."""
+    return {"rope_type": "default", "rope_theta": theta} | scaling
+
+
+def two_ropes(local, whole):
+    """RoPE settings of the layers with a window and of those without."""
+    return {"sliding_attention": local, "full_attention": whole}
+
+
+def qwen2(*shape, tied=False, window=None, first_windowed=0):
+    """Biases on q, k and v alone; layers from `first_windowed` on see `window` tokens, if given."""
+    windows = {}
+    if window is not None:
+        windows = {"use_sliding_window": True, "sliding_window": window, "max_window_layers": first_windowed}
+    return Qwen2Config(**sizes(*shape), tie_word_embeddings=tied, rope_parameters=rope(1e6), **windows)
+
+
+def mistral(*shape, head_dim, window):
+    """A window in every layer, unless it is None."""
+    return MistralConfig(**sizes(*shape), head_dim=head_dim, sliding_window=window, rope_parameters=rope(10000.0))
+
+
+def smollm3(*shape, no_rope_layer_interval=4):
+    """Every so many layers one without positions."""
+    return SmolLM3Config(
+        **sizes(*shape), no_rope_layer_interval=no_rope_layer_interval, rope_parameters=rope(2e6), bos_token_id=None
+    )
+
+
+def olmo2(*shape, bias=False):
+    """Norms after the blocks, and over all heads of q and k together."""
+    return Olmo2Config(**sizes(*shape), attention_bias=bias, rope_parameters=rope(5e5))
+
+
+def olmo3(*shape, window):
+    """OLMo 2 with a window in three of four layers; the others' positions are interpolated."""
+    ropes = two_ropes(rope(5e5), rope(5e5, rope_type="linear", factor=4.0))
+    return Olmo3Config(**sizes(*shape), sliding_window=window, rope_parameters=ropes)
+
+
+def phi3(*shape, window):
+    """q, k and v in one tensor, gate and up in another."""
+    return Phi3Config(**sizes(*shape), sliding_window=window, rope_parameters=rope(10000.0))
+
+
+def gemma3(*shape, head_dim, window, pattern, scalar, cap=None):
+    """A layer without a window after `pattern` - 1 with one, each kind with RoPE of its own."""
+    return Gemma3TextConfig(
+        **sizes(*shape),
+        head_dim=head_dim,
+        sliding_window=window,
+        sliding_window_pattern=pattern,
+        query_pre_attn_scalar=scalar,
+        final_logit_softcapping=cap,
+        rope_parameters=two_ropes(rope(10000.0), rope(1e6, rope_type="linear", factor=8.0)),
+    )
