@@ -10,6 +10,10 @@ import drawing
 import mlx_affine
 
 ROWS, WIDTH = 12, 384
+KINDS = (Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1)
+# Kinds that the package reads but does not write, with the offsets of the float16 factors in their blocks of 256.
+K_FACTORS = {Kind.Q2_K: (80, 82), Kind.Q3_K: (108,), Kind.Q4_K: (0, 2), Kind.Q5_K: (0, 2), Kind.Q6_K: (208,)}
+AFFINE_GROUPS = ((32, "f16"), (64, "bf16"), (128, "f32"), (64, "f16"))
 # Scales as float16 bits: zero, minus zero, smallest and largest denormal, smallest normal, one, minus one, largest.
 F16_EDGES = [0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
 AFFINE_EDGES = {
@@ -22,15 +26,30 @@ AFFINE_EDGES = {
 def write(directory):
     """Writes one safetensors file for each format."""
     directory.mkdir(parents=True, exist_ok=True)
-    for kind in (Kind.Q8_0, Kind.Q4_0):
+    for kind in KINDS:
         blocks = gguf_blocks(kind)
         values = gguf.quants.dequantize(blocks, kind)
         save(directory / f"{kind.name.lower()}.safetensors", {"blocks": blocks, "values": values})
-    for bits in (4, 8):
-        for group, dtype in ((32, "f16"), (64, "bf16"), (128, "f32"), (64, "f16")):
+    for kind in K_FACTORS:
+        blocks = k_blocks(kind, 3, 1024, [*F16_EDGES, 0x2A66, 0xA1F3, 0x1C05])
+        values = gguf.quants.dequantize(blocks, kind)
+        save(directory / f"{kind.name.lower()}.safetensors", {"blocks": blocks, "values": values})
+    for bits in (2, 3, 4, 5, 6, 8):
+        for group, dtype in AFFINE_GROUPS[: 4 if bits in (4, 8) else 3]:
             path = directory / f"affine-{bits}-group{group}-{dtype}.safetensors"
             mx.save_safetensors(str(path), affine(bits, group, dtype))
             path.chmod(0o644)
+
+
+def k_blocks(kind, rows, width, factors):
+    """Rows of random K-quant blocks [rows, bytes] whose float16 factors are those of `factors`, in turn."""
+    size = gguf.GGML_QUANT_SIZES[kind][1]
+    blocks = drawing.generator(34, kind.name).integers(0, 256, (rows * width // 256, size), np.uint8)
+    for number, block in enumerate(blocks):
+        for index, offset in enumerate(K_FACTORS[kind]):
+            factor = np.uint16(factors[(number + index) % len(factors)])
+            block[offset : offset + 2] = np.frombuffer(factor.tobytes(), np.uint8)
+    return blocks.reshape(rows, -1)
 
 
 def save(path, tensors):
@@ -53,7 +72,10 @@ def gguf_blocks(kind):
     quants = drawing.generator(32, kind.name).integers(0, 256, (len(F16_EDGES), blocks.shape[1]), np.uint8)
     size = gguf.GGML_QUANT_SIZES[kind][1]
     for row, scale in enumerate(F16_EDGES):
-        quants[row].reshape(-1, size)[:, :2] = np.frombuffer(np.uint16(scale).tobytes(), np.uint8)
+        stored = quants[row].reshape(-1, size)
+        stored[:, :2] = np.frombuffer(np.uint16(scale).tobytes(), np.uint8)
+        if kind in (Kind.Q4_1, Kind.Q5_1):
+            stored[:, 2:4] = np.frombuffer(np.uint16(F16_EDGES[-1 - row]).tobytes(), np.uint8)
     return np.concatenate([blocks, quants])
 
 

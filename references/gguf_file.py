@@ -7,11 +7,14 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
 
+import blocks
 import huggingface
 import reference
 import small_tokenizers
 
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 15}
+# Factors of random K-quant blocks, as float16 bits, that give weights of ordinary size: about 1e-4.
+K_FACTORS = (0x0690, 0x8690, 0x0710)
 ARCHITECTURES = {
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -96,10 +99,17 @@ def add_tensors(writer, fixture, model):
             if data.ndim == 1
             else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
         )
-        stored = gguf.quants.quantize(data, kind)
+        stored = quantise(data, kind)
         writer.add_tensor(stored_name, stored, raw_dtype=kind)
         values[name] = halves(gguf.quants.dequantize(stored, kind) - added, heads)
     return values
+
+
+def quantise(data, kind):
+    """Blocks of the data, or, where the package does not write the kind, random ones of the data's shape."""
+    if kind in blocks.K_FACTORS:
+        return blocks.k_blocks(kind, *data.shape, K_FACTORS)
+    return gguf.quants.quantize(data, kind)
 
 
 def interleaved_heads(config, name):

@@ -235,6 +235,31 @@ def gguf():
             347,
             options={"kind": "Q8_0"},
         ),
+        # Q4_K_M's mixture, and every other kind once.
+        Fixture(
+            "llama-gguf-mixed",
+            llama(256, 256, 2, 4, 1, 349, head_dim=64),
+            "gguf",
+            26,
+            "llama3",
+            347,
+            options={
+                "kind": "Q4_K",
+                "tensors": {
+                    "token_embd.weight": "Q6_K",
+                    "output.weight": "Q6_K",
+                    "blk.0.attn_v.weight": "Q6_K",
+                    "blk.0.attn_k.weight": "Q5_K",
+                    "blk.0.ffn_down.weight": "Q5_K",
+                    "blk.0.ffn_up.weight": "Q3_K",
+                    "blk.1.attn_q.weight": "Q5_0",
+                    "blk.1.attn_k.weight": "Q4_1",
+                    "blk.1.attn_v.weight": "Q5_1",
+                    "blk.1.attn_output.weight": "Q2_K",
+                    "blk.1.ffn_up.weight": "Q3_K",
+                },
+            },
+        ),
     ]
 
 

@@ -1,7 +1,10 @@
-//! How GGUF stores matrices: blocks of 32 values, and rows in an order of its own.
+//! How GGUF stores matrices: blocks of 32 or 256 values, and rows in an order of its own.
 
-use crate::Tensor;
+pub(crate) mod records;
+pub(crate) mod values;
+
 use crate::tensor::Span;
+use crate::{Encoding, Tensor};
 
 /// In which order a file holds a tensor's rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,12 +54,13 @@ impl<'a> Blocks<'a> {
         Blocks {
             bytes: tensor.bytes(data),
             block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
-            per_row: (tensor.info.columns() / 32).max(1),
+            per_row: (tensor.info.columns() / tensor.info.encoding.block_values()).max(1),
             rows,
         }
     }
 
-    fn block(&self, index: usize) -> &'a [u8] {
+    /// The bytes of block `index`.
+    pub(crate) fn block(&self, index: usize) -> &'a [u8] {
         let stored = match self.rows {
             RowOrder::AsStored => index,
             _ => self.rows.stored(index / self.per_row) * self.per_row + index % self.per_row,
@@ -69,10 +73,25 @@ impl<'a> Blocks<'a> {
         &self.block(index)[..2]
     }
 
+    /// The f16 minimum of block `index`, which follows the scale where the encoding has one.
+    pub(crate) fn minimum(&self, index: usize) -> &'a [u8] {
+        &self.block(index)[2..4]
+    }
+
     /// The bytes after the scale of block `index`.
     pub(crate) fn quants(&self, index: usize) -> &'a [u8] {
         &self.block(index)[2..]
     }
+}
+
+/// Fill `out`, which lies at byte `start` of the quants plane of blocks that take `SIZE` bytes in it.
+pub(crate) fn repack<const SIZE: usize>(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
+    let count = encoding.block_values();
+    for_units::<SIZE>(start, out, |index, unit| {
+        let mut quants = [0; values::MOST_VALUES];
+        values::unpack(encoding, blocks.block(index), &mut quants[..count]);
+        values::pack(SIZE * 8 / count, &quants[..count], unit);
+    });
 }
 
 /// Write the quants of one Q4_0 block in the order of their values, two to a byte, low half

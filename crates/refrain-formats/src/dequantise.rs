@@ -3,13 +3,15 @@
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
+use crate::blocks::records::{parameters, record};
+use crate::blocks::values::{self, MOST_VALUES};
 use crate::tensor::{Storage, read_float};
 use crate::{Encoding, Error, Tensor};
 
 impl Tensor<'_> {
     /// All values as f32, in row-major order.
     ///
-    /// Bit-equal to the `gguf` Python package for Q8_0 and Q4_0, and to `mlx.core.dequantize` with
+    /// Bit-equal to the `gguf` Python package for GGUF's encodings, and to `mlx.core.dequantize` with
     /// scales and biases given in f32 for MLX: one rounding for the product, one for the sum.
     ///
     /// # Errors
@@ -21,6 +23,13 @@ impl Tensor<'_> {
                 self.check_scales()?;
                 let blocks = Blocks::new(self, data, *rows);
                 let mut out = vec![0.0; self.info.values()];
+                if !matches!(self.info.encoding, Encoding::Q8_0 | Encoding::Q4_0) {
+                    let block_values = self.info.encoding.block_values();
+                    for (index, values) in out.chunks_exact_mut(block_values).enumerate() {
+                        dequantise_block(self.info.encoding, &blocks, index, values);
+                    }
+                    return Ok(out);
+                }
                 for (index, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
                     let scale = read_float(Encoding::F16, blocks.scale(index));
                     match self.info.encoding {
@@ -70,6 +79,14 @@ impl Tensor<'_> {
                     let bias = read(biases);
                     match bits {
                         4 => out.extend(nibbles.map(|q| scale * f32::from(q) + bias)),
+                        2 | 3 | 5 | 6 => {
+                            let mask = (1u64 << bits) - 1;
+                            for quants in quants.chunks_exact(bits) {
+                                let eight = quants.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+                                let q = |k: usize| (eight >> (k * bits) & mask) as u8;
+                                out.extend((0..8).map(|k| scale * f32::from(q(k)) + bias));
+                            }
+                        }
                         _ => out.extend(quants.iter().map(|&q| scale * f32::from(q) + bias)),
                     }
                 }
@@ -115,6 +132,33 @@ fn in_pieces(total: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Erro
         offset += length;
     }
     Ok(())
+}
+
+/// The values of block `index` from its quants, one by one, and its groups' parameters.
+fn dequantise_block(encoding: Encoding, blocks: &Blocks<'_>, index: usize, out: &mut [f32]) {
+    let mut quants = [0; MOST_VALUES];
+    let quants = &mut quants[..out.len()];
+    values::unpack(encoding, blocks.block(index), quants);
+    let group = encoding.group().unwrap_or(32);
+    let record = encoding.has_records().then(|| record(encoding, blocks.block(index)));
+    for (g, (out, quants)) in out.chunks_exact_mut(group).zip(quants.chunks(group)).enumerate() {
+        let (scale, bias) = match &record {
+            Some(record) => parameters(encoding, record, g),
+            None => {
+                let read = |bytes: &[u8]| read_float(Encoding::F16, bytes);
+                (read(blocks.scale(index)), read(blocks.minimum(index)))
+            }
+        };
+        for (value, &q) in out.iter_mut().zip(quants.iter()) {
+            let q = f32::from(q);
+            *value = match encoding {
+                Encoding::Q3_K => scale * (q - 4.0),
+                Encoding::Q5_0 => scale * (q - 16.0),
+                Encoding::Q6_K => scale * (q - 32.0),
+                _ => scale * q + bias,
+            };
+        }
+    }
 }
 
 fn dequantise_q8_0(scale: f32, quants: &[u8], out: &mut [f32; 32]) {

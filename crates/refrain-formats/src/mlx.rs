@@ -106,7 +106,7 @@ fn assemble_layer(
     }
     let mut shape = weight.info.shape.clone();
     let words = shape.pop().unwrap_or(0);
-    let columns = words * (32 / usize::from(bits));
+    let columns = words * 32 / usize::from(bits);
     let mut scales_shape = shape.clone();
     scales_shape.push(columns / usize::from(group));
     if !columns.is_multiple_of(usize::from(group)) || scales.info.shape != scales_shape {

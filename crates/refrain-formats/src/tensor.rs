@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::blocks::{Blocks, RowOrder, for_units, unpack_q4_0};
+use crate::blocks::records::{RECORD_BYTES, record};
+use crate::blocks::{Blocks, RowOrder, for_units, repack, unpack_q4_0};
 use crate::files::FileBytes;
 use crate::synthetic::Random;
 use crate::{Encoding, Error};
@@ -73,10 +74,13 @@ pub(crate) enum Storage {
 /// Quantised tensors are read as planes in one layout, whatever the file's own:
 /// - **quants**: `[rows, columns]` values of [`Encoding::quant_bits`] bits, packed little-endian
 ///   into u32 words: value k of a row lies in word `k·bits/32` at bit `(k·bits) mod 32`. Unsigned
-///   for Q4_0 (the value is `scale·(q − 8)`) and MLX (`scale·q + bias`); two's complement for Q8_0
-///   (`scale·q`).
-/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`].
-/// - **biases** (MLX only): shaped and stored like the scales.
+///   for MLX, Q4_1, Q5_1, Q2_K, Q4_K and Q5_K (the value is `scale·q + bias`) and Q4_0, Q5_0, Q3_K and
+///   Q6_K (`scale·(q − 2^(bits − 1))`); two's complement for Q8_0 (`scale·q`).
+/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`]; for K-quants u32 words
+///   `[rows, columns/256·5]`: a record for each 256 values of f16 d and m, then 16 bytes. For Q3_K and
+///   Q6_K group g's scale is `d·byte[g]` (signed); for Q4_K and Q5_K it is `d·byte[g]` and the bias
+///   `−m·byte[8 + g]`; for Q2_K these are `d` and `−m` times the low and high half of `byte[g]`.
+/// - **biases** (MLX, Q4_1, Q5_1): shaped and stored like the scales.
 ///
 /// The `write_*` functions copy any part of a plane into memory of the caller. They may be called
 /// from several threads.
@@ -95,11 +99,12 @@ impl<'a> Tensor<'a> {
         self.info.encoding.quant_bits().is_some()
     }
 
-    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF; F16, BF16 or F32
+    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF, U32 for its K-quants; F16, BF16 or F32
     /// for MLX.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
             Storage::Plain { .. } => None,
+            Storage::Blocks { .. } if self.info.encoding.has_records() => Some(Encoding::U32),
             Storage::Blocks { .. } => Some(Encoding::F16),
             Storage::Affine { scale_encoding, .. } => Some(*scale_encoding),
             Storage::Synthetic(random) => random.scale_encoding(),
@@ -125,16 +130,20 @@ impl<'a> Tensor<'a> {
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
             Storage::Plain { .. } => 0,
+            Storage::Blocks { .. } if self.info.encoding.has_records() => {
+                self.info.values() as u64 / 256 * RECORD_BYTES as u64
+            }
             Storage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
             Storage::Affine { scales, .. } => scales.range.len() as u64,
             Storage::Synthetic(random) => random.scales_bytes(),
         }
     }
 
-    /// Bytes of the biases plane; 0 unless the tensor was quantised by MLX.
+    /// Bytes of the biases plane; 0 unless the encoding has a plane of biases.
     pub fn biases_bytes(&self) -> u64 {
         match self.storage {
             Storage::Affine { biases, .. } => biases.range.len() as u64,
+            Storage::Blocks { .. } if self.has_minima() => self.scales_bytes(),
             Storage::Synthetic(random) => random.biases_bytes(),
             _ => 0,
         }
@@ -206,9 +215,16 @@ impl<'a> Tensor<'a> {
                     Encoding::Q4_0 => for_units::<16>(start, out, |index, unit| {
                         unpack_q4_0(blocks.quants(index), unit);
                     }),
-                    _ => for_units::<32>(start, out, |index, unit| {
+                    Encoding::Q8_0 => for_units::<32>(start, out, |index, unit| {
                         unit.copy_from_slice(blocks.quants(index));
                     }),
+                    Encoding::Q4_1 => repack::<16>(&blocks, Encoding::Q4_1, start, out),
+                    Encoding::Q2_K => repack::<64>(&blocks, Encoding::Q2_K, start, out),
+                    Encoding::Q3_K => repack::<96>(&blocks, Encoding::Q3_K, start, out),
+                    Encoding::Q4_K => repack::<128>(&blocks, Encoding::Q4_K, start, out),
+                    Encoding::Q5_K => repack::<160>(&blocks, Encoding::Q5_K, start, out),
+                    Encoding::Q6_K => repack::<192>(&blocks, Encoding::Q6_K, start, out),
+                    five_bits => repack::<20>(&blocks, five_bits, start, out),
                 }
             }
         }
@@ -236,6 +252,11 @@ impl<'a> Tensor<'a> {
             }
             Storage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
+                let encoding = self.info.encoding;
+                if encoding.has_records() {
+                    for_units::<RECORD_BYTES>(start, out, |index, unit| *unit = record(encoding, blocks.block(index)));
+                    return self.check_records(start, out);
+                }
                 for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.scale(index)));
             }
         }
@@ -254,13 +275,23 @@ impl<'a> Tensor<'a> {
                 out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
                 self.check_finite("bias", start, out)
             }
+            Storage::Blocks { data, rows } if self.has_minima() => {
+                let blocks = Blocks::new(self, data, *rows);
+                for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.minimum(index)));
+                self.check_finite("bias", start, out)
+            }
             // Finite by construction.
             Storage::Synthetic(random) if random.biases_bytes() > 0 => {
                 random.write_biases(start, out);
                 Ok(())
             }
-            _ => Err(self.error("was not quantised by MLX: it has no biases")),
+            _ => Err(self.error("has no biases: neither was it quantised by MLX nor is it Q4_1 or Q5_1")),
         }
+    }
+
+    /// Whether GGUF blocks hold an f16 minimum beside the scale: the resident layout's bias.
+    fn has_minima(&self) -> bool {
+        matches!(self.info.encoding, Encoding::Q4_1 | Encoding::Q5_1)
     }
 
     /// Tell the operating system that the tensor's pages are not needed any more, so that the
@@ -305,6 +336,26 @@ impl<'a> Tensor<'a> {
                 "{length} bytes from {offset} on lie outside of its {plane} of {total} bytes"
             ))),
         }
+    }
+
+    /// Check the factors of the records in `bytes`, which lie at byte `start` of the scales plane.
+    fn check_records(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
+        let skipped = start.next_multiple_of(RECORD_BYTES) - start;
+        let records = bytes.get(skipped..).unwrap_or(&[]).chunks(RECORD_BYTES);
+        for (index, record) in records.enumerate().filter(|(_, record)| record.len() >= 4) {
+            for factor in record[..4].chunks_exact(2).map(|f| read_float(Encoding::F16, f)) {
+                if !factor.is_finite() {
+                    let index = (start + skipped) / RECORD_BYTES + index;
+                    let per_row = (self.info.columns() / 256).max(1);
+                    let (row, block) = (index / per_row, index % per_row);
+                    return Err(self.error(format!(
+                        "a scale of row {row}, block {block} is {factor}: the file is damaged, or was \
+                         converted from weights that are not numbers"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Check the scales or biases in `bytes`, which lie at byte `start` of their plane. Values of

@@ -86,10 +86,10 @@ impl<'a> Loader<'a> {
     ) -> Result<Quantised, Error> {
         let scale = tensor
             .scale_encoding()
-            .and_then(dtype_of)
+            .and_then(scale_dtype)
             .ok_or_else(|| unreadable(tensor))?;
-        let groups = [rows, columns / format.group as usize];
-        let words = [rows, columns / format.per_word()];
+        let groups = [rows, format.scales(columns)];
+        let words = [rows, format.words(columns)];
         let biases = match format.has_biases() {
             true => Some(self.plane(scale, &groups, &|offset, piece| tensor.write_biases(offset, piece))?),
             false => None,
@@ -137,10 +137,26 @@ fn dtype_of(encoding: Encoding) -> Option<DType> {
     }
 }
 
+/// As [`dtype_of`], and words for records of scales in two levels.
+fn scale_dtype(encoding: Encoding) -> Option<DType> {
+    match encoding {
+        Encoding::U32 => Some(DType::U32),
+        _ => dtype_of(encoding),
+    }
+}
+
 fn quant_format(encoding: Encoding) -> Option<QuantFormat> {
     match encoding {
         Encoding::Q8_0 => Some(QuantFormat::Q8_0),
         Encoding::Q4_0 => Some(QuantFormat::Q4_0),
+        Encoding::Q4_1 => Some(QuantFormat::mlx(4, 32)),
+        Encoding::Q5_0 => Some(QuantFormat::Q5_0),
+        Encoding::Q5_1 => Some(QuantFormat::mlx(5, 32)),
+        Encoding::Q2_K => Some(QuantFormat::Q2_K),
+        Encoding::Q3_K => Some(QuantFormat::Q3_K),
+        Encoding::Q4_K => Some(QuantFormat::Q4_K),
+        Encoding::Q5_K => Some(QuantFormat::Q5_K),
+        Encoding::Q6_K => Some(QuantFormat::Q6_K),
         Encoding::MlxAffine { bits, group } => Some(QuantFormat::mlx(bits.into(), group.into())),
         _ => None,
     }

@@ -298,7 +298,7 @@ fn layer_quantisation(reader: &Reader<'_>, object: &JsonObject, what: &str) -> R
         }
     };
     Ok((
-        choose("bits", &[4, 8])? as u8,
+        choose("bits", &[2, 3, 4, 5, 6, 8])? as u8,
         choose("group_size", &[32, 64, 128])? as u16,
     ))
 }

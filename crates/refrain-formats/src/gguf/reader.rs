@@ -254,7 +254,8 @@ fn locate(
     let error = |reason: String| Error::tensor(file, &header.name, reason);
     let encoding = encoding(header.kind).map_err(|kind| {
         error(format!(
-            "is of type {kind}, which is not supported (supported: F32, F16, BF16, Q8_0, Q4_0)"
+            "is of type {kind}, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+             Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K)"
         ))
     })?;
     let values = header
@@ -262,16 +263,17 @@ fn locate(
         .iter()
         .try_fold(1usize, |values, &axis| values.checked_mul(axis));
     let bytes = values.and_then(|values| match encoding.block_bytes() {
-        Some(block) => (values / 32).checked_mul(block),
+        Some(block) => (values / encoding.block_values()).checked_mul(block),
         None => values.checked_mul(encoding.value_bytes()?),
     });
     let Some(bytes) = bytes else {
         return Err(error(format!("its shape {:?} is absurd", header.shape)));
     };
     let columns = header.shape.last().copied().unwrap_or(1);
-    if encoding.block_bytes().is_some() && !columns.is_multiple_of(32) {
+    if encoding.block_bytes().is_some() && !columns.is_multiple_of(encoding.block_values()) {
         return Err(error(format!(
-            "its rows of {columns} values are not whole {encoding} blocks of 32"
+            "its rows of {columns} values are not whole {encoding} blocks of {}",
+            encoding.block_values()
         )));
     }
     let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
@@ -314,16 +316,8 @@ fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
 /// The encoding with a number in the file's list of types, or the name of one that is not
 /// supported.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    const UNSUPPORTED: [(u32, &str); 33] = [
-        (3, "Q4_1"),
-        (6, "Q5_0"),
-        (7, "Q5_1"),
+    const UNSUPPORTED: [(u32, &str); 25] = [
         (9, "Q8_1"),
-        (10, "Q2_K"),
-        (11, "Q3_K"),
-        (12, "Q4_K"),
-        (13, "Q5_K"),
-        (14, "Q6_K"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
         (17, "IQ2_XS"),
@@ -353,7 +347,15 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         0 => Ok(Encoding::F32),
         1 => Ok(Encoding::F16),
         2 => Ok(Encoding::Q4_0),
+        3 => Ok(Encoding::Q4_1),
+        6 => Ok(Encoding::Q5_0),
+        7 => Ok(Encoding::Q5_1),
         8 => Ok(Encoding::Q8_0),
+        10 => Ok(Encoding::Q2_K),
+        11 => Ok(Encoding::Q3_K),
+        12 => Ok(Encoding::Q4_K),
+        13 => Ok(Encoding::Q5_K),
+        14 => Ok(Encoding::Q6_K),
         30 => Ok(Encoding::BF16),
         _ => match UNSUPPORTED.iter().find(|(number, _)| *number == kind) {
             Some((_, name)) => Err((*name).to_owned()),

@@ -2,10 +2,10 @@
 
 use super::config::ROPE_FACTORS;
 use super::{Gguf, names};
+use crate::Error;
 use crate::blocks::RowOrder;
 use crate::config::{Architecture, ModelConfig};
 use crate::tensor::{Span, Storage, TensorInfo};
-use crate::{Encoding, Error};
 
 /// Translate names, and undo the reordering of rows that files of Llama models have.
 pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
@@ -34,7 +34,7 @@ pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorI
             range: entry.range.clone(),
         };
         let storage = match entry.encoding {
-            Encoding::Q8_0 | Encoding::Q4_0 => Storage::Blocks { data, rows },
+            encoding if encoding.block_bytes().is_some() => Storage::Blocks { data, rows },
             _ => Storage::Plain { data, rows },
         };
         tensors.push((info, storage));

@@ -191,8 +191,8 @@ fn quantisations_that_are_not_supported_have_their_message() {
             r#"weights quantised by "gptq" are not supported"#,
         ),
         (
-            json!({"quantization": {"bits": 3, "group_size": 64}}),
-            "quantization bits 3 of the model is not supported (supported: [4, 8])",
+            json!({"quantization": {"bits": 7, "group_size": 64}}),
+            "quantization bits 7 of the model is not supported (supported: [2, 3, 4, 5, 6, 8])",
         ),
         (
             json!({"quantization": {"bits": 4, "group_size": 16}}),
@@ -207,8 +207,8 @@ fn quantisations_that_are_not_supported_have_their_message() {
             r#"quantization mode "mxfp4" of the model is not supported"#,
         ),
         (
-            json!({"quantization": {"bits": 4, "group_size": 32, "lm_head": {"bits": 6, "group_size": 32}}}),
-            "quantization bits 6 of lm_head is not supported",
+            json!({"quantization": {"bits": 4, "group_size": 32, "lm_head": {"bits": 1, "group_size": 32}}}),
+            "quantization bits 1 of lm_head is not supported",
         ),
     ]);
 }

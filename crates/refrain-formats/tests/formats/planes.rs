@@ -9,6 +9,19 @@ use serde_json::json;
 
 use crate::support::{Gguf, config, fixtures, message, open, safetensors};
 
+/// GGUF's numbers of types, by the names of their fixtures.
+const KINDS: [(&str, u32); 10] = [
+    ("q4_0", 2),
+    ("q4_1", 3),
+    ("q5_0", 6),
+    ("q5_1", 7),
+    ("q8_0", 8),
+    ("q2_k", 10),
+    ("q3_k", 11),
+    ("q4_k", 12),
+    ("q5_k", 13),
+    ("q6_k", 14),
+];
 const F32: u32 = 0;
 const Q4_0: u32 = 2;
 const Q8_0: u32 = 8;
@@ -20,6 +33,17 @@ fn read(total: u64, step: usize, write: impl Fn(u64, &mut [u8]) -> Result<(), re
         write((index * step) as u64, piece).unwrap();
     }
     plane
+}
+
+fn float16(bytes: &[u8]) -> f32 {
+    f16::from_le_bytes(bytes.try_into().unwrap()).to_f32()
+}
+
+/// `bits` bits from bit `at` of a plane on, which may lie in two words.
+fn quant(plane: &[u8], at: usize, bits: usize) -> u32 {
+    (0..bits)
+        .map(|bit| u32::from(plane[(at + bit) / 8] >> ((at + bit) % 8) & 1) << bit)
+        .sum()
 }
 
 /// Dequantise from the planes alone, as a kernel would.
@@ -36,11 +60,21 @@ fn from_planes(tensor: &Tensor<'_>, step: usize) -> Vec<f32> {
     let group = tensor.info.encoding.group().unwrap();
     (0..tensor.info.values())
         .map(|k| {
-            let word = u32::from_le_bytes(quants[k * bits / 32 * 4..][..4].try_into().unwrap());
-            let q = (word >> (k * bits % 32)) & ((1 << bits) - 1);
+            let q = quant(&quants, k * bits, bits);
+            let middle = (1 << (bits - 1)) as f32;
+            if tensor.scale_encoding() == Some(Encoding::U32) {
+                let record = &scales[k / 256 * 20..][..20];
+                let (d, m) = (float16(&record[..2]), float16(&record[2..4]));
+                let (bytes, g) = (&record[4..], k % 256 / group);
+                return match tensor.info.encoding {
+                    Encoding::Q2_K => d * f32::from(bytes[g] & 15) * q as f32 - m * f32::from(bytes[g] >> 4),
+                    Encoding::Q3_K | Encoding::Q6_K => d * f32::from(bytes[g] as i8) * (q as f32 - middle),
+                    _ => d * f32::from(bytes[g]) * q as f32 - m * f32::from(bytes[8 + g]),
+                };
+            }
             let scale = float(&scales, k / group);
             match tensor.info.encoding {
-                Encoding::Q4_0 => scale * (q as f32 - 8.0),
+                Encoding::Q4_0 | Encoding::Q5_0 => scale * (q as f32 - middle),
                 Encoding::Q8_0 => scale * f32::from(q as u8 as i8),
                 _ => scale * q as f32 + float(&biases, k / group),
             }
@@ -66,7 +100,7 @@ fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
         .map(|value| u32::from_le_bytes(value.try_into().unwrap()))
         .collect();
     if name.starts_with('q') {
-        let kind = if name == "q4_0" { Q4_0 } else { Q8_0 };
+        let (_, kind) = KINDS.into_iter().find(|(kind, _)| *kind == name).unwrap();
         let shape = [shape[0] as u64, shape[1] as u64];
         let gguf = Gguf::new("llama").tensor("w", &shape, kind, get("blocks").2);
         return (gguf.open().unwrap(), expected, "w");
@@ -93,9 +127,20 @@ fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
 
 #[test]
 fn dequantised_values_and_planes_equal_those_of_gguf_and_mlx_bit_for_bit() {
-    let names = [
-        "q4_0",
-        "q8_0",
+    let blocks = KINDS.map(|(name, _)| name);
+    let affine = [
+        "affine-2-group32-f16",
+        "affine-2-group64-bf16",
+        "affine-2-group128-f32",
+        "affine-3-group32-f16",
+        "affine-3-group64-bf16",
+        "affine-3-group128-f32",
+        "affine-5-group32-f16",
+        "affine-5-group64-bf16",
+        "affine-5-group128-f32",
+        "affine-6-group32-f16",
+        "affine-6-group64-bf16",
+        "affine-6-group128-f32",
         "affine-4-group32-f16",
         "affine-4-group64-f16",
         "affine-4-group64-bf16",
@@ -105,7 +150,7 @@ fn dequantised_values_and_planes_equal_those_of_gguf_and_mlx_bit_for_bit() {
         "affine-8-group64-bf16",
         "affine-8-group128-f32",
     ];
-    for name in names {
+    for name in blocks.into_iter().chain(affine) {
         let (checkpoint, expected, tensor) = quantised_fixture(name);
         let tensor = checkpoint.tensor(tensor).unwrap();
         assert_eq!(bits(&tensor.dequantise().unwrap()), expected, "{name}");
@@ -231,7 +276,7 @@ fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
         ),
         (
             q.write_biases(0, &mut out[..0]),
-            "tensor q: was not quantised by MLX: it has no biases",
+            "tensor q: has no biases: neither was it quantised by MLX nor is it Q4_1 or Q5_1",
         ),
         (
             q.write_data(0, &mut out[..4]),

@@ -2,14 +2,16 @@
 //!
 //! One resident layout for all formats, row-major planes without gaps: `quants` u32
 //! `[N, K·bits/32]`, value `k` of a row in word `k·bits/32` at bit `(k·bits) % 32`, low bits first;
-//! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, only for [`Zero::Bias`]. K is a
-//! multiple of the group. The quants must start at a multiple of 16 bytes.
+//! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, where
+//! the format has them. K is a
+//! multiple of the group (of 256 where scales have two levels: their plane is then u32, see
+//! [`QuantFormat::nested`]). The quants must start at a multiple of 16 bytes.
 
 mod format;
 mod rows;
 mod weights;
 
-pub use format::{QuantFormat, Zero};
+pub use format::{QuantFormat, RECORD_VALUES, RECORD_WORDS, Zero};
 pub use rows::QuantRows;
 
 use crate::text::{Text, address, grid, is_wide, require_float, require_shape};
@@ -118,7 +120,7 @@ fn product(
         weights.declare(text)
     };
     let few = match weights.format.bits {
-        4 => &tuning.four_bit,
+        ..=4 => &tuning.four_bit,
         _ => &tuning.eight_bit,
     };
     let (kernel, groups) = if tokens <= few.most_vectors as usize {
@@ -132,6 +134,11 @@ fn product(
     let sizes = [tokens, weights.rows, weights.columns, x_stride, out_stride, out_within];
     push.extend(sizes.map(|v| Push::U32(v as u32)));
     Ok(vec![Call { kernel, groups, push }])
+}
+
+/// Neighbouring values that an invocation takes at once: those of a word, or else eight.
+fn run(format: QuantFormat) -> usize {
+    if format.bits == 8 { 4 } else { 8 }
 }
 
 type Choice = (crate::Kernel, [u32; 3]);
@@ -149,7 +156,7 @@ fn matvec(
     let each = tuning.rows;
     let kernel = text
         .define("LANE_VALUE", "float")
-        .runs("x", x.dtype, weights.format.per_word(), is_wide(x, &[x_stride]))
+        .runs("x", x.dtype, run(weights.format), is_wide(x, &[x_stride]))
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/quantised/product.glsl"))
         .body(include_str!("../shaders/quantised/matvec.comp"))
@@ -212,7 +219,7 @@ pub fn take_rows(
     require_shape(OP, "the indices", indices, &[tokens])?;
     require_shape(OP, "the result", out, &[tokens, weights.columns])?;
     let threads = tuning::choose(traits).row_threads;
-    let words = tokens * weights.columns / format.per_word();
+    let runs = tokens * weights.columns / run(*format);
     let text = Text::new(traits, "quantised.take_rows")
         .input("indices", indices.dtype)
         .output("c", out.dtype);
@@ -236,7 +243,7 @@ pub fn take_rows(
     push.extend(sizes.map(|v| Push::U32(v as u32)));
     Ok(Call {
         kernel,
-        groups: grid(OP, words.div_ceil(threads as usize))?,
+        groups: grid(OP, runs.div_ceil(threads as usize))?,
         push,
     })
 }

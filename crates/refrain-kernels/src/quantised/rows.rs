@@ -1,3 +1,4 @@
+use super::format::{RECORD_VALUES, RECORD_WORDS};
 use super::{QuantFormat, Zero};
 use crate::matmul::{Rows, decode};
 use crate::{DType, Unsupported};
@@ -17,11 +18,12 @@ pub struct QuantRows<'a> {
 
 impl<'a> QuantRows<'a> {
     /// A matrix `[count, columns]` over the resident planes' little-endian bytes: `quants` u32
-    /// `[count, columns·bits/32]`, `scales` and (only for [`Zero::Bias`]) `biases`
-    /// `[count, columns/group]` of the float type `parameters`.
+    /// `[count, columns·bits/32]`, `scales` and (where the format has them) `biases`
+    /// `[count, columns/group]` of the float type `parameters`, or records of u32.
     ///
     /// # Errors
-    /// When the format has no reference, rows do not fill groups, `parameters` is no float, or a
+    /// When the format has no reference, rows do not fill groups, `parameters` is not what
+    /// the format's scales are stored in, or a
     /// plane has another length.
     pub fn new(
         format: QuantFormat,
@@ -33,14 +35,14 @@ impl<'a> QuantRows<'a> {
     ) -> Result<QuantRows<'a>, Unsupported> {
         let op = "quantised rows";
         format.check(columns)?;
-        if !parameters.is_float() {
+        if !format.takes_scales(parameters) {
             return Err(Unsupported::DType { op, dtype: parameters });
         }
-        let per_parameter = count * columns / format.group as usize * parameters.size();
+        let per_parameter = count * format.scales(columns) * parameters.size();
         let biases_bytes = if format.has_biases() { per_parameter } else { 0 };
         let biases = biases.unwrap_or(&[]);
         let expected = [
-            ("quants", quants.len(), count * columns * format.bits as usize / 8),
+            ("quants", quants.len(), count * format.words(columns) * 4),
             ("scales", scales.len(), per_parameter),
             ("biases", biases.len(), biases_bytes),
         ];
@@ -63,12 +65,38 @@ impl<'a> QuantRows<'a> {
         })
     }
 
-    /// The parameters of group `group`, counted over the whole matrix.
-    fn parameter(&self, plane: &[u8], group: usize) -> f32 {
-        let size = self.parameters.size();
-        let mut value = [0.0];
-        decode(self.parameters, &plane[group * size..][..size], &mut value);
-        value[0]
+    /// The scale and bias of group `group`, counted over the whole matrix.
+    fn parameters(&self, group: usize) -> (f32, f32) {
+        if self.format.nested {
+            return self.nested_parameters(group);
+        }
+        let read = |plane: &[u8]| {
+            let size = self.parameters.size();
+            let mut value = [0.0];
+            decode(self.parameters, &plane[group * size..][..size], &mut value);
+            value[0]
+        };
+        let bias = if self.format.has_biases() {
+            read(self.biases)
+        } else {
+            0.0
+        };
+        (read(self.scales), bias)
+    }
+
+    /// [`QuantRows::parameters`] from a record.
+    fn nested_parameters(&self, group: usize) -> (f32, f32) {
+        let per_record = RECORD_VALUES / self.format.group as usize;
+        let record = &self.scales[group / per_record * RECORD_WORDS * 4..][..RECORD_WORDS * 4];
+        let mut factors = [0.0; 2];
+        decode(DType::F16, &record[..4], &mut factors);
+        let [d, m] = factors;
+        let (bytes, g) = (&record[4..], group % per_record);
+        match (self.format.zero, self.format.group) {
+            (Zero::Bias, 16) => (d * f32::from(bytes[g] & 15), -(m * f32::from(bytes[g] >> 4))),
+            (Zero::Bias, _) => (d * f32::from(bytes[g]), -(m * f32::from(bytes[8 + g]))),
+            _ => (d * f32::from(bytes[g] as i8), 0.0),
+        }
     }
 }
 
@@ -90,25 +118,37 @@ impl Rows for QuantRows<'_> {
         for (g, out) in out.chunks_exact_mut(group).enumerate() {
             let g = row * groups + g;
             let quants = &self.quants[g * group_bytes..][..group_bytes];
-            let scale = self.parameter(self.scales, g);
-            match (self.format.zero, self.format.bits) {
-                (Zero::Eight, _) => nibbles(quants, out, |q| scale * (f32::from(q) - 8.0)),
-                (Zero::Signed, _) => bytes(quants, out, |q| scale * f32::from(q as i8)),
-                (Zero::Bias, bits) => {
-                    let bias = self.parameter(self.biases, g);
-                    let value = |q: u8| scale * f32::from(q) + bias;
-                    if bits == 4 {
-                        nibbles(quants, out, value);
-                    } else {
-                        bytes(quants, out, value);
-                    }
+            let (scale, bias) = self.parameters(g);
+            let bits = self.format.bits;
+            match self.format.zero {
+                Zero::Middle => {
+                    let middle = (1 << (bits - 1)) as f32;
+                    unpack(bits, quants, out, |q| scale * (f32::from(q) - middle));
                 }
+                Zero::Signed => unpack(bits, quants, out, |q| scale * f32::from(q as i8)),
+                Zero::Bias => unpack(bits, quants, out, |q| scale * f32::from(q) + bias),
             }
         }
     }
 }
 
-// Words are little-endian with low bits first, so values lie in byte order, low nibble first.
+/// Values of `bits` bits each. Words are little-endian with low bits first, so `bits` bytes hold eight
+/// values, the first in the lowest bits.
+fn unpack(bits: u32, quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
+    match bits {
+        4 => nibbles(quants, out, value),
+        8 => bytes(quants, out, value),
+        _ => {
+            let mask = (1 << bits) - 1;
+            for (out, quants) in out.chunks_exact_mut(8).zip(quants.chunks_exact(bits as usize)) {
+                let eight = quants.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+                for (k, out) in out.iter_mut().enumerate() {
+                    *out = value((eight >> (k as u32 * bits) & mask) as u8);
+                }
+            }
+        }
+    }
+}
 
 fn nibbles(quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
     for (out, &byte) in out.chunks_exact_mut(2).zip(quants) {

@@ -1,5 +1,5 @@
 use super::{OP, QuantFormat, Zero};
-use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
+use crate::text::{Text, address, is_wide, require_dtype, require_shape};
 use crate::{DType, Operand, Push, Unsupported};
 
 /// The planes of one quantised matrix, checked.
@@ -25,8 +25,12 @@ impl<'a> Weights<'a> {
             let what = format!("quants have shape {:?}, expected two dimensions", quants.layout.shape);
             return Err(Unsupported::Size { op: OP, what });
         };
-        let columns = words * format.per_word();
+        let columns = format.columns(words);
         format.check(columns)?;
+        if format.words(columns) != words {
+            let what = format!("rows of {words} words hold no whole number of {format} values");
+            return Err(Unsupported::Size { op: OP, what });
+        }
         require_dtype(OP, quants, DType::U32)?;
         if biases.is_some() != format.has_biases() {
             let what = match biases {
@@ -35,7 +39,7 @@ impl<'a> Weights<'a> {
             };
             return Err(Unsupported::Size { op: OP, what });
         }
-        let parameters = [rows, columns / format.group as usize];
+        let parameters = [rows, format.scales(columns)];
         require_shape(OP, "scales", scales, &parameters)?;
         if let Some(biases) = biases {
             require_shape(OP, "biases", biases, &parameters)?;
@@ -50,7 +54,12 @@ impl<'a> Weights<'a> {
             }
             addresses.push(address(OP, number + i, plane)?);
             if i > 0 {
-                require_float(OP, plane)?;
+                if !format.takes_scales(plane.dtype) {
+                    return Err(Unsupported::DType {
+                        op: OP,
+                        dtype: plane.dtype,
+                    });
+                }
             } else if !is_wide(plane, &[]) {
                 // Rows are read 16 bytes at a time, which a copy would align.
                 return Err(Unsupported::NeedsContiguous {
@@ -82,7 +91,7 @@ impl<'a> Weights<'a> {
     /// Adds what the shaders need to read the planes.
     pub(super) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
         let zero = match self.format.zero {
-            Zero::Eight => "ZERO_EIGHT",
+            Zero::Middle => "ZERO_MIDDLE",
             Zero::Signed => "ZERO_SIGNED",
             Zero::Bias => "ZERO_BIAS",
         };
@@ -90,8 +99,11 @@ impl<'a> Weights<'a> {
             .define("BITS", self.format.bits)
             .define(zero, 1)
             .input("scales", self.scales.dtype);
+        if self.format.nested {
+            text = text.define("NESTED", 1);
+        }
         if let Some(biases) = self.biases {
-            text = text.input("biases", biases.dtype);
+            text = text.define("BIASES", 1).input("biases", biases.dtype);
         }
         text.body(include_str!("../shaders/quantised/weights.glsl"))
     }

@@ -11,20 +11,33 @@ struct Weights {
     shape: [usize; 2],
     parameters: DType,
     quants: Vec<u32>,
-    scales: Vec<f32>,
-    biases: Vec<f32>,
+    scales: Values,
+    biases: Values,
+}
+
+/// Random records of scales in two levels, factors below 1/32.
+fn records(random: &mut Random, words: usize) -> Vec<u32> {
+    (0..words)
+        .map(|word| random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { u32::MAX })
+        .collect()
 }
 
 impl Weights {
     fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
         let mut random = Random::new(shape[0] as u64);
         let count = shape[0] * shape[1];
+        let parameters = if format.nested { DType::U32 } else { parameters };
         let mut parameter = || {
+            if format.nested {
+                return Values::U32(records(&mut random, shape[0] * format.scales(shape[1])));
+            }
             let values = floats(&mut random, count / format.group as usize);
-            stored(&Operand::contiguous(parameters, &[values.len()]), &values)
+            Values::F32(stored(&Operand::contiguous(parameters, &[values.len()]), &values))
         };
         let (scales, biases) = (parameter(), parameter());
-        let quants = (0..count / format.per_word()).map(|_| random.bits() as u32).collect();
+        let quants = (0..shape[0] * format.words(shape[1]))
+            .map(|_| random.bits() as u32)
+            .collect();
         Weights {
             format,
             shape,
@@ -37,28 +50,31 @@ impl Weights {
 
     fn operands(&self) -> (Operand, Operand) {
         let [n, k] = self.shape;
-        let quants = Operand::contiguous(DType::U32, &[n, k / self.format.per_word()]);
-        let group = self.format.group as usize;
-        (quants, Operand::contiguous(self.parameters, &[n, k / group]))
+        let quants = Operand::contiguous(DType::U32, &[n, self.format.words(k)]);
+        (
+            quants,
+            Operand::contiguous(self.parameters, &[n, self.format.scales(k)]),
+        )
     }
 
     /// Inputs in the order in which calls number them.
     fn inputs<'a>(&self, quants: &'a Operand, parameters: &'a Operand) -> Vec<(&'a Operand, Values)> {
         let mut inputs = vec![
             (quants, Values::U32(self.quants.clone())),
-            (parameters, Values::F32(self.scales.clone())),
+            (parameters, self.scales.clone()),
         ];
         if self.format.has_biases() {
-            inputs.push((parameters, Values::F32(self.biases.clone())));
+            inputs.push((parameters, self.biases.clone()));
         }
         inputs
     }
 
     fn expand(&self, row: usize) -> Vec<f32> {
-        let encode = |values: &[f32]| {
-            let operand = Operand::contiguous(self.parameters, &[values.len()]);
-            let mut bytes = vec![0; values.len() * self.parameters.size()];
-            Values::F32(values.to_vec()).store(self.parameters, &operand.layout, &mut bytes);
+        let encode = |values: &Values| {
+            let count = self.shape[0] * self.format.scales(self.shape[1]);
+            let operand = Operand::contiguous(self.parameters, &[count]);
+            let mut bytes = vec![0; count * self.parameters.size()];
+            values.store(self.parameters, &operand.layout, &mut bytes);
             bytes
         };
         let (quants, scales, biases) = (
@@ -101,9 +117,11 @@ fn products_in_every_format() {
         // Traits change how sums are formed, whatever the format: one of each zero will do.
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
-            let weights = Weights::random(format, [37, 384], FLOATS[i % 3]);
+            // Whole groups of every size, and a number of words that is no multiple of the lanes.
+            let k = if format.nested { 768 } else { 384 };
+            let weights = Weights::random(format, [37, k], FLOATS[i % 3]);
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
-                let x = Operand::contiguous(FLOATS[j], &[tokens, 384]);
+                let x = Operand::contiguous(FLOATS[j], &[tokens, k]);
                 let out = Operand::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
                 weights.check_product(tuning, &traits, &x, &out);
             }

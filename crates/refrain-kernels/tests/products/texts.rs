@@ -41,9 +41,10 @@ fn quantised_products_and_rows() {
     for traits in traits() {
         for format in QuantFormat::ALL {
             let (n, k) = (40, 256);
-            let quants = Operand::contiguous(DType::U32, &[n, k / format.per_word()]);
+            let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
             for parameters in FLOATS {
-                let scales = Operand::contiguous(parameters, &[n, k / format.group as usize]);
+                let parameters = if format.nested { DType::U32 } else { parameters };
+                let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
                 let biases = format.has_biases().then_some(&scales);
                 for dtype in FLOATS {
                     for (t, stride) in [(1, k), (3, k + 1), (100, k)] {

@@ -144,7 +144,7 @@ impl<'a> Inputs<'a> {
         };
         Planes {
             format,
-            shape: [rows, words * format.per_word()],
+            shape: [rows, format.columns(words)],
             parameters: self.operands[first + 1].dtype,
             quants: self.gathered(first),
             scales: self.gathered(first + 1),

@@ -13,7 +13,8 @@ pub struct Quantised {
     pub format: QuantFormat,
     /// u32 `[N, K · bits / 32]`: value k of a row at bit `k · bits`, low bits first.
     pub quants: Array,
-    /// `[N, K / group]`, f16, bf16 or f32.
+    /// `[N, K / group]`, f16, bf16 or f32; or u32 records `[N, K / 256 · 5]` where the format's scales have
+    /// two levels.
     pub scales: Array,
     /// `[N, K / group]` in the scales' dtype, where the format has them.
     pub biases: Option<Array>,
@@ -27,8 +28,7 @@ impl Quantised {
 
     /// K: values per row.
     pub fn columns(&self) -> usize {
-        let per_word = 32u32.checked_div(self.format.bits).unwrap_or(0);
-        self.quants.dim(1).saturating_mul(per_word as usize)
+        self.format.columns(self.quants.dim(1))
     }
 
     fn planes(&self) -> Vec<&Array> {
@@ -47,6 +47,12 @@ impl Quantised {
         if let Err(error) = self.format.check(self.columns()) {
             return Some(error.to_string());
         }
+        if self.format.words(self.columns()) != self.quants.dim(1) {
+            return Some(format!(
+                "rows of {} words hold no whole number of values",
+                self.quants.dim(1)
+            ));
+        }
         if self.biases.is_some() != self.format.has_biases() {
             return Some(format!(
                 "{} {} biases",
@@ -54,11 +60,14 @@ impl Quantised {
                 if self.biases.is_some() { "has no" } else { "needs" }
             ));
         }
-        let groups = [self.rows(), self.columns() / self.format.group as usize];
-        let fits = |p: &&Array| *p.shape() == groups && p.dtype().is_float() && p.dtype() == self.scales.dtype();
+        let groups = [self.rows(), self.format.scales(self.columns())];
+        let fits = |p: &&Array| {
+            *p.shape() == groups && self.format.takes_scales(p.dtype()) && p.dtype() == self.scales.dtype()
+        };
         let plane = self.planes().into_iter().skip(1).find(|p| !fits(p))?;
         Some(format!(
-            "scales and biases are floats {groups:?} of one dtype, not {}{:?}",
+            "scales and biases are {} {groups:?} of one dtype, not {}{:?}",
+            if self.format.nested { "u32" } else { "floats" },
             plane.dtype(),
             plane.shape()
         ))

@@ -87,29 +87,42 @@ fn batched_products_in_orders_that_no_kernel_writes_agree() {
     });
 }
 
+/// Random records of scales in two levels, factors below 1/32.
+fn records(random: &mut Random, device: &Device, shape: [usize; 2]) -> Array {
+    let words: Vec<u32> = (0..shape[0] * shape[1])
+        .map(|word| random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { u32::MAX })
+        .collect();
+    Array::from_slice(device, &words, &shape)
+}
+
 /// A matrix `[n, k]` in `format` with random planes.
 fn quantised(random: &mut Random, device: &Device, format: QuantFormat, n: usize, k: usize) -> Quantised {
-    let words: Vec<u32> = (0..n * k / format.per_word()).map(|_| random.bits() as u32).collect();
-    let groups = [n, k / format.group as usize];
+    let words: Vec<u32> = (0..n * format.words(k)).map(|_| random.bits() as u32).collect();
+    let groups = [n, format.scales(k)];
     let dtype = random.pick(&FLOATS);
-    let scales = random.viewed(device, dtype, &groups);
+    let scales = match format.nested {
+        true => records(random, device, groups),
+        false => random.viewed(device, dtype, &groups),
+    };
     let biases = format.has_biases().then(|| random.dense(device, dtype, &groups));
     Quantised {
         format,
-        quants: Array::from_slice(device, &words, &[n, k / format.per_word()]),
+        quants: Array::from_slice(device, &words, &[n, format.words(k)]),
         scales,
         biases,
     }
 }
 
+/// Values of which rows are whole multiples.
+fn unit(format: QuantFormat) -> usize {
+    if format.nested { 256 } else { format.group as usize }
+}
+
 #[test]
 fn quantised_products_and_rows_agree() {
-    for (seed, format) in (670..).zip(QuantFormat::ALL.iter().cycle()).take(24) {
+    for (seed, format) in (670..).zip(QuantFormat::ALL.iter().cycle()).take(26) {
         check(seed, |device, random| {
-            let (n, k) = (
-                random.pick(&[1, 5, 33]),
-                format.group as usize * random.pick(&[1, 2, 3]),
-            );
+            let (n, k) = (random.pick(&[1, 5, 33]), unit(*format) * random.pick(&[1, 2, 3]));
             let w = quantised(random, device, *format, n, k);
             let batch = random.shape(random.clone().below(3), 20);
             let dtype = random.pick(&FLOATS);

@@ -164,10 +164,11 @@ fn product(device: &Device, rows: usize, x: DType, weight: DType) -> Array {
 }
 
 fn planes(device: &Device, format: QuantFormat, dtype: DType) -> Quantised {
-    let groups = [512, COLUMNS / format.group as usize];
+    let dtype = if format.nested { DType::U32 } else { dtype };
+    let groups = [512, format.scales(COLUMNS)];
     Quantised {
         format,
-        quants: Array::input(device, "quants", DType::U32, &[512, COLUMNS / format.per_word()]),
+        quants: Array::input(device, "quants", DType::U32, &[512, format.words(COLUMNS)]),
         scales: Array::input(device, "scales", dtype, &groups),
         biases: format
             .has_biases()

@@ -10,22 +10,19 @@ void load_left(uint token, uint k) {
 }
 
 void load_right(uint row, uint k) {
-    const uint words = DEPTH / PER_WORD;
-    for (uint e = gl_LocalInvocationIndex; e < TILE_COLUMNS * words; e += THREADS) {
-        uint n = row + e / words;
-        uint from = k + e % words * PER_WORD;
-        bool inside = n < pc.n && from < pc.k;
-        uint word = 0u;
-        float scale = 0.0, bias = 0.0;
-        if (inside) {
-            uint group = n * (pc.k / GROUP) + from / GROUP;
-            word = pc.quants.at[n * (pc.k / PER_WORD) + from / PER_WORD];
-            scale = scale_of(group);
-            bias = bias_of(group);
+    const uint runs = DEPTH / RUN;
+    for (uint e = gl_LocalInvocationIndex; e < TILE_COLUMNS * runs; e += THREADS) {
+        uint n = row + e / runs;
+        uint from = k + e % runs * RUN;
+        RUN_BITS run = RUN_BITS(0u);
+        vec2 parameters = vec2(0.0);
+        if (n < pc.n && from < pc.k) {
+            run = load_quants(pc.quants, n, pc.k, from / RUN);
+            parameters = PARAMETERS(n * (pc.k / GROUP) + from / GROUP);
         }
-        [[unroll]] for (uint j = 0u; j < PER_WORD; j += 4u) {
-            vec4 value = dequantise(quants(word, j), scale, bias);
-            uint at = (e % words * PER_WORD + j) * RIGHT_LINE + e / words;
+        [[unroll]] for (uint j = 0u; j < RUN; j += 4u) {
+            vec4 value = dequantise(quants(run, j), parameters);
+            uint at = (e % runs * RUN + j) * RIGHT_LINE + e / runs;
             [[unroll]] for (uint i = 0u; i < 4u; ++i) right_tile[at + i * RIGHT_LINE] = value[i];
         }
     }

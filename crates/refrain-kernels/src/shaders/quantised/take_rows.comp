@@ -1,10 +1,10 @@
-// c[t] = the dequantised row indices[t] of w, or zeros: an invocation writes one word's values.
+// c[t] = the dequantised row indices[t] of w, or zeros: an invocation writes one run's values.
 layout(local_size_x_id = 0) in;
 
 layout(push_constant, scalar) uniform Push {
     words_ref quants;
     scales_ref scales;
-#ifdef ZERO_BIAS
+#ifdef BIASES
     biases_ref biases;
 #endif
     indices_ref indices;
@@ -15,26 +15,22 @@ layout(push_constant, scalar) uniform Push {
 } pc;
 
 void main() {
-    uint words = pc.k / PER_WORD;
+    uint runs = pc.k / RUN;
     uint e = group_number() * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
-    uint token = e / words;
+    uint token = e / runs;
     if (token >= pc.tokens) return;
-    uint word_in_row = e % words;
+    uint number = e % runs;
     uint row = uint(load_indices(pc.indices, token * pc.indices_stride));
     bool inside = row < pc.n;
-    uint word = 0u;
-    float scale = 0.0, bias = 0.0;
+    RUN_BITS run = RUN_BITS(0u);
+    vec2 parameters = vec2(0.0);
     if (inside) {
-        uint group = row * (pc.k / GROUP) + word_in_row * PER_WORD / GROUP;
-        word = pc.quants.at[row * words + word_in_row];
-        scale = load_scales(pc.scales, group);
-#ifdef ZERO_BIAS
-        bias = load_biases(pc.biases, group);
-#endif
+        run = load_quants(pc.quants, row, pc.k, number);
+        parameters = PARAMETERS(row * (pc.k / GROUP) + number * RUN / GROUP);
     }
-    uint at = token * pc.c_strides.x + word_in_row * PER_WORD * pc.c_strides.y;
-    [[unroll]] for (uint j = 0u; j < PER_WORD; j += 4u) {
-        vec4 value = inside ? dequantise(quants(word, j), scale, bias) : vec4(0.0);
+    uint at = token * pc.c_strides.x + number * RUN * pc.c_strides.y;
+    [[unroll]] for (uint j = 0u; j < RUN; j += 4u) {
+        vec4 value = inside ? dequantise(quants(run, j), parameters) : vec4(0.0);
         [[unroll]] for (uint i = 0u; i < 4u; ++i) store_c(pc.c, at + (j + i) * pc.c_strides.y, value[i]);
     }
 }

@@ -1,16 +1,44 @@
 // Quantised weights: BITS per value, GROUP values to a scale (and a bias).
-// ZERO_EIGHT: s (q - 8); ZERO_SIGNED: s q with q in two's complement; ZERO_BIAS: s q + b.
+// ZERO_MIDDLE: s (q - 2^(BITS - 1)); ZERO_SIGNED: s q with q in two's complement; ZERO_BIAS: s q + b.
 layout(constant_id = 8) const uint GROUP = 32;
 
-const uint PER_WORD = 32u / BITS;
+// RUN neighbouring values are read at once. Widths of which a word holds no whole run lie in one or two
+// words.
+#if BITS == 8
+const uint RUN = 4u;
+#else
+const uint RUN = 8u;
+#endif
+#if BITS == 4 || BITS == 8
+#define RUN_BITS uint
+#else
+#define RUN_BITS uvec2
+#endif
 
-#ifdef ZERO_EIGHT
-const float ZERO = 8.0;
+#ifdef ZERO_MIDDLE
+const float ZERO = float(1u << (BITS - 1u));
 #elif defined ZERO_SIGNED
 const float ZERO = 128.0;
 #else
 const float ZERO = 0.0;
 #endif
+
+// Run `number` of row `row`, of rows of k values each: its bits from the lowest on.
+RUN_BITS load_quants(words_ref quants, uint row, uint k, uint number) {
+#if BITS == 4 || BITS == 8
+    return quants.at[row * (k / RUN) + number];
+#else
+    uint words = k / 32u * BITS;
+    uint bit = number * RUN * BITS;
+    uint first = bit / 32u;
+    uint shift = bit % 32u;
+    uint low = quants.at[row * words + first];
+    // The next word is the next run's where this one ends in the first.
+    uint high = quants.at[row * words + min(first + 1u, words - 1u)];
+    if (shift == 0u) return uvec2(low, high);
+    return uvec2((low >> shift) | (high << (32u - shift)), high >> shift);
+#endif
+}
 
 // The value at bit `at` (12 at most) of `bits`, less ZERO. Beside the exponent of 2^23 the masked bits
 // are a float's, 2^23 + value · 2^at, and one exact step leaves the value: fewer instructions than a
@@ -21,25 +49,58 @@ float quant(uint bits, uint at) {
     return fma(uintBitsToFloat(masked | 0x4b000000u), unit, -(8388608.0 * unit + ZERO));
 }
 
-// Four neighbouring quantised values, from value `from` of a word on, around their zero.
-vec4 quants(uint word, uint from) {
-#ifdef ZERO_SIGNED
-    word ^= 0x80808080u; // two's complement, raised by ZERO
-#endif
+// Four neighbouring quantised values, from value `from` (0 or 4) of a run on, around their zero.
+vec4 quants(RUN_BITS run, uint from) {
 #if BITS == 4
-    uint bits = word >> (4u * from);
+    uint bits = run >> (4u * from);
     return vec4(quant(bits, 0u), quant(bits, 4u), quant(bits, 8u), quant(bits, 12u));
+#elif BITS == 8
+#ifdef ZERO_SIGNED
+    run ^= 0x80808080u; // two's complement, raised by ZERO
+#endif
+    uint upper = run >> 16;
+    return vec4(quant(run, 0u), quant(run, 8u), quant(upper, 0u), quant(upper, 8u));
 #else
-    uint upper = word >> 16;
-    return vec4(quant(word, 0u), quant(word, 8u), quant(upper, 0u), quant(upper, 8u));
+    uint bits = from == 0u ? run.x : (run.x >> (4u * BITS)) | (run.y << (32u - 4u * BITS));
+    uint upper = bits >> (2u * BITS);
+    return vec4(quant(bits, 0u), quant(bits, BITS), quant(upper, 0u), quant(upper, BITS));
 #endif
 }
 
-// The values bit for bit as the reference rounds them: the product to f32, then the sum.
-vec4 dequantise(vec4 q, float scale, float bias) {
-    precise vec4 value = q * scale;
+// Scale (and bias) of a group, counted over the whole matrix.
+#ifdef NESTED
+// A record of five words for 256 values: two f16 factors, then 16 bytes of integers for the groups.
+uint record_byte(scales_ref scales, uint record, uint number) {
+    return (load_scales(scales, record + 1u + number / 4u) >> (8u * (number % 4u))) & 0xffu;
+}
+
+vec2 nested_parameters(scales_ref scales, uint group) {
+    const uint per_record = 256u / GROUP;
+    uint record = group / per_record * 5u;
+    uint g = group % per_record;
+    uint factors = load_scales(scales, record);
+    uint own = record_byte(scales, record, g);
 #ifdef ZERO_BIAS
-    precise vec4 sum = value + bias;
+    vec2 integers = GROUP == 16u ? vec2(own & 15u, own >> 4) : vec2(own, record_byte(scales, record, 8u + g));
+    precise vec2 products = vec2(f16_to_f32(factors & 0xffffu), f16_to_f32(factors >> 16)) * integers;
+    return vec2(products.x, -products.y);
+#else
+    precise float scale = f16_to_f32(factors & 0xffffu) * float(bitfieldExtract(int(own), 0, 8));
+    return vec2(scale, 0.0);
+#endif
+}
+#define PARAMETERS(group) nested_parameters(pc.scales, group)
+#elif defined BIASES
+#define PARAMETERS(group) vec2(load_scales(pc.scales, group), load_biases(pc.biases, group))
+#else
+#define PARAMETERS(group) vec2(load_scales(pc.scales, group), 0.0)
+#endif
+
+// The values bit for bit as the reference rounds them: the product to f32, then the sum.
+vec4 dequantise(vec4 q, vec2 parameters) {
+    precise vec4 value = q * parameters.x;
+#ifdef ZERO_BIAS
+    precise vec4 sum = value + parameters.y;
     return sum;
 #else
     return value;
