@@ -183,6 +183,29 @@ fn calls_from_several_threads_keep_their_arguments_apart() {
 }
 
 #[test]
+fn only_a_whole_state_is_written_in_place() {
+    let state = Array::state(&Device::cpu(), DType::F32, &[4, 2]).unwrap();
+    let (row, slot) = (
+        Array::ones(state.device(), DType::F32, &[1, 2]),
+        Array::zeros(state.device(), DType::I32, &[1]),
+    );
+    let part = state.slice(0, 2, 4);
+    let seen = [part.clone(), state.permute(&[0, 1]), row.contiguous()];
+    for (part, evaluated) in seen.iter().flat_map(|x| [(x, false), (x, true)]) {
+        if evaluated {
+            part.eval().unwrap();
+        }
+        // A whole view in the state's own order is the state.
+        let whole = evaluated && part.count() == 8;
+        assert_eq!(part.write_rows(&row, &slot).error().is_none(), whole, "{part:?}");
+    }
+    let flat = state
+        .reshape(&[8, 1])
+        .write_rows(&row.reshape(&[2, 1]), &Array::arange(state.device(), DType::I32, 2));
+    assert_eq!(flat.to_vec::<f32>().unwrap()[..3], [1.0, 1.0, 0.0]);
+}
+
+#[test]
 fn a_function_does_not_return_a_state_that_it_goes_on_to_change() {
     let state = Array::state(&Device::cpu(), DType::F32, &[2]).unwrap();
     let one = |v: i32| Array::full(state.device(), DType::I32, &[1], v as f32);

@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::decoder::{Decoder, Extents};
-use refrain::{Array, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
+use refrain::fast::{self, Tokens};
+use refrain::{Array, AttentionParams, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
 use refrain_vulkan::{DeviceInfo, Queue, Recorded, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
@@ -162,6 +163,56 @@ fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
         .filter(|c| **c == RecordedCommand::Barrier)
         .count();
     assert_eq!(barriers, plan.barriers(), "what is recorded is what is planned");
+}
+
+/// Attention over a long context is several dispatches, each of which reads what the one before wrote.
+#[test]
+fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
+    let (device, recorder) = null();
+    let [keys, values] = [0, 1].map(|_| Array::state(&device, DType::F16, &[64 * 256, 2, 64]).unwrap());
+    let input = |name, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
+    let (positions, sequences) = (
+        input("positions", DType::I32, &[1]),
+        input("sequences", DType::U32, &[1]),
+    );
+    let pages = input("pages", DType::U32, &[1, 64]);
+    let tokens = Tokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &pages,
+    };
+    let params = AttentionParams {
+        scale: 0.125,
+        page_size: 256,
+        window: None,
+    };
+    let mixed = fast::paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
+    let step = Function::trace(&[&mixed]).unwrap();
+    let [only] = &step.plan().steps[..] else {
+        panic!("{}", step.plan())
+    };
+    assert!(only.chained && only.workspace.is_some(), "{}", step.plan());
+    let words = |n: usize| vec![0; 4 * n];
+    let (_, events) = caused(&recorder, || {
+        step.call(&[
+            ("positions", &words(1)),
+            ("sequences", &words(1)),
+            ("pages", &words(64)),
+        ])
+        .unwrap();
+    });
+    let kinds = events.iter().find_map(|event| match event {
+        Recorded::Submit { commands, .. } => Some(
+            commands
+                .iter()
+                .map(|c| *c == RecordedCommand::Barrier)
+                .collect::<Vec<_>>(),
+        ),
+        _ => None,
+    });
+    let expected: Vec<bool> = (0..2 * only.calls.len() - 1).map(|n| n % 2 == 1).collect();
+    assert_eq!(kinds.expect("a submit"), expected);
+    assert_eq!(step.plan().barriers(), only.calls.len() - 1);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Chooser<'_> {
         let kernels = loop {
             match self.kernels_of(&node) {
                 Ok(kernels) => break kernels,
-                Err(Unsupported::NeedsContiguous { operand, .. }) if self.has_gaps(&node, operand) => {
+                Err(Unsupported::NeedsContiguous { operand, .. }) if has_gaps(&node, operand) => {
                     let edge = node.inputs[operand].clone();
                     let (shape, dtype) = (edge.layout.shape.clone(), self.nodes[edge.node].dtype);
                     let copy = self.add(copy_of(edge, shape.clone(), dtype))?;
@@ -122,13 +122,6 @@ impl Chooser<'_> {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Whether a copy of this input could help.
-    fn has_gaps(&self, node: &Node, operand: usize) -> bool {
-        node.inputs.get(operand).is_some_and(|e| {
-            !(e.layout.is_contiguous() && self.nodes[e.node].written.is_contiguous() && e.layout.offset == 0)
-        })
-    }
-
     fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
         if node.primitive.is_leaf() || node.written.count() == 0 || nothing_written(node) {
             return Ok(Kernels::default());
@@ -153,6 +146,12 @@ impl Chooser<'_> {
         self.found.insert(key, kernels.clone());
         Ok(kernels)
     }
+}
+
+/// Whether a copy of this input could help.
+fn has_gaps(node: &Node, operand: usize) -> bool {
+    let lies_well = |e: &Edge| e.layout.is_contiguous() && e.layout.offset == 0;
+    node.inputs.get(operand).is_some_and(|edge| !lies_well(edge))
 }
 
 /// An update that writes no rows.

@@ -165,3 +165,19 @@ fn conversions_round_to_even_saturate_and_know_truth() {
     let wrapped = Array::from_slice(&device, &[-1i32, 257], &[2]).astype(DType::U8);
     assert_eq!(wrapped.to_vec::<u8>().unwrap(), [255, 1]);
 }
+
+#[test]
+fn numbers_beside_integers_keep_their_value() {
+    let device = Device::cpu();
+    let bytes = Array::from_slice(&device, &[1u8, 200], &[2]);
+    assert_eq!((&bytes + 100.0).to_vec::<u8>().unwrap(), [101, 44], "u8 wraps");
+    assert_eq!((&bytes + 300.0).to_vec::<u32>().unwrap(), [301, 500]);
+    assert_eq!((-300.0 + &bytes).to_vec::<i32>().unwrap(), [-299, -100]);
+    assert_eq!((&bytes * 0.5).to_vec::<f32>().unwrap(), [0.5, 100.0]);
+    let words = Array::from_slice(&device, &[7u32], &[1]);
+    assert_eq!((&words - 8.0).to_vec::<u32>().unwrap(), [u32::MAX], "u32 wraps");
+    assert_eq!((&words + 1e10).to_vec::<f32>().unwrap(), [1e10 + 7.0]);
+    let truth = Array::from_slice(&device, &[true], &[1]);
+    assert_eq!((&truth + &truth).to_vec::<i32>().unwrap(), [2]);
+    assert_eq!((1.0 / words).to_vec::<f32>().unwrap(), [1.0 / 7.0]);
+}

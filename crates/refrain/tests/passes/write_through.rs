@@ -60,7 +60,8 @@ fn a_copy_of_a_part_or_a_repetition_stays() {
     let product = array(&Device::cpu(), &[4, 8]).matmul(&array(&Device::cpu(), &[8, 4]));
     let part = written(&[&product.slice(1, 0, 2).contiguous()]);
     let repeated = written(&[&product.expand_dims(0).broadcast_to(&[2, 4, 4]).contiguous()]);
-    for graph in [part, repeated] {
+    let first = written(&[&product.slice(0, 0, 2).contiguous()]);
+    for graph in [part, repeated, first] {
         assert_eq!(graph.nodes.len(), 4, "{graph}");
     }
 }
