@@ -112,7 +112,7 @@ def main():
     for folder in [ROOT / "tests/fixtures", *options.checkpoints]:
         timed(report, f"logits of {folder.name}", lambda: logits_errors(program, out, folder))
     timed(report, "story", lambda: story_error(program, out))
-    timed(report, "demo", lambda: demo_answers(program, out, options.questions))
+    timed(report, "demo answers", lambda: demo_answers(program, out, options.questions))
     for model in options.models:
         timed(report, model, lambda: bench(program, model, options.bench.split()))
     (out / "report.json").write_text(json.dumps(report, indent=1))
