@@ -3,6 +3,8 @@
 pub(crate) mod records;
 pub(crate) mod values;
 
+use rayon::prelude::*;
+
 use crate::tensor::Span;
 use crate::{Encoding, Tensor};
 
@@ -84,8 +86,36 @@ impl<'a> Blocks<'a> {
     }
 }
 
+/// Bytes of a plane that one thread fills at a time.
+const PIECE: usize = 128 * 1024;
+
+/// Fill `out`, which lies at byte `start` of a plane, on all threads: `fill` is called for pieces of it with
+/// where they start.
+pub(crate) fn in_pieces(start: usize, out: &mut [u8], fill: impl Fn(usize, &mut [u8]) + Sync) {
+    if out.len() <= PIECE {
+        return fill(start, out);
+    }
+    let pieces = out.par_chunks_mut(PIECE).enumerate();
+    pieces.for_each(|(index, piece)| fill(start + index * PIECE, piece));
+}
+
+/// Fill `out`, which lies at byte `start` of the quants plane of blocks of `encoding`.
+pub(crate) fn write_quants(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
+    match encoding {
+        Encoding::Q4_0 => for_units::<16>(start, out, |index, unit| unpack_q4_0(blocks.quants(index), unit)),
+        Encoding::Q8_0 => for_units::<32>(start, out, |index, unit| unit.copy_from_slice(blocks.quants(index))),
+        Encoding::Q4_1 => repack::<16>(blocks, Encoding::Q4_1, start, out),
+        Encoding::Q2_K => repack::<64>(blocks, Encoding::Q2_K, start, out),
+        Encoding::Q3_K => repack::<96>(blocks, Encoding::Q3_K, start, out),
+        Encoding::Q4_K => repack::<128>(blocks, Encoding::Q4_K, start, out),
+        Encoding::Q5_K => repack::<160>(blocks, Encoding::Q5_K, start, out),
+        Encoding::Q6_K => repack::<192>(blocks, Encoding::Q6_K, start, out),
+        five_bits => repack::<20>(blocks, five_bits, start, out),
+    }
+}
+
 /// Fill `out`, which lies at byte `start` of the quants plane of blocks that take `SIZE` bytes in it.
-pub(crate) fn repack<const SIZE: usize>(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
+fn repack<const SIZE: usize>(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
     let count = encoding.block_values();
     for_units::<SIZE>(start, out, |index, unit| {
         let mut quants = [0; values::MOST_VALUES];

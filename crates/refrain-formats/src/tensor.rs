@@ -6,7 +6,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::blocks::records::{RECORD_BYTES, record};
-use crate::blocks::{Blocks, RowOrder, for_units, repack, unpack_q4_0};
+use crate::blocks::{Blocks, RowOrder, for_units, in_pieces, write_quants};
 use crate::files::FileBytes;
 use crate::synthetic::Random;
 use crate::{Encoding, Error};
@@ -211,21 +211,8 @@ impl<'a> Tensor<'a> {
             Storage::Affine { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
             Storage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                match self.info.encoding {
-                    Encoding::Q4_0 => for_units::<16>(start, out, |index, unit| {
-                        unpack_q4_0(blocks.quants(index), unit);
-                    }),
-                    Encoding::Q8_0 => for_units::<32>(start, out, |index, unit| {
-                        unit.copy_from_slice(blocks.quants(index));
-                    }),
-                    Encoding::Q4_1 => repack::<16>(&blocks, Encoding::Q4_1, start, out),
-                    Encoding::Q2_K => repack::<64>(&blocks, Encoding::Q2_K, start, out),
-                    Encoding::Q3_K => repack::<96>(&blocks, Encoding::Q3_K, start, out),
-                    Encoding::Q4_K => repack::<128>(&blocks, Encoding::Q4_K, start, out),
-                    Encoding::Q5_K => repack::<160>(&blocks, Encoding::Q5_K, start, out),
-                    Encoding::Q6_K => repack::<192>(&blocks, Encoding::Q6_K, start, out),
-                    five_bits => repack::<20>(&blocks, five_bits, start, out),
-                }
+                let encoding = self.info.encoding;
+                in_pieces(start, out, |start, piece| write_quants(&blocks, encoding, start, piece));
             }
         }
         Ok(())

@@ -7,16 +7,12 @@
 //! between 0.9 and 1.1.
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use crate::Encoding;
-use crate::blocks::for_units;
+use crate::blocks::{for_units, in_pieces};
 
 /// The increment of SplitMix64's state.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Bytes that one thread makes at a time.
-const PIECE: usize = 128 * 1024;
 
 /// One tensor of random values.
 #[derive(Debug, Clone)]
@@ -169,14 +165,9 @@ fn mix(state: u64) -> u64 {
 /// Fill `out`, which lies at byte `start` of a plane, with words of the sequence that `number` has
 /// made numbers of.
 fn fill(seed: u64, start: usize, out: &mut [u8], number: impl Fn(u64) -> u64 + Sync) {
-    let make = |start: usize, out: &mut [u8]| {
-        for_units::<8>(start, out, |index, unit| {
+    in_pieces(start, out, |start, piece| {
+        for_units::<8>(start, piece, |index, unit| {
             *unit = number(word(seed, index)).to_le_bytes()
         });
-    };
-    if out.len() <= PIECE {
-        return make(start, out);
-    }
-    let pieces = out.par_chunks_mut(PIECE).enumerate();
-    pieces.for_each(|(index, piece)| make(start + index * PIECE, piece));
+    });
 }

@@ -10,8 +10,8 @@ struct Opened {
     messages: Mutex<mpsc::Sender<mpsc::Sender<Vec<String>>>>,
 }
 
-/// Opened once, under core and synchronization validation; with `GPUAV` set accesses through addresses
-/// are checked too. `NO_VALIDATION` is for machines without the layer.
+/// Opened once, under core and synchronization validation; with `REFRAIN_GPU_ASSISTED` set accesses through addresses
+/// are checked too. `REFRAIN_NO_VALIDATION` is for machines without the layer.
 fn opened() -> &'static Opened {
     static OPENED: OnceLock<Opened> = OnceLock::new();
     OPENED.get_or_init(|| {
@@ -20,8 +20,8 @@ fn opened() -> &'static Opened {
         // `Vulkan` stays on the thread that loaded it.
         std::thread::spawn(move || {
             let options = Options {
-                validation: std::env::var_os("NO_VALIDATION").is_none(),
-                gpu_assisted: std::env::var_os("GPUAV").is_some(),
+                validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
+                gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
             };
             let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
             let index = vulkan.choose(&Choice::Auto).expect("a usable device");
