@@ -37,6 +37,7 @@ pub mod synthetic;
 pub mod template;
 mod tensor;
 pub mod tokenizer;
+mod write;
 
 pub use checkpoint::{Checkpoint, Format};
 pub use config::{

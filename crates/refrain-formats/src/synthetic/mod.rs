@@ -13,7 +13,9 @@ mod write;
 
 pub(crate) use random::Random;
 pub(crate) use spec::Spec;
-pub use write::{Progress, write};
+pub use write::write;
+
+pub use crate::write::Progress;
 
 /// The known architectures, as `ARCH` of `ARCH:FORMAT` names them.
 pub fn architectures() -> Vec<&'static str> {

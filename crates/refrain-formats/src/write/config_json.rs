@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::config::{Architecture, ModelConfig, RopeScaling};
 
 /// The contents of the file.
-pub(super) fn object(config: &ModelConfig) -> Value {
+pub(crate) fn object(config: &ModelConfig) -> Value {
     let class = match config.architecture {
         Architecture::Qwen3 => "Qwen3ForCausalLM",
         Architecture::Llama => "LlamaForCausalLM",

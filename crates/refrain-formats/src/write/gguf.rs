@@ -1,0 +1,116 @@
+//! A GGUF file (version 3): counts, metadata, list of tensors, then their bytes. All is little-endian; a
+//! string is its length in 8 bytes, then UTF-8.
+
+use std::io::{Seek, SeekFrom, Write};
+
+use super::{Item, Target};
+use crate::{Encoding, Error};
+
+/// Tensors begin at multiples of this many bytes after the header.
+pub(crate) const ALIGNMENT: u64 = 32;
+
+/// The format's first four bytes.
+const MAGIC: &[u8; 4] = b"GGUF";
+
+/// One metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    U32(u32),
+    F32(f32),
+    Text(String),
+}
+
+/// Metadata in the order of the file.
+pub(crate) type Metadata = Vec<(String, Value)>;
+
+/// Writes all of it beside the target, then gives it its name.
+pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target<'_>) -> Result<(), Error> {
+    target.expect(items.iter().map(Item::total).sum());
+    let mut unfinished = target.unfinished_file()?;
+    let file = unfinished.as_file_mut();
+    let header = header(metadata, items);
+    target.io(file.write_all(&[0; MAGIC.len()]))?;
+    target.io(file.write_all(&header[MAGIC.len()..]))?;
+    let mut end = header.len() as u64;
+    for item in items {
+        let offsets = Vec::from_iter(item.parts.iter().map(|part| {
+            let start = end;
+            end = (end + part.bytes).next_multiple_of(ALIGNMENT);
+            start
+        }));
+        item.write(file, &offsets, target)?;
+    }
+    // The last tensor is padded too.
+    target.io(file.set_len(end))?;
+    target.io(file.sync_all())?;
+    target.io(file.seek(SeekFrom::Start(0)))?;
+    target.io(file.write_all(MAGIC))?;
+    target.finish_file(unfinished)
+}
+
+/// The header, padded to where the first tensor begins.
+fn header(metadata: &Metadata, items: &[Item<'_>]) -> Vec<u8> {
+    let parts = Vec::from_iter(items.iter().flat_map(|item| &item.parts));
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(3u32.to_le_bytes());
+    bytes.extend((parts.len() as u64).to_le_bytes());
+    bytes.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata {
+        put_text(&mut bytes, key);
+        put_value(&mut bytes, value);
+    }
+    let mut offset = 0;
+    for part in parts {
+        put_text(&mut bytes, &part.name);
+        bytes.extend((part.shape.len() as u32).to_le_bytes());
+        for &axis in part.shape.iter().rev() {
+            bytes.extend((axis as u64).to_le_bytes());
+        }
+        bytes.extend(type_number(part.encoding).to_le_bytes());
+        bytes.extend(u64::to_le_bytes(offset));
+        offset = (offset + part.bytes).next_multiple_of(ALIGNMENT);
+    }
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+    bytes
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend((text.len() as u64).to_le_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+fn put_value(bytes: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::U32(number) => {
+            bytes.extend(4u32.to_le_bytes());
+            bytes.extend(number.to_le_bytes());
+        }
+        Value::F32(number) => {
+            bytes.extend(6u32.to_le_bytes());
+            bytes.extend(number.to_le_bytes());
+        }
+        Value::Text(text) => {
+            bytes.extend(8u32.to_le_bytes());
+            put_text(bytes, text);
+        }
+    }
+}
+
+/// The number of an encoding in the format's list of types.
+fn type_number(encoding: Encoding) -> u32 {
+    match encoding {
+        Encoding::F16 => 1,
+        Encoding::Q4_0 => 2,
+        Encoding::Q4_1 => 3,
+        Encoding::Q5_0 => 6,
+        Encoding::Q5_1 => 7,
+        Encoding::Q8_0 => 8,
+        Encoding::Q2_K => 10,
+        Encoding::Q3_K => 11,
+        Encoding::Q4_K => 12,
+        Encoding::Q5_K => 13,
+        Encoding::Q6_K => 14,
+        Encoding::BF16 => 30,
+        _ => 0,
+    }
+}
