@@ -20,6 +20,7 @@ pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
 mod rows;
+pub mod slots;
 pub mod softmax;
 pub mod take;
 pub mod take_along;

@@ -1,4 +1,4 @@
-use refrain::fast::Tokens;
+use refrain::fast::{self, Tokens};
 use refrain::{Array, DType, Device};
 
 /// The shape of a paged KV cache.
@@ -25,6 +25,8 @@ pub struct Batch {
     pub wanted: Array,
     /// Positions per page.
     pub page_size: usize,
+    /// Whether each token is the only one of its sequence.
+    pub decode: bool,
 }
 
 impl Batch {
@@ -37,18 +39,13 @@ impl Batch {
             pages: Array::input(device, "pages", DType::U32, &[sequences, pages.per_sequence]),
             wanted: Array::input(device, "wanted", DType::U32, &[wanted]),
             page_size: pages.size,
+            decode: false,
         }
     }
 
     /// i32 `[T]`: where each token's keys and values go; −1 (nowhere) for padding.
     pub fn slots(&self) -> Array {
-        let device = self.positions.device();
-        let number = |n: usize| Array::full(device, DType::I32, &[], n as f32);
-        let page_in_sequence = self.positions.shift_right(&number(self.page_size.ilog2() as usize));
-        let entry = self.sequences.astype(DType::I32) * number(self.pages.dim(1)) + page_in_sequence;
-        let page = self.pages.reshape(&[-1]).take(&entry, 0).astype(DType::I32);
-        let slot = page * number(self.page_size) + self.positions.bit_and(&number(self.page_size - 1));
-        self.positions.lt(&number(0)).select(&(number(0) - number(1)), &slot)
+        fast::slots(self.places(), self.page_size)
     }
 
     /// What attention needs to know of the tokens.

@@ -5,7 +5,7 @@ use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
-use crate::graph::Graph;
+use crate::graph::{Graph, Update};
 use crate::ops::Operation;
 use crate::storage::Storage;
 use crate::{DType, Device, Element, Error, Layout, Primitive, passes};
@@ -64,9 +64,9 @@ impl Array {
     pub(crate) fn is_state(&self) -> bool {
         match &*self.content() {
             Content::Ready(Value { storage, layout, .. }) => {
-                storage.class() == MemoryClass::State && layout.offset == 0 && layout.is_contiguous()
+                storage.is_state() && layout.offset == 0 && layout.is_contiguous()
             }
-            Content::Lazy(Primitive::WriteRows, _) => true,
+            Content::Lazy(primitive, _) if primitive.is_next_version() => true,
             Content::Lazy(Primitive::Reshape, inputs) => inputs[0].is_state(),
             Content::Lazy(..) | Content::Invalid(_) => false,
         }
@@ -130,6 +130,19 @@ impl Array {
         Array::filled(device, MemoryClass::State, dtype, shape, bytes, &mut |_, piece| {
             piece.fill(0)
         })
+    }
+
+    /// As [`Array::state`], in memory that the host reads without a copy: for a few words that it wants
+    /// often.
+    ///
+    /// # Errors
+    /// As [`Array::weight`].
+    #[track_caller]
+    pub fn mapped_state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
+        let bytes = Operation::new("state").bytes(shape, dtype)?;
+        let storage = device.allocate(MemoryClass::Control, bytes)?;
+        device.write(&storage, 0, &vec![0; bytes as usize])?;
+        Ok(Array::stored(device, storage, dtype, shape))
     }
 
     fn filled(
@@ -301,13 +314,22 @@ fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
     let plan = passes::lower(traced.graph, &device)?;
     let executable = Executable::new(plan)?;
     executable.run(reason)?;
-    for update in traced.updates {
-        let (array, storage) = (update.array, update.storage);
-        array.set_ready(Value {
-            version: storage.advance(),
-            layout: Layout::contiguous(array.shape()),
-            storage,
-        });
+    for Update {
+        storage,
+        changes,
+        array,
+    } in traced.updates
+    {
+        if changes {
+            storage.advance();
+        }
+        if let Some(array) = array {
+            array.set_ready(Value {
+                version: storage.version(),
+                layout: Layout::contiguous(array.shape()),
+                storage,
+            });
+        }
     }
     for (number, array) in pending.iter().enumerate() {
         let (operand, storage) = executable.output(number);

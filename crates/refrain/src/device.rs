@@ -169,6 +169,21 @@ impl Device {
         }
     }
 
+    /// Writes bytes into memory that the host sees. Nothing that still runs may use it.
+    pub(crate) fn write(&self, storage: &Storage, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        match (&self.0.backend, &storage.memory) {
+            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => {
+                Ok(device.write_control(buffer, offset, bytes)?)
+            }
+            (_, Memory::Host(buffer)) => {
+                let mut words = buffer.write();
+                bytemuck::cast_slice_mut(&mut words)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
+            _ => unreachable!("a storage stays with the device that made it"),
+        }
+    }
+
     /// Reads bytes back; waits only for the last write to this very buffer.
     pub(crate) fn read(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use refrain_vulkan::MemoryClass;
-
 use crate::array::{Array, Content, Value};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Primitive};
@@ -46,6 +44,7 @@ pub struct Edge {
 /// A graph and the arrays whose evaluation updates a state.
 pub(crate) struct Traced {
     pub graph: Graph,
+    /// In the order in which they happen.
     pub updates: Vec<Update>,
     /// For each output that is a state or a view of one: what it sees of it.
     pub seen: Vec<Option<Seen>>,
@@ -58,9 +57,13 @@ pub(crate) struct Seen {
     pub last: u64,
 }
 
+/// That a state changes in place, or that an array is its newest version at that point.
 pub(crate) struct Update {
-    pub array: Array,
     pub storage: Storage,
+    /// Whether the state changes here.
+    pub changes: bool,
+    /// The array that is the state's newest version from here on.
+    pub array: Option<Array>,
 }
 
 impl Node {
@@ -190,7 +193,7 @@ impl Builder {
                     storage: storage.clone(),
                     version,
                 };
-                let state = (storage.class() == MemoryClass::State).then(|| (storage.clone(), version));
+                let state = storage.is_state().then(|| (storage.clone(), version));
                 let node = self.push(
                     Node::new(primitive, vec![], array.shape().to_vec(), array.dtype()),
                     state,
@@ -204,17 +207,29 @@ impl Builder {
 
     fn computed(&mut self, array: &Array, primitive: Primitive, inputs: &[Array]) -> Result<Edge, Error> {
         let inputs: Vec<Edge> = inputs.iter().map(|a| self.edges[&a.id()].clone()).collect();
-        for edge in &inputs {
-            self.check_version(&primitive, edge)?;
+        // What has been updated is named by the version before.
+        if !matches!(primitive, Primitive::Updated) {
+            for edge in &inputs {
+                self.check_version(&primitive, edge)?;
+            }
+        }
+        for &updated in primitive.updates() {
+            let (storage, version) = self.states[inputs[updated].node].clone().expect("a state");
+            self.versions.insert(storage.key(), version + 1);
+            self.updates.push(Update {
+                storage,
+                changes: true,
+                array: None,
+            });
         }
         let seen = inputs.first().and_then(|edge| self.states[edge.node].clone());
         let state = match primitive {
-            Primitive::WriteRows => {
-                let (storage, version) = seen.expect("only states are written");
-                self.versions.insert(storage.key(), version + 1);
+            Primitive::WriteRows | Primitive::Updated => {
+                let (storage, version) = seen.expect("only states are updated");
                 self.updates.push(Update {
-                    array: array.clone(),
                     storage: storage.clone(),
+                    changes: false,
+                    array: Some(array.clone()),
                 });
                 Some((storage, version + 1))
             }

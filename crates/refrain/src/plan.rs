@@ -18,6 +18,8 @@ pub enum Block {
     Control,
     /// The arena of intermediate results.
     Scratch,
+    /// Counters that are zero between runs.
+    Tickets,
     /// A result that outlives the plan.
     Output(usize),
 }
@@ -64,7 +66,9 @@ pub struct Step {
     pub output: Operand,
     /// Memory that only this step uses, as one further operand after the output.
     pub workspace: Option<Operand>,
-    /// Dispatches, in order; operands are numbered inputs, output, workspace. Empty on the CPU executor.
+    /// Counters of this step alone that each run leaves at zero, as one further operand.
+    pub tickets: Option<Operand>,
+    /// Dispatches, in order; operands are numbered inputs, output, workspace, tickets. Empty on the CPU executor.
     pub calls: Vec<Call>,
     /// Whether each call reads what the one before it wrote.
     pub chained: bool,
@@ -100,6 +104,8 @@ pub struct Plan {
     pub control_bytes: u64,
     /// Bytes of the arena.
     pub scratch_bytes: u64,
+    /// Bytes of the counters.
+    pub ticket_bytes: u64,
     /// Bytes of each output block.
     pub output_bytes: Vec<u64>,
     /// What was asked for, in order.
@@ -140,19 +146,23 @@ impl Step {
         self.inputs.iter().map(Operand::range)
     }
 
+    /// The operands that the step writes: its result, the states that it updates, its own memory.
+    pub fn written(&self) -> impl Iterator<Item = &Operand> + '_ {
+        let updated = self.primitive.updates().iter().map(|&number| &self.inputs[number]);
+        let own = self.workspace.iter().chain(&self.tickets);
+        [&self.output].into_iter().chain(updated).chain(own)
+    }
+
     /// Byte ranges that the step writes.
     pub fn writes(&self) -> impl Iterator<Item = Range> + '_ {
-        [&self.output].into_iter().chain(&self.workspace).map(Operand::range)
+        self.written().map(Operand::range)
     }
 
     /// Operand `number` of the step's calls.
     pub fn operand(&self, number: usize) -> &Operand {
-        let after = number.checked_sub(self.inputs.len());
-        match after {
-            None => &self.inputs[number],
-            Some(0) => &self.output,
-            _ => self.workspace.as_ref().expect("a call that names a workspace has one"),
-        }
+        let own = || self.workspace.iter().chain(&self.tickets);
+        let mut all = self.inputs.iter().chain([&self.output]).chain(own());
+        all.nth(number).expect("a call names operands that its step has")
     }
 }
 
@@ -175,6 +185,7 @@ impl fmt::Display for Operand {
             Block::Storage(n) => write!(f, "storage{n}")?,
             Block::Control => write!(f, "control")?,
             Block::Scratch => write!(f, "scratch")?,
+            Block::Tickets => write!(f, "tickets")?,
             Block::Output(n) => write!(f, "output{n}")?,
         }
         write!(f, "[{}] {}{}", self.place.offset, self.dtype, self.layout)

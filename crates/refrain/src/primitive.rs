@@ -88,6 +88,14 @@ pub enum Primitive {
     /// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state's next version, in place:
     /// `state[slots[t]] = rows[t]`; slots outside the state are skipped.
     WriteRows,
+    /// (state, by) → the state's next version, which `by` made in place: the same memory, seen after `by`.
+    Updated,
+    /// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged
+    /// state, −1 where there is none.
+    Slots {
+        /// Slots per page.
+        page_size: usize,
+    },
     /// (x `[.., n]`, {weight `[n]`}) → x / rms(x) · weight.
     RmsNorm {
         /// Added to the mean square.
@@ -123,15 +131,35 @@ impl Primitive {
             Primitive::QuantTake { .. } => "quant_take",
             Primitive::Concatenate { .. } => "concatenate",
             Primitive::WriteRows => "write_rows",
+            Primitive::Updated => "updated",
+            Primitive::Slots { .. } => "slots",
             Primitive::RmsNorm { .. } => "rms_norm",
             Primitive::Rope(_) => "rope",
             Primitive::PagedAttention(_) => "paged_attention",
         }
     }
 
-    /// Whether this only names memory and computes nothing.
+    /// Whether this only names memory that is there before anything is computed.
     pub fn is_leaf(&self) -> bool {
         matches!(self, Primitive::Stored { .. } | Primitive::Input { .. })
+    }
+
+    /// Whether this computes nothing: a leaf, or another node's memory under a new version.
+    pub fn computes_nothing(&self) -> bool {
+        self.is_leaf() || matches!(self, Primitive::Updated)
+    }
+
+    /// Whether the result is the memory of input 0, a state, at its next version.
+    pub fn is_next_version(&self) -> bool {
+        matches!(self, Primitive::WriteRows | Primitive::Updated)
+    }
+
+    /// The inputs, all states, that this updates in place, beside what it results in.
+    pub fn updates(&self) -> &'static [usize] {
+        match self {
+            Primitive::WriteRows => &[0],
+            _ => &[],
+        }
     }
 }
 

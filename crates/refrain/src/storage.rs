@@ -67,6 +67,11 @@ impl Storage {
         self.class
     }
 
+    /// Whether the contents may be updated in place.
+    pub fn is_state(&self) -> bool {
+        matches!(self.class, MemoryClass::State | MemoryClass::Control)
+    }
+
     /// How often the contents were updated in place.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

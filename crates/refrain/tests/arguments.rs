@@ -75,6 +75,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
                 scale: 1.0,
                 page_size: a as u32,
                 window: random.pick(&[None, Some(0), Some(3)]),
+                decode: false,
             };
             fast::paged_attention(&x, &y, &y, tokens, params)
         }

@@ -243,6 +243,7 @@ fn what_a_device_cannot_do_is_named_with_its_dtype() {
         scale: 1.0,
         page_size: 4,
         window: None,
+        decode: false,
     };
     let error = fast::paged_attention(&q, &rows, &rows, tokens, params)
         .eval()

@@ -185,6 +185,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
         scale: 0.125,
         page_size: 256,
         window: None,
+        decode: false,
     };
     let mixed = fast::paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
     let step = Function::trace(&[&mixed]).unwrap();

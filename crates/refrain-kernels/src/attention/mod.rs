@@ -33,6 +33,9 @@ pub struct Params {
     pub page_size: u32,
     /// How many positions, the token's own included, are attended over; `None` for all.
     pub window: Option<u32>,
+    /// A promise that each token is the only one of its sequence in the call, and that its own key and
+    /// value are the last that were written.
+    pub decode: bool,
 }
 
 /// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5, out 6.

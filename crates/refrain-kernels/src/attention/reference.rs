@@ -104,6 +104,7 @@ mod tests {
         scale: 1.0,
         page_size: 2,
         window: None,
+        decode: false,
     };
 
     /// Two sequences of two pages over eight slots whose value is their number; keys are all equal,
@@ -137,6 +138,7 @@ mod tests {
     fn a_window_forgets_and_padding_sees_nothing() {
         let params = Params {
             window: Some(2),
+            decode: false,
             ..PARAMS
         };
         assert_eq!(means(&[3, -1, 0], &[0, 9, 0], &[3, 0, 2, 1], &params), [0.5, 0.0, 6.0]);

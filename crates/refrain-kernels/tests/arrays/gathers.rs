@@ -1,6 +1,6 @@
 //! Take, take-along and row writes on the device against the references.
 
-use refrain_kernels::{DType, Operand, Values, take, take_along, write_rows};
+use refrain_kernels::{DType, Operand, Values, slots, take, take_along, write_rows};
 
 use crate::common::{Random, assert_close, bytes_of, index_values, operand, run, values, variants};
 
@@ -124,4 +124,36 @@ fn rows_that_do_not_fit_the_state_are_refused() {
     let mut gaps = Operand::contiguous(DType::F32, &[8, 3]);
     gaps.layout.strides[0] = 4;
     assert!(write_rows::call(&variants()[0], &rows, &slots, &gaps).is_err());
+}
+
+#[test]
+fn positions_find_their_slots() {
+    let mut random = Random::new(24);
+    for _ in 0..6 {
+        let (tokens, rows, table) = (random.extent(), random.extent(), random.extent());
+        let page_size = random.pick(&[1, 3, 16, 256]);
+        let reach = table * page_size;
+        let positions: Vec<i32> = (0..tokens).map(|_| random.below(reach + 4) as i32 - 2).collect();
+        let sequences: Vec<u32> = (0..tokens).map(|_| random.below(rows + 1) as u32).collect();
+        let pages: Vec<u32> = (0..rows * table).map(|_| random.below(99) as u32).collect();
+        let operands = [
+            Operand::contiguous(DType::I32, &[tokens]),
+            Operand::contiguous(DType::U32, &[tokens]),
+            Operand::contiguous(DType::U32, &[rows, table]),
+            Operand::contiguous(DType::I32, &[tokens]),
+        ];
+        let contents = [
+            bytemuck::cast_slice(&positions).to_vec(),
+            bytemuck::cast_slice(&sequences).to_vec(),
+            bytemuck::cast_slice(&pages).to_vec(),
+            vec![0; 4 * tokens],
+        ];
+        for traits in variants() {
+            let [p, s, t, out] = &operands;
+            let call = slots::call(&traits, p, s, t, out, page_size).expect("supported");
+            let after = run(&[call], &contents, 3);
+            let expected = slots::reference(&positions, &sequences, &pages, &[rows, table], page_size);
+            assert_eq!(bytemuck::cast_slice::<u8, i32>(&after), expected);
+        }
+    }
 }

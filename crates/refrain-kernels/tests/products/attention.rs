@@ -36,6 +36,7 @@ impl Default for Case {
                 scale: 0.3,
                 page_size: 8,
                 window: None,
+                decode: false,
             },
         }
     }
@@ -138,6 +139,7 @@ fn windows() {
         for window in [0, 1, 6, 1000] {
             let params = attention::Params {
                 window: Some(window),
+                decode: false,
                 ..Case::default().params
             };
             Case {
@@ -172,6 +174,7 @@ fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
                 scale: 2.0,
                 page_size: 64,
                 window: None,
+                decode: false,
             },
             ..Case::default()
         }
@@ -193,6 +196,7 @@ fn parts_of_the_positions_are_joined() {
                 scale: 1.5,
                 page_size: 64,
                 window: None,
+                decode: false,
             },
             ..Case::default()
         };

@@ -110,6 +110,7 @@ fn attentions() {
                         scale: 0.125,
                         page_size: 16,
                         window: None,
+                        decode: false,
                     };
                     let operands = [&q, &cache, &cache, &positions, &sequences, &pages, &q];
                     // One workgroup for all positions, and several.

@@ -92,6 +92,7 @@ impl Attention {
             scale: self.scale,
             page_size: batch.page_size as u32,
             window: self.window,
+            decode: batch.decode,
         };
         let mixed = fast::paged_attention(&q, &cache.keys, &cache.values, batch.places(), params);
         self.o

@@ -22,6 +22,7 @@ pub(crate) struct Memory {
     storages: Vec<Storage>,
     control: Option<Storage>,
     scratch: Option<Storage>,
+    tickets: Option<Storage>,
     outputs: Vec<Storage>,
 }
 
@@ -38,7 +39,13 @@ impl Memory {
             .output_bytes
             .iter()
             .map(|&bytes| plan.device.allocate(MemoryClass::Scratch, bytes));
+        let tickets = some(MemoryClass::Scratch, plan.ticket_bytes)?;
+        if let Some(tickets) = &tickets {
+            let zeros = &mut |_: u64, piece: &mut [u8]| piece.fill(0);
+            plan.device.fill(tickets, plan.ticket_bytes, zeros)?;
+        }
         Ok(Memory {
+            tickets,
             storages: plan.storages.clone(),
             control: some(MemoryClass::Control, plan.control_bytes)?,
             scratch: some(MemoryClass::Scratch, plan.scratch_bytes)?,
@@ -54,6 +61,7 @@ impl Memory {
                 .scratch
                 .as_ref()
                 .expect("a plan with intermediate results has an arena"),
+            Block::Tickets => self.tickets.as_ref().expect("a plan with counters has memory for them"),
             Block::Output(n) => &self.outputs[n],
         }
     }
@@ -63,6 +71,7 @@ impl Memory {
             .iter()
             .chain(&self.control)
             .chain(&self.scratch)
+            .chain(&self.tickets)
             .chain(&self.outputs)
     }
 }
@@ -130,7 +139,10 @@ impl Executable {
 
     /// Bytes of memory that only this executable uses.
     pub fn own_bytes(&self) -> u64 {
-        self.plan.scratch_bytes + self.plan.control_bytes + self.plan.output_bytes.iter().sum::<u64>()
+        self.plan.scratch_bytes
+            + self.plan.ticket_bytes
+            + self.plan.control_bytes
+            + self.plan.output_bytes.iter().sum::<u64>()
     }
 }
 

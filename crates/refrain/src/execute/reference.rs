@@ -6,7 +6,8 @@ use std::sync::RwLockReadGuard;
 use refrain_kernels::matmul::{Rows, StoredRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
-    Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, softmax, take, take_along, top_k,
+    Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, slots, softmax, take, take_along,
+    top_k,
 };
 
 use super::Memory;
@@ -206,6 +207,13 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
         Primitive::Take { axis } => take::reference(&x.load(0), x.shape(0), &x.load(1), *axis),
         Primitive::TakeAlong => take_along::reference(&x.load(0), columns(0), &x.load(1), columns(1)),
         Primitive::Concatenate { axis } => concatenate(x, *axis, out),
+        Primitive::Slots { page_size } => Values::I32(slots::reference(
+            &x.i32(0),
+            &x.u32(1),
+            &x.u32(2),
+            x.shape(2),
+            *page_size,
+        )),
         Primitive::RmsNorm { eps, weighted } => {
             let weight = weighted.then(|| x.f32(1));
             Values::F32(rms_norm::reference(&x.f32(0), weight.as_deref(), *eps, columns(0)))

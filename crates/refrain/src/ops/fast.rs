@@ -65,6 +65,30 @@ pub struct Tokens<'a> {
     pub pages: &'a Array,
 }
 
+/// Where tokens' keys and values go in a paged state: slot `pages[s, p / page_size] · page_size +
+/// p mod page_size` of position p of sequence s, −1 for negative positions and for those beyond the table:
+/// i32 `[T]`. Invalid where shapes do not fit.
+#[track_caller]
+pub fn slots(tokens: Tokens<'_>, page_size: usize) -> Array {
+    let operation = Operation::new("slots");
+    let inputs = [tokens.positions, tokens.sequences, tokens.pages];
+    let fits = tokens.positions.rank() == 1
+        && tokens.sequences.shape() == tokens.positions.shape()
+        && tokens.pages.rank() == 2
+        && inputs
+            .iter()
+            .map(|x| x.dtype())
+            .eq([DType::I32, DType::U32, DType::U32])
+        && page_size > 0;
+    if !fits {
+        let [positions, sequences, pages] = inputs.map(|a| format!("{}{:?}", a.dtype(), a.shape()));
+        let what = format!("positions {positions}, sequences {sequences} and pages {pages} of {page_size} slots");
+        return operation.invalid(&inputs, format!("{what} do not fit"));
+    }
+    let shape = tokens.positions.shape();
+    operation.node(Primitive::Slots { page_size }, &inputs, shape, DType::I32)
+}
+
 /// Causal attention over a paged KV cache. q floats `[T, H, D]`; keys and values floats
 /// `[slots, KVH, D]`, H a multiple of KVH → as q. A token sees the positions up to its own (or the last
 /// `params.window` of them); position p of sequence s lies in slot

@@ -38,6 +38,29 @@ impl Operation {
         }
     }
 
+    /// As [`Operation::node`] for a primitive that updates some of its inputs, and their next versions in
+    /// the order of [`Primitive::updates`]. Invalid where one of them is no whole state.
+    #[allow(dead_code)] // until the first primitive with a result beside its updates
+    pub(crate) fn updating(
+        self,
+        primitive: Primitive,
+        inputs: &[&Array],
+        shape: &[usize],
+        dtype: DType,
+    ) -> (Array, Vec<Array>) {
+        let states: Vec<&Array> = primitive.updates().iter().map(|&number| inputs[number]).collect();
+        let result = match states.iter().all(|state| state.is_state() || state.error().is_some()) {
+            true => self.node(primitive, inputs, shape, dtype),
+            false => self.invalid(
+                inputs,
+                "only a whole state (or an update of one) is updated".to_string(),
+            ),
+        };
+        let next = |state: &&Array| self.node(Primitive::Updated, &[state, &result], state.shape(), state.dtype());
+        let next = states.iter().map(next).collect();
+        (result, next)
+    }
+
     /// The result of `primitive` without inputs, on `device`; invalid when `shape` is beyond any memory.
     pub(crate) fn source(self, device: &Device, primitive: Primitive, shape: &[usize], dtype: DType) -> Array {
         self.on(device, primitive, &[], shape, dtype)

@@ -75,7 +75,7 @@ fn memory_of(nodes: &[Node], mut number: usize) -> Option<usize> {
     loop {
         match &nodes[number].primitive {
             Primitive::Stored { storage, .. } => return Some(storage.key()),
-            Primitive::WriteRows => number = nodes[number].inputs[0].node,
+            next if next.is_next_version() => number = nodes[number].inputs[0].node,
             _ => return None,
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn sweep(graph: Graph) -> Graph {
     let mut needed = vec![false; graph.nodes.len()];
     graph.outputs.iter().for_each(|e| needed[e.node] = true);
     for number in (0..graph.nodes.len()).rev() {
-        needed[number] |= matches!(graph.nodes[number].primitive, Primitive::WriteRows);
+        needed[number] |= !graph.nodes[number].primitive.updates().is_empty();
         if needed[number] {
             graph.nodes[number].inputs.iter().for_each(|e| needed[e.node] = true);
         }

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, softmax,
-    take, take_along, top_k, write_rows,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, slots,
+    softmax, take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;
@@ -28,6 +28,8 @@ pub struct Kernels {
     pub chained: bool,
     /// Memory for the calls alone.
     pub workspace: Option<Operand>,
+    /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
+    pub tickets: usize,
 }
 
 /// Chooses the kernels that compute each node on `device`.
@@ -123,7 +125,7 @@ impl Chooser<'_> {
     }
 
     fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
-        if node.primitive.is_leaf() || node.written.count() == 0 || nothing_written(node) {
+        if node.primitive.computes_nothing() || node.written.count() == 0 || nothing_written(node) {
             return Ok(Kernels::default());
         }
         let operands: Vec<Operand> = node
@@ -205,7 +207,8 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
                 ..chained(calls)
             }
         }
-        Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
+        Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
+        Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Updated => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
         }
@@ -216,7 +219,7 @@ fn chained(calls: Vec<Call>) -> Kernels {
     Kernels {
         chained: calls.len() > 1,
         calls,
-        workspace: None,
+        ..Kernels::default()
     }
 }
 
@@ -241,8 +244,7 @@ fn concatenate(traits: &Traits, inputs: &[Operand], axis: usize, out: &Operand) 
     }
     Ok(Kernels {
         calls,
-        chained: false,
-        workspace: None,
+        ..Kernels::default()
     })
 }
 

@@ -1,5 +1,4 @@
 use refrain_kernels::elementwise::{Expression, Step};
-use refrain_vulkan::MemoryClass;
 
 use super::canonicalise::sweep;
 use crate::graph::{Edge, Graph, Node};
@@ -102,9 +101,8 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
 /// States change in place between a node and its user: what reads one stays where it is.
 fn is_state(graph: &Graph, edge: &Edge) -> bool {
     match &graph.nodes[edge.node].primitive {
-        Primitive::Stored { storage, .. } => storage.class() == MemoryClass::State,
-        Primitive::WriteRows => true,
-        _ => false,
+        Primitive::Stored { storage, .. } => storage.is_state(),
+        next => next.is_next_version(),
     }
 }
 

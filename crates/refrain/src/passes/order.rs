@@ -1,5 +1,4 @@
 use super::choose::{Chosen, Kernels};
-use crate::Primitive;
 use crate::graph::{Edge, Graph};
 
 /// How many steps of the program are looked at together: results of steps taken early are kept longer.
@@ -54,8 +53,8 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         .collect();
     let mut readers: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
     for (number, node) in graph.nodes.iter().enumerate() {
-        if matches!(node.primitive, Primitive::WriteRows) {
-            needs[number].extend(&readers[node.inputs[0].node]);
+        for &updated in node.primitive.updates() {
+            needs[number].extend(&readers[node.inputs[updated].node]);
         }
         node.inputs.iter().for_each(|e| readers[e.node].push(number));
     }

@@ -4,7 +4,7 @@ use super::order::Ordered;
 use crate::graph::Graph;
 use crate::plan::{Block, Input, Operand, Place, Plan, Step};
 use crate::storage::Storage;
-use crate::{Device, Layout, Primitive};
+use crate::{DType, Device, Layout, Primitive};
 
 /// Memory is handed out in multiples of this many bytes, so that any load may be 16 bytes wide.
 const ALIGNMENT: u64 = 256;
@@ -17,7 +17,7 @@ pub fn place(ordered: Ordered, device: &Device) -> Plan {
     let mut steps = Vec::new();
     for (number, (node, kernels)) in graph.nodes.iter().zip(kernels).enumerate() {
         placer.visit(&graph, number);
-        if !node.primitive.is_leaf() {
+        if !node.primitive.computes_nothing() {
             let operand = |n: usize, layout: &Layout| Operand {
                 place: placer.places[n].expect("placed when it was visited"),
                 dtype: graph.nodes[n].dtype,
@@ -26,11 +26,13 @@ pub fn place(ordered: Ordered, device: &Device) -> Plan {
             let inputs = node.inputs.iter().map(|e| operand(e.node, &e.layout)).collect();
             let output = operand(number, &node.written);
             let workspace = kernels.workspace.map(|w| placer.workspace(w));
+            let tickets = (kernels.tickets > 0).then(|| placer.tickets(kernels.tickets));
             steps.push(Step {
                 primitive: node.primitive.clone(),
                 inputs,
                 output,
                 workspace,
+                tickets,
                 calls: kernels.calls,
                 chained: kernels.chained,
                 barrier: false,
@@ -55,6 +57,7 @@ pub fn place(ordered: Ordered, device: &Device) -> Plan {
         inputs: placer.inputs,
         control_bytes: placer.control_bytes,
         scratch_bytes: placer.arena.peak,
+        ticket_bytes: placer.ticket_bytes,
         output_bytes: placer.output_bytes,
     }
 }
@@ -69,6 +72,7 @@ struct Placer {
     inputs: Vec<Input>,
     control_bytes: u64,
     output_bytes: Vec<u64>,
+    ticket_bytes: u64,
     arena: Arena,
     in_arena: HashMap<usize, (u64, u64)>,
     /// Pieces that are free once the level is done.
@@ -92,6 +96,7 @@ impl Placer {
             inputs: vec![],
             control_bytes: 0,
             output_bytes: vec![],
+            ticket_bytes: 0,
             arena: Arena::default(),
             in_arena: HashMap::new(),
             retired: vec![],
@@ -128,7 +133,7 @@ impl Placer {
                 }
             }
             // An update happens in the memory of the state that it updates.
-            Primitive::WriteRows => self.places[node.inputs[0].node].expect("inputs come first"),
+            next if next.is_next_version() => self.places[node.inputs[0].node].expect("inputs come first"),
             _ if self.is_output[number] => {
                 self.output_bytes.push(bytes.next_multiple_of(4));
                 Place {
@@ -156,6 +161,21 @@ impl Placer {
             place: Place {
                 block: Block::Scratch,
                 offset: piece.0,
+            },
+            dtype: operand.dtype,
+            layout: operand.layout,
+        }
+    }
+
+    /// Counters of one step, apart from all others: they are zero between the runs of that step.
+    fn tickets(&mut self, count: usize) -> Operand {
+        let operand = refrain_kernels::Operand::contiguous(DType::U32, &[count]);
+        let offset = self.ticket_bytes;
+        self.ticket_bytes += 4 * count as u64;
+        Operand {
+            place: Place {
+                block: Block::Tickets,
+                offset,
             },
             dtype: operand.dtype,
             layout: operand.layout,

@@ -100,6 +100,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
             scale: 0.3,
             page_size: e.page_size as u32,
             window: e.window,
+            decode: false,
         };
         let mixed = fast::paged_attention(&q, &keys, &values, tokens, params);
         results.push(mixed);

@@ -101,6 +101,7 @@ impl Decoder {
             scale: 0.125,
             page_size: PAGE as u32,
             window: None,
+            decode: false,
         };
         let rope = RopeParams {
             dims: e.head_dim,

@@ -27,7 +27,11 @@ fn conflict(first: &(Bytes, Bytes), second: &(Bytes, Bytes)) -> bool {
 
 /// Bytes that each step reads and writes.
 fn accesses(plan: &Plan) -> Vec<(Bytes, Bytes)> {
-    let written = |step: &Step| bytes([&step.output].into_iter().chain(&step.workspace));
+    let written = |step: &Step| {
+        let updated = step.primitive.updates().iter().map(|&number| &step.inputs[number]);
+        let own = step.workspace.iter().chain(&step.tickets);
+        bytes([&step.output].into_iter().chain(updated).chain(own))
+    };
     plan.steps
         .iter()
         .map(|step| (bytes(step.inputs.iter()), written(step)))

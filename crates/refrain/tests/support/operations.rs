@@ -209,6 +209,7 @@ fn paged_attention(device: &Device, dtype: DType) -> Array {
         scale: 0.125,
         page_size: 16,
         window: None,
+        decode: false,
     };
     let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
     fast::paged_attention(&q, &keys, &values, tokens, params)
