@@ -76,7 +76,7 @@ pub(crate) struct RawPipeline {
     pub layout: u64,
 }
 
-/// A translated command list, good for one submission.
+/// A translated command list, good for one submission unless it was asked to be reusable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecording {
     pub queue: Queue,
@@ -94,6 +94,8 @@ pub(crate) struct RecordRequest<'a> {
     pub commands: &'a [Command],
     /// End with a barrier that lets the host read what was written.
     pub host_reads: bool,
+    /// It is submitted more than once, and may be in flight more than once.
+    pub reusable: bool,
 }
 
 /// Carries out what the runtime decides. Every method may be called from any thread; the caller
@@ -117,11 +119,12 @@ pub(crate) trait Backend: Send + Sync {
     fn record(&self, request: &RecordRequest<'_>) -> Result<RawRecording, Failure>;
     /// Takes back a recording whose submission has completed.
     fn recycle(&self, recording: RawRecording);
-    /// Submits a recording: it starts after `waits`, and sets its queue's timeline to `signal`.
+    /// Submits recordings by one call: the first starts after `waits`, and each sets its queue's timeline
+    /// to the next value from `signal` on.
     fn submit(
         &self,
         queue: Queue,
-        recording: &RawRecording,
+        recordings: &[RawRecording],
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure>;

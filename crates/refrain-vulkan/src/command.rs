@@ -85,6 +85,12 @@ impl CommandList {
         }
     }
 
+    /// Whether the commands may write what the host reads where it lies.
+    pub(crate) fn host_reads(&self) -> bool {
+        let written = self.uses.iter().filter(|(_, access)| *access == Access::Write);
+        written.into_iter().any(|(buffer, _)| buffer.class().mapped())
+    }
+
     /// The regions in order.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().filter_map(|command| match command {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Queue};
 use crate::cache::DiskCache;
 use crate::class::MemoryClass;
-use crate::command::{Access, Command, CommandList};
+use crate::command::{Command, CommandList};
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
@@ -15,6 +15,7 @@ use crate::memory::{Buffer, Memory};
 use crate::null::{Null, Recorded};
 use crate::pipeline::{Kernel, Pipeline, Pipelines};
 use crate::queues::Queues;
+use crate::recording::Recording;
 use crate::staging::{SLOT_BYTES, SLOTS, Staging};
 
 /// Reads longer than this go through the staging ring where the memory is not cached: the host
@@ -190,6 +191,19 @@ impl Device {
         }
     }
 
+    /// Reads memory that the host sees as it is now. What submissions write to it is there once the
+    /// caller has seen them complete.
+    ///
+    /// # Errors
+    /// If the range lies outside the buffer, or the host does not see it.
+    pub fn peek(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        let mapped = buffer.mapped(offset, data.len() as u64)?;
+        mapped
+            .ok_or(Error::NotHostVisible { class: buffer.class() })?
+            .read(data);
+        Ok(())
+    }
+
     /// The pipeline of a kernel, compiled on first need.
     ///
     /// # Errors
@@ -213,12 +227,31 @@ impl Device {
     /// If a command exceeds a limit or its buffer, memory is short, or the device is lost.
     pub fn submit(&self, list: CommandList) -> Result<Submission, Error> {
         self.check(&list)?;
-        let host_reads = list
-            .uses
-            .iter()
-            .any(|(buffer, access)| *access == Access::Write && buffer.class().mapped());
-        let value = self.queues.submit(Queue::Compute, &list, host_reads)?;
+        let value = self.queues.submit(Queue::Compute, &list, list.host_reads())?;
         Ok(Submission { value })
+    }
+
+    /// Translates a list once, to be submitted any number of times with [`Device::submit_recorded`]. Its
+    /// regions are timed only where one submission of it is in flight at a time.
+    ///
+    /// # Errors
+    /// As [`Device::submit`].
+    pub fn record(&self, list: CommandList) -> Result<Recording, Error> {
+        self.check(&list)?;
+        let translated = self.queues.record(Queue::Compute, &list, list.host_reads(), true)?;
+        Ok(Recording::new(translated, list))
+    }
+
+    /// Submits recordings by one call to the driver. They start after the lists before them and after
+    /// uploads to what they use, run one after another, and each completes by itself: the submissions
+    /// returned are theirs, in order.
+    ///
+    /// # Errors
+    /// If memory is short, or the device is lost.
+    pub fn submit_recorded(&self, recordings: &[&Recording]) -> Result<Vec<Submission>, Error> {
+        let last = self.queues.submit_recorded(recordings)?;
+        let first = last + 1 - recordings.len() as u64;
+        Ok((first..=last).map(|value| Submission { value }).collect())
     }
 
     /// Blocks until a submission has completed.

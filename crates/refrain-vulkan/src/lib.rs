@@ -61,6 +61,7 @@ mod null;
 mod pipeline;
 mod queues;
 mod ranges;
+mod recording;
 mod staging;
 
 pub use backend::Queue;
@@ -76,3 +77,4 @@ pub use info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
 pub use memory::Buffer;
 pub use null::{Recorded, RecordedCommand};
 pub use pipeline::{Kernel, Pipeline};
+pub use recording::Recording;

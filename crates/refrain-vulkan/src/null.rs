@@ -37,7 +37,7 @@ pub enum Recorded {
         /// The kernel's name.
         kernel: String,
     },
-    /// A command list was submitted.
+    /// A command list was submitted, alone or behind others in the same call.
     Submit {
         /// To which queue.
         queue: Queue,
@@ -248,7 +248,7 @@ impl Backend for Null {
     fn submit(
         &self,
         queue: Queue,
-        recording: &RawRecording,
+        recordings: &[RawRecording],
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure> {
@@ -256,18 +256,20 @@ impl Backend for Null {
             return Err(Failure::Lost);
         }
         let mut state = self.state();
-        let (list, commands, host_reads) = state.recordings.remove(&recording.commands).unwrap_or_default();
-        state.submitted[queue as usize] = signal;
-        let waits = waits.to_vec();
-        let event = Recorded::Submit {
-            queue,
-            list,
-            waits,
-            value: signal,
-            commands,
-            host_reads,
-        };
-        state.events.push(event);
+        for (number, recording) in recordings.iter().enumerate() {
+            let translated = state.recordings.get(&recording.commands).cloned();
+            let (list, commands, host_reads) = translated.unwrap_or_default();
+            let value = signal + number as u64;
+            state.submitted[queue as usize] = value;
+            state.events.push(Recorded::Submit {
+                queue,
+                list,
+                waits: if number == 0 { waits.to_vec() } else { vec![] },
+                value,
+                commands,
+                host_reads,
+            });
+        }
         Ok(())
     }
 

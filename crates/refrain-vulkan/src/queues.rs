@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use cpu_time::ThreadTime;
 
-use crate::backend::{Backend, Failure, Queue, RawRecording, RecordRequest};
-use crate::command::{Access, Command, CommandList};
+use crate::backend::{Backend, Failure, Queue, RecordRequest};
+use crate::command::{Access, CommandList};
 use crate::counters::Tally;
 use crate::error::Error;
+use crate::memory::Buffer;
+use crate::recording::{Cost, Recording, Translated};
 
 /// How many lists' timings are kept for a caller who has not asked for them yet.
 const KEPT_TIMINGS: usize = 256;
@@ -46,9 +48,7 @@ pub(crate) struct Stamps {
 
 struct InFlight {
     value: u64,
-    name: String,
-    regions: Vec<String>,
-    recording: RawRecording,
+    list: Arc<Translated>,
 }
 
 #[derive(Default)]
@@ -88,54 +88,87 @@ impl Queues {
         }
     }
 
-    /// Translates and submits a list, and stamps the buffers that it uses. It waits, on the
-    /// device, for what the other queue still does to those buffers.
-    pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
+    /// Translates a list. `reusable`: for several submissions, which may overlap.
+    pub fn record(
+        &self,
+        queue: Queue,
+        list: &CommandList,
+        host_reads: bool,
+        reusable: bool,
+    ) -> Result<Arc<Translated>, Error> {
         self.check_lost()?;
-        self.retire(queue);
-        let other = queue.other();
-        let conflict = self.conflict(queue, list);
-        let waits = Vec::from_iter(conflict.map(|value| (other, value)));
         let request = RecordRequest {
             queue,
             name: &list.name,
             commands: &list.commands,
             host_reads,
+            reusable,
         };
         let started = ThreadTime::now();
-        let recording = self.backend.record(&request).map_err(|failure| self.error(failure))?;
+        let raw = self.backend.record(&request).map_err(|failure| self.error(failure))?;
         let record_cpu_ns = started.elapsed().as_nanos() as u64;
+        self.tally.count(|counters| counters.record_cpu_ns += record_cpu_ns);
+        Ok(Arc::new(Translated {
+            backend: self.backend.clone(),
+            raw,
+            name: list.name.clone(),
+            regions: list.regions().map(str::to_owned).collect(),
+            cost: Cost::of(&list.commands, host_reads),
+        }))
+    }
+
+    /// Translates and submits a list; the value of its completion.
+    pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
+        self.retire(queue);
+        let translated = self.record(queue, list, host_reads, false)?;
+        self.run(queue, vec![translated], &[&list.uses])
+    }
+
+    /// Submits recordings by one call; the value at which the last is complete.
+    pub fn submit_recorded(&self, recordings: &[&Recording]) -> Result<u64, Error> {
+        self.check_lost()?;
+        self.retire(Queue::Compute);
+        let lists = recordings.iter().map(|recording| recording.translated.clone());
+        let mut uses: Vec<&[(Buffer, Access)]> = recordings.iter().map(|r| &r.uses[..]).collect();
+        uses.dedup_by_key(|uses| uses.as_ptr());
+        self.run(Queue::Compute, lists.collect(), &uses)
+    }
+
+    /// Submits translated lists one after another, and stamps the buffers that they use. They wait, on
+    /// the device, for what the other queue still does to those buffers.
+    fn run(&self, queue: Queue, lists: Vec<Arc<Translated>>, uses: &[&[(Buffer, Access)]]) -> Result<u64, Error> {
+        let other = queue.other();
+        let conflict = self.conflict(queue, uses);
+        let waits = Vec::from_iter(conflict.map(|value| (other, value)));
+        let raw: Vec<_> = lists.iter().map(|list| list.raw).collect();
 
         let lane = &self.lanes[queue as usize];
         let mut last = lock(&lane.last);
-        let value = *last + 1;
-        if let Err(failure) = self.backend.submit(queue, &recording, &waits, value) {
-            self.backend.recycle(recording);
-            return Err(self.error(failure));
-        }
-        *last = value;
+        let first = *last + 1;
+        self.backend
+            .submit(queue, &raw, &waits, first)
+            .map_err(|failure| self.error(failure))?;
+        *last += lists.len() as u64;
+        let value = *last;
         lane.seen.fetch_max(conflict.unwrap_or(0), Ordering::AcqRel);
-        lock(&lane.in_flight).push_back(InFlight {
-            value,
-            name: list.name.clone(),
-            regions: list.regions().map(str::to_owned).collect(),
-            recording,
+        self.tally.count(|counters| {
+            counters.submits += 1;
+            lists.iter().for_each(|list| list.cost.add_to(counters));
         });
-        for (buffer, access) in &list.uses {
+        lock(&lane.in_flight).extend((first..).zip(lists).map(|(value, list)| InFlight { value, list }));
+        for (buffer, access) in uses.iter().copied().flatten() {
             buffer.stamps().used.raise(queue, value);
             if *access == Access::Write {
                 buffer.stamps().written.raise(queue, value);
             }
         }
-        drop(last);
-        self.count(&list.commands, host_reads, record_cpu_ns);
         Ok(value)
     }
 
-    /// The last of the other queue's submissions that the list must not overtake.
-    fn conflict(&self, queue: Queue, list: &CommandList) -> Option<u64> {
+    /// The last of the other queue's submissions that lists with these uses must not overtake.
+    fn conflict(&self, queue: Queue, uses: &[&[(Buffer, Access)]]) -> Option<u64> {
         let other = queue.other();
-        let conflict = list.uses.iter().map(|(buffer, access)| match access {
+        let conflict = uses.iter().copied().flatten().map(|(buffer, access)| match access {
             Access::Read => buffer.stamps().written.get(other),
             Access::Write => buffer.stamps().used.get(other),
         });
@@ -143,26 +176,6 @@ impl Queues {
         conflict
             .max()
             .filter(|value| *value > self.lanes[queue as usize].seen.load(Ordering::Acquire))
-    }
-
-    fn count(&self, commands: &[Command], host_reads: bool, record_cpu_ns: u64) {
-        self.tally.count(|counters| {
-            counters.submits += 1;
-            counters.batches += 1;
-            counters.record_cpu_ns += record_cpu_ns;
-            // Each recording begins with one that orders it after its predecessors.
-            counters.barriers += 1 + u64::from(host_reads);
-            for command in commands {
-                match command {
-                    Command::Dispatch { .. } | Command::DispatchIndirect { .. } => {
-                        counters.dispatches += 1;
-                    }
-                    Command::Barrier | Command::FullBarrier => counters.barriers += 1,
-                    Command::Copy { bytes, .. } => counters.copies += u64::from(*bytes > 0),
-                    Command::Timestamp { .. } => {}
-                }
-            }
-        });
     }
 
     /// Whether the timeline is known to have reached the value, without asking the device.
@@ -232,17 +245,22 @@ impl Queues {
             let Some(list) = in_flight.pop_front() else {
                 break;
             };
-            if list.recording.query_count > 0 {
+            if list.list.raw.query_count > 0 {
                 self.keep_timings(&list);
             }
-            self.backend.recycle(list.recording);
         }
     }
 
     fn keep_timings(&self, list: &InFlight) {
-        let steps = self.backend.timestamps(&list.recording);
+        let steps = self.backend.timestamps(&list.list.raw);
         let us = |pair: &[u64]| pair[1].saturating_sub(pair[0]) as f64 * self.timestamp_period_ns / 1000.0;
-        let regions = list.regions.iter().cloned().zip(steps.windows(2).map(us)).collect();
+        let regions = list
+            .list
+            .regions
+            .iter()
+            .cloned()
+            .zip(steps.windows(2).map(us))
+            .collect();
         let mut timings = lock(&self.timings);
         timings.insert(list.value, regions);
         while timings.len() > KEPT_TIMINGS {
@@ -277,11 +295,11 @@ impl Queues {
         for lane in &self.lanes {
             let completed = lane.completed.load(Ordering::Acquire);
             for list in lock(&lane.in_flight).iter().filter(|list| list.value > completed) {
-                let regions = list.regions.join(", ");
+                let (name, regions) = (&list.list.name, list.list.regions.join(", "));
                 names.push(if regions.is_empty() {
-                    format!("{:?}", list.name)
+                    format!("{name:?}")
                 } else {
-                    format!("{:?} (regions {regions})", list.name)
+                    format!("{name:?} (regions {regions})")
                 });
             }
         }
@@ -297,9 +315,7 @@ impl Queues {
         self.backend.wait_idle();
         for lane in &self.lanes {
             lane.completed.fetch_max(*lock(&lane.last), Ordering::AcqRel);
-            for list in lock(&lane.in_flight).drain(..) {
-                self.backend.recycle(list.recording);
-            }
+            lock(&lane.in_flight).clear();
         }
     }
 }

@@ -298,11 +298,11 @@ impl Backend for Gpu {
     fn submit(
         &self,
         queue: Queue,
-        recording: &RawRecording,
+        recordings: &[RawRecording],
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure> {
-        super::submit::submit(self, queue, recording, waits, signal)
+        super::submit::submit(self, queue, recordings, waits, signal)
     }
 
     fn completed(&self, queue: Queue) -> Result<u64, Failure> {

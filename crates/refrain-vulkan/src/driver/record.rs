@@ -12,7 +12,7 @@ const KERNELS: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::COMPUTE_SHADER
 const COPIES: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::COPY;
 const INDIRECT: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::DRAW_INDIRECT;
 
-/// Translates a list into a command buffer for one submission.
+/// Translates a list into a command buffer.
 ///
 /// It begins with a barrier after everything that was submitted to the queue before: the order
 /// of submission alone makes nothing visible.
@@ -143,7 +143,11 @@ impl<'a> Recorder<'a> {
             next_query: 0,
             bound: vk::Pipeline::null(),
         };
-        let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        let flags = match request.reusable {
+            true => vk::CommandBufferUsageFlags::SIMULTANEOUS_USE,
+            false => vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT,
+        };
+        let info = vk::CommandBufferBeginInfo::default().flags(flags);
         // SAFETY: the command buffer is reset, and no other thread knows it.
         unsafe { gpu.device.begin_command_buffer(recorder.commands, &info) }.map_err(failed("vkBeginCommandBuffer"))?;
         if recording.query_count > 0 {

@@ -5,16 +5,17 @@ use ash::vk::{self, Handle};
 use super::gpu::{Gpu, failed};
 use crate::backend::{Failure, Queue, RawRecording};
 
-/// Submits a recording: it starts after `waits`, and sets its queue's timeline to `signal`.
+/// Submits recordings by one call: the first starts after `waits`, and each sets its queue's timeline to
+/// the next value from `signal` on.
 pub(super) fn submit(
     gpu: &Gpu,
     queue: Queue,
-    recording: &RawRecording,
+    recordings: &[RawRecording],
     waits: &[(Queue, u64)],
     signal: u64,
 ) -> Result<(), Failure> {
     if gpu.instance.gpu_assisted {
-        return submit_instrumented(gpu, queue, recording, waits, signal);
+        return submit_instrumented(gpu, queue, recordings, waits, signal);
     }
     let at = |queue: Queue, value: u64| {
         vk::SemaphoreSubmitInfo::default()
@@ -23,51 +24,66 @@ pub(super) fn submit(
             .stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
     };
     let waits: Vec<_> = waits.iter().map(|(queue, value)| at(*queue, *value)).collect();
-    let signals = [at(queue, signal)];
-    let commands =
-        [vk::CommandBufferSubmitInfo::default().command_buffer(vk::CommandBuffer::from_raw(recording.commands))];
-    let submit = vk::SubmitInfo2::default()
-        .wait_semaphore_infos(&waits)
-        .command_buffer_infos(&commands)
-        .signal_semaphore_infos(&signals);
-    // SAFETY: the recording is complete and not in flight; the caller keeps submissions to a
-    // queue one after another.
+    let signals: Vec<_> = (signal..)
+        .take(recordings.len())
+        .map(|value| at(queue, value))
+        .collect();
+    let commands = |recording: &RawRecording| {
+        vk::CommandBufferSubmitInfo::default().command_buffer(vk::CommandBuffer::from_raw(recording.commands))
+    };
+    let commands: Vec<_> = recordings.iter().map(commands).collect();
+    let mut submits: Vec<_> = (commands.chunks(1).zip(signals.chunks(1)))
+        .map(|(commands, signal)| {
+            vk::SubmitInfo2::default()
+                .command_buffer_infos(commands)
+                .signal_semaphore_infos(signal)
+        })
+        .collect();
+    if let Some(first) = submits.first_mut() {
+        *first = first.wait_semaphore_infos(&waits);
+    }
+    // SAFETY: the recordings are complete, and those in flight were made for that; the caller keeps
+    // submissions to a queue one after another.
     unsafe {
         gpu.device
-            .queue_submit2(gpu.queues[queue as usize], &[submit], vk::Fence::null())
+            .queue_submit2(gpu.queues[queue as usize], &submits, vk::Fence::null())
     }
     .map_err(failed("vkQueueSubmit2"))
 }
 
-/// The same by the call of Vulkan 1.0: GPU-assisted validation 1.3.239, which Debian 12 has, does
+/// The same by calls of Vulkan 1.0: GPU-assisted validation 1.3.239, which Debian 12 has, does
 /// not follow `vkQueueSubmit2` and then takes every wait for one that nothing ends.
 fn submit_instrumented(
     gpu: &Gpu,
     queue: Queue,
-    recording: &RawRecording,
+    recordings: &[RawRecording],
     waits: &[(Queue, u64)],
     signal: u64,
 ) -> Result<(), Failure> {
-    let (semaphores, values): (Vec<_>, Vec<_>) = waits
-        .iter()
-        .map(|(queue, value)| (gpu.timelines[*queue as usize], *value))
-        .unzip();
-    let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; semaphores.len()];
-    let (signals, signal_values) = ([gpu.timelines[queue as usize]], [signal]);
-    let commands = [vk::CommandBuffer::from_raw(recording.commands)];
-    let mut timelines = vk::TimelineSemaphoreSubmitInfo::default()
-        .wait_semaphore_values(&values)
-        .signal_semaphore_values(&signal_values);
-    let submit = vk::SubmitInfo::default()
-        .wait_semaphores(&semaphores)
-        .wait_dst_stage_mask(&stages)
-        .command_buffers(&commands)
-        .signal_semaphores(&signals)
-        .push_next(&mut timelines);
-    // SAFETY: as in `submit`.
-    unsafe {
-        gpu.device
-            .queue_submit(gpu.queues[queue as usize], &[submit], vk::Fence::null())
+    for (number, recording) in recordings.iter().enumerate() {
+        let waits = if number == 0 { waits } else { &[] };
+        let (semaphores, values): (Vec<_>, Vec<_>) = waits
+            .iter()
+            .map(|(queue, value)| (gpu.timelines[*queue as usize], *value))
+            .unzip();
+        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; semaphores.len()];
+        let (signals, signal_values) = ([gpu.timelines[queue as usize]], [signal + number as u64]);
+        let commands = [vk::CommandBuffer::from_raw(recording.commands)];
+        let mut timelines = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&values)
+            .signal_semaphore_values(&signal_values);
+        let submit = vk::SubmitInfo::default()
+            .wait_semaphores(&semaphores)
+            .wait_dst_stage_mask(&stages)
+            .command_buffers(&commands)
+            .signal_semaphores(&signals)
+            .push_next(&mut timelines);
+        // SAFETY: as in `submit`.
+        unsafe {
+            gpu.device
+                .queue_submit(gpu.queues[queue as usize], &[submit], vk::Fence::null())
+        }
+        .map_err(failed("vkQueueSubmit"))?;
     }
-    .map_err(failed("vkQueueSubmit"))
+    Ok(())
 }

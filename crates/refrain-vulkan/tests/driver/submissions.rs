@@ -19,6 +19,46 @@ fn a_kernel_reads_and_writes_buffers_by_address() {
 }
 
 #[test]
+fn a_list_recorded_once_runs_many_times_at_once_and_each_run_completes_by_itself() {
+    let vulkan = vulkan();
+    let device = open(&vulkan, &OpenOptions::default());
+    let total = device.allocate(MemoryClass::Control, 256).unwrap();
+    let one = device.allocate(MemoryClass::State, 256).unwrap();
+    device.write_control(&total, 0, &[0; 256]).unwrap();
+    upload(&device, &one, &bytes(&[1]));
+    let (at, step) = (total.address(), one.address());
+    let recording = device
+        .record(CommandList {
+            name: "count".to_owned(),
+            commands: vec![Command::Dispatch {
+                pipeline: device.pipeline(&add_kernel()).unwrap(),
+                groups: [1, 1, 1],
+                push: push(&[at, step, at], 1),
+            }],
+            uses: vec![(total.clone(), Access::Write), (one.clone(), Access::Read)],
+        })
+        .unwrap();
+    let before = device.counters();
+    let first = device.submit_recorded(&[&recording; 5]).unwrap();
+    let second = device.submit_recorded(&[&recording; 3]).unwrap();
+    let since = device.counters() - before;
+    assert_eq!((since.submits, since.batches, since.dispatches), (2, 8, 8));
+    assert_eq!(since.record_cpu_ns, 0, "nothing is translated again");
+    for (made, submission) in first.iter().chain(&second).enumerate() {
+        device.wait(submission).unwrap();
+        let mut sum = [0; 4];
+        device.peek(&total, 0, &mut sum).unwrap();
+        // Later runs may be done too by then.
+        assert!(u32::from_le_bytes(sum) > made as u32, "{sum:?} after run {made}");
+    }
+    let mut sum = [0; 4];
+    device.read(&total, 0, &mut sum).unwrap();
+    assert_eq!(u32::from_le_bytes(sum), 8);
+    drop((recording, total, one, device));
+    assert_silent(&vulkan);
+}
+
+#[test]
 fn indirect_counts_and_copies_follow_a_full_barrier() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());

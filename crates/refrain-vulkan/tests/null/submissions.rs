@@ -27,6 +27,23 @@ fn a_token_allocates_nothing() {
 }
 
 #[test]
+fn a_recording_costs_one_call_for_any_number_of_runs() {
+    let device = card();
+    let state = device.allocate(MemoryClass::State, 1000).unwrap();
+    let recording = device
+        .record(list(&device, "step", &[(&state, Access::Write)]))
+        .unwrap();
+    let before = device.counters();
+    let submissions = device.submit_recorded(&[&recording; 8]).unwrap();
+    let since = device.counters() - before;
+    assert_eq!((since.submits, since.batches, since.dispatches), (1, 8, 8));
+    let values: Vec<u64> = submissions.iter().map(|s| s.value).collect();
+    assert_eq!(values, (values[0]..values[0] + 8).collect::<Vec<u64>>());
+    device.wait(&submissions[2]).unwrap();
+    assert!(device.is_done(&submissions[2]));
+}
+
+#[test]
 fn commands_beyond_a_limit_are_refused_before_anything_runs() {
     let device = card();
     let pipeline = device.pipeline(&kernel()).unwrap();
