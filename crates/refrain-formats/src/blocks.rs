@@ -134,13 +134,19 @@ pub(crate) fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
     }
 }
 
-/// The opposite of [`unpack_q4_0`].
-pub(crate) fn pack_q4_0(in_order: &[u8], out: &mut [u8]) {
-    for j in 0..8 {
-        let (first, second) = (in_order[j], in_order[8 + j]);
-        out[2 * j] = (first & 0x0f) | (second << 4);
-        out[2 * j + 1] = (first >> 4) | (second & 0xf0);
+/// Write one block from what the planes of the resident layout hold of it: the quants in the order of their
+/// values, the scale (a record for K-quants), and the bias where the encoding has one.
+pub(crate) fn store_block(encoding: Encoding, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
+    let count = encoding.block_values();
+    let mut values = [0; values::MOST_VALUES];
+    values::spread(encoding.quant_bits().unwrap_or(8), quants, &mut values[..count]);
+    if encoding.has_records() {
+        records::store(encoding, scale, block);
+    } else {
+        block[..2].copy_from_slice(scale);
+        block[2..2 + bias.len()].copy_from_slice(bias);
     }
+    values::store(encoding, &values[..count], block);
 }
 
 /// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
@@ -179,13 +185,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packing_undoes_unpacking() {
-        let stored: Vec<u8> = (0..16).map(|j| (j * 17) ^ 3).collect();
-        let (mut in_order, mut again) = ([0; 16], [0; 16]);
-        unpack_q4_0(&stored, &mut in_order);
-        assert_eq!(in_order[0], (stored[0] & 15) | (stored[1] << 4));
-        pack_q4_0(&in_order, &mut again);
-        assert_eq!(again[..], stored[..]);
+    fn a_block_is_stored_as_it_was_read() {
+        use Encoding::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+        for encoding in [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K] {
+            let bytes = encoding.block_bytes().unwrap();
+            let mut state = 1u32;
+            let block: Vec<u8> = (0..bytes)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                })
+                .collect();
+            let count = encoding.block_values();
+            let mut quants = vec![0; count];
+            values::unpack(encoding, &block, &mut quants);
+            let mut packed = vec![0; count * encoding.quant_bits().unwrap() / 8];
+            values::pack(encoding.quant_bits().unwrap(), &quants, &mut packed);
+            let record = records::record(encoding, &[&block[..], &[0; 210]].concat());
+            let (scale, bias) = match encoding {
+                Q4_1 | Q5_1 => (&block[..2], &block[2..4]),
+                _ if encoding.has_records() => (&record[..], &block[..0]),
+                _ => (&block[..2], &block[..0]),
+            };
+            let mut again = vec![0xa5; bytes];
+            store_block(encoding, &packed, scale, bias, &mut again);
+            assert!(again == block, "{encoding}");
+        }
+    }
+
+    #[test]
+    fn four_bit_quants_are_unpacked_in_the_order_of_their_values() {
+        let block: Vec<u8> = (0..18u8).map(|j| j.wrapping_mul(37) ^ 3).collect();
+        let (mut quants, mut packed, mut in_order) = ([0; 32], [0; 16], [0; 16]);
+        values::unpack(Encoding::Q4_0, &block, &mut quants);
+        values::pack(4, &quants, &mut packed);
+        unpack_q4_0(&block[2..], &mut in_order);
+        assert_eq!(in_order, packed);
     }
 
     #[test]

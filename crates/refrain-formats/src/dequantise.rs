@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
-use crate::blocks::records::{parameters, record};
+use crate::blocks::records::{RECORD_BYTES, parameters, record};
 use crate::blocks::values::{self, MOST_VALUES};
 use crate::tensor::{Storage, read_float};
 use crate::{Encoding, Error, Tensor};
@@ -64,33 +64,31 @@ impl Tensor<'_> {
     fn widen_planes(&self, quants: &[u8], scales: &[u8], biases: &[u8]) -> Vec<f32> {
         let encoding = self.info.encoding;
         let bits = encoding.quant_bits().unwrap_or(8);
-        let group = encoding.group().unwrap_or(32);
         let scale_encoding = self.scale_encoding().unwrap_or(Encoding::F16);
-        let size = scale_encoding.value_bytes().unwrap_or(2);
-        let mut out = Vec::with_capacity(self.info.values());
-        for (index, quants) in quants.chunks_exact(group * bits / 8).enumerate() {
-            let read = |plane: &[u8]| read_float(scale_encoding, &plane[index * size..]);
-            let scale = read(scales);
-            let nibbles = quants.iter().flat_map(|byte| [byte & 15, byte >> 4]);
-            match encoding {
-                Encoding::Q4_0 => out.extend(nibbles.map(|q| scale * f32::from(q as i8 - 8))),
-                Encoding::Q8_0 => out.extend(quants.iter().map(|&q| scale * f32::from(q as i8))),
-                _ => {
-                    let bias = read(biases);
-                    match bits {
-                        4 => out.extend(nibbles.map(|q| scale * f32::from(q) + bias)),
-                        2 | 3 | 5 | 6 => {
-                            let mask = (1u64 << bits) - 1;
-                            for quants in quants.chunks_exact(bits) {
-                                let eight = quants.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
-                                let q = |k: usize| (eight >> (k * bits) & mask) as u8;
-                                out.extend((0..8).map(|k| scale * f32::from(q(k)) + bias));
-                            }
-                        }
-                        _ => out.extend(quants.iter().map(|&q| scale * f32::from(q) + bias)),
-                    }
+        let (unit, scale_bytes) = match encoding.has_records() {
+            true => (MOST_VALUES, RECORD_BYTES),
+            false => (
+                encoding.group().unwrap_or(32),
+                scale_encoding.value_bytes().unwrap_or(2),
+            ),
+        };
+        let mut values = vec![0; unit];
+        let mut out = vec![0.0; self.info.values()];
+        for (index, (out, quants)) in out
+            .chunks_exact_mut(unit)
+            .zip(quants.chunks_exact(unit * bits / 8))
+            .enumerate()
+        {
+            values::spread(bits, quants, &mut values);
+            let scale = &scales[index * scale_bytes..][..scale_bytes];
+            widen_groups(encoding, &values, out, |group| match encoding.has_records() {
+                true => parameters(encoding, scale, group),
+                false => {
+                    let bias = biases.get(index * scale_bytes..).filter(|bias| !bias.is_empty());
+                    let read = |bytes: &[u8]| read_float(scale_encoding, bytes);
+                    (read(scale), bias.map_or(0.0, read))
                 }
-            }
+            });
         }
         out
     }
@@ -139,19 +137,26 @@ fn dequantise_block(encoding: Encoding, blocks: &Blocks<'_>, index: usize, out: 
     let mut quants = [0; MOST_VALUES];
     let quants = &mut quants[..out.len()];
     values::unpack(encoding, blocks.block(index), quants);
-    let group = encoding.group().unwrap_or(32);
     let record = encoding.has_records().then(|| record(encoding, blocks.block(index)));
-    for (g, (out, quants)) in out.chunks_exact_mut(group).zip(quants.chunks(group)).enumerate() {
-        let (scale, bias) = match &record {
-            Some(record) => parameters(encoding, record, g),
-            None => {
-                let read = |bytes: &[u8]| read_float(Encoding::F16, bytes);
-                (read(blocks.scale(index)), read(blocks.minimum(index)))
-            }
-        };
-        for (value, &q) in out.iter_mut().zip(quants.iter()) {
-            let q = f32::from(q);
+    widen_groups(encoding, quants, out, |group| match &record {
+        Some(record) => parameters(encoding, record, group),
+        None => {
+            let read = |bytes: &[u8]| read_float(Encoding::F16, bytes);
+            (read(blocks.scale(index)), read(blocks.minimum(index)))
+        }
+    });
+}
+
+/// The values of quants, a byte each, of which each group has its scale and bias.
+fn widen_groups(encoding: Encoding, quants: &[u8], out: &mut [f32], parameters: impl Fn(usize) -> (f32, f32)) {
+    let group = encoding.group().unwrap_or(32);
+    for (number, (out, quants)) in out.chunks_exact_mut(group).zip(quants.chunks(group)).enumerate() {
+        let (scale, bias) = parameters(number);
+        for (value, &stored) in out.iter_mut().zip(quants) {
+            let q = f32::from(stored);
             *value = match encoding {
+                Encoding::Q8_0 => scale * f32::from(stored as i8),
+                Encoding::Q4_0 => scale * (q - 8.0),
                 Encoding::Q3_K => scale * (q - 4.0),
                 Encoding::Q5_0 => scale * (q - 16.0),
                 Encoding::Q6_K => scale * (q - 32.0),

@@ -9,16 +9,27 @@ use refrain_formats::synthetic::{self, Progress};
 
 use crate::{Global, interrupt, load, output};
 
+/// What there is, and how to ask for it.
+fn help() -> String {
+    format!(
+        "Architectures: {}\nFormats: {}; those of MLX also with -g32, -g64 or -g128\n\n{EXAMPLES}",
+        synthetic::architectures().join(", "),
+        synthetic::formats().join(", ")
+    )
+}
+
 const EXAMPLES: &str = "Examples:
   refrain synth qwen3-0.6b:q4_0 random.gguf
-  refrain synth llama-3.2-1b:f16 random-directory";
+  refrain synth llama-3.2-1b:f16 random-directory
+  refrain synth qwen3-8b:q4_k_m random.gguf
+  refrain synth tiny:mlx4-g32 random-directory";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// ARCH:FORMAT: qwen3-0.6b, qwen3-8b, llama-3.2-1b or tiny; f16, q8_0, q4_0 or mlx4
+    /// ARCH:FORMAT, such as qwen3-8b:q4_k_m; both are listed below
     spec: String,
-    /// What to write: a directory for f16 and mlx4, a .gguf file for q8_0 and q4_0
+    /// What to write: a directory for f32, f16, bf16 and mlx formats, a .gguf file for the rest
     out: PathBuf,
 }
 

@@ -20,7 +20,9 @@ fn a_model_is_the_same_made_on_the_spot_and_written_to_disk() {
         ("f16", "directory"),
         ("q8_0", "m.gguf"),
         ("q4_0", "m.gguf"),
+        ("q4_k_m", "m.gguf"),
         ("mlx4", "directory"),
+        ("mlx3-g32", "directory"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let out = directory.path().join(name);

@@ -36,6 +36,30 @@ pub(crate) fn record(encoding: Encoding, block: &[u8]) -> [u8; RECORD_BYTES] {
     out
 }
 
+/// The opposite of [`record`]: write a record's contents to their places in a block whose other bytes are
+/// left as they are.
+pub(crate) fn store(encoding: Encoding, record: &[u8], block: &mut [u8]) {
+    let (factors, integers) = record.split_at(4);
+    match encoding {
+        Encoding::Q2_K => {
+            block[80..84].copy_from_slice(factors);
+            block[..16].copy_from_slice(integers);
+        }
+        Encoding::Q3_K => {
+            block[108..110].copy_from_slice(&factors[..2]);
+            store_six_bits_signed(integers, &mut block[96..108]);
+        }
+        Encoding::Q6_K => {
+            block[208..210].copy_from_slice(&factors[..2]);
+            block[192..208].copy_from_slice(integers);
+        }
+        _ => {
+            block[..4].copy_from_slice(factors);
+            store_six_bits(integers, &mut block[4..16]);
+        }
+    }
+}
+
 /// Scale and bias of group `group` of a block, from its record: the value is
 /// scale·(q − zero) + bias. Products are rounded to f32 as the `gguf` package rounds them.
 pub(crate) fn parameters(encoding: Encoding, record: &[u8], group: usize) -> (f32, f32) {
@@ -61,6 +85,16 @@ fn six_bits(stored: &[u8], out: &mut [u8]) {
     }
 }
 
+/// The opposite of [`six_bits`].
+fn store_six_bits(integers: &[u8], out: &mut [u8]) {
+    for j in 0..4 {
+        let (factor, minimum) = (integers[4 + j], integers[12 + j]);
+        out[j] = (integers[j] & 63) | (factor >> 4) << 6;
+        out[4 + j] = (integers[8 + j] & 63) | (minimum >> 4) << 6;
+        out[8 + j] = (factor & 15) | minimum << 4;
+    }
+}
+
 /// Q3_K's factors: the lower four bits in the halves of bytes 0 to 7, the upper two in the quarters of
 /// bytes 8 to 11, all less 32.
 fn six_bits_signed(stored: &[u8], out: &mut [u8]) {
@@ -68,5 +102,15 @@ fn six_bits_signed(stored: &[u8], out: &mut [u8]) {
         let low = stored[g % 8] >> (4 * (g / 8)) & 15;
         let high = stored[8 + g % 4] >> (2 * (g / 4)) & 3;
         *out = (low | high << 4).wrapping_sub(32);
+    }
+}
+
+/// The opposite of [`six_bits_signed`].
+fn store_six_bits_signed(integers: &[u8], out: &mut [u8]) {
+    out.fill(0);
+    for (g, integer) in integers.iter().enumerate() {
+        let factor = integer.wrapping_add(32) & 63;
+        out[g % 8] |= (factor & 15) << (4 * (g / 8));
+        out[8 + g % 4] |= (factor >> 4) << (2 * (g / 4));
     }
 }

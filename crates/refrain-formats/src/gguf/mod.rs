@@ -2,6 +2,7 @@
 
 mod config;
 mod layers;
+pub(crate) mod mixture;
 mod names;
 mod reader;
 mod tensors;

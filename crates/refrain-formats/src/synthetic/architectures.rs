@@ -6,7 +6,7 @@ use crate::{Activation, Architecture, ModelConfig, RopeScaling};
 pub(super) type Config = fn() -> ModelConfig;
 
 /// All of them by name.
-pub(super) const ALL: [(&str, Config); 10] = [
+pub(super) const ALL: &[(&str, Config)] = &[
     ("tiny", tiny),
     ("tiny-llama", tiny_llama),
     ("qwen3-0.6b", || qwen3([1024, 3072, 28, 16, 8], true)),
@@ -16,31 +16,32 @@ pub(super) const ALL: [(&str, Config); 10] = [
     ("qwen3-14b", || qwen3([5120, 17408, 40, 40, 8], false)),
     ("qwen3-32b", || qwen3([5120, 25600, 64, 64, 8], false)),
     ("llama-3.2-1b", || llama3([2048, 8192, 16, 32, 8], 64, 32.0, true)),
+    ("llama-3.2-3b", || llama3([3072, 8192, 28, 24, 8], 128, 32.0, true)),
     ("llama-3.1-8b", || llama3([4096, 14336, 32, 32, 8], 128, 8.0, false)),
 ];
 
-/// Qwen3's structure at a size for tests. Sizes are whole groups of 64, else odd.
+/// Qwen3's structure at a size for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
     ModelConfig {
         head_dim: 64,
         attention_scale: 0.125,
         rope_dims: 64,
-        vocab_size: 1003,
+        vocab_size: 997,
         max_position: 4096,
         bos_ids: vec![1],
         eos_ids: vec![2],
-        ..qwen3([192, 320, 3, 5, 1], false)
+        ..qwen3([256, 512, 3, 8, 2], false)
     }
 }
 
 /// Llama 3's structure at a size for tests.
 fn tiny_llama() -> ModelConfig {
     ModelConfig {
-        vocab_size: 1003,
+        vocab_size: 997,
         max_position: 16_384,
         bos_ids: vec![1],
         eos_ids: vec![2],
-        ..llama3([192, 448, 3, 6, 2], 32, 8.0, true)
+        ..llama3([256, 768, 2, 8, 4], 32, 8.0, true)
     }
 }
 

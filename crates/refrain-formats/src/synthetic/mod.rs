@@ -5,7 +5,9 @@
 //! the same weights to disk, in the layout that its format has everywhere.
 
 mod architectures;
+mod format;
 mod random;
+mod scales;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -22,8 +24,9 @@ pub fn architectures() -> Vec<&'static str> {
     architectures::ALL.iter().map(|(name, _)| *name).collect()
 }
 
-/// The known formats, as `FORMAT` of `ARCH:FORMAT` names them: `f16`, `q8_0` and `q4_0` (GGUF) and
-/// `mlx4` (MLX, 4 bits, groups of 64).
+/// The known formats, as `FORMAT` of `ARCH:FORMAT` names them: safetensors (`f32`, `f16`, `bf16`), GGUF
+/// (`q8_0` to `q4_k_m`), and MLX's of 2 to 8 bits (`mlx4` in groups of 64, or of another size as in
+/// `mlx4-g32`).
 pub fn formats() -> Vec<&'static str> {
-    spec::FORMATS.iter().map(|(name, _)| *name).collect()
+    format::NAMES.to_vec()
 }

@@ -2,37 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use super::format::Weights;
 use super::{Random, architectures};
 use crate::config::Quantisation;
 use crate::tensor::{Storage, TensorInfo};
-use crate::{Encoding, Error, Format, ModelConfig};
-
-/// How the weights are stored.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Weights {
-    F16,
-    Q8_0,
-    Q4_0,
-    Mlx4,
-}
-
-/// All formats by name.
-pub(super) const FORMATS: [(&str, Weights); 4] = [
-    ("f16", Weights::F16),
-    ("q8_0", Weights::Q8_0),
-    ("q4_0", Weights::Q4_0),
-    ("mlx4", Weights::Mlx4),
-];
-
-/// MLX's groups, in values.
-const MLX_GROUP: u16 = 64;
+use crate::{Error, Format, ModelConfig};
 
 /// A synthetic checkpoint by its name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Spec {
-    architecture: &'static str,
+    /// `ARCH:FORMAT`.
+    name: String,
     config: architectures::Config,
-    format: &'static str,
     weights: Weights,
 }
 
@@ -43,94 +24,74 @@ impl Spec {
             spec: spec.to_owned(),
             reason,
         };
+        let formats = || {
+            let names = super::formats().join(", ");
+            format!("{names}; those of MLX also with -g32, -g64 or -g128")
+        };
         let Some((architecture, format)) = spec.split_once(':') else {
             return Err(error(format!(
                 "must be ARCH:FORMAT, such as qwen3-0.6b:q4_0 (architectures: {}; formats: {})",
                 super::architectures().join(", "),
-                super::formats().join(", ")
+                formats()
             )));
         };
         let mut known = architectures::ALL.iter();
-        let Some((architecture, config)) = known.find(|(name, _)| *name == architecture) else {
+        let Some((_, config)) = known.find(|(name, _)| *name == architecture) else {
             return Err(error(format!(
                 "architecture {architecture:?} is not known (known: {})",
                 super::architectures().join(", ")
             )));
         };
-        let Some((format, weights)) = FORMATS.iter().find(|(name, _)| *name == format) else {
-            return Err(error(format!(
-                "format {format:?} is not known (known: {})",
-                super::formats().join(", ")
-            )));
+        let Some(weights) = Weights::by_name(format) else {
+            return Err(error(format!("format {format:?} is not known (known: {})", formats())));
         };
         Ok(Spec {
-            architecture,
+            name: spec.to_owned(),
             config: *config,
-            format,
-            weights: *weights,
+            weights,
         })
     }
 
     /// Its name in messages, which is also what the command line calls it.
     pub(crate) fn label(&self) -> String {
-        format!("synthetic:{}:{}", self.architecture, self.format)
+        format!("synthetic:{}", self.name)
     }
 
     /// Its name as that of a model.
     pub(super) fn name(&self) -> String {
-        format!("{} (random weights)", self.architecture)
+        let architecture = self.name.split(':').next().unwrap_or_default();
+        format!("{architecture} (random weights)")
+    }
+
+    /// How its weights are stored.
+    pub(super) fn weights(&self) -> Weights {
+        self.weights
     }
 
     /// The kind of checkpoint that its format belongs to.
     pub(crate) fn format(&self) -> Format {
-        match self.weights {
-            Weights::F16 => Format::Safetensors,
-            Weights::Q8_0 | Weights::Q4_0 => Format::Gguf,
-            Weights::Mlx4 => Format::Mlx,
-        }
+        self.weights.format()
     }
 
     /// The model's hyperparameters.
     pub(crate) fn config(&self) -> ModelConfig {
-        let mut config = (self.config)();
-        if self.weights == Weights::Mlx4 {
-            config.quantisation = Some(Quantisation {
-                bits: 4,
-                group_size: MLX_GROUP,
-                overrides: BTreeMap::new(),
-            });
-        }
-        config
-    }
-
-    /// How matrices are stored.
-    pub(super) fn matrix_encoding(&self) -> Encoding {
-        match self.weights {
-            Weights::F16 => Encoding::F16,
-            Weights::Q8_0 => Encoding::Q8_0,
-            Weights::Q4_0 => Encoding::Q4_0,
-            Weights::Mlx4 => Encoding::MlxAffine {
-                bits: 4,
-                group: MLX_GROUP,
-            },
-        }
-    }
-
-    /// How the norms' gains are stored: as converters to each format do it.
-    fn vector_encoding(&self) -> Encoding {
-        match self.weights {
-            Weights::F16 => Encoding::F16,
-            Weights::Q8_0 | Weights::Q4_0 => Encoding::F32,
-            Weights::Mlx4 => Encoding::BF16,
+        let quantisation = self.weights.affine().map(|(bits, group_size)| Quantisation {
+            bits,
+            group_size,
+            overrides: BTreeMap::new(),
+        });
+        ModelConfig {
+            quantisation,
+            ..(self.config)()
         }
     }
 
     /// All tensors, sorted by name.
     pub(crate) fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, Storage)> {
         let tensor = |(name, shape): (String, Vec<usize>)| {
-            let encoding = match shape.len() {
-                1 => self.vector_encoding(),
-                _ => self.matrix_encoding(),
+            let encoding = match shape[..] {
+                [_, columns] => self.weights.of_matrix(config, &name, columns),
+                _ => self.weights.of_vectors(),
             };
             let random = Random::new(&name, &shape, encoding);
             let info = TensorInfo {

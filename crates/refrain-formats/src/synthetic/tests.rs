@@ -6,7 +6,11 @@ use super::{Progress, write};
 use crate::config::ModelConfig;
 use crate::{Architecture, Checkpoint, Encoding, Error, RopeScaling, Tensor};
 
-const FORMATS: [&str; 4] = ["f16", "q8_0", "q4_0", "mlx4"];
+/// Every format, those of MLX in each group size once.
+fn all_formats() -> Vec<&'static str> {
+    let grouped = ["mlx2-g32", "mlx3-g128", "mlx4-g32", "mlx4-g64", "mlx5-g128", "mlx8-g32"];
+    super::formats().into_iter().chain(grouped).collect()
+}
 
 fn quietly(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -66,16 +70,17 @@ fn assert_written(spec: &str, path: &Path) {
 #[test]
 fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     let directory = tempfile::tempdir().unwrap();
-    for architecture in ["tiny", "tiny-llama"] {
-        for format in FORMATS {
-            let spec = format!("{architecture}:{format}");
-            let out = directory.path().join(spec.replace(':', "-"));
-            write(&spec, &out, &quietly).unwrap();
-            assert_written(&spec, &out);
-        }
+    let formats = all_formats();
+    // Llama has rows in another order.
+    let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
+    let specs = formats.iter().map(|format| format!("tiny:{format}")).chain(llama);
+    for spec in specs {
+        let out = directory.path().join(spec.replace(':', "-"));
+        write(&spec, &out, &quietly).unwrap();
+        assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), 8);
+    assert_eq!(left.len(), formats.len() + 4);
 }
 
 #[test]
@@ -100,13 +105,9 @@ fn large_directories_are_sharded() {
 
 #[test]
 fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
-    for spec in [
-        "qwen3-0.6b:f16",
-        "qwen3-0.6b:q8_0",
-        "qwen3-0.6b:q4_0",
-        "qwen3-0.6b:mlx4",
-    ] {
-        let checkpoint = Checkpoint::synthetic(spec).unwrap();
+    for format in ["f16", "q8_0", "q4_1", "q6_k", "mlx3"] {
+        let spec = format!("qwen3-0.6b:{format}");
+        let checkpoint = Checkpoint::synthetic(&spec).unwrap();
         for (name, rows, columns) in [
             ("model.layers.1.self_attn.q_norm.weight", 128, 1),
             ("model.layers.1.mlp.gate_proj.weight", 3072, 1024),
@@ -143,7 +144,7 @@ fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
 
 #[test]
 fn weights_are_spread_evenly_around_zero_and_gains_around_one() {
-    for format in FORMATS {
+    for format in all_formats() {
         let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
         for info in checkpoint.tensors() {
             let values = checkpoint.tensor(&info.name).unwrap().dequantise().unwrap();
@@ -172,7 +173,7 @@ fn weights_are_spread_evenly_around_zero_and_gains_around_one() {
 
 #[test]
 fn no_two_matrices_are_alike() {
-    for format in FORMATS {
+    for format in all_formats() {
         let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
         let mut seen = std::collections::HashSet::new();
         for info in checkpoint.tensors() {
@@ -196,6 +197,7 @@ fn architectures_have_the_published_sizes() {
         ("qwen3-14b", 14_768_307_200),
         ("qwen3-32b", 32_762_123_264),
         ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
         ("llama-3.1-8b", 8_030_261_248),
     ] {
         let checkpoint = Checkpoint::synthetic(&format!("{architecture}:q4_0")).unwrap();
@@ -212,6 +214,52 @@ fn architectures_have_the_published_sizes() {
             config.architecture == Architecture::Llama,
             architecture.contains("llama")
         );
+    }
+}
+
+#[test]
+fn tensors_are_mixed_as_q4_k_m_mixes_them() {
+    let encodings = |spec: &str, name: &str| {
+        let checkpoint = Checkpoint::synthetic(spec).unwrap();
+        checkpoint.tensor(name).map(|tensor| tensor.info.encoding)
+    };
+    for (spec, name, expected) in [
+        ("qwen3-8b:q4_k_m", "lm_head.weight", Some(Encoding::Q6_K)),
+        ("qwen3-8b:q4_k_m", "model.embed_tokens.weight", Some(Encoding::Q4_K)),
+        ("qwen3-0.6b:q4_k_m", "lm_head.weight", None),
+        ("qwen3-0.6b:q4_k_m", "model.embed_tokens.weight", Some(Encoding::Q6_K)),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.layers.0.mlp.down_proj.weight",
+            Some(Encoding::Q6_K),
+        ),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.layers.4.mlp.down_proj.weight",
+            Some(Encoding::Q4_K),
+        ),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.layers.6.self_attn.v_proj.weight",
+            Some(Encoding::Q6_K),
+        ),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.layers.6.self_attn.k_proj.weight",
+            Some(Encoding::Q4_K),
+        ),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.layers.6.input_layernorm.weight",
+            Some(Encoding::F32),
+        ),
+        (
+            "tiny:mlx5-g32",
+            "lm_head.weight",
+            Some(Encoding::MlxAffine { bits: 5, group: 32 }),
+        ),
+    ] {
+        assert_eq!(encodings(spec, name), expected, "{spec}: {name}");
     }
 }
 
@@ -237,7 +285,9 @@ fn unknown_names_are_refused_with_those_there_are() {
     for (spec, words) in [
         ("qwen3-0.6b", vec!["ARCH:FORMAT", "llama-3.1-8b", "mlx4"]),
         ("qwen2-7b:q4_0", vec!["\"qwen2-7b\"", "qwen3-32b"]),
-        ("tiny:q5_k", vec!["\"q5_k\"", "f16, q8_0, q4_0, mlx4"]),
+        ("tiny:q7_k", vec!["\"q7_k\"", "q5_k, q6_k, q4_k_m, mlx2", "-g128"]),
+        ("tiny:mlx7", vec!["\"mlx7\"", "mlx8"]),
+        ("tiny:mlx4-g16", vec!["\"mlx4-g16\""]),
         ("tiny:", vec!["\"\"", "q8_0"]),
     ] {
         let message = Checkpoint::synthetic(spec).unwrap_err().to_string();

@@ -6,14 +6,14 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::Spec;
-use crate::blocks::{RowOrder, pack_q4_0};
+use crate::blocks::{RowOrder, store_block};
 use crate::gguf;
 use crate::write::{Item, Part, Progress, Target, config_json, directory, gguf as gguf_file, gguf_metadata};
-use crate::{Checkpoint, Encoding, Error, Format, ModelConfig, Tensor};
+use crate::{Checkpoint, Error, Format, ModelConfig, Tensor};
 
 /// Write the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`: a directory as Hugging Face has it
-/// for `f16` (of several files above 4 GiB), the same quantised by MLX for `mlx4`, a GGUF file for
-/// `q8_0` and `q4_0`. The weights are those of [`Checkpoint::synthetic`].
+/// for `f32`, `f16` and `bf16` (of several files above 4 GiB), the same quantised by MLX for `mlx2` to
+/// `mlx8`, a GGUF file for the rest. The weights are those of [`Checkpoint::synthetic`].
 ///
 /// `progress` is told after every piece, and may break to stop.
 ///
@@ -38,7 +38,7 @@ pub(super) fn write_shards(
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if spec.format() != Format::Gguf {
         let contents = directory::Contents {
-            config: config_json::object(config),
+            config: config_json::object(config, spec.weights().of_vectors()),
             files: Vec::new(),
             framework: match config.quantisation {
                 Some(_) => "mlx",
@@ -47,11 +47,7 @@ pub(super) fn write_shards(
         };
         return directory::write(&contents, tensors.map(Item::planes).collect(), shard, &mut target);
     }
-    let file_type = match spec.matrix_encoding() {
-        Encoding::Q8_0 => 7,
-        _ => 2,
-    };
-    let mut metadata = gguf_metadata::metadata(&spec.name(), file_type, config);
+    let mut metadata = gguf_metadata::metadata(&spec.name(), spec.weights().file_type(), config);
     metadata.extend(gguf_metadata::no_tokenizer(config));
     let mut items = Vec::from_iter(gguf_metadata::rope_item(config));
     items.extend(tensors.map(|tensor| gguf_item(config, tensor)));
@@ -78,24 +74,30 @@ fn gguf_item<'a>(config: &ModelConfig, tensor: Tensor<'a>) -> Item<'a> {
 
 /// Packs these rows of the file into `out`.
 fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut [u8]) -> Result<(), Error> {
-    let groups = tensor.info.columns() / 32;
-    let quant_bytes = tensor.info.encoding.quant_bits().unwrap_or(8) * 32 / 8;
-    let row_bytes = groups * (2 + quant_bytes);
-    let buffers = || (vec![0; groups * quant_bytes], vec![0; groups * 2]);
-    let pack = |(quants, scales): &mut (Vec<u8>, Vec<u8>), (out, row): (&mut [u8], usize)| {
+    let encoding = tensor.info.encoding;
+    let all = tensor.info.rows().max(1) as u64;
+    let [quants, scales, biases] =
+        [tensor.quants_bytes(), tensor.scales_bytes(), tensor.biases_bytes()].map(|bytes| (bytes / all) as usize);
+    let blocks = tensor.info.columns() / encoding.block_values();
+    let buffers = || [vec![0; quants], vec![0; scales], vec![0; biases]];
+    let pack = |[quants, scales, biases]: &mut [Vec<u8>; 3], (out, row): (&mut [u8], usize)| {
         let row = order.logical(row) as u64;
         tensor.write_quants(row * quants.len() as u64, quants)?;
         tensor.write_scales(row * scales.len() as u64, scales)?;
-        let planes = quants.chunks_exact(quant_bytes).zip(scales.chunks_exact(2));
-        for (block, (quants, scale)) in out.chunks_exact_mut(2 + quant_bytes).zip(planes) {
-            block[..2].copy_from_slice(scale);
-            match tensor.info.encoding {
-                Encoding::Q4_0 => pack_q4_0(quants, &mut block[2..]),
-                _ => block[2..].copy_from_slice(quants),
-            }
+        if !biases.is_empty() {
+            tensor.write_biases(row * biases.len() as u64, biases)?;
+        }
+        let block_bytes = out.len() / blocks;
+        for (index, block) in out.chunks_exact_mut(block_bytes).enumerate() {
+            let [quants, scale, bias] = [&*quants, &*scales, &*biases].map(|plane| {
+                let bytes = plane.len() / blocks;
+                &plane[index * bytes..][..bytes]
+            });
+            store_block(encoding, quants, scale, bias, block);
         }
         Ok(())
     };
+    let row_bytes = tensor.info.bytes as usize / all as usize;
     let rows = out.par_chunks_exact_mut(row_bytes).zip(rows);
     rows.try_for_each_init(buffers, pack)
 }

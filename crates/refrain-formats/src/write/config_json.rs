@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
+use crate::Encoding;
 use crate::config::{Architecture, ModelConfig, RopeScaling};
 
-/// The contents of the file.
-pub(crate) fn object(config: &ModelConfig) -> Value {
+/// The contents of the file, of a model whose weights are stored in (or, if quantised, were made of) numbers
+/// of the encoding `numbers`.
+pub(crate) fn object(config: &ModelConfig, numbers: Encoding) -> Value {
     let class = match config.architecture {
         Architecture::Qwen3 => "Qwen3ForCausalLM",
         Architecture::Llama => "LlamaForCausalLM",
@@ -38,7 +40,7 @@ pub(crate) fn object(config: &ModelConfig) -> Value {
         "rope_scaling": rope_scaling(&config.rope_scaling),
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "torch_dtype": "float16",
+        "torch_dtype": dtype(numbers),
         "transformers_version": "4.51.0",
         "use_cache": true,
         "vocab_size": config.vocab_size,
@@ -61,9 +63,16 @@ pub(crate) fn object(config: &ModelConfig) -> Value {
         let own = json!({ "group_size": quantisation.group_size, "bits": quantisation.bits });
         object["quantization"] = own.clone();
         object["quantization_config"] = own;
-        object["torch_dtype"] = json!("bfloat16");
     }
     object
+}
+
+fn dtype(numbers: Encoding) -> &'static str {
+    match numbers {
+        Encoding::F32 => "float32",
+        Encoding::BF16 => "bfloat16",
+        _ => "float16",
+    }
 }
 
 fn rope_scaling(scaling: &RopeScaling) -> Value {
