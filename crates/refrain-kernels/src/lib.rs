@@ -12,6 +12,7 @@ mod dtype;
 pub mod elementwise;
 mod gather;
 pub mod glsl;
+pub mod inbox;
 mod layout;
 pub mod matmul;
 mod order;

@@ -44,6 +44,7 @@ pub struct Submission {
 pub struct Device {
     info: Arc<DeviceInfo>,
     features: FeatureSet,
+    timestamps: bool,
     backend: Arc<dyn Backend>,
     tally: Arc<Tally>,
     queues: Arc<Queues>,
@@ -105,6 +106,7 @@ impl Device {
         Ok(Arc::new(Self {
             info,
             features,
+            timestamps: options.timestamps,
             backend,
             tally,
             queues,
@@ -117,6 +119,11 @@ impl Device {
     /// What is known of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Whether regions of command lists are timed.
+    pub fn measures_time(&self) -> bool {
+        self.timestamps
     }
 
     /// What may be used of it: the device's features without those switched off.

@@ -72,6 +72,16 @@ impl Array {
         }
     }
 
+    /// The memory of which this is the whole state, once it is evaluated.
+    pub(crate) fn whole_state(&self) -> Option<Storage> {
+        match &*self.content() {
+            Content::Ready(value) if value.storage.is_state() && value.layout.offset == 0 => {
+                Some(value.storage.clone())
+            }
+            _ => None,
+        }
+    }
+
     fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
         let value = Value {
             version: storage.version(),

@@ -1,9 +1,9 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
-use crate::execute::Executable;
+use crate::execute::{Executable, Tape, TapeMode};
 use crate::graph::Graph;
 use crate::plan::{Block, Operand, Plan};
 use crate::{Array, Device, Element, Error, Primitive, passes};
@@ -23,7 +23,7 @@ use crate::{Array, Device, Element, Error, Primitive, passes};
 /// assert_eq!(double.read::<f32>(0).unwrap(), [2.0, 5.0]);
 /// ```
 pub struct Function {
-    executable: Executable,
+    executable: Arc<Executable>,
     graph: String,
     /// Whether outputs hold anything yet. Held while a call is given to the device, so that calls from
     /// several threads each keep their arguments.
@@ -47,7 +47,7 @@ impl Function {
         }
         let graph = traced.graph.to_string();
         Ok(Function {
-            executable: Executable::new(passes::lower(traced.graph, outputs[0].device())?)?,
+            executable: Arc::new(Executable::new(passes::lower(traced.graph, outputs[0].device())?)?),
             graph,
             called: Mutex::new(false),
         })
@@ -71,6 +71,23 @@ impl Function {
     /// Bytes of memory beside weights and states.
     pub fn own_bytes(&self) -> u64 {
         self.executable.own_bytes()
+    }
+
+    /// The program as a tape: for one without arguments, whose values are all in states.
+    ///
+    /// # Errors
+    /// A program with arguments, or one too long for a submission.
+    pub fn tape(&self, mode: TapeMode) -> Result<Tape, Error> {
+        Tape::new(self.executable.clone(), mode, None)
+    }
+
+    /// As [`Function::tape`] with a wrong number put into the result of step `step` at each run: for
+    /// trying whether that is found.
+    ///
+    /// # Errors
+    /// As [`Function::tape`], and when there is no such step.
+    pub fn faulty_tape(&self, mode: TapeMode, step: usize) -> Result<Tape, Error> {
+        Tape::new(self.executable.clone(), mode, Some(step))
     }
 
     /// Computes the outputs from `arguments`: for each placeholder its name and its elements' bytes

@@ -21,6 +21,8 @@ const MAX_DISPATCHES: usize = 4096;
 /// A plan's commands with every address filled in.
 pub(super) struct Recorded {
     lists: Vec<CommandList>,
+    /// For each step, its list and the number of commands before its end.
+    ends: Vec<(usize, usize)>,
     /// Whichever submit last read the control block.
     last: Mutex<Option<Submission>>,
 }
@@ -32,6 +34,7 @@ impl Recorded {
         let uses = uses(plan, blocks, &records);
         let mut lists = vec![CommandList::new("evaluation")];
         let (mut dispatches, mut next_record) = (0, 0);
+        let mut ends = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             if dispatches + step.calls.len() > MAX_DISPATCHES && dispatches > 0 {
                 lists.push(CommandList::new("evaluation"));
@@ -57,12 +60,47 @@ impl Recorded {
                     push,
                 });
             }
+            let end = commands.len();
+            ends.push((lists.len() - 1, end));
         }
         lists.iter_mut().for_each(|list| list.uses = uses.clone());
         Ok(Recorded {
             lists,
+            ends,
             last: Mutex::default(),
         })
+    }
+
+    /// The commands of the whole plan as one list.
+    ///
+    /// # Errors
+    /// More dispatches than one submission may have.
+    pub(super) fn list(&self) -> Result<CommandList, Error> {
+        match &self.lists[..] {
+            [list] => Ok(list.clone()),
+            lists => Err(Error::Call(format!(
+                "{} submissions of {MAX_DISPATCHES} dispatches are too long to be recorded as one",
+                lists.len()
+            ))),
+        }
+    }
+
+    /// A list of the plan with further commands after a step.
+    pub(super) fn with(&self, mut list: CommandList, step: usize, commands: Vec<Command>) -> CommandList {
+        let (_, end) = self.ends[step];
+        list.commands.splice(end..end, commands);
+        list
+    }
+
+    /// The list with a region for each step, named by the step's number.
+    pub(super) fn timed(&self, mut list: CommandList) -> CommandList {
+        let mut ends: Vec<usize> = self.ends.iter().map(|&(_, end)| end).collect();
+        ends.pop();
+        for (step, start) in [0].into_iter().chain(ends).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            let region = step.to_string();
+            list.commands.insert(start, Command::Timestamp { region });
+        }
+        list
     }
 
     pub(super) fn submit(&self, vulkan: &VulkanDevice, device: &Device, reason: Flush) -> Result<(), Error> {
@@ -116,7 +154,7 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         .collect()
 }
 
-fn translate(device: &VulkanDevice, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+pub(super) fn translate(device: &VulkanDevice, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
     let limits = &device.info().limits;
     // Where the driver may choose among sizes, kernels get the one that they were chosen for.
     let varies = limits.min_subgroup_size < limits.max_subgroup_size;

@@ -2,6 +2,9 @@
 
 mod eager;
 mod reference;
+mod replay;
+
+pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 
 use refrain_vulkan::MemoryClass;
 
@@ -15,6 +18,8 @@ pub struct Executable {
     plan: Plan,
     memory: Memory,
     recorded: Option<eager::Recorded>,
+    /// What recordings refer to by address alone.
+    kept: std::sync::Mutex<Vec<refrain_vulkan::Buffer>>,
 }
 
 /// The blocks of a plan, resolved.
@@ -90,7 +95,12 @@ impl Executable {
             }
             Backend::Vulkan { device, .. } => Some(eager::Recorded::new(device, &plan, &memory)?),
         };
-        Ok(Executable { plan, memory, recorded })
+        Ok(Executable {
+            plan,
+            memory,
+            recorded,
+            kept: Default::default(),
+        })
     }
 
     /// The plan.
@@ -124,6 +134,12 @@ impl Executable {
                 piece.copy_from_slice(bytes)
             }),
         }
+    }
+
+    /// Keeps a buffer as long as this lives.
+    fn keep(&self, buffer: refrain_vulkan::Buffer) {
+        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        kept.push(buffer);
     }
 
     /// Output `number` as stored.

@@ -1,0 +1,338 @@
+//! The replay executor: a plan's commands recorded once, and submitted as often as wanted.
+
+use std::sync::{Arc, Mutex};
+
+use refrain_kernels::inbox;
+use refrain_vulkan::{
+    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Recording, Submission,
+};
+
+use super::{Executable, eager};
+use crate::device::{Backend, Flush};
+use crate::storage::{Memory, Storage};
+use crate::{Array, Error};
+
+/// The most words that one submit puts into states.
+pub const MOST_WORDS: usize = 1024;
+/// Messages that may wait for the device at once.
+const MESSAGES: usize = 4;
+/// Recordings where each run is timed: more than are ever in flight, since a run's timestamps are
+/// overwritten by the next run of the same recording.
+const TIMED_COPIES: usize = 64;
+
+/// How a tape runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TapeMode {
+    /// Commands are translated anew and submitted at each run.
+    Eager,
+    /// Commands are translated once; one submit may run them many times.
+    Replay,
+}
+
+/// Words that the host puts into a state before a run.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    /// A whole state.
+    pub state: &'a Array,
+    /// The first word (4 bytes) of the state that is written.
+    pub at: usize,
+    /// The new words.
+    pub words: Vec<u32>,
+}
+
+/// A traced function without arguments, ready to run again and again: all that it reads and changes are
+/// weights and states. The host changes states only by [`Write`]s, which the device carries out between
+/// runs; nothing waits for that.
+pub struct Tape {
+    executable: Arc<Executable>,
+    mode: TapeMode,
+    recorded: Option<Recorded>,
+}
+
+/// One run of a tape, to be waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Run(Option<Submission>);
+
+struct Recorded {
+    /// The same commands, several times where runs are timed.
+    copies: Vec<Recording>,
+    list: CommandList,
+    place: Mutex<Place>,
+    messages: Vec<Message>,
+}
+
+/// Which copy and which message come next, and what last used them.
+struct Place {
+    copy: usize,
+    message: usize,
+    copies: Vec<Option<Submission>>,
+    messages: Vec<Option<Submission>>,
+}
+
+struct Message {
+    buffer: Buffer,
+    recording: Recording,
+}
+
+impl Tape {
+    /// `fault`: a step after which a wrong number is put into its result, to see that it is found.
+    pub(crate) fn new(executable: Arc<Executable>, mode: TapeMode, fault: Option<usize>) -> Result<Tape, Error> {
+        let plan = executable.plan();
+        if let Some(input) = plan.inputs.first() {
+            return Err(Error::UnboundInput {
+                name: input.name.clone(),
+            });
+        }
+        let recorded = match (&executable.recorded, plan.device.backend()) {
+            (Some(recorded), Backend::Vulkan { device, .. }) => {
+                let mut list = recorded.list()?;
+                if let Some(step) = fault {
+                    let commands = fault_at(device, &executable, step)?;
+                    list = recorded.with(list, step, commands);
+                }
+                Some(Recorded::new(device, list, &executable, mode)?)
+            }
+            _ => None,
+        };
+        Ok(Tape {
+            executable,
+            mode,
+            recorded,
+        })
+    }
+
+    /// How it runs.
+    pub fn mode(&self) -> TapeMode {
+        self.mode
+    }
+
+    /// Carries out `writes`, then runs the function `runs` times; returns once that is submitted (on the
+    /// CPU executor: done). In replay all of it is one submit. Of several writes to one word the last
+    /// counts.
+    ///
+    /// # Errors
+    /// More than [`MOST_WORDS`] words, words outside of a state, a failing device.
+    pub fn play(&self, writes: &[Write<'_>], runs: usize) -> Result<Vec<Run>, Error> {
+        match (&self.recorded, self.executable.plan().device.backend()) {
+            (Some(recorded), Backend::Vulkan { device, .. }) => {
+                let entries = entries(writes)?;
+                self.executable.plan().device.count_flush(Flush::Requested);
+                match self.mode {
+                    TapeMode::Replay => recorded.replay(device, &entries, runs),
+                    TapeMode::Eager => recorded.run_now(device, &entries, runs),
+                }
+            }
+            _ => {
+                for write in writes {
+                    let bytes: &[u8] = bytemuck::cast_slice(&write.words);
+                    let storage = state_of(write)?;
+                    self.executable
+                        .plan()
+                        .device
+                        .write(&storage, 4 * write.at as u64, bytes)?;
+                }
+                (0..runs)
+                    .map(|_| self.executable.run(Flush::Requested).map(|()| Run(None)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Blocks until a run is over.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn wait(&self, run: &Run) -> Result<(), Error> {
+        if let (Some(submission), Some(device)) = (&run.0, self.executable.plan().device.as_vulkan()) {
+            device.wait(submission)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a run is over.
+    pub fn is_done(&self, run: &Run) -> bool {
+        match (&run.0, self.executable.plan().device.as_vulkan()) {
+            (Some(submission), Some(device)) => device.is_done(submission),
+            _ => true,
+        }
+    }
+
+    /// Microseconds that a run took on the device, once it is over and if the device measures that; given
+    /// once.
+    pub fn device_time(&self, run: &Run) -> Option<f64> {
+        let device = self.executable.plan().device.as_vulkan()?;
+        let timings = device.timings(&run.0?);
+        (!timings.is_empty()).then(|| timings.iter().map(|(_, us)| us).sum())
+    }
+}
+
+impl Recorded {
+    fn new(
+        device: &Arc<VulkanDevice>,
+        mut list: CommandList,
+        executable: &Executable,
+        mode: TapeMode,
+    ) -> Result<Recorded, Error> {
+        let region = Command::Timestamp {
+            region: "step".to_string(),
+        };
+        list.commands.insert(0, region);
+        list.name = "step".to_string();
+        let copies = match mode {
+            TapeMode::Eager => 0,
+            TapeMode::Replay if device.measures_time() => TIMED_COPIES,
+            TapeMode::Replay => 1,
+        };
+        let messages = (0..MESSAGES)
+            .map(|_| Message::new(device, executable, &list))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Recorded {
+            copies: (0..copies)
+                .map(|_| device.record(list.clone()))
+                .collect::<Result<_, _>>()?,
+            list,
+            place: Mutex::new(Place {
+                copy: 0,
+                message: 0,
+                copies: vec![None; copies],
+                messages: vec![None; MESSAGES],
+            }),
+            messages,
+        })
+    }
+
+    /// Everything by one submit.
+    fn replay(&self, device: &VulkanDevice, entries: &[(u64, u32)], runs: usize) -> Result<Vec<Run>, Error> {
+        let mut place = self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut batches = Vec::with_capacity(runs + 1);
+        let message = match entries.is_empty() {
+            true => None,
+            false => Some(self.write(device, &mut place, entries)?),
+        };
+        batches.extend(message.map(|number| &self.messages[number].recording));
+        let timed = self.copies.len() > 1;
+        let copies: Vec<usize> = (0..runs).map(|run| (place.copy + run) % self.copies.len()).collect();
+        for &copy in copies.iter().filter(|_| timed) {
+            if let Some(last) = place.copies[copy].take() {
+                device.wait(&last)?;
+            }
+        }
+        batches.extend(copies.iter().map(|&copy| &self.copies[copy]));
+        let mut submissions = device.submit_recorded(&batches)?;
+        if let Some(number) = message {
+            place.messages[number] = Some(submissions.remove(0));
+        }
+        for (&copy, submission) in copies.iter().zip(&submissions) {
+            place.copies[copy] = Some(*submission);
+        }
+        place.copy = (place.copy + runs) % self.copies.len();
+        Ok(submissions.into_iter().map(|s| Run(Some(s))).collect())
+    }
+
+    /// Everything translated anew, a submit for each run.
+    fn run_now(&self, device: &VulkanDevice, entries: &[(u64, u32)], runs: usize) -> Result<Vec<Run>, Error> {
+        if !entries.is_empty() {
+            let mut place = self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let number = self.write(device, &mut place, entries)?;
+            let submissions = device.submit_recorded(&[&self.messages[number].recording])?;
+            place.messages[number] = submissions.first().copied();
+        }
+        (0..runs)
+            .map(|_| Ok(Run(Some(device.submit(self.list.clone())?))))
+            .collect()
+    }
+
+    /// Writes the next message, whose last reader is done; its number.
+    fn write(&self, device: &VulkanDevice, place: &mut Place, entries: &[(u64, u32)]) -> Result<usize, Error> {
+        let number = place.message;
+        place.message = (number + 1) % self.messages.len();
+        if let Some(last) = place.messages[number].take() {
+            device.wait(&last)?;
+        }
+        let words = inbox::message(entries);
+        device.write_control(&self.messages[number].buffer, 0, bytemuck::cast_slice(&words))?;
+        Ok(number)
+    }
+}
+
+impl Message {
+    /// A message that may write whatever the tape's own commands write.
+    fn new(device: &Arc<VulkanDevice>, executable: &Executable, list: &CommandList) -> Result<Message, Error> {
+        let bytes = 4 * inbox::message_words(MOST_WORDS) as u64;
+        let buffer = device.allocate(MemoryClass::Control, bytes)?;
+        let mut inbox = CommandList::new("inbox");
+        inbox.commands = vec![deliver(device, executable, &buffer)?];
+        inbox.uses = list
+            .uses
+            .iter()
+            .filter(|(used, _)| matches!(used.class(), MemoryClass::State | MemoryClass::Control))
+            .map(|(used, _)| (used.clone(), Access::Write))
+            .chain([(buffer.clone(), Access::Read)])
+            .collect();
+        let recording = device.record(inbox)?;
+        Ok(Message { buffer, recording })
+    }
+}
+
+/// The command that carries out the message in `buffer`.
+fn deliver(device: &Arc<VulkanDevice>, executable: &Executable, buffer: &Buffer) -> Result<Command, Error> {
+    let Backend::Vulkan { traits, .. } = executable.plan().device.backend() else {
+        unreachable!("a tape is recorded for a Vulkan device")
+    };
+    let call = inbox::call(traits);
+    Ok(Command::Dispatch {
+        pipeline: device.pipeline(&eager::translate(device, &call.kernel, 8))?,
+        groups: call.groups,
+        push: buffer.address().to_le_bytes().to_vec(),
+    })
+}
+
+/// Commands that put a wrong number into the first word of a step's result.
+fn fault_at(device: &Arc<VulkanDevice>, executable: &Executable, step: usize) -> Result<Vec<Command>, Error> {
+    const WRONG: f32 = 12345.678;
+    let plan = executable.plan();
+    let Some(output) = plan.steps.get(step).map(|step| &step.output) else {
+        let what = format!("there is no step {step}: the plan has {} steps", plan.steps.len());
+        return Err(Error::Call(what));
+    };
+    let range = output.range();
+    let start = buffer_of(executable.storage(range.block)).address() + range.start / 4 * 4;
+    let message = device.allocate(MemoryClass::Control, 4 * inbox::message_words(1) as u64)?;
+    let words = inbox::message(&[(start, WRONG.to_bits())]);
+    device.write_control(&message, 0, bytemuck::cast_slice(&words))?;
+    let deliver = deliver(device, executable, &message)?;
+    executable.keep(message);
+    Ok(vec![Command::Barrier, deliver, Command::Barrier])
+}
+
+fn buffer_of(storage: &Storage) -> &Buffer {
+    match &storage.memory {
+        Memory::Vulkan(buffer) => buffer,
+        Memory::Host(_) => unreachable!("a storage stays with the device that made it"),
+    }
+}
+
+/// The state's memory, if the words lie within it.
+fn state_of(write: &Write<'_>) -> Result<Storage, Error> {
+    let words = write.state.count() * write.state.dtype().size() / 4;
+    let inside = write.at.checked_add(write.words.len()).is_some_and(|end| end <= words);
+    let storage = write.state.whole_state().filter(|_| inside);
+    storage.ok_or_else(|| {
+        let end = write.at.saturating_add(write.words.len());
+        Error::Call(format!("words {}..{end} of {:?} cannot be written", write.at, write.state))
+    })
+}
+
+/// Addresses and values of all words, the last value of each.
+fn entries(writes: &[Write<'_>]) -> Result<Vec<(u64, u32)>, Error> {
+    let mut entries = std::collections::BTreeMap::new();
+    for write in writes {
+        let start = buffer_of(&state_of(write)?).address() + 4 * write.at as u64;
+        entries.extend((start..).step_by(4).zip(write.words.iter().copied()));
+    }
+    if entries.len() > MOST_WORDS {
+        let what = format!("{} words at once; the most is {MOST_WORDS}", entries.len());
+        return Err(Error::Call(what));
+    }
+    Ok(entries.into_iter().collect())
+}
