@@ -21,8 +21,8 @@ pub struct Batch {
     pub sequences: Array,
     /// u32 `[S, P]`: the cache pages of each sequence, in order.
     pub pages: Array,
-    /// u32 `[O]`: the tokens (by index) whose logits are wanted.
-    pub wanted: Array,
+    /// u32 `[O]`: the tokens (by index) whose logits are wanted; all of them if `None`.
+    pub wanted: Option<Array>,
     /// Positions per page.
     pub page_size: usize,
     /// Whether each token is the only one of its sequence.
@@ -37,7 +37,7 @@ impl Batch {
             positions: Array::input(device, "positions", DType::I32, &[tokens]),
             sequences: Array::input(device, "sequences", DType::U32, &[tokens]),
             pages: Array::input(device, "pages", DType::U32, &[sequences, pages.per_sequence]),
-            wanted: Array::input(device, "wanted", DType::U32, &[wanted]),
+            wanted: Some(Array::input(device, "wanted", DType::U32, &[wanted])),
             page_size: pages.size,
             decode: false,
         }
@@ -46,6 +46,14 @@ impl Batch {
     /// i32 `[T]`: where each token's keys and values go; −1 (nowhere) for padding.
     pub fn slots(&self) -> Array {
         fast::slots(self.places(), self.page_size)
+    }
+
+    /// The rows of x `[T, hidden]` whose logits are wanted.
+    pub fn wanted_rows(&self, x: &Array) -> Array {
+        match &self.wanted {
+            Some(wanted) => x.take(wanted, 0),
+            None => x.clone(),
+        }
     }
 
     /// What attention needs to know of the tokens.

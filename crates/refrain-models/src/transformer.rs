@@ -86,7 +86,7 @@ impl Decoder for Transformer {
             let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
             x = &x + normed(&thought, &layer.after_mlp);
         }
-        self.head.forward(&self.norm.forward(&x.take(&batch.wanted, 0)))
+        self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
     }
 }
 

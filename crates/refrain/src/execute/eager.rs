@@ -96,7 +96,14 @@ impl Recorded {
     pub(super) fn timed(&self, mut list: CommandList) -> CommandList {
         let mut ends: Vec<usize> = self.ends.iter().map(|&(_, end)| end).collect();
         ends.pop();
-        for (step, start) in [0].into_iter().chain(ends).enumerate().collect::<Vec<_>>().into_iter().rev() {
+        for (step, start) in [0]
+            .into_iter()
+            .chain(ends)
+            .enumerate()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
             let region = step.to_string();
             list.commands.insert(start, Command::Timestamp { region });
         }

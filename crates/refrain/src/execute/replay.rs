@@ -319,7 +319,10 @@ fn state_of(write: &Write<'_>) -> Result<Storage, Error> {
     let storage = write.state.whole_state().filter(|_| inside);
     storage.ok_or_else(|| {
         let end = write.at.saturating_add(write.words.len());
-        Error::Call(format!("words {}..{end} of {:?} cannot be written", write.at, write.state))
+        Error::Call(format!(
+            "words {}..{end} of {:?} cannot be written",
+            write.at, write.state
+        ))
     })
 }
 
