@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use refrain::{DType, Device, Function};
 use refrain_formats::ModelConfig;
-use refrain_models::{Batch, Cache, Pages};
+use refrain_models::{Batch, LayerState, Pages};
 
 use crate::{Error, Model};
 
@@ -14,7 +14,7 @@ const MAX_CHUNK: usize = 512;
 /// One sequence in progress: its KV cache, and the traced programs that extend it.
 pub struct Session<'m> {
     model: &'m Model,
-    caches: Vec<Cache>,
+    states: Vec<LayerState>,
     pages: Pages,
     context: usize,
     chunk: usize,
@@ -74,12 +74,9 @@ impl<'m> Session<'m> {
             size: PAGE,
             per_sequence: context.div_ceil(PAGE),
         };
-        let slots = pages.size * pages.per_sequence;
-        let cache = |_| Cache::new(model.device(), dtype, slots, config.kv_heads, config.head_dim);
-        let caches = (0..config.layers).map(cache).collect::<Result<_, _>>()?;
         Ok(Session {
             model,
-            caches,
+            states: model.decoder.new_states(dtype, pages, 1)?,
             pages,
             context,
             chunk: MAX_CHUNK,
@@ -116,7 +113,7 @@ impl<'m> Session<'m> {
 
     /// Memory used beside the weights.
     pub fn memory(&self) -> SessionMemory {
-        let kv = self.caches.iter().flat_map(|c| [&c.keys, &c.values]);
+        let kv = self.states.iter().flat_map(LayerState::arrays);
         SessionMemory {
             kv_bytes: kv.map(|a| (a.count() * a.dtype().size()) as u64).sum(),
             scratch_bytes: self.functions.values().map(Function::own_bytes).sum(),
@@ -225,8 +222,8 @@ impl<'m> Session<'m> {
             return Ok(());
         }
         let batch = Batch::inputs(self.model.device(), class.tokens, 1, class.wanted, self.pages);
-        // The clones are the caches' versions within the trace: the updates happen in the same memory.
-        let logits = self.model.decoder.forward(&batch, &mut self.caches.clone());
+        // The clones are the states' versions within the trace: the updates happen in the same memory.
+        let logits = self.model.decoder.forward(&batch, &mut self.states.clone());
         self.model_calls += 1;
         self.functions.insert(class, Function::trace(&[&logits])?);
         Ok(())

@@ -10,6 +10,13 @@ pub struct Pages {
     pub per_sequence: usize,
 }
 
+impl Pages {
+    /// Positions of a sequence.
+    pub fn positions(self) -> usize {
+        self.size * self.per_sequence
+    }
+}
+
 /// The tokens that one call of a model sees, on one flat axis. All are arguments of the traced
 /// program, so that one trace serves every batch of the same extents.
 pub struct Batch {

@@ -6,7 +6,6 @@
 
 mod batch;
 pub mod blocks;
-mod cache;
 mod error;
 mod gemma3;
 mod llama;
@@ -14,21 +13,29 @@ mod loader;
 mod olmo2;
 mod phi3;
 mod qwen3;
+mod state;
 mod transformer;
 
-use refrain::{Array, Device};
+use refrain::{Array, DType, Device};
 use refrain_formats::{Architecture, Checkpoint};
 
 pub use batch::{Batch, Pages};
-pub use cache::Cache;
 pub use error::Error;
 pub use loader::{Loader, Progress};
+pub use state::{Cache, LayerState, Recurrence};
 
 /// A decoder: logits for the tokens of a batch.
 pub trait Decoder: Send + Sync {
-    /// Logits `[O, vocabulary]` (f32) for the `O` tokens that the batch asks for. Each layer's keys
-    /// and values of all tokens are written to its cache.
-    fn forward(&self, batch: &Batch, caches: &mut [Cache]) -> Array;
+    /// What its layers remember, of nothing yet: `pages` of keys and values in `dtype` for each of
+    /// `sequences` sequences.
+    ///
+    /// # Errors
+    /// Too little memory.
+    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error>;
+
+    /// Logits `[O, vocabulary]` (f32) for the `O` tokens that the batch asks for. The layers' states take
+    /// in all tokens.
+    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array;
 }
 
 /// Loads the weights of a checkpoint onto a device.

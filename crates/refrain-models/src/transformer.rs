@@ -1,7 +1,7 @@
-use refrain::Array;
+use refrain::{Array, DType};
 
 use crate::blocks::{Attention, Embedding, Head, Mlp, Norm, QkNorm, Ropes};
-use crate::{Batch, Cache, Decoder, Error, Loader};
+use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
 /// What sets one family of dense transformers apart from another, beyond its configuration. Norms are
 /// named as under `model.layers.N`; `None` stands where a family has none.
@@ -76,12 +76,20 @@ impl Layer {
 }
 
 impl Decoder for Transformer {
-    fn forward(&self, batch: &Batch, caches: &mut [Cache]) -> Array {
+    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
+        let slots = pages.positions() * sequences;
+        let state = |layer: &Layer| Ok(LayerState::Attention(layer.attention.new_cache(dtype, slots)?));
+        self.layers.iter().map(state).collect()
+    }
+
+    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
         let mut x = self.embedding.forward(&batch.tokens);
-        for (layer, cache) in self.layers.iter().zip(caches) {
+        for (layer, state) in self.layers.iter().zip(states) {
             let read = normed(&x, &layer.before_attention);
-            let mixed = layer.attention.forward(&read, batch, &slots, &self.ropes, cache);
+            let mixed = layer
+                .attention
+                .forward(&read, batch, &slots, &self.ropes, state.cache());
             x = &x + normed(&mixed, &layer.after_attention);
             let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
             x = &x + normed(&thought, &layer.after_mlp);

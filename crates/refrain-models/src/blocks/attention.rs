@@ -1,4 +1,4 @@
-use refrain::{Array, AttentionParams, fast};
+use refrain::{Array, AttentionParams, DType, fast};
 use refrain_formats::LayerRope;
 
 use super::{Linear, Norm, Ropes};
@@ -76,6 +76,14 @@ impl Attention {
             window: own.window.map(|window| window as u32),
             rope: own.rope,
         })
+    }
+
+    /// An empty cache of `slots` tokens.
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn new_cache(&self, dtype: DType, slots: usize) -> Result<Cache, refrain::Error> {
+        Cache::new(self.o.device(), dtype, slots, self.kv_heads, self.head_dim)
     }
 
     /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.

@@ -1,4 +1,4 @@
-use refrain::{Array, DType, Quantised};
+use refrain::{Array, DType, Device, Quantised};
 
 use crate::{Error, Loader};
 
@@ -20,6 +20,14 @@ impl Weight {
         }
     }
 
+    /// Where it lies.
+    pub fn device(&self) -> &Device {
+        match self {
+            Weight::Dense(w) => w.device(),
+            Weight::Quantised(w) => w.quants.device(),
+        }
+    }
+
     /// Rows `indices` `[T]` → f32 `[T, K]`.
     pub fn take(&self, indices: &Array) -> Array {
         match self {
@@ -38,6 +46,11 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// Where it lies.
+    pub fn device(&self) -> &Device {
+        self.weight.device()
+    }
+
     /// x `[T, inputs]` → f32 `[T, outputs]`.
     pub fn forward(&self, x: &Array) -> Array {
         let y = self.weight.matmul(x);

@@ -1,0 +1,80 @@
+use refrain::{Array, DType, Device, Error};
+
+/// What a layer remembers of the tokens before, at its newest version. A clone names the same memory.
+#[derive(Clone)]
+pub enum LayerState {
+    /// Keys and values by position.
+    Attention(Cache),
+    /// What a recurrence has made of all tokens so far.
+    Recurrent(Recurrence),
+}
+
+/// One layer's keys and values.
+#[derive(Clone)]
+pub struct Cache {
+    /// `[slots, KVH, D]`.
+    pub keys: Array,
+    /// `[slots, KVH, D]`.
+    pub values: Array,
+}
+
+/// The states of one recurrent layer. A sequence whose token at position 0 is seen starts from zeros.
+#[derive(Clone)]
+pub struct Recurrence {
+    /// `[S, width − 1, C]`: the last inputs of a short convolution.
+    pub window: Array,
+    /// f32 `[S, H, Dk, Dv]`.
+    pub state: Array,
+}
+
+impl LayerState {
+    /// All memory of the layer: for keys and values rows are slots, else sequences.
+    pub fn arrays(&self) -> [&Array; 2] {
+        match self {
+            LayerState::Attention(cache) => [&cache.keys, &cache.values],
+            LayerState::Recurrent(recurrence) => [&recurrence.window, &recurrence.state],
+        }
+    }
+
+    /// The keys and values of an attention layer.
+    ///
+    /// # Panics
+    /// For a recurrent layer: a model knows which of its layers is which.
+    pub fn cache(&mut self) -> &mut Cache {
+        match self {
+            LayerState::Attention(cache) => cache,
+            LayerState::Recurrent(_) => panic!("a recurrent layer has no keys and values"),
+        }
+    }
+
+    /// The states of a recurrent layer.
+    ///
+    /// # Panics
+    /// For an attention layer.
+    pub fn recurrence(&mut self) -> &mut Recurrence {
+        match self {
+            LayerState::Attention(_) => panic!("an attention layer has no recurrence"),
+            LayerState::Recurrent(recurrence) => recurrence,
+        }
+    }
+}
+
+impl Cache {
+    /// Zeros for `slots` tokens of `kv_heads` heads of `head_dim` values.
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn new(device: &Device, dtype: DType, slots: usize, kv_heads: usize, head_dim: usize) -> Result<Cache, Error> {
+        let shape = [slots, kv_heads, head_dim];
+        Ok(Cache {
+            keys: Array::state(device, dtype, &shape)?,
+            values: Array::state(device, dtype, &shape)?,
+        })
+    }
+
+    /// Stores keys and values `[T, KVH, D]` at `slots` (i32 `[T]`).
+    pub fn write(&mut self, keys: &Array, values: &Array, slots: &Array) {
+        self.keys = self.keys.write_rows(keys, slots);
+        self.values = self.values.write_rows(values, slots);
+    }
+}
