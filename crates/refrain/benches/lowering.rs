@@ -41,7 +41,7 @@ fn main() {
         let (through, graph) = fastest(|| passes::write_through(graph.clone()));
         let (chosen, _) = fastest(|| passes::choose(graph.clone(), &device).expect("kernels"));
         let choice = || passes::choose(graph.clone(), &device).expect("kernels");
-        let (_, plan) = fastest(|| passes::place(passes::order(choice()), &device));
+        let (_, plan) = fastest(|| passes::place(passes::order(choice()), &device, false));
         let (ordered, _) = fastest(|| passes::order(choice()));
         let (scheduled, _) = fastest(|| passes::schedule(plan.clone()));
         let (all, plan) = fastest(|| passes::plan(&[&logits]).expect("a plan"));

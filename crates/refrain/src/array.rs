@@ -281,6 +281,48 @@ impl Array {
         Ok(bytes)
     }
 
+    /// Words of a state from word `at` on as they are now, of one made with [`Array::mapped_state`]: what a
+    /// run wrote is there once the run is over.
+    ///
+    /// # Errors
+    /// Words outside of the state, another array than such a state.
+    pub fn peek(&self, at: usize, out: &mut [u32]) -> Result<(), Error> {
+        let storage = self.words_of_state(4 * at, 4 * out.len())?;
+        self.device()
+            .peek(&storage, 4 * at as u64, bytemuck::cast_slice_mut(out))
+    }
+
+    /// Bytes of a state from byte `start` on, whatever its version. Waits for the last run that writes it.
+    ///
+    /// # Errors
+    /// Bytes outside of the state, an array that is none, a failing device.
+    pub fn read_state(&self, start: usize, out: &mut [u8]) -> Result<(), Error> {
+        let storage = self.words_of_state(start, out.len())?;
+        self.device().read(&storage, start as u64, out)
+    }
+
+    /// Puts bytes into a state from byte `start` on, behind all runs so far and before later ones. `start`
+    /// is a multiple of 4.
+    ///
+    /// # Errors
+    /// As [`Array::read_state`].
+    pub fn write_state(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
+        let storage = self.words_of_state(start, bytes.len())?;
+        let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
+        self.device()
+            .fill_from(&storage, start as u64, bytes.len() as u64, fill)
+    }
+
+    /// The memory of a state of which bytes `start..start + bytes` are wanted.
+    fn words_of_state(&self, start: usize, bytes: usize) -> Result<Storage, Error> {
+        let all = self.count() * self.dtype().size();
+        let inside = start.checked_add(bytes).is_some_and(|end| end <= all);
+        self.whole_state().filter(|_| inside).ok_or_else(|| {
+            let end = start.saturating_add(bytes);
+            Error::Call(format!("bytes {start}..{end} of {self:?} are not those of a state"))
+        })
+    }
+
     /// The same elements on another device, copied by way of the host.
     ///
     /// # Errors

@@ -158,11 +158,25 @@ impl Device {
         bytes: u64,
         fill: &mut dyn FnMut(u64, &mut [u8]),
     ) -> Result<(), Error> {
+        self.fill_from(storage, 0, bytes, fill)
+    }
+
+    /// As [`Device::fill`] from byte `start` of the memory on.
+    pub(crate) fn fill_from(
+        &self,
+        storage: &Storage,
+        start: u64,
+        bytes: u64,
+        fill: &mut dyn FnMut(u64, &mut [u8]),
+    ) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {
-            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.upload(buffer, 0, bytes, fill)?),
+            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.upload(buffer, start, bytes, fill)?),
             (_, Memory::Host(buffer)) => {
                 let mut words = buffer.write();
-                fill(0, &mut bytemuck::cast_slice_mut(&mut words)[..bytes as usize]);
+                fill(
+                    0,
+                    &mut bytemuck::cast_slice_mut(&mut words)[start as usize..][..bytes as usize],
+                );
                 Ok(())
             }
             _ => unreachable!("a storage stays with the device that made it"),
@@ -181,6 +195,14 @@ impl Device {
                 Ok(())
             }
             _ => unreachable!("a storage stays with the device that made it"),
+        }
+    }
+
+    /// Reads words of memory that the host sees, as they are now.
+    pub(crate) fn peek(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        match (&self.0.backend, &storage.memory) {
+            (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.peek(buffer, offset, out)?),
+            _ => self.read(storage, offset, out),
         }
     }
 

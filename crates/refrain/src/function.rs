@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
-use crate::execute::{Executable, Tape, TapeMode};
+use crate::execute::{Difference, Executable, Tape, TapeMode};
 use crate::graph::Graph;
 use crate::plan::{Block, Operand, Plan};
 use crate::{Array, Device, Element, Error, Primitive, passes};
@@ -36,6 +36,14 @@ impl Function {
     /// # Errors
     /// As [`crate::eval`], and when `outputs` is empty.
     pub fn trace(outputs: &[&Array]) -> Result<Function, Error> {
+        Function::trace_with(outputs, passes::Options::default())
+    }
+
+    /// [`Function::trace`], lowered in another way than usual.
+    ///
+    /// # Errors
+    /// As [`Function::trace`].
+    pub fn trace_with(outputs: &[&Array], options: passes::Options) -> Result<Function, Error> {
         let traced = Graph::of(outputs)?;
         if let Some(seen) = traced.seen.iter().flatten().find(|seen| seen.version != seen.last) {
             let op = "the output of a function".to_string();
@@ -47,7 +55,11 @@ impl Function {
         }
         let graph = traced.graph.to_string();
         Ok(Function {
-            executable: Arc::new(Executable::new(passes::lower(traced.graph, outputs[0].device())?)?),
+            executable: Arc::new(Executable::new(passes::lower_with(
+                traced.graph,
+                outputs[0].device(),
+                options,
+            )?)?),
             graph,
             called: Mutex::new(false),
         })
@@ -88,6 +100,24 @@ impl Function {
     /// As [`Function::tape`], and when there is no such step.
     pub fn faulty_tape(&self, mode: TapeMode, step: usize) -> Result<Tape, Error> {
         Tape::new(self.executable.clone(), mode, Some(step))
+    }
+
+    /// The first step whose result differs from the other function's, each as its last run left it. Both
+    /// are traced from one program, with [`passes::Options::keep`].
+    ///
+    /// # Errors
+    /// Functions of different programs, a failing device.
+    pub fn first_difference(&self, other: &Function) -> Result<Option<Difference>, Error> {
+        crate::execute::first_difference(&self.executable, &other.executable)
+    }
+
+    /// Microseconds of each step of one run, for a function without arguments on a device that measures
+    /// time. It changes states like any run.
+    ///
+    /// # Errors
+    /// Arguments, a device that does not measure, or one that fails.
+    pub fn profile(&self) -> Result<Vec<f64>, Error> {
+        self.executable.profile()
     }
 
     /// Computes the outputs from `arguments`: for each placeholder its name and its elements' bytes

@@ -100,7 +100,7 @@ pub use array::{Array, eval};
 pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
-pub use execute::{Run, Tape, TapeMode, Write};
+pub use execute::{Difference, Run, Tape, TapeMode, Write};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::concatenate;

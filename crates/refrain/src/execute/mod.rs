@@ -1,9 +1,12 @@
 //! Executors: the same plan, computed by plain loops on the CPU or recorded for a Vulkan device.
 
+mod compare;
 mod eager;
 mod reference;
 mod replay;
 
+pub use compare::Difference;
+pub(crate) use compare::first_difference;
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 
 use refrain_vulkan::MemoryClass;
@@ -134,6 +137,21 @@ impl Executable {
                 piece.copy_from_slice(bytes)
             }),
         }
+    }
+
+    /// Microseconds of each step of one run.
+    pub(crate) fn profile(&self) -> Result<Vec<f64>, Error> {
+        let (Some(recorded), Some(device)) = (&self.recorded, self.plan.device.as_vulkan()) else {
+            return Err(Error::Call("only a Vulkan device measures steps".to_string()));
+        };
+        if !device.measures_time() || !self.plan.inputs.is_empty() {
+            let what = "steps are measured of functions without arguments, on devices opened with timestamps";
+            return Err(Error::Call(what.to_string()));
+        }
+        let submission = device.submit(recorded.timed(recorded.list()?))?;
+        device.wait(&submission)?;
+        let timings = device.timings(&submission);
+        Ok(timings.into_iter().map(|(_, us)| us).collect())
     }
 
     /// Keeps a buffer as long as this lives.

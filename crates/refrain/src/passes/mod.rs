@@ -31,14 +31,40 @@ pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
     lower(graph, outputs[0].device())
 }
 
+/// How a graph is lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Sequences of nodes that one dispatch can compute become one.
+    pub regions: bool,
+    /// Every result keeps its own memory, so that all can be looked at afterwards.
+    pub keep: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            regions: true,
+            keep: false,
+        }
+    }
+}
+
+/// [`lower_with`] the usual options.
+///
+/// # Errors
+/// As [`lower_with`].
+pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
+    lower_with(graph, device, Options::default())
+}
+
 /// All passes in order.
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the device has no kernel for a node.
-pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
+pub fn lower_with(graph: Graph, device: &Device, options: Options) -> Result<Plan, Error> {
     let graph = canonicalise(graph);
     let graph = fuse(graph);
     let graph = write_through(graph);
     let chosen = choose(graph, device)?;
-    Ok(schedule(place(order(chosen), device)))
+    Ok(schedule(place(order(chosen), device, options.keep)))
 }

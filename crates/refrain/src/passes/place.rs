@@ -10,8 +10,8 @@ use crate::{DType, Device, Layout, Primitive};
 const ALIGNMENT: u64 = 256;
 
 /// Gives every node its memory: weights, states and arguments where they are, outputs in blocks of
-/// their own, everything between in one arena by liveness.
-pub fn place(ordered: Ordered, device: &Device) -> Plan {
+/// their own, everything between in one arena by liveness; with `keep`, each in memory of its own there.
+pub fn place(ordered: Ordered, device: &Device, keep: bool) -> Plan {
     let Ordered { graph, kernels, levels } = ordered;
     let mut placer = Placer::new(&graph);
     let mut steps = Vec::new();
@@ -38,7 +38,9 @@ pub fn place(ordered: Ordered, device: &Device) -> Plan {
                 barrier: false,
             });
         }
-        placer.retire(&graph, number);
+        if !keep {
+            placer.retire(&graph, number);
+        }
         // Steps of one level may run at once, so none of them gets memory that another still uses.
         if levels.get(number + 1) != Some(&levels[number]) {
             placer.release();

@@ -1,0 +1,109 @@
+//! The first step at which two executions of one plan differ.
+
+use super::Executable;
+use crate::plan::Operand;
+use crate::{DType, Error};
+
+/// Where two executions part.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Difference {
+    /// Number of the step in the plan.
+    pub step: usize,
+    /// What it computes.
+    pub primitive: String,
+    /// The element of its result, row-major, that is the first to differ.
+    pub element: usize,
+    /// That element in the first and in the second execution.
+    pub values: [f64; 2],
+    /// How many elements of the result differ.
+    pub differing: usize,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [one, other] = self.values;
+        write!(
+            f,
+            "step {} ({}): element {} is {one} and {other}; {} elements differ",
+            self.step, self.primitive, self.element, self.differing
+        )
+    }
+}
+
+/// The first step whose result is not the same, bit for bit, after each has run: both must have been
+/// lowered from one program with all results kept.
+///
+/// # Errors
+/// Plans that are not alike, a failing device.
+pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<Option<Difference>, Error> {
+    let (plan, twin) = (one.plan(), other.plan());
+    let alike = plan.steps.len() == twin.steps.len()
+        && plan.steps.iter().zip(&twin.steps).all(|(a, b)| {
+            a.output.layout == b.output.layout
+                && a.output.dtype == b.output.dtype
+                && a.primitive.name() == b.primitive.name()
+        });
+    if !alike {
+        return Err(Error::Call(
+            "only executions of the same plan can be compared".to_string(),
+        ));
+    }
+    for (number, (a, b)) in plan.steps.iter().zip(&twin.steps).enumerate() {
+        // The next version of a state is the state's memory, which later steps change again.
+        if a.primitive.is_next_version() {
+            continue;
+        }
+        let results = [bytes(one, &a.output)?, bytes(other, &b.output)?];
+        if results[0] == results[1] {
+            continue;
+        }
+        let size = a.output.dtype.size();
+        let start = a.output.range().start;
+        let mut differing = (0..).zip(places(&a.output)).filter_map(|(element, place)| {
+            let at = (place - start) as usize;
+            let pair = results.each_ref().map(|bytes| &bytes[at..at + size]);
+            (pair[0] != pair[1]).then(|| (element, pair.map(|bytes| value(a.output.dtype, bytes))))
+        });
+        if let Some((element, values)) = differing.next() {
+            return Ok(Some(Difference {
+                step: number,
+                primitive: a.primitive.to_string(),
+                element,
+                values,
+                differing: 1 + differing.count(),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes from a block's start at which the elements lie, row-major.
+fn places(operand: &Operand) -> Vec<u64> {
+    let mut places = Vec::with_capacity(operand.layout.count());
+    let size = operand.dtype.size() as u64;
+    operand
+        .layout
+        .for_each(|element| places.push(operand.place.offset + element as u64 * size));
+    places
+}
+
+fn bytes(executable: &Executable, operand: &Operand) -> Result<Vec<u8>, Error> {
+    let range = operand.range();
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    if !bytes.is_empty() {
+        let device = &executable.plan().device;
+        device.read(executable.storage(range.block), range.start, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn value(dtype: DType, bytes: &[u8]) -> f64 {
+    let word = bytes.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
+    match dtype {
+        DType::F32 => f64::from(f32::from_bits(word)),
+        DType::F16 => half::f16::from_bits(word as u16).to_f64(),
+        DType::BF16 => half::bf16::from_bits(word as u16).to_f64(),
+        DType::I32 => f64::from(word as i32),
+        DType::U32 | DType::U8 | DType::Bool => f64::from(word),
+    }
+}
