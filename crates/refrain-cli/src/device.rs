@@ -47,6 +47,19 @@ impl Probed {
     pub fn decide(&self, wish: Option<&str>) -> Result<Decision, Error> {
         decide(self.vulkan.as_ref().map(Vulkan::devices), wish)
     }
+
+    /// Opens a device without the features that are switched off.
+    pub fn open(&self, target: Target, disabled: FeatureSet) -> Result<Device, Error> {
+        let (Target::Vulkan(index), Ok(vulkan)) = (target, &self.vulkan) else {
+            return Ok(Device::cpu());
+        };
+        let options = OpenOptions {
+            disabled,
+            cache_dir: host::cache_dir(),
+            timestamps: false,
+        };
+        Ok(Device::vulkan(vulkan.open(index, &options)?))
+    }
 }
 
 /// Which device `wish` means. Without a wish: the best GPU, else the CPU executor, which beats
@@ -121,20 +134,9 @@ pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
     if decision.notable && !global.quiet {
         output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
     }
-    let device = match (decision.target, &probed.vulkan) {
-        (Target::Vulkan(index), Ok(vulkan)) => {
-            let options = OpenOptions {
-                disabled,
-                cache_dir: host::cache_dir(),
-                timestamps: false,
-            };
-            let device = Device::vulkan(vulkan.open(index, &options)?);
-            let bar = load::count_bar(global, "compiling kernels");
-            device.on_compile(move |done, total| load::show(&bar, done, total));
-            device
-        }
-        _ => Device::cpu(),
-    };
+    let device = probed.open(decision.target, disabled)?;
+    let bar = load::count_bar(global, "compiling kernels");
+    device.on_compile(move |done, total| load::show(&bar, done, total));
     if global.verbose {
         output::complain(&format!("device: {}", describe(&device)));
     }

@@ -21,6 +21,15 @@ pub(crate) fn own_resident() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
 }
 
+/// The path of a shared library that this process has loaded, by the beginning of its file's name;
+/// `None` where the system does not tell.
+pub(crate) fn loaded_library(name: &str) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let found = paths.find(|path| path.rsplit('/').next().is_some_and(|file| file.starts_with(name)));
+    found.map(str::to_owned)
+}
+
 /// The value of a line such as `VmHWM:   1234 kB`, in bytes.
 fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;

@@ -3,6 +3,7 @@
 mod commands;
 mod demo;
 mod device;
+mod fit;
 mod host;
 mod input;
 mod interrupt;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use commands::{bench, devices, inspect, logits, run, synth, template, tokenize};
+use commands::{bench, devices, doctor, inspect, logits, run, synth, template, tokenize};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
@@ -63,6 +64,8 @@ enum Command {
     Run(run::Arguments),
     /// List the devices, and which one is chosen and why
     Devices(devices::Arguments),
+    /// Examine drivers, device, memory and kernels; say what is wrong and how to mend it
+    Doctor(doctor::Arguments),
     /// Describe a checkpoint, and how it fits this device
     Inspect(inspect::Arguments),
     /// Turn text into token ids, one JSON list on standard output
@@ -103,6 +106,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match &cli.command {
         Command::Run(arguments) => return run::run(global, arguments),
+        Command::Doctor(arguments) => return doctor::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,

@@ -70,7 +70,7 @@ pub use class::MemoryClass;
 pub use command::{Access, Command, CommandList};
 pub use counters::Counters;
 pub use device::{Device, OpenOptions, Submission};
-pub use driver::{Options, Vulkan};
+pub use driver::{LoaderVersion, Options, Vulkan};
 pub use error::{Error, human_bytes};
 pub use feature::{Feature, FeatureSet, UnknownFeature};
 pub use info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};

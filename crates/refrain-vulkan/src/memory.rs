@@ -55,8 +55,8 @@ impl Buffer {
         &self.0.stamps
     }
 
-    /// Index of its memory type.
-    pub(crate) fn memory_type(&self) -> usize {
+    /// Where it lies: an index into [`DeviceInfo::memory_types`].
+    pub fn memory_type(&self) -> usize {
         self.0.raw.memory_type
     }
 

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use refrain::Device;
-use refrain_engine::Session;
 use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
 use serde_json::{Value, json};
 
+use crate::fit::{Fit, Needs, Offer};
 use crate::output::{self, human_bytes, human_count, human_rate};
-use crate::{Global, device, load, memory, model, probe};
+use crate::{Global, device, load, model};
 
 const EXAMPLES: &str = "Examples:
   refrain inspect demo
@@ -26,63 +26,41 @@ pub(crate) struct Arguments {
     no_device: bool,
 }
 
-/// How a model fits a device.
-struct Fit {
+/// A device, and how the model fits it.
+struct Placed {
     device: Device,
-    kv_bytes_per_token: u64,
-    /// Bytes that models may still take up there; `None` where nobody tells.
-    free: Option<u64>,
-    /// Tokens of context for which there is room, up to the model's limit.
-    context: Option<usize>,
-    /// Bytes per second, measured.
-    bandwidth: f64,
-    read_per_token: u64,
+    fit: Fit,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let checkpoint = model::open(&arguments.model)?;
-    let fit = match arguments.no_device {
+    let placed = match arguments.no_device {
         true => None,
-        false => Some(Fit::new(&checkpoint, device::open(global)?)?),
+        false => Some(Placed::new(&checkpoint, device::open(global)?)?),
     };
     match arguments.json {
-        true => output::print_json(&as_json(&checkpoint, fit.as_ref()))?,
-        false => output::print(&as_text(&checkpoint, fit.as_ref()))?,
+        true => output::print_json(&as_json(&checkpoint, placed.as_ref()))?,
+        false => output::print(&as_text(&checkpoint, placed.as_ref()))?,
     }
-    if let Some(fit) = fit {
-        device::report(global, &fit.device);
+    if let Some(placed) = placed {
+        device::report(global, &placed.device);
     }
     Ok(())
 }
 
-impl Fit {
+impl Placed {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
-        let config = checkpoint.config();
-        let kv_bytes_per_token = Session::kv_bytes_per_token(config, &device);
-        let free = memory::free(&device);
-        let bandwidth = probe::read_bandwidth(&device)?;
-        Ok(Self {
-            device,
-            kv_bytes_per_token,
-            free,
-            context: free.map(|free| {
-                let left = free.saturating_sub(load::weight_bytes(checkpoint));
-                ((left / kv_bytes_per_token) as usize).min(config.max_position)
-            }),
-            bandwidth,
-            read_per_token: load::bytes_read_per_token(checkpoint),
-        })
-    }
-
-    /// Tokens per second if nothing but reading weights took time.
-    fn bound(&self) -> f64 {
-        self.bandwidth / self.read_per_token as f64
+        let fit = Fit {
+            needs: Needs::of(checkpoint, &device),
+            offer: Offer::measure(&device)?,
+        };
+        Ok(Self { device, fit })
     }
 }
 
-fn as_text(checkpoint: &Checkpoint, fit: Option<&Fit>) -> String {
+fn as_text(checkpoint: &Checkpoint, placed: Option<&Placed>) -> String {
     let mut lines = summary(checkpoint);
-    lines.extend(fit.into_iter().flat_map(fit_lines));
+    lines.extend(placed.into_iter().flat_map(fit_lines));
     let mut text: String = lines
         .iter()
         .map(|(key, value)| format!("{key:<14} {value}\n"))
@@ -151,26 +129,22 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn fit_lines(fit: &Fit) -> Vec<(&'static str, String)> {
-    let per_token = human_bytes(fit.kv_bytes_per_token);
-    let room = match (fit.free, fit.context) {
-        (Some(free), Some(0)) => format!("{} free: the weights do not fit", human_bytes(free)),
-        (Some(free), Some(context)) => {
-            format!("{} free: room for the weights and {context} tokens", human_bytes(free))
-        }
-        _ => "unknown".to_owned(),
-    };
+fn fit_lines(placed: &Placed) -> Vec<(&'static str, String)> {
+    let fit = &placed.fit;
     vec![
-        ("device", device::describe(&fit.device)),
-        ("KV cache", format!("{per_token} a token")),
-        ("memory", room),
+        ("device", device::describe(&placed.device)),
+        (
+            "KV cache",
+            format!("{} a token", human_bytes(fit.needs.kv_per_position)),
+        ),
+        ("memory", fit.room()),
         (
             "speed limit",
             format!(
                 "{} tokens/s: {} read a token at {:.1} GB/s (measured now)",
-                human_rate(fit.bound()),
-                human_bytes(fit.read_per_token),
-                fit.bandwidth / 1e9
+                human_rate(fit.bound(0)),
+                human_bytes(fit.read_per_token(0)),
+                fit.offer.bandwidth / 1e9
             ),
         ),
     ]
@@ -192,7 +166,7 @@ fn rope(config: &ModelConfig) -> String {
     format!("rotary, base {}{scaling}", config.rope_theta)
 }
 
-fn as_json(checkpoint: &Checkpoint, fit: Option<&Fit>) -> Value {
+fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
     let config = checkpoint.config();
     let tensor = |tensor: &TensorInfo| {
         json!({
@@ -217,14 +191,14 @@ fn as_json(checkpoint: &Checkpoint, fit: Option<&Fit>) -> Value {
         "context": config.max_position,
         "tied_head": config.tie_word_embeddings,
         "rope_theta": config.rope_theta,
-        "device": fit.map(|fit| json!({
-            "name": fit.device.name(),
-            "free_bytes": fit.free,
-            "kv_bytes_per_token": fit.kv_bytes_per_token,
-            "context_that_fits": fit.context,
-            "probe_gb_per_s": fit.bandwidth / 1e9,
-            "read_bytes_per_token": fit.read_per_token,
-            "tokens_per_s_bound": fit.bound(),
+        "device": placed.map(|Placed { device, fit }| json!({
+            "name": device.name(),
+            "free_bytes": fit.offer.free,
+            "kv_bytes_per_token": fit.needs.kv_per_position,
+            "context_that_fits": fit.context(),
+            "probe_gb_per_s": fit.offer.bandwidth / 1e9,
+            "read_bytes_per_token": fit.read_per_token(0),
+            "tokens_per_s_bound": fit.bound(0),
         })),
         "tensors": checkpoint.tensors().map(tensor).collect::<Vec<_>>(),
     })

@@ -5,6 +5,7 @@ mod bad_gguf;
 mod bad_input;
 mod demo;
 mod devices;
+mod doctor;
 mod logits;
 mod support;
 mod synth;

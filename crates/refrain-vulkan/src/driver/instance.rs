@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ash::{ext, khr, vk};
 
-use super::Options;
+use super::{LoaderVersion, Options};
 use crate::error::Error;
 
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
@@ -31,10 +31,7 @@ fn driver_error(call: &'static str) -> impl FnOnce(vk::Result) -> Error {
 
 impl Instance {
     pub fn load(options: Options) -> Result<Self, Error> {
-        // SAFETY: the loader library is what the system installs as such.
-        let entry = unsafe { ash::Entry::load() }.map_err(|error| Error::NoLoader {
-            reason: error.to_string(),
-        })?;
+        let entry = entry()?;
         check_version(&entry)?;
         // SAFETY: no preconditions.
         let extensions = unsafe { entry.enumerate_instance_extension_properties(None) }
@@ -128,18 +125,35 @@ impl Drop for Instance {
     }
 }
 
-fn check_version(entry: &ash::Entry) -> Result<(), Error> {
+/// The functions of the loader.
+pub(super) fn entry() -> Result<ash::Entry, Error> {
+    // SAFETY: the loader library is what the system installs as such.
+    unsafe { ash::Entry::load() }.map_err(|error| Error::NoLoader {
+        reason: error.to_string(),
+    })
+}
+
+/// The newest version that the loader supports.
+pub(super) fn version(entry: &ash::Entry) -> Result<LoaderVersion, Error> {
     // SAFETY: no preconditions.
     let version = unsafe { entry.try_enumerate_instance_version() }
         .map_err(driver_error("vkEnumerateInstanceVersion"))?
         .unwrap_or(vk::API_VERSION_1_0);
-    if version < vk::API_VERSION_1_3 {
-        let (major, minor) = (vk::api_version_major(version), vk::api_version_minor(version));
-        return Err(Error::OldLoader {
+    Ok(LoaderVersion {
+        major: vk::api_version_major(version),
+        minor: vk::api_version_minor(version),
+        patch: vk::api_version_patch(version),
+    })
+}
+
+fn check_version(entry: &ash::Entry) -> Result<(), Error> {
+    let LoaderVersion { major, minor, .. } = version(entry)?;
+    match (major, minor) < (1, 3) {
+        true => Err(Error::OldLoader {
             found: format!("{major}.{minor}"),
-        });
+        }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn require_layer(entry: &ash::Entry) -> Result<(), Error> {

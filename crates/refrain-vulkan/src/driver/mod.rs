@@ -25,6 +25,23 @@ pub struct Options {
     pub gpu_assisted: bool,
 }
 
+/// The newest version of Vulkan that a loader supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LoaderVersion {
+    /// Such as 1.
+    pub major: u32,
+    /// Such as 3.
+    pub minor: u32,
+    /// Such as 239: the version of the headers that it was built with.
+    pub patch: u32,
+}
+
+impl std::fmt::Display for LoaderVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
 /// The Vulkan loader and the devices that its drivers offer.
 pub struct Vulkan {
     probed: Vec<probe::Probed>,
@@ -55,6 +72,14 @@ impl Vulkan {
             devices,
             instance,
         })
+    }
+
+    /// The version of the Vulkan loader that is installed.
+    ///
+    /// # Errors
+    /// If there is none, or it fails.
+    pub fn loader_version() -> Result<LoaderVersion, Error> {
+        instance::version(&instance::entry()?)
     }
 
     /// Every device, usable or not, in the loader's order.

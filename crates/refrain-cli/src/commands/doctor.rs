@@ -1,0 +1,167 @@
+//! `refrain doctor`: what is there, what works, what is wrong and how to mend it.
+
+mod caches;
+mod drivers;
+mod findings;
+mod report;
+mod self_test;
+mod system;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use refrain::Device;
+use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
+
+use crate::device::{Decision, Probed, Target};
+use crate::fit::{Fit, Needs, Offer};
+use crate::output;
+use crate::probe::{self, HeapSpeed};
+use crate::{Global, device, host, load, model};
+use caches::Cache;
+use drivers::Driver;
+use self_test::Verdict;
+use system::{Adapter, Node};
+
+const EXAMPLES: &str = "Examples:
+  refrain doctor
+  refrain doctor demo --device cpu
+  refrain doctor synthetic:tiny:q4_0 --ctx 256 --json";
+
+/// Examines the Vulkan loader, its drivers and devices, the chosen device's memory, features and
+/// limits, and the caches; and tests every kernel family against its reference. With a model: does it
+/// fit, how fast can it be, and what limits it. Exits with 1 if something is broken.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// A model to place on the device; its weights are not loaded
+    model: Option<String>,
+    /// Tokens of context that the model is to hold [default: 4096, or the model's limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ctx: Option<u32>,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that was found out.
+struct Examination {
+    loader: Result<LoaderVersion, Error>,
+    /// The loader's file.
+    library: Option<String>,
+    drivers: Vec<Driver>,
+    devices: Vec<DeviceInfo>,
+    adapters: Vec<Adapter>,
+    nodes: Vec<Node>,
+    caches: Vec<Cache>,
+    decision: Result<Decision, Error>,
+    /// The chosen device, or why it could not be opened.
+    opened: Option<Result<Opened, String>>,
+    model: Option<Placed>,
+}
+
+/// The chosen device at work.
+struct Opened {
+    device: Device,
+    /// As they were before anything was measured.
+    heaps: Vec<Heap>,
+    /// Reading speeds; empty on the CPU executor.
+    speeds: Vec<(MemoryClass, Result<HeapSpeed, Error>)>,
+    offer: Offer,
+    /// Empty on the CPU executor, which is what kernels are compared with.
+    verdicts: Vec<Verdict>,
+}
+
+/// A model, and how it fits the chosen device.
+struct Placed {
+    name: String,
+    fit: Fit,
+    context: usize,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    // First: a name that means no model must not cost the time of an examination.
+    let checkpoint = arguments.model.as_deref().map(model::open).transpose()?;
+    let mut examination = examine(global)?;
+    if let (Some(checkpoint), Some(Ok(opened))) = (&checkpoint, &examination.opened) {
+        let asked = arguments.ctx.map(|context| context as usize);
+        examination.model = Some(Placed {
+            name: arguments.model.clone().unwrap_or_default(),
+            fit: Fit {
+                needs: Needs::of(checkpoint, &opened.device),
+                offer: opened.offer,
+            },
+            context: load::context(checkpoint.config(), asked, 0, None)?,
+        });
+    }
+    let findings = findings::all(&examination);
+    match arguments.json {
+        true => output::print_json(&report::json(&examination, &findings))?,
+        false => output::print(&report::text(&examination, &findings))?,
+    }
+    Ok(match findings.iter().any(|finding| finding.broken) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn examine(global: &Global) -> anyhow::Result<Examination> {
+    let disabled = device::disabled(&global.disable)?;
+    let probed = Probed::new();
+    let decision = probed.decide(global.device.as_deref());
+    let root = Path::new("/");
+    let opened = decision.as_ref().ok().map(|decision| {
+        let device = probed
+            .open(decision.target, disabled)
+            .map_err(|error| error.to_string())?;
+        Opened::examine(global, device).map_err(|error| error.to_string())
+    });
+    Ok(Examination {
+        loader: Vulkan::loader_version(),
+        library: host::loaded_library("libvulkan.so"),
+        drivers: drivers::all(),
+        devices: probed.devices().to_vec(),
+        adapters: system::adapters(root),
+        nodes: system::nodes(root),
+        caches: vec![Cache::examine("compiled shaders", host::cache_dir())],
+        decision,
+        opened,
+        model: None,
+    })
+}
+
+impl Opened {
+    fn examine(global: &Global, device: Device) -> Result<Self, refrain::Error> {
+        let heaps = device.as_vulkan().map_or(Vec::new(), |vulkan| vulkan.heaps());
+        let bar = load::count_bar(global, "testing kernels");
+        let show = |done, total| load::show(&bar, done, total);
+        let verdicts = match device.is_cpu() {
+            true => Vec::new(),
+            false => self_test::run(&device, &show),
+        };
+        let speeds = device.as_vulkan().map_or(Vec::new(), |vulkan| probe::speeds(vulkan));
+        let offer = match speeds.first() {
+            Some((_, Ok(speed))) => Offer::new(&device, speed.bytes_per_second)?,
+            Some((_, Err(error))) => return Err(error.clone().into()),
+            None => Offer::measure(&device)?,
+        };
+        Ok(Self {
+            device,
+            heaps,
+            speeds,
+            offer,
+            verdicts,
+        })
+    }
+}
+
+impl Examination {
+    /// The chosen Vulkan device; `None` where it is the CPU executor, or nothing.
+    fn chosen(&self) -> Option<&DeviceInfo> {
+        match self.decision.as_ref().ok()?.target {
+            Target::Cpu => None,
+            Target::Vulkan(index) => self.devices.get(index),
+        }
+    }
+}

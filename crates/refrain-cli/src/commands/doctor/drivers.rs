@@ -1,0 +1,185 @@
+//! The Vulkan drivers that are installed, each tried by itself.
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a driver may take to tell its devices.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Variables that name manifests instead of the usual folders; the newer one first.
+const OVERRIDES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+
+/// An installed driver, by its manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Driver {
+    pub manifest: PathBuf,
+    /// The devices that it offers, or why it does not work.
+    pub devices: Result<Vec<String>, String>,
+}
+
+/// Tries every installed driver, each in a process of its own: a driver that crashes or hangs is
+/// found out and takes nobody along.
+pub(super) fn all() -> Vec<Driver> {
+    std::thread::scope(|scope| {
+        let tried = |manifest: PathBuf| {
+            scope.spawn(move || Driver {
+                devices: devices(&manifest),
+                manifest,
+            })
+        };
+        let tried: Vec<_> = manifests().into_iter().map(tried).collect();
+        tried.into_iter().filter_map(|driver| driver.join().ok()).collect()
+    })
+}
+
+/// The manifests that the Vulkan loader reads, in its order.
+fn manifests() -> Vec<PathBuf> {
+    let listed = |name: &str| {
+        let paths = env::var_os(name).filter(|paths| !paths.is_empty())?;
+        Some(env::split_paths(&paths).collect::<Vec<_>>())
+    };
+    let places = match OVERRIDES.iter().find_map(|name| listed(name)) {
+        Some(named) => named,
+        None => listed("VK_ADD_DRIVER_FILES")
+            .into_iter()
+            .flatten()
+            .chain(folders())
+            .collect(),
+    };
+    let mut seen = HashSet::new();
+    places
+        .into_iter()
+        .flat_map(|place| manifests_at(&place))
+        .filter(|manifest| seen.insert(manifest.clone()))
+        .collect()
+}
+
+/// Folders of manifests as the XDG base directories say (Vulkan loader, "Driver discovery on Linux").
+fn folders() -> Vec<PathBuf> {
+    let home = env::home_dir();
+    let own = |name, below: &str| {
+        let base = env::var_os(name).map(PathBuf::from);
+        base.or_else(|| home.as_ref().map(|home| home.join(below)))
+    };
+    let shared = |name, usual: &str| {
+        let paths = env::var_os(name).filter(|paths| !paths.is_empty());
+        env::split_paths(&paths.unwrap_or_else(|| OsString::from(usual))).collect::<Vec<_>>()
+    };
+    let bases = own("XDG_CONFIG_HOME", ".config")
+        .into_iter()
+        .chain(shared("XDG_CONFIG_DIRS", "/etc/xdg"))
+        .chain([PathBuf::from("/etc")])
+        .chain(own("XDG_DATA_HOME", ".local/share"))
+        .chain(shared("XDG_DATA_DIRS", "/usr/local/share:/usr/share"));
+    bases.map(|base| base.join("vulkan/icd.d")).collect()
+}
+
+/// A folder's manifests, or the manifest itself.
+fn manifests_at(place: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(place) else {
+        let is_manifest = place.extension().is_some_and(|ending| ending == "json");
+        return is_manifest.then(|| place.to_owned()).into_iter().collect();
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn devices(manifest: &Path) -> Result<Vec<String>, String> {
+    if let Err(error) = fs::File::open(manifest) {
+        return Err(format!("the manifest cannot be read: {error}"));
+    }
+    let program = env::current_exe().map_err(|error| format!("this program cannot start itself: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(["devices", "--json"]);
+    for name in OVERRIDES {
+        command.env(name, manifest);
+    }
+    command.env_remove("REFRAIN_DEVICE").env_remove("REFRAIN_DISABLE");
+    command.env("VK_LOADER_DEBUG", "error");
+    let output = run(command)?;
+    if !output.status.success() {
+        return Err(format!("the driver crashed ({})", output.status));
+    }
+    if let Some(fault) = fault(&String::from_utf8_lossy(&output.stderr)) {
+        return Err(fault);
+    }
+    let told: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let names = told["devices"].as_array().into_iter().flatten();
+    Ok(names
+        .filter_map(|device| Some(device["name"].as_str()?.to_owned()))
+        .collect())
+}
+
+/// Runs a command to its end, or ends it after a while.
+fn run(mut command: Command) -> Result<Output, String> {
+    let failed = |error: std::io::Error| format!("the driver cannot be tried: {error}");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let start = Instant::now();
+    while child.try_wait().map_err(failed)?.is_none() {
+        if start.elapsed() > PATIENCE {
+            // It may have ended just now: then there is nothing to end.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("the driver did not answer within {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().map_err(failed)
+}
+
+/// The first error that the loader told and that is about the driver itself.
+fn fault(told: &str) -> Option<String> {
+    let errors = told.lines().filter_map(|line| {
+        let line = line.trim_start_matches("[Vulkan Loader]").trim_start();
+        line.strip_prefix("ERROR")?.split_once(':').map(|(_, text)| text.trim())
+    });
+    // Where there is no hardware for a driver, nothing is wrong with it.
+    let mut faults = errors.filter(|text| !text.contains("valid GPUs") && !text.contains("Found no drivers"));
+    faults.next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_errors_are_told_unless_only_the_hardware_is_missing() {
+        let missing = "ERROR:            /usr/lib/libnothere.so: cannot open shared object file\nERROR: later";
+        assert_eq!(
+            fault(missing).unwrap(),
+            "/usr/lib/libnothere.so: cannot open shared object file"
+        );
+        let newer = "[Vulkan Loader] ERROR | DRIVER: loader_get_json: broken";
+        assert_eq!(fault(newer).unwrap(), "loader_get_json: broken");
+        let idle = "ERROR:  setup_loader_term_phys_devs:  Failed to detect any valid GPUs in the current config";
+        assert_eq!(fault(idle), None);
+        assert_eq!(fault("MESA: warning"), None);
+    }
+
+    #[test]
+    fn manifests_are_found_in_folders_and_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.json", "a.json", "readme.txt"] {
+            fs::write(folder.path().join(name), "{}").unwrap();
+        }
+        let found = manifests_at(folder.path());
+        assert_eq!(found, ["a.json", "b.json"].map(|name| folder.path().join(name)));
+        let missing = folder.path().join("missing.json");
+        assert_eq!(manifests_at(&missing), [missing]);
+        assert!(manifests_at(&folder.path().join("missing")).is_empty());
+    }
+}

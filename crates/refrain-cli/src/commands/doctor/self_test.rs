@@ -1,0 +1,161 @@
+//! Every kernel family on the chosen device, beside the plain-Rust reference of the CPU executor.
+
+mod cases;
+
+use refrain::{Array, DType, Device, Error, eval};
+
+use cases::FAMILIES;
+
+/// How a family's kernels fared.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Verdict {
+    pub family: &'static str,
+    /// Results that were compared.
+    pub compared: usize,
+    /// The largest difference, as a share of what is allowed.
+    pub worst: f32,
+    /// What is wrong, if anything is.
+    pub fault: Option<String>,
+}
+
+/// Tests every family. `progress` is told how many of how many are done.
+pub(super) fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<Verdict> {
+    let test = |(done, (family, build)): (usize, &cases::Family)| {
+        progress(done, FAMILIES.len());
+        verdict(family, *build, device)
+    };
+    let verdicts = FAMILIES.iter().enumerate().map(test).collect();
+    progress(FAMILIES.len(), FAMILIES.len());
+    verdicts
+}
+
+fn verdict(family: &'static str, build: cases::Build, device: &Device) -> Verdict {
+    let (found, expected) = (build(device), build(&Device::cpu()));
+    let mut verdict = Verdict {
+        family,
+        compared: found.len(),
+        worst: 0.0,
+        fault: None,
+    };
+    let arrays: Vec<&Array> = found.iter().map(|(_, array)| array).collect();
+    if let Err(error) = eval(&arrays) {
+        verdict.fault = Some(error.to_string());
+        return verdict;
+    }
+    for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+        match compare(found, expected) {
+            Ok(share) => verdict.worst = verdict.worst.max(share),
+            Err(what) => {
+                verdict.worst = f32::INFINITY;
+                verdict.fault.get_or_insert(format!("{name}: {what}"));
+            }
+        }
+    }
+    verdict
+}
+
+/// The largest difference as a share of what is allowed: at most 1.
+///
+/// # Errors
+/// What differs, or why nothing could be compared.
+fn compare(found: &Array, expected: &Array) -> Result<f32, String> {
+    let values = |array: &Array| -> Result<Vec<f32>, Error> { array.astype(DType::F32).to_vec() };
+    let tolerance = match found.dtype() {
+        DType::F32 => 1e-5,
+        DType::F16 => 2e-3,
+        DType::BF16 => 1e-2,
+        _ => 0.0,
+    };
+    let (found, expected) = values(found)
+        .and_then(|found| Ok((found, values(expected)?)))
+        .map_err(|error| error.to_string())?;
+    differ(&found, &expected, tolerance)
+}
+
+/// As [`compare`], for values that may differ by `tolerance` times the largest expected one.
+fn differ(found: &[f32], expected: &[f32], tolerance: f32) -> Result<f32, String> {
+    let largest = expected.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+    // What is below the smallest normal number may be flushed to zero.
+    let allowed = (tolerance * largest).max(f32::MIN_POSITIVE);
+    let mut worst = 0.0f32;
+    for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let share = (found - expected).abs() / allowed;
+        if share.is_nan() || share > 1.0 {
+            return Err(format!(
+                "element {place} is {found:?} instead of {expected:?} (±{allowed:.1e})"
+            ));
+        }
+        worst = worst.max(share);
+    }
+    Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use refrain::Function;
+    use refrain_vulkan::DeviceInfo;
+
+    use super::*;
+
+    fn null() -> Device {
+        Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+    }
+
+    #[test]
+    fn a_device_that_computes_nothing_fails_every_family() {
+        let verdicts = run(&null(), &|_, _| ());
+        assert_eq!(verdicts.len(), FAMILIES.len());
+        for verdict in verdicts {
+            let fault = verdict.fault.unwrap_or_else(|| panic!("{} passed", verdict.family));
+            assert!(fault.contains("instead of"), "{}: {fault}", verdict.family);
+        }
+    }
+
+    #[test]
+    fn the_reference_passes_its_own_test() {
+        for verdict in run(&Device::cpu(), &|_, _| ()) {
+            assert_eq!((verdict.fault, verdict.worst), (None, 0.0), "{}", verdict.family);
+        }
+    }
+
+    #[test]
+    fn differences_beyond_the_tolerance_and_what_is_no_number_are_named() {
+        assert_eq!(differ(&[1.0, 2.0], &[1.0, 2.0], 0.0), Ok(0.0));
+        assert_eq!(differ(&[1.0, 2.0], &[1.5, 2.0], 0.5), Ok(0.5));
+        let error = differ(&[1.0, 2.5], &[1.0, 2.0], 1e-3).unwrap_err();
+        assert!(error.starts_with("element 1 is 2.5 instead of 2.0"), "{error}");
+        assert!(differ(&[f32::NAN], &[0.0], 1.0).is_err());
+    }
+
+    /// Family and variant of a kernel, by its name.
+    fn family(kernel: &str) -> String {
+        // Tags of variants follow a plus.
+        let mut parts = kernel.split('.').filter_map(|part| part.split('+').next());
+        let first = parts.next().unwrap_or_default();
+        match (first, parts.next()) {
+            ("matmul" | "quantised" | "reduce", Some(variant)) => format!("{first}.{variant}"),
+            _ => first.to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_kernel_family_of_the_table_in_the_documentation_is_tested() {
+        let table = include_str!("../../../../../docs/support.md");
+        let rows = table.lines().filter(|line| line.starts_with('|'));
+        let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+        let named: BTreeSet<String> = named.filter(|name| name.contains('.')).map(family).collect();
+        let device = null();
+        let mut tested = BTreeSet::new();
+        for (_, build) in FAMILIES {
+            let arrays = build(&device);
+            let arrays: Vec<&Array> = arrays.iter().map(|(_, array)| array).collect();
+            let function = Function::trace(&arrays).unwrap();
+            let calls = function.plan().steps.iter().flat_map(|step| &step.calls);
+            tested.extend(calls.map(|call| family(&call.kernel.name)));
+        }
+        assert!(named.len() > 10, "{named:?}");
+        assert_eq!(named.difference(&tested).collect::<Vec<_>>(), [""; 0]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Graphics hardware as the operating system sees it (Linux: below `/sys` and `/dev`), and whether
+//! this user may use it.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A graphics adapter on the PCI bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Adapter {
+    /// PCI vendor.
+    pub vendor: u32,
+    /// PCI device.
+    pub device: u32,
+}
+
+/// A device file through which drivers reach a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub path: PathBuf,
+    pub access: Access,
+}
+
+/// Whether this user may use a device file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Granted,
+    Denied,
+    /// The kernel knows the device, but there is no file: usual in containers.
+    Missing,
+}
+
+impl Adapter {
+    /// The vendor's name and how its Vulkan driver is installed; `None` for what is no GPU to compute on.
+    pub fn vendor(&self) -> Option<(&'static str, &'static str)> {
+        let mesa = "install Mesa's Vulkan drivers (Debian and Ubuntu: apt install mesa-vulkan-drivers)";
+        match self.vendor {
+            0x1002 => Some(("AMD", mesa)),
+            0x8086 => Some(("Intel", mesa)),
+            0x10de => Some((
+                "NVIDIA",
+                "install the NVIDIA driver with its Vulkan part (Debian: apt install nvidia-driver \
+                 nvidia-vulkan-icd), or Mesa's; start containers with NVIDIA_DRIVER_CAPABILITIES=all",
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The graphics adapters below `root`, which is `/` outside tests.
+pub(super) fn adapters(root: &Path) -> Vec<Adapter> {
+    let hex = |path: PathBuf| {
+        let text = fs::read_to_string(path).ok()?;
+        u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+    };
+    let entries = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten();
+    let adapter = |folder: PathBuf| {
+        // Class 0x03 of the PCI specification: display controllers.
+        let class = hex(folder.join("class"))? >> 16;
+        (class == 3).then_some(Adapter {
+            vendor: hex(folder.join("vendor"))?,
+            device: hex(folder.join("device"))?,
+        })
+    };
+    entries.filter_map(|entry| adapter(entry.ok()?.path())).collect()
+}
+
+/// The render nodes and NVIDIA's device files below `root`, which is `/` outside tests.
+pub(super) fn nodes(root: &Path) -> Vec<Node> {
+    let names = |folder: &str| {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+        entries.filter_map(name).collect::<Vec<_>>()
+    };
+    let render = |name: &String| name.starts_with("renderD");
+    let mut paths: Vec<PathBuf> = names("sys/class/drm")
+        .into_iter()
+        .chain(names("dev/dri"))
+        .filter(render)
+        .map(|name| root.join("dev/dri").join(name))
+        .collect();
+    let nvidia = |name: &String| {
+        name.strip_prefix("nvidia")
+            .is_some_and(|rest| rest == "ctl" || rest.parse::<u32>().is_ok())
+    };
+    paths.extend(
+        names("dev")
+            .into_iter()
+            .filter(nvidia)
+            .map(|name| root.join("dev").join(name)),
+    );
+    paths.sort();
+    paths.dedup();
+    let node = |path: PathBuf| Node {
+        access: access(&path),
+        path,
+    };
+    paths.into_iter().map(node).collect()
+}
+
+fn access(path: &Path) -> Access {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Access::Denied,
+        Err(error) if error.kind() == ErrorKind::NotFound => Access::Missing,
+        // What else goes wrong is the driver's to tell.
+        _ => Access::Granted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn graphics_adapters_are_found_on_the_bus() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, class, vendor) in [
+            ("0000:03:00.0", "0x030000", "0x1002"),
+            ("0000:00:02.0", "0x020000", "0x8086"),
+        ] {
+            let folder = format!("sys/bus/pci/devices/{name}");
+            write(root.path(), &format!("{folder}/class"), &format!("{class}\n"));
+            write(root.path(), &format!("{folder}/vendor"), &format!("{vendor}\n"));
+            write(root.path(), &format!("{folder}/device"), "0x744c\n");
+        }
+        let found = adapters(root.path());
+        assert_eq!(
+            found,
+            [Adapter {
+                vendor: 0x1002,
+                device: 0x744c
+            }]
+        );
+        assert!(found[0].vendor().unwrap().1.contains("mesa-vulkan-drivers"));
+        assert!(adapters(&root.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn device_files_that_a_container_lacks_are_missing() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "sys/class/drm/renderD128/dev", "226:128");
+        write(root.path(), "sys/class/drm/card0/dev", "226:0");
+        write(root.path(), "dev/dri/renderD129", "");
+        write(root.path(), "dev/nvidia0", "");
+        write(root.path(), "dev/nvidia-uvm", "");
+        let found: Vec<_> = nodes(root.path())
+            .into_iter()
+            .map(|node| (node.path.file_name().unwrap().to_owned(), node.access))
+            .collect();
+        let expected = [
+            ("renderD128", Access::Missing),
+            ("renderD129", Access::Granted),
+            ("nvidia0", Access::Granted),
+        ];
+        assert_eq!(found, expected.map(|(name, access)| (name.into(), access)));
+    }
+}
