@@ -25,9 +25,9 @@ use crate::{Array, Device, Element, Error, Primitive, passes};
 pub struct Function {
     executable: Arc<Executable>,
     graph: String,
-    /// Whether outputs hold anything yet. Held while a call is given to the device, so that calls from
-    /// several threads each keep their arguments.
-    called: Mutex<bool>,
+    /// Held while a call is given to the device, so that calls from several threads each keep their
+    /// arguments.
+    calling: Mutex<()>,
 }
 
 impl Function {
@@ -61,7 +61,7 @@ impl Function {
                 options,
             )?)?),
             graph,
-            called: Mutex::new(false),
+            calling: Mutex::new(()),
         })
     }
 
@@ -151,11 +151,9 @@ impl Function {
         {
             return Err(Error::Call(format!("argument {} is missing", missing.name)));
         }
-        let mut called = self.called.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _calling = self.calling.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.executable.write_control(&control)?;
-        self.executable.run(Flush::Requested)?;
-        *called = true;
-        Ok(())
+        self.executable.run(Flush::Requested)
     }
 
     /// The elements of output `number` after the last call, row-major. Waits for that output alone.
@@ -175,7 +173,7 @@ impl Function {
         let Some(output) = self.plan().outputs.get(number) else {
             return Err(Error::Call(format!("there is no output {number}")));
         };
-        if !*self.called.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        if !self.executable.has_run() {
             return Err(Error::Call(
                 "the function was not called yet, so its outputs hold nothing".to_string(),
             ));

@@ -105,6 +105,7 @@ pub use function::Function;
 pub use ops::fast;
 pub use ops::join::concatenate;
 pub use ops::quantised::Quantised;
+pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
 pub use refrain_kernels::{
     DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,

@@ -9,6 +9,8 @@ pub use compare::Difference;
 pub(crate) use compare::first_difference;
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use refrain_vulkan::MemoryClass;
 
 use crate::device::{Backend, Flush};
@@ -21,6 +23,8 @@ pub struct Executable {
     plan: Plan,
     memory: Memory,
     recorded: Option<eager::Recorded>,
+    /// Whether outputs hold anything yet.
+    ran: AtomicBool,
     /// What recordings refer to by address alone.
     kept: std::sync::Mutex<Vec<refrain_vulkan::Buffer>>,
 }
@@ -102,6 +106,7 @@ impl Executable {
             plan,
             memory,
             recorded,
+            ran: AtomicBool::new(false),
             kept: Default::default(),
         })
     }
@@ -113,6 +118,7 @@ impl Executable {
 
     /// Computes the plan's steps. On Vulkan it returns once they are submitted.
     pub(crate) fn run(&self, reason: Flush) -> Result<(), Error> {
+        self.mark_run();
         match (&self.recorded, self.plan.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason),
             _ => {
@@ -152,6 +158,15 @@ impl Executable {
         device.wait(&submission)?;
         let timings = device.timings(&submission);
         Ok(timings.into_iter().map(|(_, us)| us).collect())
+    }
+
+    fn mark_run(&self) {
+        self.ran.store(true, Ordering::Release);
+    }
+
+    /// Whether it was ever run, so that outputs hold something.
+    pub(crate) fn has_run(&self) -> bool {
+        self.ran.load(Ordering::Acquire)
     }
 
     /// Keeps a buffer as long as this lives.

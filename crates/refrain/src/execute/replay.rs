@@ -31,9 +31,9 @@ pub enum TapeMode {
 
 /// Words that the host puts into a state before a run.
 #[derive(Clone, Debug)]
-pub struct Write<'a> {
+pub struct Write {
     /// A whole state.
-    pub state: &'a Array,
+    pub state: Array,
     /// The first word (4 bytes) of the state that is written.
     pub at: usize,
     /// The new words.
@@ -112,17 +112,37 @@ impl Tape {
     ///
     /// # Errors
     /// More than [`MOST_WORDS`] words, words outside of a state, a failing device.
-    pub fn play(&self, writes: &[Write<'_>], runs: usize) -> Result<Vec<Run>, Error> {
+    pub fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        self.play_after(None, writes, runs)
+    }
+
+    /// [`Tape::play`] behind one run of another tape of the same mode, in the same submit.
+    ///
+    /// # Errors
+    /// As [`Tape::play`].
+    pub fn play_after(&self, before: Option<&Tape>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        self.executable.mark_run();
         match (&self.recorded, self.executable.plan().device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => {
                 let entries = entries(writes)?;
                 self.executable.plan().device.count_flush(Flush::Requested);
                 match self.mode {
-                    TapeMode::Replay => recorded.replay(device, &entries, runs),
-                    TapeMode::Eager => recorded.run_now(device, &entries, runs),
+                    TapeMode::Replay => {
+                        let before = before.and_then(|tape| tape.recorded.as_ref());
+                        recorded.replay(device, before, &entries, runs)
+                    }
+                    TapeMode::Eager => {
+                        if let Some(before) = before {
+                            before.play(&[], 1)?;
+                        }
+                        recorded.run_now(device, &entries, runs)
+                    }
                 }
             }
             _ => {
+                if let Some(before) = before {
+                    before.play(&[], 1)?;
+                }
                 for write in writes {
                     let bytes: &[u8] = bytemuck::cast_slice(&write.words);
                     let storage = state_of(write)?;
@@ -202,9 +222,16 @@ impl Recorded {
     }
 
     /// Everything by one submit.
-    fn replay(&self, device: &VulkanDevice, entries: &[(u64, u32)], runs: usize) -> Result<Vec<Run>, Error> {
+    fn replay(
+        &self,
+        device: &VulkanDevice,
+        before: Option<&Recorded>,
+        entries: &[(u64, u32)],
+        runs: usize,
+    ) -> Result<Vec<Run>, Error> {
         let mut place = self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut batches = Vec::with_capacity(runs + 1);
+        let mut batches = Vec::with_capacity(runs + 2);
+        batches.extend(before.map(|before| &before.copies[0]));
         let message = match entries.is_empty() {
             true => None,
             false => Some(self.write(device, &mut place, entries)?),
@@ -218,15 +245,19 @@ impl Recorded {
             }
         }
         batches.extend(copies.iter().map(|&copy| &self.copies[copy]));
-        let mut submissions = device.submit_recorded(&batches)?;
-        if let Some(number) = message {
-            place.messages[number] = Some(submissions.remove(0));
+        if batches.is_empty() {
+            return Ok(vec![]);
         }
-        for (&copy, submission) in copies.iter().zip(&submissions) {
+        let submissions = device.submit_recorded(&batches)?;
+        let (leading, submissions) = submissions.split_at(submissions.len() - runs);
+        if let (Some(number), Some(written)) = (message, leading.last()) {
+            place.messages[number] = Some(*written);
+        }
+        for (&copy, submission) in copies.iter().zip(submissions) {
             place.copies[copy] = Some(*submission);
         }
         place.copy = (place.copy + runs) % self.copies.len();
-        Ok(submissions.into_iter().map(|s| Run(Some(s))).collect())
+        Ok(submissions.iter().map(|&s| Run(Some(s))).collect())
     }
 
     /// Everything translated anew, a submit for each run.
@@ -313,7 +344,7 @@ fn buffer_of(storage: &Storage) -> &Buffer {
 }
 
 /// The state's memory, if the words lie within it.
-fn state_of(write: &Write<'_>) -> Result<Storage, Error> {
+fn state_of(write: &Write) -> Result<Storage, Error> {
     let words = write.state.count() * write.state.dtype().size() / 4;
     let inside = write.at.checked_add(write.words.len()).is_some_and(|end| end <= words);
     let storage = write.state.whole_state().filter(|_| inside);
@@ -327,7 +358,7 @@ fn state_of(write: &Write<'_>) -> Result<Storage, Error> {
 }
 
 /// Addresses and values of all words, the last value of each.
-fn entries(writes: &[Write<'_>]) -> Result<Vec<(u64, u32)>, Error> {
+fn entries(writes: &[Write]) -> Result<Vec<(u64, u32)>, Error> {
     let mut entries = std::collections::BTreeMap::new();
     for write in writes {
         let start = buffer_of(&state_of(write)?).address() + 4 * write.at as u64;
