@@ -1,7 +1,21 @@
 #!/bin/sh
-# Fetches real tokenizers (2 to 35 MB each) into target/tokenizers/NAME. Needs npm and its usual registry.
+# Fetches real tokenizers (2 to 35 MB each) into target/tokenizers/NAME with npm, and llama.cpp's vocabularies with the
+# token ids that it expects of them into target/llama.cpp with pip. Needs either's usual registry.
 set -eu
 cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+if [ ! -e target/llama.cpp ] && "$python" -m pip --version >/dev/null 2>&1; then
+    # The source package of its Python bindings (50 MB) holds llama.cpp.
+    archive=$(mktemp -d)
+    "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python -d "$archive" llama-cpp-python==0.3.16
+    mkdir "$archive/models"
+    tar -xzf "$archive"/llama_cpp_python-0.3.16.tar.gz -C "$archive/models" --strip-components 4 \
+        llama_cpp_python-0.3.16/vendor/llama.cpp/models
+    mkdir -p target
+    mv "$archive/models" target/llama.cpp
+    rm -r "$archive"
+fi
+command -v npm >/dev/null || exit 0
 mkdir -p target/tokenizers
 cd target/tokenizers
 for name in llama2 llama3 llama3_2 gemma gemma3 qwen2_5 qwen3 deepseek_v3 mistral_nemo command_r_plus gpt2; do

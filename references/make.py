@@ -11,6 +11,7 @@ import tokenizations
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES, FETCHED = ROOT / "tests" / "fixtures", ROOT / "target" / "tokenizers"
+LLAMA_CPP = ROOT / "target" / "llama.cpp"
 
 
 def write_checkpoints():
@@ -34,7 +35,9 @@ def write_tokenizers():
 
 
 def write_templates():
+    templates.write_conversations(FIXTURES / "templates")
     templates.write_own(FIXTURES)
+    templates.write_published(LLAMA_CPP, FIXTURES)
     templates.write_fetched(FETCHED, FIXTURES)
 
 

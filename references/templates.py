@@ -1,11 +1,60 @@
 """Expected renderings, by transformers, of chat templates under the conversations in conversations.py."""
 
+import datetime
 import json
+from unittest import mock
 
 import jinja2
+from transformers.utils import chat_template_utils
 
 from conversations import CONVERSATIONS
 from tokenizations import load
+
+
+# What templates take for now.
+NOON = datetime.datetime(2024, 7, 26, 12)
+
+# Of these models' templates as llama.cpp publishes them.
+PUBLISHED = [
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    "Mistral-Small-3.2-24B-Instruct-2506",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+    "Qwen-QwQ-32B",
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+    "google-gemma-2-2b-it",
+    "ibm-granite-granite-3.3-2B-Instruct",
+    "meetkai-functionary-medium-v3.2",
+    "meta-llama-Llama-3.1-8B-Instruct",
+    "meta-llama-Llama-3.2-3B-Instruct",
+    "meta-llama-Llama-3.3-70B-Instruct",
+    "microsoft-Phi-3.5-mini-instruct",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "moonshotai-Kimi-K2",
+    "openai-gpt-oss-120b",
+    "unsloth-mistral-Devstral-Small-2507",
+]
+
+
+def write_conversations(directory):
+    """Writes a JSON object with the conversations by name: `input` (what the messages file holds) and
+    `add_generation_prompt`."""
+    lines = []
+    for name, given, wanted in cases():
+        line = json.dumps({"input": given, "add_generation_prompt": wanted}, ensure_ascii=False)
+        lines.append(f"{json.dumps(name)}: {line}")
+    joined = ",\n".join(lines)
+    (directory / "conversations.json").write_text(f"{{\n{joined}\n}}\n", "utf-8")
+
+
+def cases():
+    """The conversations by name, each as what the messages file holds, and whether a generation prompt is wanted."""
+    for name, conversation in CONVERSATIONS.items():
+        given = {key: value for key, value in conversation.items() if key != "add_generation_prompt"}
+        yield name, given, conversation.get("add_generation_prompt", True)
 
 
 def write_own(directory):
@@ -13,6 +62,14 @@ def write_own(directory):
     tokenizer = load(directory / "tokenizers" / "small-llama3")
     for source in sorted((directory / "templates").glob("*/template.jinja")):
         write_expected(tokenizer, source.read_text("utf-8"), source.parent)
+
+
+def write_published(fetched, directory):
+    """Renders the templates of llama.cpp's collection that fetch.sh has fetched, with the same special tokens."""
+    tokenizer = load(directory / "tokenizers" / "small-llama3")
+    for name in PUBLISHED:
+        source = (fetched / "templates" / f"{name}.jinja").read_text("utf-8")
+        write_expected(tokenizer, source, directory / "templates" / name)
 
 
 def write_fetched(fetched, directory):
@@ -26,35 +83,35 @@ def write_fetched(fetched, directory):
 def write_expected(tokenizer, template, folder):
     """Writes a JSON list with one object a conversation.
 
-    name, input (what the messages file holds), add_generation_prompt, and either `rendered` or `error`:
-    the text that the template raised, or null where rendering failed for another reason.
+    name, and either `rendered` or `error`: the text that the template raised, or null where rendering failed for
+    another reason.
     """
-    cases = []
-    for name, conversation in CONVERSATIONS.items():
-        wanted = conversation.get("add_generation_prompt", True)
-        given = {key: value for key, value in conversation.items() if key != "add_generation_prompt"}
-        case = {"name": name, "input": given, "add_generation_prompt": wanted}
+    expected = []
+    for name, given, wanted in cases():
+        case = {"name": name}
         try:
             case["rendered"] = render(tokenizer, template, given, wanted)
         except jinja2.TemplateError as error:
             case["error"] = str(error) if type(error) is jinja2.TemplateError else None
-        except TypeError:
+        except (TypeError, ValueError, RecursionError):
             case["error"] = None
-        cases.append(case)
+        expected.append(case)
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases)
+    lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in expected)
     (folder / "expected.json").write_text(f"[\n{lines}\n]\n", "utf-8")
-    failed = [case["name"] for case in cases if "error" in case]
-    print(f"{folder.name}: {len(cases)} conversations, refused: {', '.join(failed) or 'none'}")
+    failed = [case["name"] for case in expected if "error" in case]
+    print(f"{folder.name}: {len(expected)} conversations, refused: {', '.join(failed) or 'none'}")
 
 
 def render(tokenizer, template, given, add_generation_prompt):
-    """The prompt as transformers renders it."""
+    """The prompt as transformers renders it at NOON."""
     variables = {key: value for key, value in given.items() if key != "messages"}
-    return tokenizer.apply_chat_template(
-        given["messages"],
-        chat_template=template,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        **variables,
-    )
+    with mock.patch.object(chat_template_utils, "datetime") as clock:
+        clock.now.return_value = NOON
+        return tokenizer.apply_chat_template(
+            given["messages"],
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            **variables,
+        )

@@ -30,7 +30,7 @@ pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
     Ok(Checkpoint::open(path)?)
 }
 
-/// Tokenizer and chat template, from a checkpoint or from a directory that holds nothing else.
+/// Tokenizer and chat template, from a checkpoint or from files that need hold nothing else.
 pub(crate) enum TextSide {
     Files(TokenizerFiles),
     Checkpoint(Box<Checkpoint>),
@@ -43,7 +43,8 @@ impl TextSide {
     /// If there is nothing of that kind.
     pub fn open(model: &str) -> anyhow::Result<Self> {
         let path = Path::new(model);
-        Ok(match path.is_dir() && model != demo::NAME {
+        let gguf = path.extension().is_some_and(|extension| extension == "gguf") && path.exists();
+        Ok(match (path.is_dir() || gguf) && model != demo::NAME {
             true => Self::Files(TokenizerFiles::open(path)?),
             false => Self::Checkpoint(Box::new(open(model)?)),
         })

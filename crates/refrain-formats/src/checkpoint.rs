@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::files::{FileBytes, FileSet};
-use crate::gguf::Gguf;
-use crate::mmap::MappedFile;
+use crate::gguf::{self, Gguf, GgufFiles};
 use crate::synthetic::Spec;
 use crate::tensor::Storage;
-use crate::{
-    ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer, TokenizerFiles,
-};
+use crate::tokenizer::DirectoryFiles;
+use crate::{ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer};
 
 /// The kinds of checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub enum Format {
     Safetensors,
     /// Such a directory with weights quantised by MLX.
     Mlx,
-    /// One GGUF file.
+    /// One GGUF file, or the parts of a split one.
     Gguf,
 }
 
@@ -43,7 +41,7 @@ pub struct Checkpoint {
 /// Where tokenizer and chat template come from.
 #[derive(Debug)]
 enum Side {
-    Files(TokenizerFiles),
+    Files(DirectoryFiles),
     Gguf(Gguf),
     /// There are none.
     Synthetic,
@@ -51,8 +49,9 @@ enum Side {
 
 impl Checkpoint {
     /// Open a checkpoint: a directory with `config.json` and `*.safetensors` files (plain, or
-    /// quantised by MLX), or a `.gguf` file. The files are mapped, not read; headers,
-    /// configuration, and every tensor's byte range and shape are checked.
+    /// quantised by MLX), a `.gguf` file (of a split model any part), or a directory that holds one
+    /// GGUF model. The files are mapped, not read; headers, configuration, and every tensor's byte
+    /// range and shape are checked.
     ///
     /// # Errors
     /// If there is no checkpoint at `path`, a file is missing or damaged, or the model is of a kind
@@ -63,23 +62,15 @@ impl Checkpoint {
             source,
         })?;
         if metadata.is_dir() {
-            return Self::from_set(FileSet::Directory(path.to_owned()));
+            let set = FileSet::Directory(path.to_owned());
+            if !set.has("config.json")
+                && let Some(path) = gguf::in_directory(&set)?
+            {
+                return Self::from_gguf(GgufFiles::open(&path)?);
+            }
+            return Self::from_set(set);
         }
-        let file = FileBytes::Mapped(MappedFile::open(path)?);
-        let label = path.display().to_string();
-        if file.bytes().is_empty() {
-            return Err(Error::file(label, "is empty"));
-        }
-        let gguf = file.bytes().starts_with(b"GGUF");
-        if !gguf && path.extension().is_none_or(|extension| extension != "gguf") {
-            return Err(Error::NotACheckpoint {
-                path: path.to_owned(),
-                reason: "is neither a directory with config.json and safetensors files nor a GGUF \
-                         file"
-                    .to_owned(),
-            });
-        }
-        Self::from_gguf(file, label)
+        Self::from_gguf(GgufFiles::open(path)?)
     }
 
     /// Open a checkpoint that is embedded in the program: the files that a checkpoint directory
@@ -102,7 +93,8 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn from_gguf_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Checkpoint, Error> {
-        Self::from_gguf(FileBytes::Held(bytes.into()), "embedded model".to_owned())
+        let file = FileBytes::Held(bytes.into());
+        Self::from_gguf(GgufFiles::held(file, "embedded model".to_owned())?)
     }
 
     /// A checkpoint of random weights in the shape of a real model: `ARCH:FORMAT`, such as
@@ -131,21 +123,21 @@ impl Checkpoint {
         })
     }
 
-    fn from_gguf(file: FileBytes, label: String) -> Result<Checkpoint, Error> {
-        let gguf = Gguf::read(file.bytes(), &label)?;
-        let config = gguf.config(file.bytes())?;
+    fn from_gguf(opened: GgufFiles) -> Result<Checkpoint, Error> {
+        let GgufFiles { gguf, files, labels } = opened;
+        let config = gguf.config(files[0].bytes())?;
         let generation = GenerationConfig {
             eos_ids: config.eos_ids.clone(),
             ..GenerationConfig::default()
         };
         let tensors = gguf.tensors(&config)?;
         Ok(Self {
-            name: label.clone(),
+            name: labels[0].clone(),
             format: Format::Gguf,
             config,
             generation,
-            files: vec![file],
-            labels: vec![label],
+            files,
+            labels,
             by_name: index(&tensors),
             tensors,
             side: Side::Gguf(gguf),
@@ -167,7 +159,7 @@ impl Checkpoint {
             labels: weights.labels,
             by_name: index(&weights.tensors),
             tensors: weights.tensors,
-            side: Side::Files(TokenizerFiles::from_set(set)),
+            side: Side::Files(DirectoryFiles::new(set)),
         })
     }
 
@@ -209,6 +201,11 @@ impl Checkpoint {
     /// reads.
     pub fn expect(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, Error> {
         let Some(tensor) = self.tensor(name) else {
+            if self.tensors.is_empty() {
+                let reason =
+                    "holds no weights, only what goes with them: it can tokenize texts and render chat templates";
+                return Err(Error::file(&self.name, reason));
+            }
             return Err(Error::MissingTensor {
                 checkpoint: self.name.clone(),
                 tensor: name.to_owned(),

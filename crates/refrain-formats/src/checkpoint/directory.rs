@@ -28,10 +28,7 @@ pub(super) fn configuration(set: &FileSet) -> Result<(ModelConfig, GenerationCon
     let Some(object) = set.json("config.json")? else {
         return Err(Error::NotACheckpoint {
             path: PathBuf::from(set.name()),
-            reason: match set.ending_in(".gguf")?.first() {
-                Some(file) => format!("there is no config.json; give the path of {file} itself"),
-                None => "there is no config.json".to_owned(),
-            },
+            reason: "there is no config.json".to_owned(),
         });
     };
     let config = ModelConfig::from_json(&object, &set.label("config.json"))?;

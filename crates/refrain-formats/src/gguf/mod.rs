@@ -4,18 +4,20 @@ mod config;
 mod layers;
 pub(crate) mod mixture;
 mod names;
+mod parts;
 mod reader;
 mod tensors;
 mod tokenizer;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::tensor::{Storage, TensorInfo};
 use crate::{ChatTemplate, Error, ModelConfig, Tokenizer};
 
 pub(crate) use config::ROPE_FACTORS;
 pub(crate) use names::gguf as name;
+pub(crate) use parts::{GgufFiles, in_directory};
 pub(crate) use tensors::row_order;
 
 use reader::TensorEntry;
@@ -32,11 +34,14 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// Read and check the header of the file with the contents `bytes`.
-    pub(crate) fn read(bytes: &[u8], file: &str) -> Result<Self, Error> {
-        let (metadata, tensors) = reader::read(bytes, file)?;
+    /// A model of these tensors, whose names must differ.
+    fn new(metadata: Metadata, tensors: Vec<TensorEntry>) -> Result<Self, Error> {
+        let mut names = HashSet::new();
+        if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.name)) {
+            return Err(Error::tensor(&metadata.file, &twice.name, "is there twice"));
+        }
         Ok(Gguf {
-            file: file.to_owned(),
+            file: metadata.file.clone(),
             metadata,
             tensors,
         })

@@ -1,6 +1,6 @@
 //! The header of a GGUF file (versions 2 and 3): counts, metadata, and the list of tensors.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::value::{Metadata, Value, ValueType};
@@ -14,6 +14,8 @@ pub(super) struct TensorEntry {
     /// Outermost axis first (the file has them the other way round).
     pub shape: Vec<usize>,
     pub encoding: Encoding,
+    /// Which of the model's files holds it.
+    pub file: usize,
     /// Where its bytes lie in the file.
     pub range: Range<usize>,
 }
@@ -232,11 +234,7 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
     }
     let data_start = cursor.position.next_multiple_of(alignment);
     let mut entries = Vec::with_capacity(headers.len());
-    let mut names = HashSet::new();
     for header in headers {
-        if !names.insert(header.name.clone()) {
-            return Err(Error::tensor(file, header.name, "is there twice"));
-        }
         entries.push(locate(header, data_start, alignment, bytes.len(), file)?);
     }
     check_overlaps(&entries, file)?;
@@ -288,6 +286,7 @@ fn locate(
             name: header.name,
             shape: header.shape,
             encoding,
+            file: 0,
             range: start..end,
         }),
         _ => Err(error(format!(

@@ -30,7 +30,7 @@ pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorI
             bytes: entry.range.len() as u64,
         };
         let data = Span {
-            file: 0,
+            file: entry.file,
             range: entry.range.clone(),
         };
         let storage = match entry.encoding {

@@ -74,7 +74,7 @@ impl Value {
 }
 
 /// All metadata of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Metadata {
     pub file: String,
     pub values: BTreeMap<String, Value>,
@@ -87,6 +87,10 @@ impl Metadata {
             &self.file,
             format!("metadata {key} is {found}, where {needed} is needed"),
         )
+    }
+
+    pub(super) fn error(&self, reason: impl Into<String>) -> Error {
+        Error::file(&self.file, reason)
     }
 
     fn missing(&self, key: &str) -> Error {
@@ -130,6 +134,18 @@ impl Metadata {
                 )),
             },
             Some(other) => Err(self.wrong(key, other, "a positive count")),
+        }
+    }
+
+    /// A whole number that is not negative.
+    pub(super) fn whole(&self, key: &str) -> Result<Option<usize>, Error> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Integer(number)) => match usize::try_from(*number) {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(self.error(format!("metadata {key} is {number}, which is absurd"))),
+            },
+            Some(other) => Err(self.wrong(key, other, "a whole number")),
         }
     }
 

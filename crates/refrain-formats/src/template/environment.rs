@@ -1,7 +1,9 @@
 //! The template engine, set up as transformers sets up Jinja.
 
+use std::time::SystemTime;
+
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use super::{filters, json, methods};
 
@@ -16,7 +18,8 @@ pub(super) fn is_raised(error: &Error) -> bool {
 }
 
 /// An environment with the settings, filters and functions that transformers gives to templates.
-pub(super) fn new<'a>() -> Result<Environment<'a>, Error> {
+/// What asks for the time gets `time`, or else the present.
+pub(super) fn new<'a>(time: Option<SystemTime>) -> Result<Environment<'a>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
@@ -25,7 +28,7 @@ pub(super) fn new<'a>() -> Result<Environment<'a>, Error> {
     environment.set_formatter(|out, _, value| out.write_str(&json::display(value)).map_err(Error::from));
     filters::register(&mut environment);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
+    environment.add_function("strftime_now", move |format: &str| strftime(time, format));
     Ok(environment)
 }
 
@@ -33,8 +36,9 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.to_string()).with_source(Raised))
 }
 
-/// The local time in a format of C's `strftime`.
-fn strftime_now(_: &State, format: &str) -> Result<String, Error> {
-    let now = jiff::Zoned::now();
-    jiff::fmt::strtime::format(format, &now).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+/// A time (now unless given) as local time in a format of C's `strftime`.
+fn strftime(time: Option<SystemTime>, format: &str) -> Result<String, Error> {
+    let failed = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    let time = jiff::Zoned::try_from(time.unwrap_or_else(SystemTime::now)).map_err(failed)?;
+    jiff::fmt::strtime::format(format, &time).map_err(failed)
 }

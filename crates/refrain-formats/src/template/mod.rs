@@ -9,6 +9,7 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::SystemTime;
 
 use minijinja::Value;
 use minijinja::value::Serde;
@@ -27,6 +28,7 @@ pub struct ChatTemplate {
     /// Sources by name; most models have only `default`, some `tool_use` as well.
     templates: BTreeMap<String, String>,
     special_tokens: BTreeMap<String, String>,
+    time: Option<SystemTime>,
 }
 
 impl ChatTemplate {
@@ -40,7 +42,15 @@ impl ChatTemplate {
         ChatTemplate {
             templates,
             special_tokens,
+            time: None,
         }
+    }
+
+    /// The same template with `time` for now. Some templates write today's date: this makes what they render
+    /// repeatable.
+    pub fn at(mut self, time: SystemTime) -> Self {
+        self.time = Some(time);
+        self
     }
 
     /// The source that is rendered for conversations with tools (or without).
@@ -68,7 +78,7 @@ impl ChatTemplate {
     /// If the template does not parse, refuses the conversation, fails, or loops without end.
     pub fn render(&self, conversation: &Conversation, add_generation_prompt: bool) -> Result<String, Error> {
         let source = source::prepare(self.source(conversation.tools.is_some())?);
-        let mut environment = environment::new().map_err(describe)?;
+        let mut environment = environment::new(self.time).map_err(describe)?;
         environment.set_fuel(Some(FUEL));
         let template = environment
             .template_from_named_str("template", &source)

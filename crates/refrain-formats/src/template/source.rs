@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
-/// Rewrite, inside tags only,
+/// Rewrite line ends to `\n`, as Jinja does, and inside tags only
 /// - `{% generation %}` … `{% endgeneration %}`, with which templates mark what the model writes, to
 ///   a block that only opens a scope;
 /// - `a[::-1]` to a filter, since the engine panics on it if `a` is an empty string;
 /// - `'…' % (a, b)` and `'…' % a`, Python's formatting of a literal, to the `format` filter.
 pub(super) fn prepare(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut prepared = String::with_capacity(source.len());
-    let mut rest = source;
+    let mut rest = source.as_str();
     while let Some(start) = find_tag(rest) {
         let (before, tag) = rest.split_at(start);
         prepared.push_str(before);
@@ -117,6 +118,11 @@ fn push_code(code: &str, rewritten: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_ends_become_new_lines() {
+        assert_eq!(prepare("a\r\nb\rc\n{{ 'x\r\n' }}"), "a\nb\nc\n{{ 'x\n' }}");
+    }
 
     #[test]
     fn generation_tags_become_scopes() {

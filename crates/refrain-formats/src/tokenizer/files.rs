@@ -1,14 +1,16 @@
-//! The tokenizer files of a directory: `tokenizer.json`, `tokenizer_config.json`,
-//! `special_tokens_map.json` and the chat template.
+//! Tokenizer and chat template without the model: of a directory (`tokenizer.json`, `tokenizer_config.json`,
+//! `special_tokens_map.json` and the chat template), or of a GGUF file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Tokenizer, class};
 use crate::files::{FileSet, JsonObject, json_kind};
+use crate::gguf::{self, GgufFiles};
 use crate::{ChatTemplate, Error};
 
 /// The special tokens that have a role, by the names that templates know them under.
@@ -22,9 +24,19 @@ const ROLES: [&str; 7] = [
     "mask_token",
 ];
 
-/// Tokenizer and chat template of a directory, which need no `config.json` and no weights.
+/// Tokenizer and chat template of a directory or of a GGUF file, of whatever architecture, with or without weights.
 #[derive(Debug, Clone)]
-pub struct TokenizerFiles {
+pub struct TokenizerFiles(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    Directory(DirectoryFiles),
+    Gguf(Arc<GgufFiles>),
+}
+
+/// The tokenizer files of a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct DirectoryFiles {
     set: FileSet,
 }
 
@@ -42,41 +54,75 @@ struct AddedToken {
 }
 
 impl TokenizerFiles {
-    /// The tokenizer files in the directory at `path`. They are read when asked for.
+    /// Those of the directory or GGUF file at `path`. They are read when asked for.
     ///
     /// # Errors
-    /// If there is no directory, or it holds neither tokenizer nor template.
+    /// If there is nothing at `path`, it is a directory with neither tokenizer nor template nor GGUF file, or no GGUF
+    /// file.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        let metadata = std::fs::metadata(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        if !metadata.is_dir() {
+            return Ok(Self(Source::Gguf(Arc::new(GgufFiles::open(path)?))));
+        }
         let set = FileSet::Directory(path.to_owned());
         let known = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
-        if !path.is_dir() {
-            return Err(Error::Read {
-                path: path.to_owned(),
-                source: std::io::Error::from(match path.exists() {
-                    true => std::io::ErrorKind::NotADirectory,
-                    false => std::io::ErrorKind::NotFound,
-                }),
-            });
+        if known.iter().any(|file| set.has(file)) {
+            return Ok(Self(Source::Directory(DirectoryFiles { set })));
         }
-        if !known.iter().any(|file| set.has(file)) {
-            return Err(Error::NotACheckpoint {
+        match gguf::in_directory(&set)? {
+            Some(path) => Ok(Self(Source::Gguf(Arc::new(GgufFiles::open(&path)?)))),
+            None => Err(Error::NotACheckpoint {
                 path: path.to_owned(),
                 reason: format!("holds none of {}", known.join(", ")),
-            });
+            }),
         }
-        Ok(Self::from_set(set))
-    }
-
-    pub(crate) fn from_set(set: FileSet) -> Self {
-        TokenizerFiles { set }
     }
 
     /// The tokenizer.
     ///
     /// # Errors
-    /// If there is no `tokenizer.json`, it is damaged, or its added tokens do not have the ids
-    /// that it says.
+    /// If there is no tokenizer, it is damaged or of a kind that is not supported, or its added tokens do not have the
+    /// ids that the file says.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        match &self.0 {
+            Source::Directory(files) => files.tokenizer(),
+            Source::Gguf(opened) => opened.gguf.tokenizer(opened.files[0].bytes()),
+        }
+    }
+
+    /// The chat template, `None` if there is none.
+    ///
+    /// # Errors
+    /// If a file that may hold it is damaged.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        match &self.0 {
+            Source::Directory(files) => files.chat_template(),
+            Source::Gguf(opened) => opened.gguf.chat_template(opened.files[0].bytes()),
+        }
+    }
+
+    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
+    ///
+    /// # Errors
+    /// If a file that names them is damaged.
+    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
+        match &self.0 {
+            Source::Directory(files) => files.special_tokens(),
+            Source::Gguf(opened) => opened.gguf.special_tokens(opened.files[0].bytes()),
+        }
+    }
+}
+
+impl DirectoryFiles {
+    pub(crate) fn new(set: FileSet) -> Self {
+        DirectoryFiles { set }
+    }
+
+    /// The tokenizer of `tokenizer.json`.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
         let label = self.set.label("tokenizer.json");
         let Some(file) = self.set.open("tokenizer.json")? else {
             return Err(Error::NotACheckpoint {
@@ -115,11 +161,7 @@ impl TokenizerFiles {
         Tokenizer::new(inner, bos_id, eos_ids)
     }
 
-    /// The chat template, `None` if there is none.
-    ///
-    /// # Errors
-    /// If a file that may hold it is damaged.
-    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+    pub(crate) fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         let mut templates = BTreeMap::new();
         for (name, file) in [
             ("default", "chat_template.jinja"),
@@ -139,11 +181,7 @@ impl TokenizerFiles {
         Ok(Some(ChatTemplate::named(templates, special_tokens)))
     }
 
-    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
-    ///
-    /// # Errors
-    /// If a file that names them is damaged.
-    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
+    pub(crate) fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
         let config = self.config()?;
         // Configurations with a list of added tokens replaced the older file.
         let overrides = match config.contains_key("added_tokens_decoder") {

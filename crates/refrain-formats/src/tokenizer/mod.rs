@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use crate::Error;
 
+pub(crate) use files::DirectoryFiles;
 pub use files::TokenizerFiles;
 pub use stream::DecodeStream;
 

@@ -127,12 +127,20 @@ fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
             r#"tokenizer "rwkv" is not supported (supported: gpt2, llama)"#,
         ),
         (
+            base().set("tokenizer.ggml.model", Meta::Text("t5")),
+            r#"tokenizer "t5" (Unigram) is not supported (supported: gpt2, llama)"#,
+        ),
+        (
+            base().set("tokenizer.ggml.model", Meta::Text("no_vocab")),
+            r#"has no vocabulary (tokenizer.ggml.model is "no_vocab"), so text cannot become tokens; what takes token ids"#,
+        ),
+        (
             base().set("tokenizer.ggml.model", Meta::Text("llama")),
             "its tokenizer has no scores",
         ),
         (
             base().set("tokenizer.ggml.pre", Meta::Text("klingon")),
-            r#"pre-tokenizer "klingon" is not supported (supported: llama-bpe,"#,
+            r#"pre-tokenizer "klingon" is not supported (supported: default, llama-bpe,"#,
         ),
         (
             base().set("tokenizer.ggml.merges", texts(&["ab"])),

@@ -20,7 +20,7 @@ fn paths_without_a_checkpoint_say_what_is_missing() {
         (other.path().to_owned(), "there is no config.json"),
         (
             path.to_owned(),
-            "there is no config.json; give the path of empty.gguf itself",
+            "holds 2 GGUF models: give the path of one of empty.gguf, text.gguf",
         ),
         (at("empty.gguf"), "empty.gguf: is empty"),
         (

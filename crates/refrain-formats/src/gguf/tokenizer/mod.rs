@@ -1,6 +1,7 @@
 //! The tokenizer in a GGUF file's metadata.
 
 mod byte_level;
+mod pre_tokenizers;
 mod sentence_piece;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,9 @@ use tokenizers::processors::template::TemplateProcessing;
 
 use super::Gguf;
 use crate::{ChatTemplate, Error, Tokenizer};
+
+/// Values of `tokenizer.ggml.model` of files without a vocabulary.
+const NO_VOCABULARY: [&str; 2] = ["no_vocab", "none"];
 
 /// Tokens that end a turn or a text in one family or another. A GGUF file names one or two of
 /// them; models end with others as well, which Hugging Face lists in `generation_config.json`.
@@ -23,6 +27,12 @@ const END_TOKENS: [&str; 9] = [
     "<|EOT|>",
     "</s>",
 ];
+
+/// What is put around a text unless the file says otherwise.
+struct Defaults {
+    bos: bool,
+    eos: bool,
+}
 
 /// What a token is, by its number in `tokenizer.ggml.token_type`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,14 +119,28 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
     let Some(model) = metadata.string("tokenizer.ggml.model")? else {
         return Err(gguf.error("holds no tokenizer (metadata tokenizer.ggml.model)"));
     };
-    let vocabulary = Vocabulary::read(gguf, bytes)?;
-    let (mut inner, adds_bos) = match model {
-        "gpt2" => byte_level::build(gguf, bytes, &vocabulary)?,
-        "llama" => sentence_piece::build(gguf, bytes, &vocabulary)?,
+    if NO_VOCABULARY.contains(&model) {
+        return Err(gguf.error(format!(
+            "has no vocabulary (tokenizer.ggml.model is {model:?}), so text cannot become tokens; what takes token \
+             ids works without (logits, bench, inspect)"
+        )));
+    }
+    let build = match model {
+        "gpt2" => byte_level::build,
+        "llama" => sentence_piece::build,
         other => {
-            return Err(gguf.error(format!("tokenizer {other:?} is not supported (supported: gpt2, llama)")));
+            let kind = match other {
+                "bert" => " (WordPiece)",
+                "t5" => " (Unigram)",
+                _ => "",
+            };
+            return Err(gguf.error(format!(
+                "tokenizer {other:?}{kind} is not supported (supported: gpt2, llama)"
+            )));
         }
     };
+    let vocabulary = Vocabulary::read(gguf, bytes)?;
+    let (mut inner, defaults) = build(gguf, bytes, &vocabulary)?;
     let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
     inner
         .add_tokens(vocabulary.added_tokens())
@@ -128,11 +152,11 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
     let flag = |key: &str, default: bool| Ok(metadata.flag(key)?.unwrap_or(default));
     let bos = special(
         "tokenizer.ggml.bos_token_id",
-        flag("tokenizer.ggml.add_bos_token", adds_bos)?,
+        flag("tokenizer.ggml.add_bos_token", defaults.bos)?,
     )?;
     let eos = special(
         "tokenizer.ggml.eos_token_id",
-        flag("tokenizer.ggml.add_eos_token", false)?,
+        flag("tokenizer.ggml.add_eos_token", defaults.eos)?,
     )?;
     let around = surround(bos, eos).map_err(|error| broken(&error))?;
     inner.with_post_processor(Some(around));
@@ -182,8 +206,11 @@ pub(super) fn chat_template(gguf: &Gguf, bytes: &[u8]) -> Result<Option<ChatTemp
 
 /// The special tokens that templates see.
 pub(super) fn special_tokens(gguf: &Gguf, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error> {
-    let vocabulary = Vocabulary::read(gguf, bytes)?;
     let mut tokens = BTreeMap::new();
+    if gguf.metadata.array_length("tokenizer.ggml.tokens")?.is_none() {
+        return Ok(tokens);
+    }
+    let vocabulary = Vocabulary::read(gguf, bytes)?;
     for (role, key) in [
         ("bos_token", "bos"),
         ("eos_token", "eos"),

@@ -14,14 +14,14 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
-use super::{Gguf, TokenKind, Vocabulary};
+use super::{Defaults, Gguf, TokenKind, Vocabulary};
 use crate::Error;
 
 /// SentencePiece's mark for a space.
 const SPACE: &str = "▁";
 
-/// Build the tokenizer; also says whether it adds BOS unless the file says otherwise.
-pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, bool), Error> {
+/// Build the tokenizer.
+pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, Defaults), Error> {
     let Some(scores) = gguf.metadata.numbers("tokenizer.ggml.scores", bytes)? else {
         return Err(gguf.error("its tokenizer has no scores (metadata tokenizer.ggml.scores)"));
     };
@@ -63,7 +63,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> R
         decoders.push(Strip::new(' ', 1, 0).into());
     }
     tokenizer.with_decoder(Some(Decoders::new(decoders)));
-    Ok((tokenizer, true))
+    Ok((tokenizer, Defaults { bos: true, eos: false }))
 }
 
 /// The merges that build the vocabulary: SentencePiece joins the neighbours whose union has the

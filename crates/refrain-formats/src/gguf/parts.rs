@@ -1,0 +1,218 @@
+//! The files of a GGUF model: one, or the parts of a split one, `NAME-00001-of-00003.gguf` and so on.
+
+use std::path::{Path, PathBuf};
+
+use super::Gguf;
+use super::reader::{self, TensorEntry};
+use super::value::Metadata;
+use crate::Error;
+use crate::files::{FileBytes, FileSet};
+use crate::mmap::MappedFile;
+
+const COUNT: &str = "split.count";
+const NUMBER: &str = "split.no";
+const TENSORS: &str = "split.tensors.count";
+
+/// A GGUF model with the files that hold it.
+#[derive(Debug)]
+pub(crate) struct GgufFiles {
+    pub gguf: Gguf,
+    /// The first holds the metadata.
+    pub files: Vec<FileBytes>,
+    /// The files' names for messages.
+    pub labels: Vec<String>,
+}
+
+impl GgufFiles {
+    /// Open the file at `path`, and the other parts of the model if it is one of several.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let label = path.display().to_string();
+        let file = FileBytes::Mapped(MappedFile::open(path)?);
+        if file.bytes().is_empty() {
+            return Err(Error::file(label, "is empty"));
+        }
+        let named = path.extension().is_some_and(|extension| extension == "gguf");
+        if !named && !file.bytes().starts_with(b"GGUF") {
+            return Err(Error::NotACheckpoint {
+                path: path.to_owned(),
+                reason: "is neither a directory with config.json and safetensors files nor a GGUF file".to_owned(),
+            });
+        }
+        let part = Part::read(file, label)?;
+        match part.count {
+            1 => Self::join(vec![part]),
+            count => Self::join(open_parts(path, part.number, count, &part.label)?),
+        }
+    }
+
+    /// A model in one file that is held in memory.
+    pub(crate) fn held(file: FileBytes, label: String) -> Result<Self, Error> {
+        let part = Part::read(file, label)?;
+        match part.count {
+            1 => Self::join(vec![part]),
+            count => Err(Error::file(
+                part.label,
+                format!("is one part of {count}: the others are missing"),
+            )),
+        }
+    }
+
+    /// Put the parts together, which are in order.
+    fn join(parts: Vec<Part>) -> Result<Self, Error> {
+        let (mut files, mut labels, mut tensors) = (Vec::new(), Vec::new(), Vec::<TensorEntry>::new());
+        let mut metadata = None;
+        for (index, part) in parts.into_iter().enumerate() {
+            for mut tensor in part.tensors {
+                tensor.file = index;
+                tensors.push(tensor);
+            }
+            metadata.get_or_insert(part.metadata);
+            files.push(part.file);
+            labels.push(part.label);
+        }
+        // There is always a first part.
+        let metadata = metadata.unwrap_or_default();
+        if let Some(expected) = metadata.whole(TENSORS)?.filter(|expected| *expected != tensors.len()) {
+            return Err(metadata.error(format!(
+                "metadata {TENSORS} says that there are {expected} tensors, but all parts together have {}",
+                tensors.len()
+            )));
+        }
+        let gguf = Gguf::new(metadata, tensors)?;
+        Ok(GgufFiles { gguf, files, labels })
+    }
+}
+
+/// One file.
+struct Part {
+    file: FileBytes,
+    label: String,
+    metadata: Metadata,
+    tensors: Vec<TensorEntry>,
+    /// Which part it is, from 0 on, and of how many.
+    number: usize,
+    count: usize,
+}
+
+impl Part {
+    fn read(file: FileBytes, label: String) -> Result<Self, Error> {
+        let (metadata, tensors) = reader::read(file.bytes(), &label)?;
+        let count = metadata.whole(COUNT)?.unwrap_or(1).max(1);
+        let number = metadata.whole(NUMBER)?.unwrap_or(0);
+        if number >= count {
+            return Err(metadata.error(format!("says that it is part {} of {count}", number.saturating_add(1))));
+        }
+        Ok(Part {
+            file,
+            label,
+            metadata,
+            tensors,
+            number,
+            count,
+        })
+    }
+}
+
+/// Open all parts of the model that the file at `path` is part `number` (from 0 on) of `count` of.
+fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<Vec<Part>, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = match PartName::parse(&name) {
+        Some(parsed) if (parsed.number, parsed.count) == (number + 1, count) => parsed.prefix,
+        _ => {
+            return Err(Error::file(
+                label,
+                format!(
+                    "is part {} of {count}, but its name does not end in {:?}, by which the other parts are found: \
+                     give all parts their names back",
+                    number + 1,
+                    suffix(number, count)
+                ),
+            ));
+        }
+    };
+    let mut parts = Vec::new();
+    for index in 0..count {
+        let path = path.with_file_name(format!("{prefix}{}", suffix(index, count)));
+        let label = path.display().to_string();
+        if !path.exists() {
+            return Err(Error::file(
+                label,
+                format!("is missing: it is part {} of {count}", index + 1),
+            ));
+        }
+        let part = Part::read(FileBytes::Mapped(MappedFile::open(&path)?), label)?;
+        if (part.number, part.count) != (index, count) {
+            return Err(Error::file(
+                part.label,
+                format!(
+                    "is part {} of {} by its metadata, and part {} of {count} by its name: parts of different models \
+                     are mixed",
+                    part.number + 1,
+                    part.count,
+                    index + 1
+                ),
+            ));
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// What the name of a part says.
+struct PartName<'a> {
+    prefix: &'a str,
+    /// Counted from 1.
+    number: usize,
+    count: usize,
+}
+
+impl<'a> PartName<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
+        let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (prefix, number) = rest.rsplit_once('-')?;
+        let parse = |digits: &str| match digits.len() {
+            5 => digits.parse().ok(),
+            _ => None,
+        };
+        Some(PartName {
+            prefix,
+            number: parse(number)?,
+            count: parse(count)?,
+        })
+    }
+}
+
+/// How the name of part `number` (from 0 on) of `count` ends.
+fn suffix(number: usize, count: usize) -> String {
+    format!("-{:05}-of-{count:05}.gguf", number + 1)
+}
+
+/// The one GGUF model in a directory (its first part, if it is split), `None` if there is none. Vision projectors, which
+/// lie beside some models, do not count.
+pub(crate) fn in_directory(set: &FileSet) -> Result<Option<PathBuf>, Error> {
+    let FileSet::Directory(directory) = set else {
+        return Ok(None);
+    };
+    let mut models: Vec<String> = Vec::new();
+    for name in set.ending_in(".gguf")? {
+        let first = match PartName::parse(&name) {
+            Some(part) => format!("{}{}", part.prefix, suffix(0, part.count)),
+            None => name,
+        };
+        if !first.starts_with("mmproj") && !models.contains(&first) {
+            models.push(first);
+        }
+    }
+    match models.as_slice() {
+        [] => Ok(None),
+        [model] => Ok(Some(directory.join(model))),
+        several => Err(Error::NotACheckpoint {
+            path: directory.clone(),
+            reason: format!(
+                "holds {} GGUF models: give the path of one of {}",
+                several.len(),
+                several.join(", ")
+            ),
+        }),
+    }
+}

@@ -1,0 +1,92 @@
+//! llama.cpp's vocabularies: the token ids that it publishes for texts, and what it refuses.
+
+use std::path::{Path, PathBuf};
+
+use refrain_formats::{Checkpoint, TokenizerFiles};
+
+use crate::support::message;
+
+/// The vocabulary files, their texts and expected ids, where references/fetch.sh has put them.
+fn vocabularies() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/llama.cpp");
+    if directory.exists() {
+        return Some(directory);
+    }
+    eprintln!("llama.cpp's vocabularies are left out: references/fetch.sh has not been run");
+    None
+}
+
+/// Compares the ids of every text of one vocabulary, no token added and none found in the text.
+fn check(directory: &Path, name: &str) {
+    let path = directory.join(format!("ggml-vocab-{name}.gguf"));
+    let texts = std::fs::read_to_string(path.with_extension("gguf.inp")).unwrap();
+    let expected = std::fs::read_to_string(path.with_extension("gguf.out")).unwrap();
+    let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+    let expected: Vec<&str> = expected.lines().collect();
+    assert!(expected.len() > 40);
+    let tokenizer = TokenizerFiles::open(&path).unwrap().tokenizer().unwrap();
+    let mut wrong = Vec::new();
+    for (text, ids) in texts.iter().zip(&expected) {
+        let ids: Vec<u32> = ids.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        let found = tokenizer.encode(text, false).unwrap();
+        if found != ids {
+            wrong.push((text, found, ids));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{name}: {} of {} texts: {wrong:?}",
+        wrong.len(),
+        expected.len()
+    );
+}
+
+macro_rules! published {
+    ($($test:ident $name:literal)*) => {
+        $(#[test]
+        fn $test() {
+            if let Some(directory) = vocabularies() {
+                check(&directory, $name);
+            }
+        })*
+    };
+}
+
+mod ids_are_those_that_llama_cpp_publishes_for {
+    use super::{check, vocabularies};
+
+    published! {
+        command_r "command-r"
+        deepseek_coder "deepseek-coder"
+        deepseek_llm "deepseek-llm"
+        falcon "falcon"
+        gpt_2 "gpt-2"
+        llama_bpe "llama-bpe"
+        llama_spm "llama-spm"
+        mpt "mpt"
+        phi_3 "phi-3"
+        qwen2 "qwen2"
+        refact "refact"
+        starcoder "starcoder"
+    }
+}
+
+#[test]
+fn a_vocabulary_without_weights_says_so_where_weights_are_needed() {
+    let Some(directory) = vocabularies() else { return };
+    let checkpoint = Checkpoint::open(&directory.join("ggml-vocab-llama-bpe.gguf")).unwrap();
+    assert_eq!(checkpoint.tensors().count(), 0);
+    let found = message(checkpoint.expect("model.norm.weight", &[4096]));
+    assert!(found.contains("holds no weights"), "{found}");
+}
+
+#[test]
+fn word_pieces_are_not_supported() {
+    let Some(directory) = vocabularies() else { return };
+    let files = TokenizerFiles::open(&directory.join("ggml-vocab-bert-bge.gguf")).unwrap();
+    let found = message(files.tokenizer());
+    assert!(
+        found.contains(r#"tokenizer "bert" (WordPiece) is not supported"#),
+        "{found}"
+    );
+}

@@ -1,0 +1,17 @@
+//! A chat template, and after a zero byte the conversation that it renders.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use refrain_formats::{ChatTemplate, Conversation};
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let [template, conversation] = refrain_fuzz::parts(input);
+    let special = BTreeMap::from([("bos_token".to_owned(), "<s>".to_owned())]);
+    let template = ChatTemplate::new(String::from_utf8_lossy(template), special);
+    let conversation = Conversation::from_json(&String::from_utf8_lossy(conversation))
+        .unwrap_or_else(|_| Conversation::from_prompt(Some("be kind"), "hi"));
+    let _ = template.render(&conversation, true);
+    let _ = template.render(&conversation, false);
+});

@@ -1,0 +1,51 @@
+//! What the fuzz targets share.
+
+use refrain_formats::{Checkpoint, Conversation, Error, Tokenizer};
+
+/// A configuration that opens with any weights.
+pub const CONFIG: &[u8] = br#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 40,
+    "max_position_embeddings": 128, "eos_token_id": 2}"#;
+
+/// A safetensors file without tensors.
+pub const NO_TENSORS: &[u8] = b"\x08\0\0\0\0\0\0\0{}      ";
+
+/// The parts of an input that stands for several files, which zero bytes separate. Parts that are not there are
+/// empty.
+pub fn parts<const N: usize>(input: &[u8]) -> [&[u8]; N] {
+    let mut parts = input.splitn(N, |byte| *byte == 0);
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
+}
+
+/// A checkpoint directory of these files, held in memory.
+pub fn open(files: &[(&str, &[u8])]) -> Result<Checkpoint, Error> {
+    Checkpoint::from_files(files.iter().map(|(name, bytes)| (*name, bytes.to_vec())))
+}
+
+/// Reads all that can be read of a checkpoint that opened.
+pub fn exercise(checkpoint: Result<Checkpoint, Error>) {
+    let Ok(checkpoint) = checkpoint else { return };
+    for info in checkpoint.tensors() {
+        let tensor = checkpoint.tensor(&info.name).expect("a listed tensor is there");
+        let _ = tensor.dequantise();
+    }
+    if let Ok(tokenizer) = checkpoint.tokenizer() {
+        exercise_tokenizer(&tokenizer, "ab ba\n <s>1234 é▁");
+    }
+    let _ = checkpoint.special_tokens();
+    if let Ok(Some(template)) = checkpoint.chat_template() {
+        let _ = template.render(&Conversation::from_prompt(Some("be kind"), "hi"), true);
+    }
+}
+
+/// Encodes `text`, and decodes what comes out, at once and token by token.
+pub fn exercise_tokenizer(tokenizer: &Tokenizer, text: &str) {
+    let _ = tokenizer.encode(text, false);
+    let Ok(ids) = tokenizer.encode(text, true) else { return };
+    let _ = tokenizer.decode(&ids, true);
+    let mut stream = tokenizer.decode_stream(false);
+    for id in ids {
+        let _ = stream.step(id);
+    }
+    let _ = stream.finish();
+}
