@@ -39,10 +39,20 @@ fn kibibytes(text: &str, key: &str) -> Option<u64> {
 
 /// Where compiled shaders are kept: `refrain` below `$XDG_CACHE_HOME`, or below `~/.cache`.
 pub(crate) fn cache_dir() -> Option<PathBuf> {
+    base_dir("XDG_CACHE_HOME", ".cache")
+}
+
+/// Where histories are kept: `refrain` below `$XDG_STATE_HOME`, or below `~/.local/state`.
+pub(crate) fn state_dir() -> Option<PathBuf> {
+    base_dir("XDG_STATE_HOME", ".local/state")
+}
+
+/// The program's folder in one of the XDG base directories.
+fn base_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
-    let base = env::var_os("XDG_CACHE_HOME")
+    let base = env::var_os(variable)
         .and_then(|path| absolute(path.into()))
-        .or_else(|| env::home_dir().and_then(absolute).map(|home| home.join(".cache")))?;
+        .or_else(|| env::home_dir().and_then(absolute).map(|home| home.join(below_home)))?;
     Some(base.join("refrain"))
 }
 

@@ -1,5 +1,6 @@
 //! Ctrl-C: ends a generation after its current token, and everything else at once.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The exit code of a program ended by Ctrl-C (128 + SIGINT).
@@ -19,13 +20,19 @@ pub(crate) struct Deferred(());
 /// # Errors
 /// If the system does not let the program listen to it.
 pub(crate) fn defer() -> anyhow::Result<Deferred> {
-    ctrlc::set_handler(|| {
-        let deferred = STATE.compare_exchange(AFTER_TOKEN, REQUESTED, Ordering::SeqCst, Ordering::SeqCst);
-        if deferred.is_err() {
-            std::process::exit(EXIT_CODE.into());
-        }
-    })
-    .map_err(|error| anyhow::anyhow!("cannot listen to Ctrl-C: {error}"))?;
+    // The system takes one listener, for good.
+    static LISTENING: OnceLock<Result<(), ctrlc::Error>> = OnceLock::new();
+    let listening = LISTENING.get_or_init(|| {
+        ctrlc::set_handler(|| {
+            let deferred = STATE.compare_exchange(AFTER_TOKEN, REQUESTED, Ordering::SeqCst, Ordering::SeqCst);
+            if deferred.is_err() {
+                std::process::exit(EXIT_CODE.into());
+            }
+        })
+    });
+    if let Err(error) = listening {
+        anyhow::bail!("cannot listen to Ctrl-C: {error}");
+    }
     STATE.store(AFTER_TOKEN, Ordering::SeqCst);
     Ok(Deferred(()))
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use commands::{bench, devices, doctor, inspect, logits, run, synth, template, tokenize};
+use commands::{bench, chat, devices, doctor, inspect, logits, run, synth, template, tokenize};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
@@ -62,6 +62,8 @@ pub(crate) struct Global {
 enum Command {
     /// Generate text
     Run(run::Arguments),
+    /// Talk with a model, turn by turn
+    Chat(chat::Arguments),
     /// List the devices, and which one is chosen and why
     Devices(devices::Arguments),
     /// Examine drivers, device, memory and kernels; say what is wrong and how to mend it
@@ -106,6 +108,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match &cli.command {
         Command::Run(arguments) => return run::run(global, arguments),
+        Command::Chat(arguments) => return chat::run(global, arguments),
         Command::Doctor(arguments) => return doctor::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,

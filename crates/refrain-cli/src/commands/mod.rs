@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod inspect;

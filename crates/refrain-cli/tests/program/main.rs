@@ -3,6 +3,7 @@
 mod bad_checkpoints;
 mod bad_gguf;
 mod bad_input;
+mod chat;
 mod demo;
 mod devices;
 mod doctor;

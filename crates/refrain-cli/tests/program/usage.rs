@@ -34,7 +34,7 @@ fn help_and_version_are_results() {
     assert!(run(&["--version"]).done().starts_with("refrain "));
     assert!(run(&["--help"]).done().contains("tokenize"));
     for command in [
-        "run", "devices", "doctor", "inspect", "tokenize", "template", "logits", "synth", "bench",
+        "run", "chat", "devices", "doctor", "inspect", "tokenize", "template", "logits", "synth", "bench",
     ] {
         assert!(run(&[command, "--help"]).done().contains("--device"), "{command}");
     }

@@ -1,0 +1,85 @@
+//! Conversations in files.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::anyhow;
+use refrain_formats::Conversation;
+use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
+
+use crate::input;
+
+/// Reads a conversation: a JSON list of messages, or an object with them.
+///
+/// # Errors
+/// If the file cannot be read, or is not of that form.
+pub(super) fn load(path: &Path) -> anyhow::Result<Conversation> {
+    let conversation = Conversation::from_json(&input::read_text(path)?);
+    conversation.map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
+/// Writes a conversation as JSON that [`load`] and `refrain template --messages` read. The file is
+/// replaced as a whole, or not at all.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn save(path: &Path, conversation: &Conversation) -> anyhow::Result<()> {
+    let mut object: Map<String, Value> = conversation.variables.clone().into_iter().collect();
+    object.insert("messages".to_owned(), conversation.messages.clone().into());
+    for (key, list) in [("tools", &conversation.tools), ("documents", &conversation.documents)] {
+        if let Some(list) = list {
+            object.insert(key.to_owned(), list.clone().into());
+        }
+    }
+    let text = format!("{:#}\n", Value::Object(object));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let write = || -> std::io::Result<()> {
+        let mut file = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        // A temporary file is the owner's alone; one that is replaced keeps its permissions.
+        if let Ok(old) = fs::metadata(path) {
+            file.as_file().set_permissions(old.permissions())?;
+        }
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|error| anyhow!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("chat.json");
+        let text = r#"{"enable_thinking": false, "messages": [{"role": "user", "content": "hé"}], "tools": []}"#;
+        let conversation = Conversation::from_json(text).unwrap();
+        for _ in 0..2 {
+            save(&path, &conversation).unwrap();
+            assert_eq!(load(&path).unwrap(), conversation);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn files_that_cannot_be_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("no/chat.json");
+        let conversation = Conversation::from_prompt(None, "hi");
+        assert!(
+            save(&missing, &conversation)
+                .unwrap_err()
+                .to_string()
+                .contains("no/chat.json")
+        );
+        assert!(load(&missing).unwrap_err().to_string().contains("no/chat.json"));
+        let broken = folder.path().join("broken.json");
+        fs::write(&broken, "{").unwrap();
+        assert!(load(&broken).unwrap_err().to_string().contains("broken.json: "));
+    }
+}
