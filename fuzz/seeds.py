@@ -1,4 +1,4 @@
-"""Writes the seeds that are not files of tests/fixtures: small GGUF and safetensors files, by their own libraries.
+"""Writes the seeds that are not files of tests/fixtures: small files of each format, by its own library.
 
 Needs the environment of references/README.md.
 """
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import tokenizers
 from safetensors.numpy import save_file
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 SEEDS = Path(__file__).resolve().parent / "seeds"
 VOCABULARIES = {
@@ -51,10 +53,50 @@ def write_gguf(path, model, kind):
     writer.close()
 
 
+def small_tokenizers():
+    """A tokenizer of each kind of model, with as many kinds of other parts as fit."""
+    around = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    letters = {"<s>": 0, "a": 1, "b": 2, "ab": 3, "Ġ": 4, "▁": 5, "<0xC3>": 6}
+
+    byte_level = tokenizers.Tokenizer(models.BPE(letters, [("a", "b")], ignore_merges=True))
+    byte_level.normalizer = normalizers.NFC()
+    words = pre_tokenizers.Split(Regex(r"\p{N}{1,3}|\s+(?!\S)|\w+"), "isolated")
+    byte_level.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    byte_level.post_processor = around
+    byte_level.decoder = decoders.ByteLevel()
+
+    pieces = tokenizers.Tokenizer(models.BPE(letters, [("a", "b")], unk_token="<s>", fuse_unk=True, byte_fallback=True))
+    pieces.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    strip = decoders.Strip(" ", 1, 0)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip]
+    pieces.decoder = decoders.Sequence(steps)
+    pieces.post_processor = processors.Sequence([processors.ByteLevel(), around])
+
+    unigram = tokenizers.Tokenizer(models.Unigram([("<s>", 0.0), ("a", -1.0), ("▁b", -2.0)], 0, False))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", True)
+    unigram.decoder = decoders.Metaspace()
+
+    word_piece = tokenizers.Tokenizer(models.WordPiece({"<s>": 0, "a": 1, "##b": 2}, unk_token="<s>"))
+    word_piece.normalizer = normalizers.BertNormalizer()
+    word_piece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    word_piece.decoder = decoders.WordPiece()
+    return {"byte_level": byte_level, "pieces": pieces, "unigram": unigram, "word_piece": word_piece}
+
+
+def write_tokenizers():
+    """Each with a configuration and a text behind it, between zero bytes."""
+    configuration = '{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "added_tokens_decoder": {"9": {"content": "<x>"}}}'
+    for name, tokenizer in small_tokenizers().items():
+        tokenizer.add_tokens([AddedToken("<x>", lstrip=True, normalized=False, special=True)])
+        parts = [tokenizer.to_str(), configuration, "ab  b <x> 12345 é\n"]
+        (SEEDS / "tokenizer" / name).write_text("\0".join(parts), "utf-8")
+
+
 def main():
-    for folder in ("gguf", "safetensors"):
+    for folder in ("gguf", "safetensors", "tokenizer"):
         (SEEDS / folder).mkdir(parents=True, exist_ok=True)
     write_gguf(SEEDS / "gguf" / "llama.gguf", "llama", gguf.GGMLQuantizationType.Q8_0)
+    write_tokenizers()
     write_gguf(SEEDS / "gguf" / "gpt2.gguf", "gpt2", gguf.GGMLQuantizationType.Q4_0)
     tensors = {"a": np.ones((2, 3), np.float32), "b.weight": np.ones(4, np.float16), "c": np.ones((0, 2), np.uint32)}
     save_file(tensors, SEEDS / "safetensors" / "plain.safetensors", metadata={"format": "pt"})

@@ -5,12 +5,12 @@ set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 if [ ! -e target/llama.cpp ] && "$python" -m pip --version >/dev/null 2>&1; then
-    # The source package of its Python bindings (50 MB) holds llama.cpp.
+    # The source package of its Python bindings (77 MB) holds llama.cpp.
     archive=$(mktemp -d)
-    "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python -d "$archive" llama-cpp-python==0.3.16
+    "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python -d "$archive" llama-cpp-python==0.3.36
     mkdir "$archive/models"
-    tar -xzf "$archive"/llama_cpp_python-0.3.16.tar.gz -C "$archive/models" --strip-components 4 \
-        llama_cpp_python-0.3.16/vendor/llama.cpp/models
+    tar -xzf "$archive"/llama_cpp_python-0.3.36.tar.gz -C "$archive/models" --strip-components 4 \
+        llama_cpp_python-0.3.36/vendor/llama.cpp/models
     mkdir -p target
     mv "$archive/models" target/llama.cpp
     rm -r "$archive"

@@ -30,6 +30,7 @@ mod encoding;
 mod error;
 mod files;
 mod gguf;
+mod guard;
 mod mlx;
 mod mmap;
 mod safetensors;

@@ -13,7 +13,8 @@ mod value;
 use std::collections::{BTreeMap, HashSet};
 
 use crate::tensor::{Storage, TensorInfo};
-use crate::{ChatTemplate, Error, ModelConfig, Tokenizer};
+use crate::tokenizer::BROKEN_TOKENIZER;
+use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
 
 pub(crate) use config::ROPE_FACTORS;
 pub(crate) use names::gguf as name;
@@ -59,7 +60,7 @@ impl Gguf {
 
     /// The tokenizer in the file.
     pub(crate) fn tokenizer(&self, bytes: &[u8]) -> Result<Tokenizer, Error> {
-        tokenizer::build(self, bytes)
+        guard::run(|| tokenizer::build(self, bytes)).unwrap_or_else(|| Err(self.error(BROKEN_TOKENIZER)))
     }
 
     /// The chat template in the file, if it has one.

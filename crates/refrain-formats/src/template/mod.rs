@@ -8,13 +8,12 @@ mod methods;
 mod source;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 use minijinja::Value;
 use minijinja::value::Serde;
 
-use crate::Error;
+use crate::{Error, guard};
 
 pub use conversation::Conversation;
 
@@ -97,10 +96,9 @@ impl ChatTemplate {
         variables.insert("documents".to_owned(), optional(&conversation.documents));
         variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
         // The engine has panics left on odd input (`''[::-1][0]` is one).
-        let rendered = catch_unwind(AssertUnwindSafe(|| template.render(variables)));
-        match rendered {
-            Ok(text) => text.map_err(describe),
-            Err(_) => Err(Error::Template("the template engine broke down on it".to_owned())),
+        match guard::run(|| template.render(variables)) {
+            Some(text) => text.map_err(describe),
+            None => Err(Error::Template("the template engine broke down on it".to_owned())),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Tokenizer, class};
+use super::{BROKEN_TOKENIZER, Tokenizer, class};
 use crate::files::{FileSet, JsonObject, json_kind};
 use crate::gguf::{self, GgufFiles};
-use crate::{ChatTemplate, Error};
+use crate::{ChatTemplate, Error, guard};
 
 /// The special tokens that have a role, by the names that templates know them under.
 const ROLES: [&str; 7] = [
@@ -123,6 +123,12 @@ impl DirectoryFiles {
 
     /// The tokenizer of `tokenizer.json`.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        // The library panics on some damaged files.
+        guard::run(|| self.build_tokenizer())
+            .unwrap_or_else(|| Err(Error::file(self.set.label("tokenizer.json"), BROKEN_TOKENIZER)))
+    }
+
+    fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
         let label = self.set.label("tokenizer.json");
         let Some(file) = self.set.open("tokenizer.json")? else {
             return Err(Error::NotACheckpoint {

@@ -6,11 +6,14 @@ mod stream;
 
 use std::sync::OnceLock;
 
-use crate::Error;
+use crate::{Error, guard};
 
 pub(crate) use files::DirectoryFiles;
 pub use files::TokenizerFiles;
 pub use stream::DecodeStream;
+
+/// What to say where the library panics.
+pub(crate) const BROKEN_TOKENIZER: &str = "is damaged: the tokenizer library breaks down on it";
 
 /// A tokenizer: text to token ids and back, as Hugging Face transformers does it.
 pub struct Tokenizer {
@@ -74,7 +77,7 @@ impl Tokenizer {
                 plain
             }),
         };
-        let encoding = tokenizer.encode_fast(text, add).map_err(library)?;
+        let encoding = guarded(|| tokenizer.encode_fast(text, add))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -90,7 +93,7 @@ impl Tokenizer {
                 self.vocab_size()
             )));
         }
-        self.inner.decode(ids, skip_special).map_err(library)
+        guarded(|| self.inner.decode(ids, skip_special))
     }
 
     /// Decode token by token, as they are generated.
@@ -133,6 +136,14 @@ impl std::fmt::Debug for Tokenizer {
             .field("bos_id", &self.bos_id)
             .field("eos_ids", &self.eos_ids)
             .finish_non_exhaustive()
+    }
+}
+
+/// What the library does, with its errors and panics as ours.
+fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+    match guard::run(work) {
+        Some(result) => result.map_err(library),
+        None => Err(Error::Tokenizer(BROKEN_TOKENIZER.to_owned())),
     }
 }
 

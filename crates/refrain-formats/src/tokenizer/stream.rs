@@ -63,7 +63,7 @@ impl<'a> DecodeStream<'a> {
 
     /// The text of all held tokens, and what of it was not given out.
     fn added(&mut self) -> Result<(String, String), Error> {
-        let decode = |ids: &[u32]| self.tokenizer.decode(ids, self.skip_special).map_err(super::library);
+        let decode = |ids: &[u32]| super::guarded(|| self.tokenizer.decode(ids, self.skip_special));
         let before = decode(&self.ids[..self.given])?;
         let text = decode(&self.ids)?;
         let added = text.get(before.len()..).unwrap_or_default().to_owned();

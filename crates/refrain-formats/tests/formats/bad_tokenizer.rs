@@ -73,6 +73,14 @@ fn each_broken_tokenizer_has_its_message() {
         let found = message(files.tokenizer());
         assert!(found.contains(expected), "{found:?} lacks {expected:?}");
     }
+    // The library panics where a decoder is no JSON, instead of returning an error.
+    let text = tokenizer(json!([])).replace(r#""decoder":null"#, r#""decoder":{1: 2}"#);
+    let (_directory, files) = directory(&[("tokenizer.json", text)]);
+    let found = message(files.tokenizer());
+    assert!(
+        found.ends_with("tokenizer.json: is damaged: the tokenizer library breaks down on it"),
+        "{found}"
+    );
     let empty = tempfile::tempdir().unwrap();
     let found = message(TokenizerFiles::open(empty.path()));
     assert!(
@@ -93,6 +101,23 @@ fn settings_of_the_last_training_run_do_not_cut_texts() {
     assert_eq!(tokenizer.eos_ids(), [2]);
     assert_eq!(tokenizer.id("<x>"), Some(2));
     assert_eq!(tokenizer.vocab_size(), 3);
+}
+
+#[test]
+fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
+    let tokens = ["<", "|", ">", "<|im_end|>", "</s>"].map(str::to_owned).to_vec();
+    let kinds = vec![1, 1, 1, 1, 4];
+    let file = Gguf::new("llama")
+        .set("tokenizer.ggml.model", Meta::Text("gpt2"))
+        .set("tokenizer.ggml.pre", Meta::Text("gpt-2"))
+        .set("tokenizer.ggml.tokens", Meta::Texts(tokens))
+        .set("tokenizer.ggml.token_type", Meta::I32s(kinds))
+        .set("tokenizer.ggml.merges", Meta::Texts(vec![]));
+    let tokenizer = file.open().unwrap().tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("<|im_end|></s>", true).unwrap(), [3, 4]);
+    assert_eq!(tokenizer.encode("<|>", false).unwrap(), [0, 1, 2]);
+    assert!(!tokenizer.encode("</s>", false).unwrap().contains(&4));
+    assert_eq!(tokenizer.eos_ids(), [3, 4]);
 }
 
 #[test]
@@ -124,11 +149,11 @@ fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
         (base().without("tokenizer.ggml.merges"), "its tokenizer has no merges"),
         (
             base().set("tokenizer.ggml.model", Meta::Text("rwkv")),
-            r#"tokenizer "rwkv" is not supported (supported: gpt2, llama)"#,
+            r#"tokenizer "rwkv" is not supported (supported: gpt2, llama, gemma4)"#,
         ),
         (
             base().set("tokenizer.ggml.model", Meta::Text("t5")),
-            r#"tokenizer "t5" (Unigram) is not supported (supported: gpt2, llama)"#,
+            r#"tokenizer "t5" (Unigram) is not supported (supported: gpt2, llama, gemma4)"#,
         ),
         (
             base().set("tokenizer.ggml.model", Meta::Text("no_vocab")),

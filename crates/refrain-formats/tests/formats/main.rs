@@ -5,6 +5,7 @@ mod bad_config;
 mod bad_gguf;
 mod bad_safetensors;
 mod bad_tokenizer;
+mod converted;
 mod directory;
 mod fixtures;
 mod llama_cpp;

@@ -8,7 +8,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{SplitDelimiterBehavior, Tokenizer};
 
-use super::{Defaults, Gguf, Vocabulary, pre_tokenizers};
+use super::{Defaults, Gguf, Vocabulary, merges, pre_tokenizers};
 use crate::Error;
 
 /// Build the tokenizer.
@@ -21,19 +21,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> R
         );
         return Err(gguf.error(reason));
     };
-    let Some(merges) = gguf.metadata.strings("tokenizer.ggml.merges", bytes)? else {
-        return Err(gguf.error("its tokenizer has no merges (metadata tokenizer.ggml.merges)"));
-    };
-    let merges: Option<Vec<(String, String)>> = merges
-        .iter()
-        // A merged piece may itself begin with a space only in damaged files: bytes that are
-        // spaces have another character in this alphabet.
-        .map(|merge| merge.split_once(' '))
-        .map(|pair| pair.map(|(left, right)| (left.to_owned(), right.to_owned())))
-        .collect();
-    let Some(merges) = merges else {
-        return Err(gguf.error("its tokenizer's merges are not pairs"));
-    };
+    let merges = merges(gguf, bytes)?;
     let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
     let model = BPE::builder()
         .vocab_and_merges(vocabulary.ids(gguf)?.into_iter().collect::<Vocab>(), merges)

@@ -1,6 +1,7 @@
 //! The tokenizer in a GGUF file's metadata.
 
 mod byte_level;
+mod character_level;
 mod pre_tokenizers;
 mod sentence_piece;
 
@@ -57,7 +58,7 @@ impl<'a> Vocabulary<'a> {
         let Some(tokens) = tokens.filter(|tokens| !tokens.is_empty()) else {
             return Err(gguf.error("holds no tokenizer (metadata tokenizer.ggml.tokens)"));
         };
-        let kinds = match gguf.metadata.numbers("tokenizer.ggml.token_type", bytes)? {
+        let mut kinds = match gguf.metadata.numbers("tokenizer.ggml.token_type", bytes)? {
             None => vec![TokenKind::Normal; tokens.len()],
             Some(kinds) if kinds.len() == tokens.len() => kinds.into_iter().map(kind).collect(),
             Some(kinds) => {
@@ -68,6 +69,11 @@ impl<'a> Vocabulary<'a> {
                 )));
             }
         };
+        for (token, kind) in tokens.iter().zip(&mut kinds) {
+            if is_mistyped(token, *kind) {
+                *kind = TokenKind::Control;
+            }
+        }
         Ok(Vocabulary { tokens, kinds })
     }
 
@@ -102,6 +108,27 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
+/// Some files have tokens that end a text as plain ones. One that looks like no text is taken for what it is (in some
+/// vocabularies `</s>` is text).
+fn is_mistyped(token: &str, kind: TokenKind) -> bool {
+    let known = END_TOKENS.contains(&token);
+    known && (kind == TokenKind::UserDefined || (kind == TokenKind::Normal && token.starts_with("<|")))
+}
+
+/// The merges, best first.
+fn merges(gguf: &Gguf, bytes: &[u8]) -> Result<Vec<(String, String)>, Error> {
+    let Some(merges) = gguf.metadata.strings("tokenizer.ggml.merges", bytes)? else {
+        return Err(gguf.error("its tokenizer has no merges (metadata tokenizer.ggml.merges)"));
+    };
+    let pairs: Option<Vec<(String, String)>> = merges
+        .iter()
+        // No piece holds a space: it has another character in every alphabet.
+        .map(|merge| merge.split_once(' '))
+        .map(|pair| pair.map(|(left, right)| (left.to_owned(), right.to_owned())))
+        .collect();
+    pairs.ok_or_else(|| gguf.error("its tokenizer's merges are not pairs"))
+}
+
 fn kind(number: f64) -> TokenKind {
     match number as i64 {
         2 => TokenKind::Unknown,
@@ -127,6 +154,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
     }
     let build = match model {
         "gpt2" => byte_level::build,
+        "gemma4" => character_level::build,
         "llama" => sentence_piece::build,
         other => {
             let kind = match other {
@@ -135,7 +163,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
                 _ => "",
             };
             return Err(gguf.error(format!(
-                "tokenizer {other:?}{kind} is not supported (supported: gpt2, llama)"
+                "tokenizer {other:?}{kind} is not supported (supported: gpt2, llama, gemma4)"
             )));
         }
     };

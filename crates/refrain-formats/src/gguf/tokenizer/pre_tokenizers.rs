@@ -82,10 +82,16 @@ const DEEPSEEK_V3: [&str; 3] = [
 /// The cased letters of the Unicode version that this family was trained with.
 const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
 const DEEPSEEK_CJK: &str = r"[\u{4e00}-\u{9fa5}\u{0800}-\u{4e00}\u{ac00}-\u{d7ff}]+";
+/// [`GPT4O`] with single digits.
+const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const JAIS2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
 /// The known ways to cut. To support another family, add a row.
-const PRE_TOKENIZERS: [PreTokenizer; 23] = [
+const PRE_TOKENIZERS: [PreTokenizer; 35] = [
     PreTokenizer::new(
         &["default"],
         &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
@@ -106,14 +112,20 @@ const PRE_TOKENIZERS: [PreTokenizer; 23] = [
     )
     .whole_words()
     .adds_bos(),
-    PreTokenizer::new(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA3]),
+    PreTokenizer::new(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA3]),
+    PreTokenizer::new(&["glm4", "glm5"], &[LLAMA3]).whole_words(),
+    PreTokenizer::new(&["minicpm5"], &[r"\p{N}{1,3}", LLAMA3]).whole_words(),
+    PreTokenizer::new(&["jais-2"], &[JAIS2]),
     PreTokenizer::new(
         &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2"],
         &[QWEN2],
     )
     .nfc(),
     PreTokenizer::new(&["hunyuan", "grok-2", "solar-open"], &[QWEN2]),
-    PreTokenizer::new(&["qwen35"], &[QWEN35]).nfc(),
+    PreTokenizer::new(&["laguna"], &[r"[^\n]+|\n+", QWEN2]),
+    PreTokenizer::new(&["ufakzeka"], &[UFAKZEKA]),
+    PreTokenizer::new(&["exaone-moe"], &[EXAONE_MOE]),
+    PreTokenizer::new(&["qwen35"], &[QWEN35]),
     PreTokenizer::new(
         &[
             "gpt-2",
@@ -140,13 +152,14 @@ const PRE_TOKENIZERS: [PreTokenizer; 23] = [
             "smollm",
             "starcoder",
             "refact",
-            "command-r",
             "codeshell",
             "exaone",
             "minerva-7b",
+            "mellum2",
         ],
         &[r"\p{N}", GPT2],
     ),
+    PreTokenizer::new(&["command-r"], &[r"\p{N}", GPT2]).nfc(),
     PreTokenizer::new(
         &["deepseek-llm"],
         &[
@@ -162,9 +175,28 @@ const PRE_TOKENIZERS: [PreTokenizer; 23] = [
         &["deepseek-coder"],
         &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK, r"\p{N}"],
     ),
-    PreTokenizer::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &DEEPSEEK_V3),
+    PreTokenizer::new(&["deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"], &DEEPSEEK_V3),
+    PreTokenizer::new(&["spark2_5"], &[DEEPSEEK_V3[0], DEEPSEEK_V3[1], SPARK, r"\p{N}"]),
+    PreTokenizer::new(
+        &["afmoe"],
+        &[
+            r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+            "[\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{f900}-\u{faff}぀-ゟ゠-ヿ･-ﾟ⼀-\u{2fdf}เ-\u{e7f}\u{e80}-\u{eff}ក-\u{17ff}က-႟ꩠ-ꩿꧠ-\u{a9ff}가-\u{d7af}ᄀ-ᇿ]+",
+            DEEPSEEK_V3[2],
+        ],
+    ),
     PreTokenizer::new(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
     PreTokenizer::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O]),
+    PreTokenizer::new(&["granite-embed-multi-97m"], &[GPT4O]).whole_words(),
+    PreTokenizer::new(
+        &["youtu"],
+        &[
+            "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+            YOUTU,
+        ],
+    )
+    .whole_words(),
+    PreTokenizer::new(&["tiny_aya", "cohere2moe"], &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]),
     PreTokenizer::new(&["tekken"], &[TEKKEN]).whole_words().adds_bos(),
     PreTokenizer::new(&["kimi-k2"], &[KIMI]),
     PreTokenizer::new(&["superbpe"], &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
