@@ -42,12 +42,14 @@ def write(directory):
 
 
 def k_blocks(kind, rows, width, factors):
-    """Rows of random K-quant blocks [rows, bytes] whose float16 factors are those of `factors`, in turn."""
+    """Rows of random K-quant blocks [rows, bytes] whose float16 factors are those of `factors`, in turn, beginning
+    in each block with the next (or, if there are two, with the first)."""
     size = gguf.GGML_QUANT_SIZES[kind][1]
     blocks = drawing.generator(34, kind.name).integers(0, 256, (rows * width // 256, size), np.uint8)
     for number, block in enumerate(blocks):
+        start = number if len(factors) > 2 else 0
         for index, offset in enumerate(K_FACTORS[kind]):
-            factor = np.uint16(factors[(number + index) % len(factors)])
+            factor = np.uint16(factors[(start + index) % len(factors)])
             block[offset : offset + 2] = np.frombuffer(factor.tobytes(), np.uint8)
     return blocks.reshape(rows, -1)
 

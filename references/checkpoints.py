@@ -28,7 +28,7 @@ def write(fixture, parent):
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     model = WRITERS[fixture.storage](fixture, directory)
-    ids = drawing.tokens(fixture.config.vocab_size, fixture.batch, fixture.length, fixture.seed)
+    ids = drawing.tokens(fixture.config.get_text_config().vocab_size, fixture.batch, fixture.length, fixture.seed)
     logits = reference.logits(model, ids)
     (directory / "tokens.json").write_text(json.dumps({"input_ids": ids}) + "\n", "utf-8")
     save_file({"logits": logits}, directory / "logits.safetensors")

@@ -22,6 +22,8 @@ def parameter(name, shape, seed, tied):
         if name.endswith("bias"):
             return (0.2 * noise).astype(np.float32)
         return np.clip(1 + 0.3 * noise, 0.3, 2).astype(np.float32)
+    if len(shape) > 2:  # of what sees images
+        return (0.02 * noise).astype(np.float32)
     width = shape[1]
     if "embed_tokens" in name:
         return (noise * (width**-0.5 if tied else 0.5)).astype(np.float32)

@@ -1,6 +1,7 @@
 """Configurations of families other than Qwen 3 and Llama, at sizes for tests."""
 
 from transformers import (
+    Gemma3Config,
     Gemma3TextConfig,
     MistralConfig,
     Olmo2Config,
@@ -82,3 +83,30 @@ def gemma3(*shape, head_dim, window, pattern, scalar, cap=None):
         final_logit_softcapping=cap,
         rope_parameters=two_ropes(rope(10000.0), rope(1e6, rope_type="linear", factor=8.0)),
     )
+
+
+def with_images(text):
+    """A Gemma 3 that also takes images, around the text model `text`."""
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    return Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+
+
+def stretch(config, original, longest, part):
+    """Gives a Phi-3 configuration LongRoPE from `original` to `longest` tokens, on a part of each head."""
+    pairs = int(config.hidden_size // config.num_attention_heads * part) // 2
+    config.max_position_embeddings, config.original_max_position_embeddings = longest, original
+    config.rope_parameters = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": part,
+        "short_factor": [round(1 + 0.05 * pair, 3) for pair in range(pairs)],
+        "long_factor": [round(1.1**pair + pair, 3) for pair in range(pairs)],
+        "original_max_position_embeddings": original,
+    }

@@ -12,12 +12,18 @@ import huggingface
 import reference
 import small_tokenizers
 
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 15}
-# Factors of random K-quant blocks, as float16 bits, that give weights of ordinary size: about 1e-4.
-K_FACTORS = (0x0690, 0x8690, 0x0710)
+FILE_TYPES = {kind: gguf.LlamaFileType[f"MOSTLY_{kind}"] for kind in ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0")} | {
+    "Q5_1": gguf.LlamaFileType.MOSTLY_Q5_1,
+    "Q2_K": gguf.LlamaFileType.MOSTLY_Q2_K,
+    "Q3_K": gguf.LlamaFileType.MOSTLY_Q3_K_M,
+    "Q4_K": gguf.LlamaFileType.MOSTLY_Q4_K_M,
+    "Q5_K": gguf.LlamaFileType.MOSTLY_Q5_K_M,
+    "Q6_K": gguf.LlamaFileType.MOSTLY_Q6_K,
+}
 ARCHITECTURES = {
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "llama": gguf.MODEL_ARCH.LLAMA,
+    "mistral": gguf.MODEL_ARCH.LLAMA,
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "smollm3": gguf.MODEL_ARCH.SMOLLM3,
     "olmo2": gguf.MODEL_ARCH.OLMO2,
@@ -61,16 +67,32 @@ def add_settings(writer, fixture):
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type == "llama":
-        writer.add_rope_dimension_count(config.head_dim)
-    if config.model_type in ("olmo3", "phi3", "gemma3_text"):
+    if config.model_type in ("llama", "phi3"):
+        writer.add_rope_dimension_count(rotated_size(config))
+    if config.model_type in ("olmo3", "phi3", "gemma3_text") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if config.model_type == "gemma3_text":
         writer.add_sliding_window_pattern(config.sliding_window_pattern)
-        writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if global_rope(config)["rope_type"] == "linear":
+        if config.final_logit_softcapping is not None:
+            writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    add_rope_scaling(writer, config)
+
+
+def add_rope_scaling(writer, config):
+    """What stretches the positions, but for tensors."""
+    rope = global_rope(config)
+    if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(global_rope(config)["factor"])
+        writer.add_rope_scaling_factor(rope["factor"])
+    elif rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    elif rope["rope_type"] == "longrope":
+        original = rope["original_max_position_embeddings"]
+        factor = config.max_position_embeddings / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(factor) / math.log(original)))
 
 
 def global_rope(config):
@@ -83,12 +105,21 @@ def head_size(config):
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
+def rotated_size(config):
+    """Values of a head that are rotated."""
+    return int(head_size(config) * global_rope(config).get("partial_rotary_factor", 1.0))
+
+
 def add_tensors(writer, fixture, model):
     """Adds every tensor, and returns the float32 values that a reader gets back, in transformers' order."""
     config, values = fixture.config, {}
     names = gguf.get_tensor_name_map(ARCHITECTURES[config.model_type], config.num_hidden_layers)
     if global_rope(config)["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
+    if global_rope(config)["rope_type"] == "longrope":
+        for name in ("long", "short"):
+            factors = np.array(global_rope(config)[f"{name}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{name}.weight", factors)
     for name, parameter in model.named_parameters():
         stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         heads = interleaved_heads(config, name)
@@ -108,13 +139,24 @@ def add_tensors(writer, fixture, model):
 def quantise(data, kind):
     """Blocks of the data, or, where the package does not write the kind, random ones of the data's shape."""
     if kind in blocks.K_FACTORS:
-        return blocks.k_blocks(kind, *data.shape, K_FACTORS)
+        return ordinary_blocks(kind, data)
     return gguf.quants.quantize(data, kind)
+
+
+def ordinary_blocks(kind, data):
+    """Random K-quant blocks whose values have the mean 0 and spread like those of `data`."""
+    bits = int(kind.name[1])
+    # Minima are taken off: as much as the middle of the quants times a factor.
+    ones, middle = np.float16(1).view(np.uint16), np.float16((2**bits - 1) / 2).view(np.uint16)
+    spread = gguf.quants.dequantize(blocks.k_blocks(kind, *data.shape, [ones, middle]), kind)
+    scale = data.std() / spread.std()
+    factors = [np.float16(scale * value).view(np.uint16) for value in (1, (2**bits - 1) / 2)]
+    return blocks.k_blocks(kind, *data.shape, factors)
 
 
 def interleaved_heads(config, name):
     """How many heads a tensor's rows belong to if they are reordered for interleaved RoPE, else None."""
-    if config.model_type not in ("llama", "smollm3"):
+    if config.model_type not in ("llama", "mistral", "smollm3"):
         return None
     if "q_proj" in name:
         return config.num_attention_heads
@@ -141,8 +183,9 @@ def llama3_divisors(config):
     context, factor = rope["original_max_position_embeddings"], rope["factor"]
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     divisors = []
-    for pair in range(config.head_dim // 2):
-        turns = context * rope["rope_theta"] ** (-2 * pair / config.head_dim) / (2 * math.pi)
+    size = head_size(config)
+    for pair in range(size // 2):
+        turns = context * rope["rope_theta"] ** (-2 * pair / size) / (2 * math.pi)
         kept = min(max((turns - low) / (high - low), 0), 1)
         divisors.append(1 / ((1 - kept) / factor + kept))
     return np.array(divisors, np.float32)

@@ -55,11 +55,20 @@ def generation(fixture, tokenizer):
 def as_published(config):
     """config.json as transformers wrote it before version 5, which is how most published checkpoints have it."""
     rope = config.pop("rope_parameters")
+    if "full_attention" in rope:
+        local = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+        if config["model_type"] == "gemma3_text":
+            config["rope_local_base_freq"] = local
     config["rope_theta"] = rope.pop("rope_theta")
+    for outside in ("partial_rotary_factor", "original_max_position_embeddings"):
+        if config["model_type"] == "phi3" and outside in rope:
+            config[outside] = rope.pop(outside)
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.51.0"
-    config.pop("layer_types", None)
+    if config["model_type"] != "olmo3":
+        config.pop("layer_types", None)
     return config
 
 

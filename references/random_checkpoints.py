@@ -1,14 +1,17 @@
-"""Writes checkpoints other than the committed ones: random shapes of each architecture in each format, with logits."""
+"""Writes checkpoints other than the committed ones: random shapes of each family in each format, with logits."""
 
 import argparse
-import math
 from pathlib import Path
 
 import checkpoints
 import drawing
+import random_shapes
 import shapes
 
-FORMATS = ["bf16", "f16", "f32", "mlx4", "mlx8", "q8_0", "q4_0", "gguf-f16"]
+PLAIN = ["bf16", "f16", "f32"]
+MLX = ["mlx2", "mlx3", "mlx4", "mlx5", "mlx6", "mlx8", "mlx-mixed"]
+BLOCKS = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+FORMATS = [*PLAIN, *MLX, *(f"gguf-{kind.lower()}" for kind in BLOCKS), "gguf-mixed"]
 TOKENIZERS = {"qwen2": 331, "llama3": 347, "llama2": 397}
 
 
@@ -16,104 +19,81 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--each", type=int, default=1, help="checkpoints of each architecture and format")
+    parser.add_argument("--each", type=int, default=1, help="checkpoints of each family and format")
+    parser.add_argument("--sample", type=int, help="write only so many, drawn from all families and formats")
     parser.add_argument("--only", default="", help="write only those whose name contains this")
     options = parser.parse_args()
     checkpoints.repeatable()
-    for round_number in range(options.each):
-        for architecture in ("qwen3", "llama"):
-            for form in FORMATS:
-                name = f"{architecture}-{form}-{options.seed}-{round_number}"
-                if options.only in name:
-                    checkpoints.write(random_fixture(architecture, form, name, options.seed), options.out)
+    names = [
+        (family, form, f"{family}-{form}-{options.seed}-{number}")
+        for number in range(options.each)
+        for family in random_shapes.FAMILIES
+        for form in FORMATS
+    ]
+    names = [row for row in names if options.only in row[2]]
+    if options.sample is not None:
+        order = drawing.generator(options.seed, "sample").permutation(len(names))
+        names = [names[index] for index in sorted(order[: options.sample])]
+    for family, form, name in names:
+        try:
+            checkpoints.write(random_fixture(family, form, name, options.seed), options.out)
+        except ValueError as error:
+            print(f"{name}: left out: {error}")
 
 
-def random_fixture(architecture, form, name, seed):
+def random_fixture(family, form, name, seed):
     """A fixture whose every choice is drawn from the seed and its name."""
     rng = drawing.generator(seed, name)
-
-    def pick(*choices):
-        return choices[rng.integers(len(choices))]
-
-    def flip():
-        return pick(False, True)
-
+    pick = random_shapes.Choices(rng, None, 1).pick
     storage, unit, options = storage_of(form, pick)
-    if storage in ("bf16", "f16", "f32") and flip():
+    if storage in PLAIN and pick(False, True):
         options["shard"] = pick("100KB", "400KB")
-    options |= {"published": flip(), "template_file": flip()}
-    kv_heads = pick(1, 1, 2, 3, 4)
-    head_dim = pick(32, 40, 48, 64, 80, 96, 128, 256)
-    heads = kv_heads * pick(1, 2, 3, 5, 7)
-    while heads * head_dim % unit:  # a projection's input must be whole groups
-        heads, kv_heads = 2 * heads, 2 * kv_heads
-    vocabulary = int(rng.integers(401, 700))
-    sizes = {"layers": pick(1, 2, 3, 4), "heads": heads, "kv_heads": kv_heads, "vocabulary": vocabulary, "tied": flip()}
-    intermediate = unit * int(rng.integers(1, 1 + 400 // unit))
-    if architecture == "qwen3":
-        hidden = unit * int(rng.integers(max(1, 48 // unit), 1 + 256 // unit))
-        config = shapes.qwen3(
-            hidden,
-            intermediate,
-            head_dim=head_dim,
-            bias=storage != "gguf" and flip(),
-            theta=pick(1e4, 1e6, 5e6),
-            **sizes,
-        )
-        family = "qwen2"
-    else:
-        step = math.lcm(unit, heads)  # transformers wants hidden to be a multiple of heads
-        hidden = step * max(1, int(rng.integers(64, 257)) // step)
-        config = shapes.llama(
-            hidden,
-            intermediate,
-            head_dim=head_dim,
-            attention_bias=flip(),
-            mlp_bias=flip(),
-            rope=random_rope(storage, pick),
-            eps=pick(1e-5, 1e-6),
-            **sizes,
-        )
-        family = pick("llama3", "llama2")
+    options |= {"published": pick(False, True), "template_file": pick(False, True)}
+    draw_config, tokenizers = random_shapes.FAMILIES[family]
+    config = draw_config(random_shapes.Choices(rng, storage, unit))
+    if form == "mlx-mixed":
+        options["modules"] = mixed_modules(config, pick)
+    tokenizer = pick(*tokenizers)
     return shapes.Fixture(
         name,
         config,
         storage,
         seed,
-        family,
-        TOKENIZERS[family],
+        tokenizer,
+        TOKENIZERS[tokenizer],
         batch=pick(1, 2, 3),
-        length=pick(3, 4, 17, 64, 65, 129, 150),
+        length=pick(4, 17, 64, 65, 129, 150),
         options=options,
     )
 
 
 def storage_of(form, pick):
     """(storage, what row lengths must be a multiple of, options of the writer)."""
+    if form == "mlx-mixed":
+        return "mlx", 128, {"bits": pick(2, 4, 8), "group": 64, "dtype": pick("bf16", "f16")}
     if form.startswith("mlx"):
         group = pick(32, 64, 128)
         return "mlx", group, {"bits": int(form[3:]), "group": group, "dtype": pick("bf16", "f16", "f32")}
-    if form in ("q8_0", "q4_0"):
-        return "gguf", 32, {"kind": form.upper()}
-    if form == "gguf-f16":
-        return "gguf", 8, {"kind": "F16"}
+    if form == "gguf-mixed":
+        kinds = {"token_embd.weight": "Q6_K", "output.weight": "Q6_K"}
+        for layer in range(7):
+            parts = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+            kinds |= {f"blk.{layer}.{part}.weight": pick(*BLOCKS) for part in parts}
+        return "gguf", 256, {"kind": "Q4_K", "tensors": kinds}
+    if form.startswith("gguf"):
+        kind = form[5:].upper()
+        return "gguf", {"16": 8, "_K": 256}.get(kind[-2:], 32), {"kind": kind}
     return form, 8, {}
 
 
-def random_rope(storage, pick):
-    """RoPE settings for Llama; GGUF has no linear scaling here."""
-    theta = pick(1e4, 5e5)
-    llama3 = {
-        "rope_type": "llama3",
-        "rope_theta": theta,
-        "factor": pick(4.0, 8.0, 32.0),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": pick(2.0, 4.0),
-        "original_max_position_embeddings": pick(32, 64, 256, 8192),
-    }
-    plain = {"rope_type": "default", "rope_theta": theta}
-    linear = {"rope_type": "linear", "rope_theta": theta, "factor": pick(2.0, 4.0)}
-    return pick(plain, llama3, llama3) if storage == "gguf" else pick(plain, llama3, linear)
+def mixed_modules(config, pick):
+    """Settings of their own for some modules, as mlx-lm's mixed recipes write them."""
+    modules = {"lm_head": pick(False, {"bits": 6, "group_size": 64})}
+    for layer in range(config.num_hidden_layers):
+        for part in ("self_attn.v_proj", "self_attn.qkv_proj", "mlp.down_proj"):
+            own = {"bits": pick(2, 3, 5, 6, 8), "group_size": pick(32, 64, 128)}
+            modules[f"model.layers.{layer}.{part}"] = pick(False, own, own)
+    return modules
 
 
 if __name__ == "__main__":

@@ -2,19 +2,24 @@
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 import drawing
 
 
 def random_model(config, seed):
     """A model of `config` with parameters drawn from `seed`, all in float32."""
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model = auto_class(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
     drawn = {
         name: drawing.parameter(name, tuple(value.shape), seed, config.tie_word_embeddings)
         for name, value in model.named_parameters()
     }
     return with_parameters(model, drawn)
+
+
+def auto_class(config):
+    """What makes the model of a configuration: of text alone, or of images too."""
+    return AutoModelForCausalLM if config.get_text_config() is config else AutoModelForImageTextToText
 
 
 def with_parameters(model, values):
@@ -30,7 +35,8 @@ def with_parameters(model, values):
 
 def load_directory(path):
     """The checkpoint in the directory `path` as transformers reads it, its parameters widened to float32."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    auto = auto_class(AutoConfig.from_pretrained(path))
+    model = auto.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
     return model.eval()
 
 

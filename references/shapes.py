@@ -84,7 +84,7 @@ def llama(
 
 def fixtures():
     """Every committed checkpoint."""
-    return [*plain(), *mlx(), *gguf(), *other_families()]
+    return [*plain(), *mlx(), *gguf(), *other_families(), *mlx_of_other_families(), *long_contexts(), *with_images()]
 
 
 def plain():
@@ -301,3 +301,74 @@ def other_families_in_gguf():
         Fixture("phi3-gguf-q8_0", phi3, "gguf", 44, "qwen2", 331, options=q8_0),
         Fixture("gemma3-gguf-q8_0", gemma3, "gguf", 45, "qwen2", 331, options=q8_0),
     ]
+
+
+def mlx_of_other_families():
+    """The widths and groups that the checkpoints of Qwen 3 and Llama leave out, each with another family."""
+    qwen2 = families.qwen2(64, 96, 2, 2, 1, 311, tied=True)
+    mistral = families.mistral(64, 96, 2, 2, 1, 401, head_dim=48, window=11)
+    smollm3 = families.smollm3(128, 64, 2, 2, 1, 331, no_rope_layer_interval=2)
+    olmo2 = families.olmo2(128, 128, 2, 2, 1, 313)
+    phi3 = families.phi3(64, 128, 2, 2, 1, 401, window=13)
+    gemma3 = families.gemma3(64, 64, 3, 2, 1, 337, head_dim=32, window=8, pattern=3, scalar=24)
+
+    def fixture(name, config, seed, family, size, bits, group, dtype, **modules):
+        options = {"bits": bits, "group": group, "dtype": dtype, "modules": modules}
+        return Fixture(name, config, "mlx", seed, family, size, 1, options=options)
+
+    return [
+        fixture("qwen2-mlx2-group32", qwen2, 51, "qwen2", 311, 2, 32, "f16"),
+        fixture("mistral-mlx3-group32", mistral, 52, "llama2", 397, 3, 32, "bf16"),
+        fixture(
+            "smollm3-mlx-mixed",
+            smollm3,
+            53,
+            "llama3",
+            331,
+            3,
+            64,
+            "bf16",
+            **{
+                "model.layers.0.self_attn.v_proj": {"bits": 6, "group_size": 128},
+                "model.layers.0.mlp.down_proj": {"bits": 6, "group_size": 32},
+                "model.layers.1.self_attn.v_proj": {"bits": 5, "group_size": 32},
+                "model.layers.1.mlp.down_proj": False,
+            },
+        ),
+        fixture("olmo2-mlx6-group128", olmo2, 54, "qwen2", 311, 6, 128, "f32"),
+        fixture("phi3-mlx5", phi3, 55, "llama2", 397, 5, 64, "bf16"),
+        fixture("gemma3-mlx4-group32", gemma3, 56, "qwen2", 331, 4, 32, "bf16"),
+    ]
+
+
+def long_contexts():
+    """Positions stretched for long contexts, in sequences longer than the original context."""
+    yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+    qwen2 = families.qwen2(64, 64, 2, 2, 1, 311, tied=True)
+    qwen2.rope_parameters = dict(yarn)
+    yarned = qwen3(64, 64, 2, 2, 1, 64, 311, tied=True)
+    yarned.rope_parameters = dict(yarn)
+    olmo3 = families.olmo3(64, 64, 4, 2, 1, 313, window=7)
+    olmo3.rope_parameters = families.two_ropes(families.rope(5e5), yarn | {"rope_theta": 5e5, "attention_factor": 1.2})
+    dynamic = llama(64, 64, 2, 2, 1, 349, tied=True)
+    dynamic.rope_parameters = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    dynamic.max_position_embeddings = 24
+    short, long = families.phi3(64, 64, 2, 2, 1, 401, window=None), families.phi3(64, 64, 2, 2, 1, 401, window=None)
+    families.stretch(short, original=48, longest=512, part=0.75)
+    families.stretch(long, original=24, longest=512, part=1.0)
+    published = {"published": True}
+    return [
+        Fixture("qwen2-yarn-bf16", qwen2, "bf16", 61, "qwen2", 311, 1, options=published),
+        Fixture("olmo3-yarn-bf16", olmo3, "bf16", 62, "qwen2", 311, 1, options=published),
+        Fixture("llama-dynamic-bf16", dynamic, "bf16", 63, "llama3", 347, 1),
+        Fixture("phi3-longrope-short-bf16", short, "bf16", 64, "llama2", 397, 1, options=published),
+        Fixture("phi3-longrope-bf16", long, "bf16", 65, "llama2", 397, 1),
+        Fixture("qwen3-yarn-gguf-q8_0", yarned, "gguf", 66, "qwen2", 311, 1, options={"kind": "Q8_0"}),
+        Fixture("phi3-longrope-gguf-q8_0", long, "gguf", 67, "llama2", 397, 1, options={"kind": "Q8_0"}),
+    ]
+
+
+def with_images():
+    """A model that also takes images, of which the text model is read."""
+    gemma3 = families.gemma3(64, 64, 3, 2, 1, 337, head_dim=32, window=8, pattern=3, scalar=24)
+    return [Fixture("gemma3-images-bf16", families.with_images(gemma3), "bf16", 71, "qwen2", 331, 1)]

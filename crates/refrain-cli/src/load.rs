@@ -8,7 +8,7 @@ use refrain::Device;
 use refrain_engine::{LoadOptions, Model, Progress, Session};
 use refrain_formats::{Checkpoint, ModelConfig};
 
-use crate::output::human_bytes;
+use crate::output::{complain, human_bytes};
 use crate::{Global, memory};
 
 /// The context that is reserved unless the prompt or the user needs another, in tokens.
@@ -39,6 +39,9 @@ pub(crate) fn load(
 ) -> anyhow::Result<Loaded> {
     let kv_bytes = context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device);
     check_room(weight_bytes(checkpoint) + kv_bytes, memory::free(device))?;
+    if checkpoint.is_text_part() && !global.quiet {
+        complain("images are not supported: only the text model of this checkpoint is used");
+    }
     let bar = progress_bar(global, "loading");
     let progress = |progress: Progress| {
         bar.set_length(progress.total);

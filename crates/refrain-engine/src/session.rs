@@ -73,6 +73,7 @@ impl<'m> Session<'m> {
         let pages = Pages {
             size: PAGE,
             per_sequence: context.div_ceil(PAGE),
+            context,
         };
         Ok(Session {
             model,

@@ -9,15 +9,19 @@ use refrain_engine::{Device, LoadOptions, Model, Session};
 use refrain_formats::Checkpoint;
 use safetensors::SafeTensors;
 
+/// The checkpoints of the repository, or those of the directory that `REFRAIN_CHECKPOINTS` names.
 fn fixtures() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let root = match std::env::var_os("REFRAIN_CHECKPOINTS") {
+        Some(root) => PathBuf::from(root),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures"),
+    };
     let mut found: Vec<PathBuf> = std::fs::read_dir(root)
         .expect("fixtures are in the repository")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.join("logits.safetensors").exists())
         .collect();
     found.sort();
-    assert!(found.len() >= 10, "only {} fixtures found", found.len());
+    assert!(!found.is_empty(), "no checkpoint with logits found");
     found
 }
 
@@ -37,8 +41,9 @@ fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
     (ids, bytemuck::allocation::pod_collect_to_vec(data))
 }
 
-/// The largest error over all fixtures, each computed with prompts cut into chunks of `chunk`.
+/// Compares all checkpoints, each computed with prompts cut into chunks of `chunk`.
 fn check(device: &Device, chunk: usize, bound: f64) {
+    let mut failed = Vec::new();
     for fixture in fixtures() {
         let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
         let (rows, reference) = expected(&fixture);
@@ -51,8 +56,11 @@ fn check(device: &Device, chunk: usize, bound: f64) {
         let error = relative_l2(&logits, &reference);
         let name = fixture.file_name().expect("a name").to_string_lossy().into_owned();
         println!("{name}: {error:.2e}");
-        assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
+        if error.is_nan() || error > bound {
+            failed.push(format!("{name} on {}: {error:.2e} > {bound:.0e}", device.name()));
+        }
     }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]

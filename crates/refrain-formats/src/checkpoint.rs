@@ -31,6 +31,7 @@ pub struct Checkpoint {
     format: Format,
     config: ModelConfig,
     generation: GenerationConfig,
+    text_part: bool,
     files: Vec<FileBytes>,
     labels: Vec<String>,
     tensors: Vec<(TensorInfo, Storage)>,
@@ -115,6 +116,7 @@ impl Checkpoint {
                 ..GenerationConfig::default()
             },
             config,
+            text_part: false,
             files: Vec::new(),
             labels: vec![spec.label()],
             by_name: index(&tensors),
@@ -136,6 +138,7 @@ impl Checkpoint {
             format: Format::Gguf,
             config,
             generation,
+            text_part: false,
             files,
             labels,
             by_name: index(&tensors),
@@ -145,8 +148,16 @@ impl Checkpoint {
     }
 
     fn from_set(set: FileSet) -> Result<Checkpoint, Error> {
-        let (config, generation) = directory::configuration(&set)?;
-        let weights = directory::weights(&set, config.quantisation.as_ref())?;
+        let directory::Configuration {
+            mut config,
+            generation,
+            wrapped,
+        } = directory::configuration(&set)?;
+        let weights = directory::weights(&set, config.quantisation.as_ref(), wrapped)?;
+        if wrapped {
+            // The configurations of the whole and of the text model contradict each other here.
+            config.tie_word_embeddings = !weights.tensors.iter().any(|(info, _)| info.name == "lm_head.weight");
+        }
         Ok(Self {
             name: set.name(),
             format: match config.quantisation {
@@ -155,6 +166,7 @@ impl Checkpoint {
             },
             config,
             generation,
+            text_part: wrapped,
             files: weights.files,
             labels: weights.labels,
             by_name: index(&weights.tensors),
@@ -176,6 +188,11 @@ impl Checkpoint {
     /// How the model's makers suggest to sample from it, and the tokens that end a text.
     pub fn generation(&self) -> &GenerationConfig {
         &self.generation
+    }
+
+    /// Whether this is the text model of a checkpoint that also takes images, which are not supported.
+    pub fn is_text_part(&self) -> bool {
+        self.text_part
     }
 
     /// All tensors, sorted by name.

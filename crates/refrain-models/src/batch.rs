@@ -8,6 +8,8 @@ pub struct Pages {
     pub size: usize,
     /// Pages that a sequence may have.
     pub per_sequence: usize,
+    /// Positions that a sequence may have: at most as many as its pages hold.
+    pub context: usize,
 }
 
 impl Pages {
@@ -32,6 +34,8 @@ pub struct Batch {
     pub wanted: Option<Array>,
     /// Positions per page.
     pub page_size: usize,
+    /// The most tokens that a sequence will have.
+    pub context: usize,
     /// Whether each token is the only one of its sequence.
     pub decode: bool,
 }
@@ -46,6 +50,7 @@ impl Batch {
             pages: Array::input(device, "pages", DType::U32, &[sequences, pages.per_sequence]),
             wanted: Some(Array::input(device, "wanted", DType::U32, &[wanted])),
             page_size: pages.size,
+            context: pages.context,
             decode: false,
         }
     }

@@ -84,12 +84,11 @@ impl Decoder for Transformer {
 
     fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
+        let ropes = self.ropes.within(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
         for (layer, state) in self.layers.iter().zip(states) {
             let read = normed(&x, &layer.before_attention);
-            let mixed = layer
-                .attention
-                .forward(&read, batch, &slots, &self.ropes, state.cache());
+            let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
             x = &x + normed(&mixed, &layer.after_attention);
             let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
             x = &x + normed(&thought, &layer.after_mlp);

@@ -161,7 +161,7 @@ fn format_name(format: Format) -> &'static str {
 fn rope(config: &ModelConfig) -> String {
     let scaling = match &config.rope_scaling {
         RopeScaling::None => String::new(),
-        other => format!(", scaled: {other:?}"),
+        other => format!(", scaled: {other}"),
     };
     format!("rotary, base {}{scaling}", config.rope_theta)
 }

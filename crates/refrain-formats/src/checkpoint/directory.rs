@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::config::Quantisation;
+use crate::config::{Quantisation, text_name};
 use crate::files::{FileBytes, FileSet};
 use crate::mlx::{self, RawTensor};
 use crate::safetensors;
@@ -23,15 +23,23 @@ pub(super) struct Weights {
     pub tensors: Vec<(TensorInfo, Storage)>,
 }
 
+/// What the files beside the weights say.
+pub(super) struct Configuration {
+    pub config: ModelConfig,
+    pub generation: GenerationConfig,
+    /// Whether the model is the text model of one that also takes images.
+    pub wrapped: bool,
+}
+
 /// Read `config.json` and, if it is there, `generation_config.json`.
-pub(super) fn configuration(set: &FileSet) -> Result<(ModelConfig, GenerationConfig), Error> {
+pub(super) fn configuration(set: &FileSet) -> Result<Configuration, Error> {
     let Some(object) = set.json("config.json")? else {
         return Err(Error::NotACheckpoint {
             path: PathBuf::from(set.name()),
             reason: "there is no config.json".to_owned(),
         });
     };
-    let config = ModelConfig::from_json(&object, &set.label("config.json"))?;
+    let (config, wrapped) = ModelConfig::from_json(&object, &set.label("config.json"))?;
     let mut generation = match set.json("generation_config.json")? {
         Some(object) => GenerationConfig::from_json(&object, &set.label("generation_config.json"))?,
         None => GenerationConfig::default(),
@@ -39,11 +47,15 @@ pub(super) fn configuration(set: &FileSet) -> Result<(ModelConfig, GenerationCon
     if generation.eos_ids.is_empty() {
         generation.eos_ids = config.eos_ids.clone();
     }
-    Ok((config, generation))
+    Ok(Configuration {
+        config,
+        generation,
+        wrapped,
+    })
 }
 
-/// Open and check all weight files.
-pub(super) fn weights(set: &FileSet, quantisation: Option<&Quantisation>) -> Result<Weights, Error> {
+/// Open and check all weight files. Of a `wrapped` text model, its tensors alone, under their own names.
+pub(super) fn weights(set: &FileSet, quantisation: Option<&Quantisation>, wrapped: bool) -> Result<Weights, Error> {
     // Where there are both one whole file and an index, transformers reads the whole file.
     let index = match set.has(INDEX) && !set.has(WHOLE) {
         true => Some(read_index(set)?),
@@ -96,12 +108,20 @@ pub(super) fn weights(set: &FileSet, quantisation: Option<&Quantisation>) -> Res
         labels.push(label);
     }
     check_index(set, index.as_ref(), &raw)?;
+    if wrapped {
+        raw = raw.into_values().filter_map(of_text_model).collect();
+    }
     let mut tensors = match quantisation {
         Some(quantisation) => mlx::assemble(raw, quantisation, &labels)?,
         None => raw.into_values().map(RawTensor::plain).collect(),
     };
     tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     Ok(Weights { files, labels, tensors })
+}
+
+fn of_text_model(mut tensor: RawTensor) -> Option<(String, RawTensor)> {
+    tensor.info.name = text_name(&tensor.info.name)?;
+    Some((tensor.info.name.clone(), tensor))
 }
 
 /// Read the index of a sharded checkpoint: which file holds which tensor.

@@ -1,12 +1,16 @@
 //! Reading Hugging Face's `config.json`.
 
 mod families;
+mod rope;
+mod wrapper;
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Architecture, ModelConfig, Quantisation, RopeScaling, token_ids};
+pub(crate) use wrapper::text_name;
+
+use super::{Architecture, ModelConfig, Quantisation, token_ids};
 use crate::Error;
 use crate::files::{JsonObject, json_kind};
 
@@ -64,20 +68,36 @@ fn number(object: &JsonObject, key: &str, file: &str) -> Result<Option<f64>, Err
 
 impl ModelConfig {
     /// Read and check a `config.json`, filling in the defaults of transformers where the file may
-    /// be silent.
-    pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
+    /// be silent. Of a model that also takes images, that is the configuration of the text model, and
+    /// the other value is true.
+    pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<(Self, bool), Error> {
+        let (object, wrapped) = wrapper::text_config(object);
+        let mut config = Self::from_text_json(&object, file)?;
+        if let Some(quantisation) = config.quantisation.as_mut().filter(|_| wrapped) {
+            let overrides = std::mem::take(&mut quantisation.overrides).into_iter();
+            quantisation.overrides = overrides
+                .filter_map(|(layer, own)| Some((text_name(&layer)?, own)))
+                .collect();
+        }
+        Ok((config, wrapped))
+    }
+
+    fn from_text_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
         let reader = Reader { object, file };
         let architecture = architecture(&reader)?;
         check_supported(&reader)?;
         let defaults = families::defaults(architecture);
         let hidden_size = reader.needed("hidden_size")?;
         let layers = reader.needed("num_hidden_layers")?;
-        let heads = reader.needed("num_attention_heads")?;
+        let heads = match (reader.count("num_attention_heads")?, defaults.heads) {
+            (Some(heads), _) | (None, Some(heads)) => heads,
+            (None, None) => reader.needed("num_attention_heads")?,
+        };
         let head_dim = head_dim(&reader, &defaults, hidden_size, heads)?;
         let max_position = reader
             .count("max_position_embeddings")?
             .unwrap_or(defaults.max_position);
-        let (rope_theta, rope_scaling, rotated) = rope(&reader, max_position, defaults.rope_theta)?;
+        let rope = rope::read(&reader, architecture, max_position, defaults.rope_theta)?;
         let biased = architecture != Architecture::Mistral && reader.flag("attention_bias")?;
         let gemma = architecture == Architecture::Gemma3;
         let scored = match gemma {
@@ -95,13 +115,16 @@ impl ModelConfig {
                 .or(defaults.kv_heads)
                 .unwrap_or(heads),
             head_dim,
-            vocab_size: reader.needed("vocab_size")?,
+            vocab_size: match (reader.count("vocab_size")?, defaults.vocab_size) {
+                (Some(rows), _) | (None, Some(rows)) => rows,
+                (None, None) => reader.needed("vocab_size")?,
+            },
             rms_norm_eps: reader.number("rms_norm_eps")?.unwrap_or(defaults.rms_norm_eps) as f32,
-            rope_theta,
-            rope_scaling,
-            local_rope_theta: families::local_rope_theta(&reader, architecture, rope_theta)?,
-            rope_dims: (head_dim as f64 * rotated) as usize,
-            max_position,
+            rope_theta: rope.theta,
+            max_position: rope.max_position,
+            rope_scaling: rope.scaling,
+            local_rope_theta: families::local_rope_theta(&reader, architecture, rope.theta)?,
+            rope_dims: (head_dim as f64 * rope.rotated) as usize,
             tie_word_embeddings: match reader.value("tie_word_embeddings") {
                 None => defaults.tie_word_embeddings,
                 Some(_) => reader.flag("tie_word_embeddings")?,
@@ -176,72 +199,6 @@ fn head_dim(
         )));
     }
     Ok(hidden_size / heads)
-}
-
-const ORIGINAL: &str = "original_max_position_embeddings";
-
-/// Base, scaling and rotated fraction of the rotary embedding: from `rope_parameters` as
-/// transformers 5 writes them, or from `rope_theta` and `rope_scaling` as earlier versions did.
-/// `base` is taken where there is none.
-fn rope(reader: &Reader<'_>, max_position: usize, base: f64) -> Result<(f64, RopeScaling, f64), Error> {
-    let file = reader.file;
-    let empty = JsonObject::new();
-    let mut parameters = &empty;
-    for key in ["rope_scaling", "rope_parameters"] {
-        match reader.value(key) {
-            None => {}
-            Some(Value::Object(object)) if object.is_empty() => {}
-            Some(Value::Object(object)) => {
-                parameters = object;
-                break;
-            }
-            Some(other) => {
-                return Err(reader.error(format!("{key} is a {}, not an object", json_kind(other))));
-            }
-        }
-    }
-    if let Some(Value::Object(own)) = parameters.get("full_attention") {
-        parameters = own;
-    }
-    let theta = match number(parameters, "rope_theta", file)? {
-        Some(theta) => theta,
-        None => reader.number("rope_theta")?.unwrap_or(base),
-    };
-    let rotated = match number(parameters, "partial_rotary_factor", file)? {
-        Some(fraction) => fraction,
-        None => reader.number("partial_rotary_factor")?.unwrap_or(1.0),
-    };
-    let kind = ["rope_type", "type"]
-        .into_iter()
-        .find_map(|key| parameters.get(key).filter(|value| !value.is_null()));
-    let needed = |key: &str| {
-        number(parameters, key, file)?.ok_or_else(|| reader.error(format!("{key} is missing from the rope scaling")))
-    };
-    let scaling = match kind {
-        None => RopeScaling::None,
-        Some(Value::String(kind)) => match kind.as_str() {
-            "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear {
-                factor: needed("factor")?,
-            },
-            "llama3" => RopeScaling::Llama3 {
-                factor: needed("factor")?,
-                low_freq_factor: needed("low_freq_factor")?,
-                high_freq_factor: needed("high_freq_factor")?,
-                original_max_position: match reader.number(ORIGINAL)? {
-                    Some(own) => own,
-                    None => number(parameters, ORIGINAL, file)?.unwrap_or(max_position as f64),
-                },
-            },
-            other => {
-                return Err(reader.error(format!(
-                    "rope scaling {other:?} is not supported (supported: default, linear, llama3)"
-                )));
-            }
-        },
-        Some(other) => return Err(reader.error(format!("rope_type is {other}, not a name"))),
-    };
-    Ok((theta, scaling, rotated))
 }
 
 /// MLX's `quantization` object. Other ways to quantise are refused by name.

@@ -17,6 +17,7 @@ pub use layers::{Activation, LayerAttention, LayerRope};
 pub use rope::RopeScaling;
 
 pub(crate) use generation::token_ids;
+pub(crate) use hf::text_name;
 
 /// The model families that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -268,13 +269,13 @@ impl ModelConfig {
     }
 
     fn validate_rope(&self, file: &str) -> Result<(), Error> {
-        if self.rope_dims != self.head_dim {
+        let partial = self.architecture == Architecture::Phi3 && self.rope_dims.is_multiple_of(2);
+        if self.rope_dims != self.head_dim && !(partial && (2..self.head_dim).contains(&self.rope_dims)) {
             return Err(Error::file(
                 file,
                 format!(
-                    "rotary embeddings cover {} of {} values of a head, but only whole heads are \
-                     supported",
-                    self.rope_dims, self.head_dim
+                    "rotary embeddings cover {} of {} values of a head, which is not supported of {}",
+                    self.rope_dims, self.head_dim, self.architecture
                 ),
             ));
         }

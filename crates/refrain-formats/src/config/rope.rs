@@ -1,5 +1,7 @@
 //! How rotary frequencies are stretched for long contexts.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -30,9 +32,61 @@ pub enum RopeScaling {
     },
     /// Frequency i is divided by factor i, for i up to dims/2 (GGUF's `rope_freqs.weight`).
     Factors(Vec<f32>),
+    /// YaRN (arXiv 2309.00071): pairs that turn more than `beta_fast` times in the original context stay,
+    /// those that turn less than `beta_slow` times are divided by `factor`, and those between interpolated
+    /// by their number.
+    Yarn {
+        /// What the slow frequencies are divided by.
+        factor: f64,
+        /// Context length of the pretraining, in tokens.
+        original_max_position: f64,
+        /// Turns above which a pair stays.
+        beta_fast: f64,
+        /// Turns below which the whole factor applies.
+        beta_slow: f64,
+        /// Whether the pairs between which is interpolated are whole numbers.
+        truncate: bool,
+        /// What cosines and sines are multiplied by.
+        attention_factor: f64,
+    },
+    /// LongRoPE (arXiv 2402.13753): frequency i is divided by factor i of one list where the context is at
+    /// most the original one, and of another where it is longer.
+    LongRope {
+        /// The factors of short contexts, for i up to dims/2.
+        short: Vec<f32>,
+        /// Those of long ones.
+        long: Vec<f32>,
+        /// Context length of the pretraining, in tokens.
+        original_max_position: usize,
+        /// What cosines and sines are multiplied by.
+        attention_factor: f64,
+    },
+    /// Dynamic NTK: in contexts of L tokens, longer than the original, theta is multiplied by
+    /// (factor · L / original − (factor − 1))^(dims / (dims − 2)).
+    Dynamic {
+        /// How strongly theta grows.
+        factor: f64,
+        /// Context length of the pretraining, in tokens.
+        original_max_position: usize,
+    },
 }
 
 impl RopeScaling {
+    /// What cosines and sines are multiplied by.
+    pub fn attention_factor(&self) -> f64 {
+        match self {
+            RopeScaling::Yarn { attention_factor, .. } | RopeScaling::LongRope { attention_factor, .. } => {
+                *attention_factor
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Whether frequencies depend on how long a context is wanted.
+    pub fn depends_on_context(&self) -> bool {
+        matches!(self, RopeScaling::LongRope { .. } | RopeScaling::Dynamic { .. })
+    }
+
     pub(crate) fn validate(&self, dims: usize, file: &str) -> Result<(), Error> {
         let positive = |name: &str, value: f64| {
             if value.is_finite() && value > 0.0 {
@@ -68,17 +122,74 @@ impl RopeScaling {
                 }
                 Ok(())
             }
-            RopeScaling::Factors(factors) => {
-                if factors.len() != dims / 2 {
-                    return Err(Error::file(
-                        file,
-                        format!("there are {} rope factors, but {} frequencies", factors.len(), dims / 2),
-                    ));
-                }
-                factors
-                    .iter()
-                    .try_for_each(|&factor| positive("factor", f64::from(factor)))
+            RopeScaling::Factors(factors) => check_factors("rope factors", factors, dims, file),
+            RopeScaling::Yarn {
+                factor,
+                original_max_position,
+                beta_fast,
+                beta_slow,
+                attention_factor,
+                ..
+            } => {
+                positive("factor", *factor)?;
+                positive("original_max_position_embeddings", *original_max_position)?;
+                positive("beta_fast", *beta_fast)?;
+                positive("beta_slow", *beta_slow)?;
+                positive("attention_factor", *attention_factor)
             }
+            RopeScaling::LongRope {
+                short,
+                long,
+                attention_factor,
+                ..
+            } => {
+                check_factors("short rope factors", short, dims, file)?;
+                check_factors("long rope factors", long, dims, file)?;
+                positive("attention_factor", *attention_factor)
+            }
+            RopeScaling::Dynamic { factor, .. } => positive("factor", *factor),
         }
+    }
+}
+
+impl fmt::Display for RopeScaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RopeScaling::None => f.write_str("none"),
+            RopeScaling::Linear { factor } => write!(f, "linear, by {factor}"),
+            RopeScaling::Llama3 {
+                factor,
+                original_max_position,
+                ..
+            } => write!(f, "Llama 3's, by {factor} from {original_max_position} tokens"),
+            RopeScaling::Factors(_) => f.write_str("a factor for each frequency"),
+            RopeScaling::Yarn {
+                factor,
+                original_max_position,
+                ..
+            } => write!(f, "YaRN, by {factor} from {original_max_position} tokens"),
+            RopeScaling::LongRope {
+                original_max_position, ..
+            } => write!(f, "LongRoPE, from {original_max_position} tokens"),
+            RopeScaling::Dynamic {
+                factor,
+                original_max_position,
+            } => write!(f, "dynamic NTK, by {factor} from {original_max_position} tokens"),
+        }
+    }
+}
+
+/// Check that there is a positive factor for each frequency.
+fn check_factors(what: &str, factors: &[f32], dims: usize, file: &str) -> Result<(), Error> {
+    if factors.len() != dims / 2 {
+        let reason = format!("there are {} {what}, but {} frequencies", factors.len(), dims / 2);
+        return Err(Error::file(file, reason));
+    }
+    match factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0)) {
+        Some(factor) => Err(Error::file(
+            file,
+            format!("one of the {what} is {factor}, which is not positive"),
+        )),
+        None => Ok(()),
     }
 }

@@ -1,12 +1,8 @@
 //! The hyperparameters in a GGUF file's metadata.
 
-use super::{Gguf, layers, tokenizer};
-use crate::config::{Activation, Architecture, ModelConfig, RopeScaling};
-use crate::tensor::read_float;
-use crate::{Encoding, Error};
-
-/// The tensor that holds the divisors of the rotary frequencies.
-pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
+use super::{Gguf, layers, rope, tokenizer};
+use crate::Error;
+use crate::config::{Activation, Architecture, ModelConfig};
 
 pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     let metadata = &gguf.metadata;
@@ -24,15 +20,6 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
         .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("attention.head_count"))))?;
     let head_dim = head_dim(gguf, &key, hidden_size, heads)?;
     let has = |tensor: &str| gguf.tensors.iter().any(|entry| entry.name == tensor);
-    for tensor in ["rope_factors_long.weight", "rope_factors_short.weight"] {
-        if has(tensor) {
-            return Err(Error::tensor(
-                &gguf.file,
-                tensor,
-                "asks for longrope, which is not supported",
-            ));
-        }
-    }
     if metadata.number(&key("attn_logit_softcapping"))?.is_some() {
         return Err(gguf.error("capped attention scores (attn_logit_softcapping) are not supported"));
     }
@@ -52,7 +39,7 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
             .number(&key("attention.layer_norm_rms_epsilon"))?
             .unwrap_or(1e-6) as f32,
         rope_theta,
-        rope_scaling: rope_scaling(gguf, bytes, &key)?,
+        rope_scaling: rope::scaling(gguf, bytes, &key)?,
         local_rope_theta: match metadata.number(&key("rope.freq_base_swa"))? {
             Some(theta) => theta,
             None if gemma => 10_000.0,
@@ -138,34 +125,4 @@ fn vocab_size(gguf: &Gguf, key: &dyn Fn(&str) -> String) -> Result<usize, Error>
         return Ok(rows);
     }
     gguf.metadata.needed_count(&key("vocab_size"))
-}
-
-fn rope_scaling(gguf: &Gguf, bytes: &[u8], key: &dyn Fn(&str) -> String) -> Result<RopeScaling, Error> {
-    let metadata = &gguf.metadata;
-    if let Some(factors) = gguf.tensors.iter().find(|entry| entry.name == ROPE_FACTORS) {
-        if factors.encoding != Encoding::F32 {
-            return Err(Error::tensor(
-                &gguf.file,
-                ROPE_FACTORS,
-                format!("is stored as {}, not F32", factors.encoding),
-            ));
-        }
-        let (values, _) = bytes[factors.range.clone()].as_chunks::<4>();
-        return Ok(RopeScaling::Factors(
-            values.iter().map(|value| read_float(Encoding::F32, value)).collect(),
-        ));
-    }
-    let factor = match metadata.number(&key("rope.scaling.factor"))? {
-        Some(factor) => Some(factor),
-        None => metadata.number(&key("rope.scale_linear"))?,
-    };
-    let kind = metadata.string(&key("rope.scaling.type"))?;
-    match (kind, factor) {
-        (Some("linear") | None, Some(factor)) => Ok(RopeScaling::Linear { factor }),
-        (Some("none") | None, _) => Ok(RopeScaling::None),
-        (Some("linear"), None) => Err(gguf.error(format!("metadata {} is missing", key("rope.scaling.factor")))),
-        (Some(other), _) => Err(gguf.error(format!(
-            "rope scaling {other:?} is not supported (supported: none, linear, rope factors)"
-        ))),
-    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod mixture;
 mod names;
 mod parts;
 mod reader;
+mod rope;
 mod tensors;
 mod tokenizer;
 mod value;
@@ -16,9 +17,9 @@ use crate::tensor::{Storage, TensorInfo};
 use crate::tokenizer::BROKEN_TOKENIZER;
 use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
 
-pub(crate) use config::ROPE_FACTORS;
 pub(crate) use names::gguf as name;
 pub(crate) use parts::{GgufFiles, in_directory};
+pub(crate) use rope::ROPE_FACTORS;
 pub(crate) use tensors::row_order;
 
 use reader::TensorEntry;

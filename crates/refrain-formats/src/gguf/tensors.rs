@@ -1,6 +1,6 @@
 //! The tensors of a GGUF file as Hugging Face has them.
 
-use super::config::ROPE_FACTORS;
+use super::rope::holds_factors;
 use super::{Gguf, names};
 use crate::Error;
 use crate::blocks::RowOrder;
@@ -10,7 +10,7 @@ use crate::tensor::{Span, Storage, TensorInfo};
 /// Translate names, and undo the reordering of rows that files of Llama models have.
 pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
     let mut tensors = Vec::with_capacity(gguf.tensors.len());
-    for entry in gguf.tensors.iter().filter(|entry| entry.name != ROPE_FACTORS) {
+    for entry in gguf.tensors.iter().filter(|entry| !holds_factors(&entry.name)) {
         let name = names::hugging_face(config.architecture, &entry.name);
         let rows = row_order(config, &name);
         if let RowOrder::Interleaved { head_dim } = rows {

@@ -83,8 +83,8 @@ fn rotary_embeddings_that_cannot_be_have_their_message() {
             "tie_word_embeddings is 1, not true or false",
         ),
         (
-            json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),
-            r#"rope scaling "yarn" is not supported (supported: default, linear, llama3)"#,
+            json!({"rope_scaling": {"rope_type": "mrope", "factor": 4.0}}),
+            r#"rope scaling "mrope" is not supported (supported: default, linear, dynamic, llama3, yarn, longrope)"#,
         ),
         (
             json!({"rope_scaling": {"type": "linear"}}),
@@ -100,12 +100,28 @@ fn rotary_embeddings_that_cannot_be_have_their_message() {
             "rotary embeddings cover 16 of 32 values",
         ),
         (
-            json!({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [], "long_factor": []}}),
-            r#"rope scaling "longrope" is not supported"#,
+            json!({"rope_scaling": {"type": "yarn", "factor": 4, "beta_slow": -1}}),
+            "beta_slow is -1, which is not positive",
         ),
         (
-            json!({"model_type": "phi3", "partial_rotary_factor": 0.75}),
-            "rotary embeddings cover 24 of 32 values",
+            json!({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [], "long_factor": []}}),
+            "there are 0 short rope factors, but 16 frequencies",
+        ),
+        (
+            json!({"model_type": "phi3", "rope_scaling": {"type": "su", "short_factor": [1], "long_factor": 1}}),
+            "long_factor is a number, not a list",
+        ),
+        (
+            json!({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": ["x"]}}),
+            r#"short_factor holds "x", not a number"#,
+        ),
+        (
+            json!({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1]}}),
+            "long_factor is missing",
+        ),
+        (
+            json!({"model_type": "phi3", "partial_rotary_factor": 0.1}),
+            "rotary embeddings cover 3 of 32 values",
         ),
         (
             json!({"model_type": "olmo3", "rope_parameters": {"sliding_attention": {"rope_type": "yarn"}}}),

@@ -134,8 +134,16 @@ fn wrong_metadata_has_its_message() {
             "mixtures of experts are not",
         ),
         (
+            good().set("llama.rope.scaling.type", Meta::Text("mrope")).bytes(),
+            r#"rope scaling "mrope" is not supported"#,
+        ),
+        (
             good().set("llama.rope.scaling.type", Meta::Text("yarn")).bytes(),
-            r#"rope scaling "yarn" is not supported"#,
+            "metadata llama.rope.scaling.factor is missing",
+        ),
+        (
+            good().set("llama.rope.scaling.type", Meta::Text("longrope")).bytes(),
+            "needs the tensors rope_factors_short.weight and rope_factors_long.weight",
         ),
         (
             good().tensor("rope_freqs.weight", &[3], 0, vec![0; 12]).bytes(),

@@ -1,6 +1,7 @@
 //! What architectures are made of.
 
 mod attention;
+mod frequencies;
 mod linear;
 mod mlp;
 mod norm;

@@ -1,23 +1,24 @@
 use refrain::{Array, Device, RopeParams, fast};
 use refrain_formats::{LayerRope, ModelConfig, RopeScaling};
 
+use super::frequencies::frequencies;
+
 /// Rotary position embedding with the model's frequencies.
+#[derive(Clone)]
 pub struct Rope {
     frequencies: Array,
     params: RopeParams,
 }
 
 impl Rope {
-    /// Frequencies θ^(−2i/dims) of base `theta`, scaled, computed in f64.
-    fn new(device: &Device, dims: usize, theta: f64, scaling: &RopeScaling) -> Rope {
-        let frequency = |i: usize| scaled(theta.powf(-2.0 * i as f64 / dims as f64), i, scaling) as f32;
-        let frequencies: Vec<f32> = (0..dims / 2).map(frequency).collect();
+    fn new(device: &Device, dims: usize, theta: f64, scaling: &RopeScaling, context: usize) -> Rope {
+        let frequencies = frequencies(dims, theta, scaling, context);
         Rope {
             frequencies: Array::from_slice(device, &frequencies, &[frequencies.len()]),
             params: RopeParams {
                 dims,
                 interleaved: false,
-                scale: 1.0,
+                scale: scaling.attention_factor() as f32,
             },
         }
     }
@@ -32,15 +33,42 @@ impl Rope {
 pub struct Ropes {
     global: Rope,
     local: Rope,
+    device: Device,
+    theta: f64,
+    scaling: RopeScaling,
 }
 
 impl Ropes {
     /// What `config` asks for; local layers keep their frequencies however long the context is.
     pub fn new(config: &ModelConfig, device: &Device) -> Ropes {
-        let rope = |theta, scaling| Rope::new(device, config.rope_dims, theta, scaling);
+        let rope = |theta, scaling| Rope::new(device, config.rope_dims, theta, scaling, 1);
         Ropes {
             global: rope(config.rope_theta, &config.rope_scaling),
             local: rope(config.local_rope_theta, &RopeScaling::None),
+            device: device.clone(),
+            theta: config.rope_theta,
+            scaling: config.rope_scaling.clone(),
+        }
+    }
+
+    /// Those of sequences of at most `context` tokens.
+    pub fn within(&self, context: usize) -> Ropes {
+        let global = match self.scaling.depends_on_context() {
+            true => Rope::new(
+                &self.device,
+                self.global.params.dims,
+                self.theta,
+                &self.scaling,
+                context,
+            ),
+            false => self.global.clone(),
+        };
+        Ropes {
+            global,
+            local: self.local.clone(),
+            device: self.device.clone(),
+            theta: self.theta,
+            scaling: self.scaling.clone(),
         }
     }
 
@@ -51,44 +79,5 @@ impl Ropes {
             LayerRope::Local => Some(&self.local),
             LayerRope::None => None,
         }
-    }
-}
-
-/// Radians per position of pair `i`.
-fn scaled(frequency: f64, i: usize, scaling: &RopeScaling) -> f64 {
-    match scaling {
-        RopeScaling::None => frequency,
-        RopeScaling::Linear { factor } => frequency / factor,
-        RopeScaling::Factors(factors) => frequency / f64::from(factors[i]),
-        RopeScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_max_position,
-        } => {
-            // Waves that fit often into the trained context stay, those that do not are stretched.
-            let turns = original_max_position * frequency / std::f64::consts::TAU;
-            let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
-            frequency * (kept + (1.0 - kept) / factor)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn llama3_scaling_keeps_short_waves_and_stretches_long_ones() {
-        let scaling = RopeScaling::Llama3 {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_max_position: 8192.0,
-        };
-        assert_eq!(scaled(1.0, 0, &scaling), 1.0);
-        assert_eq!(scaled(1e-5, 0, &scaling), 1e-5 / 8.0);
-        let middle = std::f64::consts::TAU * 2.5 / 8192.0;
-        assert!((scaled(middle, 0, &scaling) / middle - 0.5625).abs() < 1e-12);
     }
 }

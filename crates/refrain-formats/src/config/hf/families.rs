@@ -11,8 +11,12 @@ use crate::files::JsonObject;
 pub(super) struct Defaults {
     /// `None`: hidden_size / num_attention_heads.
     pub head_dim: Option<usize>,
+    /// `None`: there must be one in the file.
+    pub heads: Option<usize>,
     /// `None`: num_attention_heads.
     pub kv_heads: Option<usize>,
+    /// `None`: there must be one in the file.
+    pub vocab_size: Option<usize>,
     pub max_position: usize,
     pub rope_theta: f64,
     pub rms_norm_eps: f64,
@@ -23,7 +27,9 @@ pub(super) struct Defaults {
 pub(super) fn defaults(architecture: Architecture) -> Defaults {
     let common = Defaults {
         head_dim: None,
+        heads: None,
         kv_heads: None,
+        vocab_size: None,
         max_position: 32768,
         rope_theta: 10_000.0,
         rms_norm_eps: 1e-6,
@@ -68,7 +74,9 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
         },
         Architecture::Gemma3 => Defaults {
             head_dim: Some(256),
+            heads: Some(8),
             kv_heads: Some(4),
+            vocab_size: Some(262_208),
             max_position: 131_072,
             rope_theta: 1e6,
             tie_word_embeddings: true,

@@ -1,0 +1,203 @@
+"""Random configurations of every family: shapes, RoPE, windows, biases, ties."""
+
+import math
+
+import families
+import shapes
+
+# What `config.json` calls the kind of position scaling, and which families have it in which storage.
+FLAT_ROPES = ("default", "linear", "llama3", "yarn", "dynamic")
+GGUF_ROPES = ("default", "linear", "llama3", "yarn")
+
+
+class Choices:
+    """Draws for one configuration; `unit` is what row lengths must be a multiple of."""
+
+    def __init__(self, rng, storage, unit):
+        self.rng, self.storage, self.unit = rng, storage, unit
+        self.gguf = storage == "gguf"
+
+    def pick(self, *choices):
+        return choices[self.rng.integers(len(choices))]
+
+    def flip(self):
+        return bool(self.rng.integers(2))
+
+    def multiple(self, unit, low, high):
+        """A random multiple of `unit` between about `low` and `high`."""
+        return unit * int(self.rng.integers(max(1, low // unit), max(1, high // unit) + 1))
+
+    def heads(self, *sizes):
+        """(query heads, key and value heads, head size) whose product is whole groups."""
+        kv_heads, head_dim = self.pick(1, 1, 2, 3), self.pick(*sizes)
+        heads = kv_heads * self.pick(1, 1, 2, 3)
+        while heads * head_dim % self.unit:
+            heads, kv_heads = 2 * heads, 2 * kv_heads
+        return heads, kv_heads, head_dim
+
+    def intermediate(self):
+        return self.multiple(self.unit, 1, 400)
+
+    def layers(self):
+        return self.pick(1, 2, 3)
+
+    def vocabulary(self):
+        return int(self.rng.integers(401, 700))
+
+    def window(self):
+        """Shorter and longer than the sequences."""
+        return self.pick(1, 2, 7, 16, 33, 100, 4096)
+
+    def rope(self, *kinds):
+        """(RoPE settings of one of `kinds`, other settings that belong to it)."""
+        kind = self.pick(*kinds, kinds[-1])
+        rope = {"rope_type": kind, "rope_theta": self.pick(1e4, 5e5, 1e6)}
+        original = self.pick(16, 32, 64, 256, 4096)
+        if kind != "default":
+            rope["factor"] = self.pick(2.0, 4.0, 8.0, 32.0)
+        if kind == "llama3":
+            rope |= {"low_freq_factor": 1.0, "high_freq_factor": self.pick(2.0, 4.0)}
+        if kind in ("llama3", "yarn"):
+            rope["original_max_position_embeddings"] = original
+        if kind == "yarn" and not self.gguf:
+            rope |= self.pick({}, {"attention_factor": 1.21}, {"beta_fast": 16.0, "beta_slow": 2.0})
+            rope |= self.pick({}, {"truncate": False}, {"mscale": 0.7, "mscale_all_dim": 0.9})
+        # Frequencies follow the length beyond what the model was made for.
+        return rope, {"max_position_embeddings": self.pick(64, 100) if kind == "dynamic" else 4096}
+
+
+def qwen3(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 40, 48, 64, 80, 96, 128, 256)
+    hidden = draw.multiple(draw.unit, 48, 256)
+    sizes = (hidden, draw.intermediate(), draw.layers(), heads, kv_heads, head_dim, draw.vocabulary())
+    config = shapes.qwen3(*sizes, tied=draw.flip(), bias=not draw.gguf and draw.flip())
+    return with_rope(config, draw)
+
+
+def llama(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 40, 48, 64, 80, 96, 128)
+    hidden = draw.multiple(math.lcm(draw.unit, heads), 64, 256)  # transformers wants a multiple of heads
+    config = shapes.llama(
+        hidden,
+        draw.intermediate(),
+        draw.layers(),
+        heads,
+        kv_heads,
+        draw.vocabulary(),
+        head_dim=head_dim,
+        tied=draw.flip(),
+        attention_bias=draw.flip(),
+        mlp_bias=draw.flip(),
+        eps=draw.pick(1e-5, 1e-6),
+    )
+    return with_rope(config, draw)
+
+
+def qwen2(draw):
+    """Heads of hidden / heads, as the family has it."""
+    windows = {} if draw.gguf or draw.flip() else {"window": draw.window(), "first_windowed": draw.pick(0, 1, 2)}
+    return with_rope(families.qwen2(*joint_sizes(draw), tied=draw.flip(), **windows), draw)
+
+
+def mistral(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 48, 64, 128)
+    hidden = draw.multiple(draw.unit, 48, 256)
+    sizes = (hidden, draw.intermediate(), draw.layers(), heads, kv_heads, draw.vocabulary())
+    # GGUF files of Mistral models say nothing of windows.
+    window = None if draw.gguf else draw.pick(None, draw.window())
+    config = families.mistral(*sizes, head_dim=head_dim, window=window)
+    config.tie_word_embeddings = draw.flip()
+    return with_rope(config, draw)
+
+
+def smollm3(draw):
+    interval = 4 if draw.gguf else draw.pick(1, 2, 3, 4)
+    config = families.smollm3(*joint_sizes(draw), no_rope_layer_interval=interval)
+    config.tie_word_embeddings = draw.flip()
+    config.attention_bias = not draw.gguf and draw.flip()
+    return with_rope(config, draw)
+
+
+def olmo2(draw):
+    config = families.olmo2(*joint_sizes(draw), bias=not draw.gguf and draw.flip())
+    config.tie_word_embeddings = draw.flip()
+    return with_rope(config, draw)
+
+
+def olmo3(draw):
+    config = families.olmo3(*joint_sizes(draw), window=draw.window())
+    config.tie_word_embeddings = draw.flip()
+    return with_two_ropes(config, draw, local_theta=None)
+
+
+def phi3(draw):
+    config = families.phi3(*joint_sizes(draw), window=draw.pick(None, draw.window()))
+    config.tie_word_embeddings = draw.flip()
+    head_dim = config.hidden_size // config.num_attention_heads
+    part = draw.pick(1.0, 1.0, 0.5, 0.75)
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": part}
+    if draw.flip():
+        original = draw.pick(32, 64, 512)
+        config.max_position_embeddings = original * draw.pick(8, 32)
+        config.original_max_position_embeddings = original
+        pairs = int(head_dim * part) // 2
+        rope |= {
+            "rope_type": "longrope",
+            "short_factor": [round(float(f), 3) for f in draw.rng.uniform(1, 2, pairs)],
+            "long_factor": [round(float(f), 3) for f in draw.rng.uniform(1, 40, pairs)],
+            "original_max_position_embeddings": original,
+        }
+    config.rope_parameters = rope
+    return config
+
+
+def gemma3(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 48, 64, 256)
+    hidden = draw.multiple(math.lcm(draw.unit, heads), 48, 256)
+    sizes = (hidden, draw.intermediate(), draw.pick(2, 3, 6, 7), heads, kv_heads, draw.vocabulary())
+    config = families.gemma3(
+        *sizes,
+        head_dim=head_dim,
+        window=draw.window(),
+        pattern=draw.pick(2, 3, 6),
+        # GGUF files have no key for it.
+        scalar=head_dim if draw.gguf else draw.pick(head_dim, 24, 168),
+        cap=draw.pick(None, 3.0, 30.0),
+    )
+    return with_two_ropes(config, draw, local_theta=1e4)
+
+
+FAMILIES = {
+    "qwen3": (qwen3, ("qwen2",)),
+    "llama": (llama, ("llama3", "llama2")),
+    "qwen2": (qwen2, ("qwen2",)),
+    "mistral": (mistral, ("llama2",)),
+    "smollm3": (smollm3, ("llama3",)),
+    "olmo2": (olmo2, ("qwen2",)),
+    "olmo3": (olmo3, ("qwen2",)),
+    "phi3": (phi3, ("llama2",)),
+    "gemma3": (gemma3, ("qwen2",)),
+}
+
+
+def joint_sizes(draw):
+    """Sizes of families whose heads together are as wide as the residual stream."""
+    heads, kv_heads, head_dim = draw.heads(32, 40, 64, 80, 96, 128)
+    return heads * head_dim, draw.intermediate(), draw.layers(), heads, kv_heads, draw.vocabulary()
+
+
+def with_rope(config, draw):
+    """The configuration with one RoPE for all layers."""
+    rope, others = draw.rope(*(GGUF_ROPES if draw.gguf else FLAT_ROPES))
+    config.rope_parameters = rope
+    for name, value in others.items():
+        setattr(config, name, value)
+    return config
+
+
+def with_two_ropes(config, draw, local_theta):
+    """The configuration with a RoPE of the layers with a window, and another of the rest."""
+    whole, _ = draw.rope("default", "linear") if config.model_type == "gemma3_text" else draw.rope("default", "yarn")
+    local = {"rope_type": "default", "rope_theta": local_theta or whole["rope_theta"]}
+    config.rope_parameters = families.two_ropes(local, whole)
+    return config
