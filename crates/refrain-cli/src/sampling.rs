@@ -24,9 +24,21 @@ pub(crate) struct SamplingArguments {
     /// Keep tokens at least P times as probable as the likeliest; 0 keeps all [else: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
     min_p: Option<f32>,
-    /// Penalty on the last 64 tokens; 1 is none [else: 1]
+    /// Divides the positive logits of recent tokens and multiplies the others; 1 is none [else: 1]
     #[arg(long, value_name = "F", value_parser = positive)]
     repeat_penalty: Option<f32>,
+    /// Subtracted from the logits of recent tokens [default: 0]
+    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// Subtracted from the logits of recent tokens as often as they are there [default: 0]
+    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// How many of the last tokens are recent, the prompt's included [default: 64]
+    #[arg(long, value_name = "N")]
+    repeat_last_n: Option<usize>,
+    /// Add to a token's logit, such as 42+1.5 or 42-1.5; 42-inf forbids it (may be repeated)
+    #[arg(long, value_name = "ID±BIAS", value_parser = logit_bias)]
+    logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers; equal seeds give equal texts [default: another each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -34,6 +46,7 @@ pub(crate) struct SamplingArguments {
 
 /// The settings that these arguments mean for a model.
 pub(crate) fn options(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
+    let usual = SamplerOptions::default();
     let greedy = (model.do_sample == Some(false)).then_some(0.0);
     SamplerOptions {
         temperature: wish.temp.or(greedy).or(model.temperature).unwrap_or(0.8),
@@ -41,8 +54,11 @@ pub(crate) fn options(wish: &SamplingArguments, model: &GenerationConfig) -> Sam
         top_p: wish.top_p.or(model.top_p).unwrap_or(0.95),
         min_p: wish.min_p.or(model.min_p).unwrap_or(0.05),
         repeat_penalty: wish.repeat_penalty.or(model.repetition_penalty).unwrap_or(1.0),
+        presence_penalty: wish.presence_penalty.unwrap_or(usual.presence_penalty),
+        frequency_penalty: wish.frequency_penalty.unwrap_or(usual.frequency_penalty),
+        repeat_last: wish.repeat_last_n.unwrap_or(usual.repeat_last),
+        logit_bias: wish.logit_bias.clone(),
         seed: wish.seed.unwrap_or_else(random_seed),
-        ..SamplerOptions::default()
     }
 }
 
@@ -54,6 +70,11 @@ pub(crate) fn json(options: &SamplerOptions) -> Value {
         "top_p": options.top_p,
         "min_p": options.min_p,
         "repeat_penalty": options.repeat_penalty,
+        "presence_penalty": options.presence_penalty,
+        "frequency_penalty": options.frequency_penalty,
+        "repeat_last_n": options.repeat_last,
+        // As text, since JSON has no infinity.
+        "logit_bias": options.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect::<Vec<_>>(),
         "seed": options.seed,
     })
 }
@@ -82,6 +103,20 @@ fn positive_share(text: &str) -> Result<f32, String> {
         |value| value > 0.0 && value <= 1.0,
         "a number above 0 and at most 1",
     )
+}
+
+fn finite(text: &str) -> Result<f32, String> {
+    number(text, |_| true, "a number")
+}
+
+/// A token and what is added to its logit, as in `42+1.5`, `42-1.5` and `42-inf`.
+fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let parts = text.find(['+', '-']).map(|sign| text.split_at(sign));
+    let parsed = parts.and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse::<f32>().ok()?)));
+    let usable = |bias: f32| bias.is_finite() || bias == f32::NEG_INFINITY;
+    parsed
+        .filter(|&(_, bias)| usable(bias))
+        .ok_or_else(|| "not a token id, + or -, and a number".to_owned())
 }
 
 fn number(text: &str, valid: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
@@ -135,5 +170,16 @@ mod tests {
         assert!(positive("0").is_err() && positive("inf").is_err() && positive("x").is_err());
         assert!(share("1.01").is_err() && share("1").is_ok());
         assert!(positive_share("0").is_err());
+        assert!(finite("nan").is_err() && finite("-2") == Ok(-2.0));
+    }
+
+    #[test]
+    fn a_bias_is_a_token_id_a_sign_and_a_number() {
+        assert_eq!(logit_bias("42+1.5"), Ok((42, 1.5)));
+        assert_eq!(logit_bias("0-3e-1"), Ok((0, -0.3)));
+        assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
+        for wrong in ["", "7", "+1", "-7+1", "7+inf", "7+nan", "7+x", "x+1", "99999999999+1"] {
+            assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
     }
 }

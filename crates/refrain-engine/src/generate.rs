@@ -156,11 +156,10 @@ fn continue_sequence(
             logits = sequence.decode(history[history.len() - 1])?;
         }
         let position = sequence.position();
-        if logits.iter().any(|logit| logit.is_nan()) {
+        let Some(id) = options.sampler.pick(&mut logits, &history, position as u64) else {
             // One such logit makes every later token meaningless: better no text than that.
             return Err(Error::NotANumber { position: position - 1 });
-        }
-        let id = options.sampler.pick(&mut logits, &history, position as u64);
+        };
         match first_pick {
             None => first_pick = Some(Instant::now()),
             Some(_) => decoded += 1,

@@ -14,7 +14,6 @@
 mod error;
 mod generate;
 mod model;
-mod philox;
 mod sampler;
 mod session;
 

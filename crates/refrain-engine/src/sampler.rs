@@ -1,11 +1,11 @@
-//! Picking the next token: the plain reference that every other sampler is checked against.
+//! Picking the next token: validated settings, and the plain reference that the device's sampler is
+//! checked against.
 
-use std::collections::HashSet;
+use refrain::sample::{self, Settings, TooManyStopIds};
 
-use crate::philox::uniform;
-
-/// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
+/// are those of [`refrain::sample`].
+#[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
     /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f32,
@@ -18,8 +18,14 @@ pub struct SamplerOptions {
     /// Divides the logit of a recent token where it is positive, multiplies it where negative; 1
     /// changes nothing.
     pub repeat_penalty: f32,
+    /// Subtracted from the logit of a recent token; 0 changes nothing.
+    pub presence_penalty: f32,
+    /// Subtracted from the logit of a recent token as often as it is there; 0 changes nothing.
+    pub frequency_penalty: f32,
     /// How many of the last tokens count as recent.
     pub repeat_last: usize,
+    /// Added to the logits of tokens: minus infinity forbids one.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Key of the random numbers.
     pub seed: u64,
 }
@@ -32,7 +38,10 @@ impl Default for SamplerOptions {
             top_p: 1.0,
             min_p: 0.0,
             repeat_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
             repeat_last: 64,
+            logit_bias: vec![],
             seed: 0,
         }
     }
@@ -47,32 +56,11 @@ pub struct InvalidSetting {
     bounds: &'static str,
 }
 
-/// Picks tokens from logits.
-///
-/// The steps, in this order:
-/// 1. *repeat penalty* on each token among the last `repeat_last`, once however often it is there;
-/// 2. *temperature*: logits are divided by it. At 0 the largest logit is taken, of equal ones the
-///    lowest id, and the rest is left out;
-/// 3. *top-k*: the k largest logits stay, of equal ones those with the lowest ids;
-/// 4. *top-p*: of the softmax over what stayed, going from the most probable down (equal ones by
-///    id), tokens stay until their sum reaches `top_p`, the one that reaches it included;
-/// 5. *min-p*: tokens stay whose probability is at least `min_p` times the largest;
-/// 6. *draw*: with u from Philox 4×32-10 at (seed, sequence 0, position), the first token in the order
-///    of ids at which the running sum of the remaining probabilities exceeds u times their total.
-///
-/// Sums are taken in f64. A logit that is not a number is never picked while another is there.
+/// Picks tokens from logits, as [`refrain::sample`] says.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplerOptions,
-}
-
-/// A token that is still in the running.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    id: u32,
-    logit: f32,
-    /// Relative to the likeliest token: exp(logit − largest logit).
-    weight: f64,
+    settings: Settings,
 }
 
 impl Sampler {
@@ -81,22 +69,21 @@ impl Sampler {
     /// # Errors
     /// If a setting lies outside its bounds.
     pub fn new(options: SamplerOptions) -> Result<Self, InvalidSetting> {
-        let check = |setting, value: f32, valid: bool, bounds| match valid && value.is_finite() {
-            true => Ok(()),
-            false => Err(InvalidSetting { setting, value, bounds }),
+        validate(&options)?;
+        let settings = Settings {
+            temperature: options.temperature,
+            top_k: words(options.top_k),
+            top_p: options.top_p,
+            min_p: options.min_p,
+            repeat_penalty: options.repeat_penalty,
+            presence_penalty: options.presence_penalty,
+            frequency_penalty: options.frequency_penalty,
+            window: words(options.repeat_last),
+            seed: options.seed,
+            biased: !options.logit_bias.is_empty(),
+            ..Settings::default()
         };
-        let SamplerOptions {
-            temperature,
-            top_p,
-            min_p,
-            repeat_penalty,
-            ..
-        } = options;
-        check("temperature", temperature, temperature >= 0.0, "0 or more")?;
-        check("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
-        check("min-p", min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1")?;
-        check("repeat penalty", repeat_penalty, repeat_penalty > 0.0, "above 0")?;
-        Ok(Self { options })
+        Ok(Self { options, settings })
     }
 
     /// Its settings.
@@ -104,126 +91,159 @@ impl Sampler {
         &self.options
     }
 
+    /// The words that make the device sample likewise: sequence 0, which ends at `last_position` and
+    /// with any of `stop_ids`. The window is 0 where nothing is penalised, so that nothing is counted.
+    ///
+    /// # Errors
+    /// If there are more stop tokens than settings hold.
+    pub fn words(&self, last_position: usize, stop_ids: &[u32]) -> Result<[u32; Settings::WORDS], TooManyStopIds> {
+        let settings = Settings {
+            window: if self.settings.penalises() {
+                self.settings.window
+            } else {
+                0
+            },
+            last_position: words(last_position),
+            stop_ids: stop_ids.to_vec(),
+            ..self.settings.clone()
+        };
+        settings.encode()
+    }
+
+    /// What is added to each logit of a vocabulary, `[V]`; empty if nothing is. Tokens beyond the
+    /// vocabulary are left out.
+    pub fn bias(&self, vocabulary: usize) -> Vec<f32> {
+        if self.options.logit_bias.is_empty() {
+            return vec![];
+        }
+        let mut bias = vec![0.0; vocabulary];
+        for &(id, value) in &self.options.logit_bias {
+            if let Some(sum) = bias.get_mut(id as usize) {
+                *sum += value;
+            }
+        }
+        bias
+    }
+
+    /// How often each token of a vocabulary is among the recent ones of `history`, `[V]`: what the
+    /// device goes on from. All zero where nothing is penalised.
+    pub fn counts(&self, history: &[u32], vocabulary: usize) -> Vec<u32> {
+        let window = if self.settings.penalises() {
+            self.settings.window
+        } else {
+            0
+        };
+        sample::counts(history, window, vocabulary)
+    }
+
     /// The token at `position` (counted from the beginning of the sequence), given its `logits`
-    /// \[vocabulary\] and the tokens before it. Penalties are applied to `logits` in place.
+    /// \[vocabulary\] and the tokens before it; `None` if a logit is not a number. Bias and penalties
+    /// are applied to `logits` in place.
     ///
     /// # Panics
     /// If there are no logits.
-    pub fn pick(&self, logits: &mut [f32], history: &[u32], position: u64) -> u32 {
-        self.penalise(logits, history);
-        if self.options.temperature == 0.0 {
-            return argmax(logits);
+    pub fn pick(&self, logits: &mut [f32], history: &[u32], position: u64) -> Option<u32> {
+        if self.settings.biased || self.settings.penalises() {
+            let (counts, bias) = (self.counts(history, logits.len()), self.bias(logits.len()));
+            sample::adjust(logits, &counts, &bias, &self.settings);
         }
-        let mut candidates = self.weighted(logits);
-        self.keep_top_k(&mut candidates);
-        self.keep_top_p(&mut candidates);
-        self.keep_min_p(&mut candidates);
-        draw(candidates, uniform(self.options.seed, 0, position))
-    }
-
-    fn penalise(&self, logits: &mut [f32], history: &[u32]) {
-        let penalty = self.options.repeat_penalty;
-        if penalty == 1.0 {
-            return;
-        }
-        let recent = &history[history.len().saturating_sub(self.options.repeat_last)..];
-        for id in recent.iter().copied().collect::<HashSet<u32>>() {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = if *logit > 0.0 {
-                    *logit / penalty
-                } else {
-                    *logit * penalty
-                };
-            }
-        }
-    }
-
-    /// All tokens with their weights at this temperature.
-    fn weighted(&self, logits: &[f32]) -> Vec<Candidate> {
-        let largest = comparable(logits[argmax(logits) as usize]);
-        let temperature = f64::from(self.options.temperature);
-        let candidate = |(id, logit): (usize, &f32)| {
-            let logit = comparable(*logit);
-            // Equal logits have weight 1 even where both are infinite.
-            let below = if logit == largest {
-                0.0
-            } else {
-                f64::from(logit) - f64::from(largest)
-            };
-            Candidate {
-                id: id as u32,
-                logit,
-                weight: (below / temperature).exp(),
-            }
-        };
-        logits.iter().enumerate().map(candidate).collect()
-    }
-
-    fn keep_top_k(&self, candidates: &mut Vec<Candidate>) {
-        let k = self.options.top_k;
-        if k > 0 && k < candidates.len() {
-            candidates.select_nth_unstable_by(k - 1, likelier_first);
-            candidates.truncate(k);
-        }
-    }
-
-    fn keep_top_p(&self, candidates: &mut Vec<Candidate>) {
-        if self.options.top_p >= 1.0 {
-            return;
-        }
-        candidates.sort_unstable_by(likelier_first);
-        let enough = f64::from(self.options.top_p) * total(candidates);
-        let mut sum = 0.0;
-        let reaches = |candidate: &Candidate| {
-            sum += candidate.weight;
-            sum >= enough
-        };
-        let last = candidates.iter().position(reaches);
-        candidates.truncate(last.map_or(candidates.len(), |last| last + 1));
-    }
-
-    fn keep_min_p(&self, candidates: &mut Vec<Candidate>) {
-        // The likeliest has weight 1.
-        let least = f64::from(self.options.min_p);
-        candidates.retain(|candidate| candidate.weight >= least);
+        sample::pick(logits, &self.settings, position)
     }
 }
 
-fn draw(mut candidates: Vec<Candidate>, uniform: f32) -> u32 {
-    candidates.sort_unstable_by_key(|candidate| candidate.id);
-    let target = f64::from(uniform) * total(&candidates);
-    let mut sum = 0.0;
-    let passes = |candidate: &&Candidate| {
-        sum += candidate.weight;
-        sum > target
+fn validate(options: &SamplerOptions) -> Result<(), InvalidSetting> {
+    let check = |setting, value: f32, valid: bool, bounds| match valid && value.is_finite() {
+        true => Ok(()),
+        false => Err(InvalidSetting { setting, value, bounds }),
     };
-    let drawn = candidates.iter().find(passes);
-    drawn.or(candidates.last()).map_or(0, |candidate| candidate.id)
-}
-
-fn total(candidates: &[Candidate]) -> f64 {
-    candidates.iter().map(|candidate| candidate.weight).sum()
-}
-
-fn likelier_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
-}
-
-/// The largest logit's id, of equal ones the lowest.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (id, logit) in logits.iter().enumerate() {
-        if comparable(*logit) > comparable(logits[best]) {
-            best = id;
-        }
+    let SamplerOptions {
+        temperature,
+        top_p,
+        min_p,
+        repeat_penalty,
+        presence_penalty,
+        frequency_penalty,
+        ..
+    } = *options;
+    check("temperature", temperature, temperature >= 0.0, "0 or more")?;
+    check("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+    check("min-p", min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1")?;
+    check("repeat penalty", repeat_penalty, repeat_penalty > 0.0, "above 0")?;
+    check("presence penalty", presence_penalty, true, "a number")?;
+    check("frequency penalty", frequency_penalty, true, "a number")?;
+    let unusable = |value: f32| value.is_nan() || value == f32::INFINITY;
+    match options.logit_bias.iter().find(|(_, value)| unusable(*value)) {
+        None => Ok(()),
+        Some(&(_, value)) => Err(InvalidSetting {
+            setting: "logit bias",
+            value,
+            bounds: "a number or minus infinity",
+        }),
     }
-    best as u32
 }
 
-/// The logit in an order in which what is not a number comes last, and both zeros are one.
-fn comparable(logit: f32) -> f32 {
-    if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 }
+/// A number that may be beyond what a word holds.
+fn words(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn sampler(change: impl FnOnce(&mut SamplerOptions)) -> Sampler {
+        let mut options = SamplerOptions::default();
+        change(&mut options);
+        Sampler::new(options).unwrap()
+    }
+
+    #[test]
+    fn settings_out_of_bounds_are_refused() {
+        let refused = |change: &dyn Fn(&mut SamplerOptions)| {
+            let mut options = SamplerOptions::default();
+            change(&mut options);
+            Sampler::new(options).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&|o| o.temperature = -1.0),
+            "temperature is -1, but must be 0 or more"
+        );
+        assert!(refused(&|o| o.temperature = f32::NAN).contains("NaN"));
+        assert!(refused(&|o| o.temperature = f32::INFINITY).contains("inf"));
+        assert!(refused(&|o| o.top_p = 0.0).contains("top-p"));
+        assert!(refused(&|o| o.min_p = 1.5).contains("min-p"));
+        assert!(refused(&|o| o.repeat_penalty = 0.0).contains("repeat penalty"));
+        assert!(refused(&|o| o.presence_penalty = f32::NAN).contains("presence penalty"));
+        assert!(refused(&|o| o.frequency_penalty = f32::INFINITY).contains("frequency penalty"));
+        assert!(refused(&|o| o.logit_bias = vec![(1, 2.0), (3, f32::NAN)]).contains("logit bias"));
+    }
+
+    #[test]
+    fn penalties_and_biases_are_applied_to_the_logits() {
+        let sampler = sampler(|o| {
+            (o.repeat_penalty, o.presence_penalty, o.repeat_last) = (2.0, 0.5, 2);
+            o.logit_bias = vec![(1, 3.0), (3, f32::NEG_INFINITY), (9, 1.0)];
+        });
+        let mut logits = [2.0, -1.0, 2.0, 9.0];
+        // Of the history the last two tokens are recent.
+        assert_eq!(sampler.pick(&mut logits, &[2, 0, 0], 3), Some(1));
+        assert_eq!(logits, [0.5, 2.0, 2.0, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn the_device_is_told_the_same_settings() {
+        let sampler = sampler(|o| (o.temperature, o.top_k, o.repeat_penalty, o.repeat_last) = (0.7, 40, 1.1, 3));
+        let settings = Settings::decode(&sampler.words(4095, &[2, 7]).unwrap());
+        assert_eq!((settings.temperature, settings.top_k, settings.window), (0.7, 40, 3));
+        assert_eq!((settings.last_position, settings.stop_ids), (4095, vec![2, 7]));
+        assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0, 2, 1, 0]);
+        assert_eq!(sampler.bias(4), []);
+    }
+
+    #[test]
+    fn nothing_is_counted_where_nothing_is_penalised() {
+        let sampler = sampler(|_| ());
+        assert_eq!(Settings::decode(&sampler.words(9, &[]).unwrap()).window, 0);
+        assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0; 4]);
+    }
+}

@@ -22,6 +22,7 @@ pub mod rms_norm;
 pub mod rope;
 mod rows;
 pub mod slots;
+pub mod sample;
 pub mod softmax;
 pub mod take;
 pub mod take_along;

@@ -109,7 +109,7 @@ pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
 pub use refrain_kernels::{
     DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,
-    rope::Params as RopeParams,
+    rope::Params as RopeParams, sample,
 };
 pub use refrain_vulkan::{Counters, MemoryClass};
 pub use storage::Storage;

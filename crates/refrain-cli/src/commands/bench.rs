@@ -4,6 +4,7 @@ mod report;
 
 use std::time::Instant;
 
+use anyhow::Context;
 use clap::Args;
 use refrain_engine::{Model, Sampler, SamplerOptions, Session};
 use refrain_vulkan::Counters;
@@ -113,11 +114,15 @@ fn repetition(model: &Model, session: &mut Session<'_>, prompt: &[u32], generate
     let start = Instant::now();
     let mut logits = session.prefill(prompt)?;
     let prompt_time = start.elapsed().as_secs_f64();
-    let mut token = sampler.pick(&mut logits, &[], session.position() as u64);
+    let pick = |logits: &mut [f32], position: usize| {
+        let token = sampler.pick(logits, &[], position as u64);
+        token.context("the logits are not all numbers: the checkpoint is damaged, or its values overflow")
+    };
+    let mut token = pick(&mut logits, session.position())?;
     let (first, before) = (Instant::now(), model.counters());
     for _ in 1..generate {
         logits = session.decode(token)?;
-        token = sampler.pick(&mut logits, &[], session.position() as u64);
+        token = pick(&mut logits, session.position())?;
     }
     Ok(Repetition {
         prompt: prompt_time,

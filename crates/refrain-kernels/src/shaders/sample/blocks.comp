@@ -1,0 +1,43 @@
+// The best token of each block of neighbouring ones and, where something will be drawn from all of
+// them, the sum of their weights relative to it.
+shared float group_sums[WIDTH];
+
+// The workgroup's sum, in an order that is always the same; in the first invocation.
+float sum_of_group(float value) {
+    uint me = gl_LocalInvocationIndex;
+    group_sums[me] = value;
+    barrier();
+    for (uint apart = WIDTH / 2u; apart > 0u; apart /= 2u) {
+        if (me < apart) group_sums[me] += group_sums[me + apart];
+        barrier();
+    }
+    return group_sums[0];
+}
+
+void main() {
+    uint block = gl_WorkGroupID.x, sequence = gl_WorkGroupID.y, me = gl_LocalInvocationIndex;
+    if (load_positions(push.positions, sequence) < 0) return;
+    Adjustment a = adjustment_of(sequence);
+    uint keys[TOKENS_EACH];
+    uvec2 best = NO_RANK;
+    [[unroll]] for (uint k = 0u; k < TOKENS_EACH; ++k) {
+        uint id = block * BLOCK + k * WIDTH + me;
+        // Ids beyond the last repeat it.
+        uvec2 rank = rank_of(adjusted(a, min(id, push.vocabulary - 1u)), min(id, push.vocabulary - 1u));
+        keys[k] = rank.x;
+        best = higher(best, rank);
+    }
+    best = highest_of_group(best);
+    if (me == 0u) push.ranks.at[sequence * (push.blocks + push.vocabulary) + block] = best;
+
+    uint top_k = setting(sequence, TOP_K);
+    bool needs_mass = float_setting(sequence, TEMPERATURE) != 0.0 && (top_k == 0u || top_k >= push.vocabulary);
+    if (!needs_mass) return;
+    float inverse_temperature = float_setting(sequence, INVERSE_TEMPERATURE), sum = 0.0;
+    [[unroll]] for (uint k = 0u; k < TOKENS_EACH; ++k) {
+        bool exists = block * BLOCK + k * WIDTH + me < push.vocabulary;
+        sum += exists ? weight_of(keys[k], best.x, inverse_temperature) : 0.0;
+    }
+    sum = sum_of_group(sum);
+    if (me == 0u) store_masses(push.masses, sequence * push.blocks + block, sum);
+}

@@ -1,0 +1,200 @@
+// One workgroup picks a sequence's token and goes on to it.
+const uint FINISHED = 0xffffffffu, NOT_A_NUMBER = 0xfffffffeu;
+const uint ALL_BLOCKS = 0xffffffffu;
+
+shared uint active_blocks[WIDTH];
+shared uint active_count;
+shared uint collected;
+shared uint lowest_key;
+
+// The first word of Philox4x32-10 (Salmon et al. 2011).
+uint philox(uvec4 counter, uvec2 key) {
+    for (uint turn = 0u; turn < 10u; ++turn) {
+        uint high0, low0, high1, low1;
+        umulExtended(0xd2511f53u, counter.x, high0, low0);
+        umulExtended(0xcd9e8d57u, counter.z, high1, low1);
+        counter = uvec4(high1 ^ counter.y ^ key.x, low1, high0 ^ counter.w ^ key.y, low0);
+        key += uvec2(0x9e3779b9u, 0xbb67ae85u);
+    }
+    return counter.x;
+}
+
+// Of WIDTH blocks from `first` on, those that can have candidates.
+void find_active_blocks(Entries candidates, uint first, uint only) {
+    uint block = first + gl_LocalInvocationIndex;
+    if (gl_LocalInvocationIndex == 0u) active_count = 0u;
+    barrier();
+    if (block < push.blocks) {
+        bool matters = only == ALL_BLOCKS ? is_among(candidates, rank_at(block)) : block == only;
+        if (matters) active_blocks[atomicAdd(active_count, 1u)] = block;
+    }
+    barrier();
+}
+
+// Puts the candidates of the active blocks into the workspace, in any order.
+void collect_active(Entries candidates, Adjustment a) {
+    uint tokens = active_count * BLOCK;
+    for (uint first = gl_LocalInvocationIndex; first < tokens; first += TOGETHER * WIDTH) {
+        uvec2 ranks[TOGETHER];
+        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+            uint token = min(first + k * WIDTH, tokens - 1u);
+            uint id = active_blocks[token / BLOCK] * BLOCK + token % BLOCK;
+            bool exists = first + k * WIDTH < tokens && id < push.vocabulary;
+            uvec2 rank = rank_of(adjusted(a, min(id, push.vocabulary - 1u)), id);
+            ranks[k] = exists && is_among(candidates, rank) ? rank : NO_RANK;
+        }
+        uint count = 0u, lowest = 0xffffffffu;
+        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+            if (ranks[k] == NO_RANK) continue;
+            count++;
+            lowest = min(lowest, ranks[k].x);
+        }
+        if (count == 0u) continue;
+        uint place = ranks_at + candidates.first + atomicAdd(collected, count);
+        atomicMin(lowest_key, lowest);
+        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+            if (ranks[k] != NO_RANK) push.ranks.at[place++] = ranks[k];
+        }
+    }
+}
+
+// All candidates, collected from the blocks (or from one only).
+Entries collect(Entries candidates, Adjustment a, uint only) {
+    if (gl_LocalInvocationIndex == 0u) {
+        collected = 0u;
+        lowest_key = 0xffffffffu;
+    }
+    for (uint first = 0u; first < push.blocks; first += WIDTH) {
+        find_active_blocks(candidates, first, only);
+        collect_active(candidates, a);
+        memoryBarrierBuffer();
+        barrier();
+    }
+    candidates.count = collected;
+    candidates.lowest = lowest_key;
+    return candidates;
+}
+
+// The mass of all tokens.
+uvec2 total_mass(Entries blocks) {
+    fill_bins(blocks, true, uvec2(0u), uvec2(0u), 0u, 24u, 8u);
+    uvec2 total = total_of_bins();
+    barrier();
+    return total;
+}
+
+// Draws a token for `position`.
+uint draw(uint sequence, uint position, uint lowest_of_blocks) {
+    uint top_k = setting(sequence, TOP_K);
+    if (top_k >= push.vocabulary) top_k = 0u;
+    float top_p = float_setting(sequence, TOP_P), min_p = float_setting(sequence, MIN_P);
+    uvec2 seed = uvec2(setting(sequence, SEED), setting(sequence, SEED + 1u));
+    uint number = philox(uvec4(position, 0u, setting(sequence, SEQUENCE), 0u), seed) >> 8;
+
+    Entries blocks = Entries(0u, push.blocks, true, lowest_of_blocks, NO_RANK, 0.0);
+    Entries candidates = Entries(push.blocks, 0u, false, 0u, NO_RANK, 0.0);
+    Goal drawn = Goal(true, BEYOND, number, uvec2(0u));
+    Goal counted = Goal(false, AMOUNT, 0u, uvec2(top_k, 0u));
+    uvec2 all = uvec2(0u), rest;
+    uint only = ALL_BLOCKS;
+    bool cuts = top_k > 0u || top_p < 1.0 || min_p > 0.0;
+    // What of the blocks' best tokens can be said about all candidates.
+    bool by_count = top_k > 0u && top_k <= push.blocks;
+    if (by_count || !cuts) {
+        uvec2 bound = select(blocks, !by_count, by_count ? counted : drawn, rest);
+        if (by_count) {
+            // At least k tokens are as high as the k-th best of all blocks.
+            candidates.least = bound;
+        } else {
+            only = ~bound.y / BLOCK;
+            drawn = Goal(true, AMOUNT, 0u, rest);
+        }
+    } else if (top_k == 0u) {
+        candidates.least_weight = min_p;
+        if (top_p < 1.0) {
+            all = total_mass(blocks);
+            // All tokens below this weight together have less than 1 - p, so they are not needed.
+            float needless = 0.99 * (1.0 - top_p) * weight_of_mass(all) / float(push.vocabulary);
+            candidates.least_weight = max(min_p, needless);
+        }
+    }
+    candidates = collect(candidates, adjustment_of(sequence), only);
+
+    // Top-k, then top-p.
+    for (uint cut = 0u; cut < 2u; ++cut) {
+        if (cut == 0u ? top_k == 0u : top_p >= 1.0) continue;
+        Goal probable = Goal(true, SHARE, uint(ceil(top_p * 16777216.0)), all);
+        uvec2 bound = select(candidates, false, cut == 0u ? counted : probable, rest);
+        candidates.least = higher(candidates.least, bound);
+    }
+    candidates.least_weight = max(candidates.least_weight, min_p);
+    return ~select(candidates, true, drawn, rest).y;
+}
+
+// The token for `position`, or NOT_A_NUMBER.
+uint pick(uint sequence, uint position) {
+    uvec2 best = NO_RANK;
+    uint lowest = 0xffffffffu;
+    for (uint block = gl_LocalInvocationIndex; block < push.blocks; block += WIDTH) {
+        uvec2 rank = rank_at(block);
+        best = higher(best, rank);
+        lowest = min(lowest, rank.x);
+    }
+    best = highest_of_group(best);
+    if (best.x == NAN_KEY) return NOT_A_NUMBER;
+    if (float_setting(sequence, TEMPERATURE) == 0.0) return ~best.y;
+    largest_key = best.x;
+    inverse_temperature = float_setting(sequence, INVERSE_TEMPERATURE);
+    lowest = ~highest_of_group(uvec2(~lowest, 0u)).x;
+    return draw(sequence, position, lowest);
+}
+
+void count_tokens(uint sequence, uint token, uint position) {
+    uint row = sequence * push.vocabulary, history = sequence * push.history_length;
+    if (position < push.history_length) store_history(push.history, history + position, token);
+    uint window = setting(sequence, WINDOW);
+    if (window == 0u) return;
+    store_counts(push.counts, row + token, load_counts(push.counts, row + token) + 1u);
+    if (position < window || position - window >= push.history_length) return;
+    uint leaving = load_history(push.history, history + position - window);
+    if (leaving >= push.vocabulary) return;
+    uint count = load_counts(push.counts, row + leaving);
+    if (count > 0u) store_counts(push.counts, row + leaving, count - 1u);
+}
+
+bool is_last(uint sequence, uint token, uint position) {
+    if (position >= min(setting(sequence, LAST_POSITION), push.history_length - 1u)) return true;
+    uint stops = min(setting(sequence, STOPS), SETTINGS - FIRST_STOP);
+    for (uint i = 0u; i < stops; ++i) {
+        if (setting(sequence, FIRST_STOP + i) == token) return true;
+    }
+    return false;
+}
+
+void report(uint sequence, uint entry) {
+    uint outbox = sequence * push.outbox_length;
+    uint count = load_outbox(push.outbox, outbox);
+    store_outbox(push.outbox, outbox + 1u + count % (push.outbox_length - 1u), entry);
+    store_outbox(push.outbox, outbox, count + 1u);
+    store_reported(push.reported, sequence, entry);
+}
+
+void main() {
+    uint sequence = gl_WorkGroupID.x;
+    int position = load_positions(push.positions, sequence);
+    ranks_at = sequence * (push.blocks + push.vocabulary);
+    masses_at = sequence * push.blocks;
+    uint next = uint(position) + 1u;
+    uint token = FINISHED;
+    if (position >= 0) token = pick(sequence, next);
+    if (gl_LocalInvocationIndex != 0u) return;
+    report(sequence, token);
+    if (position < 0) return;
+    bool finished = token == NOT_A_NUMBER;
+    if (!finished) {
+        count_tokens(sequence, token, next);
+        finished = is_last(sequence, token, next);
+    }
+    store_positions(push.positions, sequence, finished ? -1 : int(next));
+    if (!finished) store_tokens(push.tokens, sequence, token);
+}

@@ -1,0 +1,222 @@
+//! The device picks what the reference picks, but for numbers that lie at an edge.
+
+use refrain_kernels::Traits;
+use refrain_kernels::sample::{self, Settings, philox};
+
+use crate::common::{Random, variants};
+use crate::support::{Batch, OnDevice};
+
+/// How far from an edge of the cumulative distribution a number may be taken for the other side.
+const EDGE: f32 = 1e-5;
+
+/// Logits of a random kind: near or far apart, with ties, with infinities.
+fn logits(random: &mut Random, vocabulary: usize) -> Vec<f32> {
+    let scale = random.pick(&[0.0, 0.1, 2.0, 8.0, 40.0, 1e4]);
+    let tied = random.below(3) == 0;
+    let odd = random.pick(&[f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY, -0.0, f32::MIN]);
+    let (few, all) = (random.below(3) == 0, random.below(20) == 0);
+    let mut logit = || match (random.below(10), few, all) {
+        (0, true, _) | (_, _, true) => odd,
+        _ if tied => (random.unit() * 3.0).round() * scale,
+        _ => random.unit() * scale,
+    };
+    (0..vocabulary).map(|_| logit()).collect()
+}
+
+fn settings(random: &mut Random, vocabulary: usize) -> Settings {
+    let share = |random: &mut Random| random.unit().abs();
+    let some = |random: &mut Random| random.below(3) > 0;
+    Settings {
+        temperature: random.pick(&[0.0, 1e-30, 0.2, 0.7, 1.0, 1.0, 1.5, 10.0, 1e6]),
+        top_k: match random.below(3) {
+            0 => 0,
+            1 => 1 + random.below(vocabulary + 2) as u32,
+            _ => random.pick(&[1, 2, 3, 40, 300]),
+        },
+        top_p: match random.below(3) {
+            0 => 1.0,
+            1 => share(random).max(1e-9),
+            _ => random.pick(&[1e-9, 0.1, 0.5, 0.9, 0.95, 0.999_999]),
+        },
+        min_p: match random.below(3) {
+            0 => share(random),
+            1 => random.pick(&[1e-6, 0.05, 1.0]),
+            _ => 0.0,
+        },
+        repeat_penalty: if some(random) { 0.5 + share(random) } else { 1.0 },
+        presence_penalty: if some(random) { random.unit() } else { 0.0 },
+        frequency_penalty: if some(random) { random.unit() } else { 0.0 },
+        window: random.pick(&[0, 1, 2, 5, 64, u32::MAX]),
+        seed: random.bits(),
+        sequence: random.bits() as u32,
+        last_position: random.pick(&[3, 12, 1000, u32::MAX]),
+        stop_ids: (0..random.below(17))
+            .map(|_| random.below(2 * vocabulary) as u32)
+            .collect(),
+        biased: random.below(2) == 0,
+    }
+}
+
+/// Whether `token` is what the reference picks if numbers and shares are moved by as much as they may.
+fn is_at_an_edge(logits: &[f32], settings: &Settings, position: u64, token: u32) -> bool {
+    let uniform = philox::uniform(settings.seed, settings.sequence.into(), position);
+    let moved = |value: f32, by: f32| {
+        if value >= 1.0 {
+            value
+        } else {
+            (value + by).clamp(1e-12, 1.0)
+        }
+    };
+    let mut shares = vec![];
+    for p in [-EDGE, 0.0, EDGE] {
+        for m in [1.0 - EDGE, 1.0, 1.0 + EDGE] {
+            shares.push((moved(settings.top_p, p), (settings.min_p * m).min(1.0)));
+        }
+    }
+    shares.into_iter().any(|(top_p, min_p)| {
+        let settings = Settings {
+            top_p,
+            min_p,
+            ..settings.clone()
+        };
+        let candidates = sample::candidates(logits, &settings);
+        let ends = [-EDGE, EDGE].map(|by| sample::draw(&candidates, (uniform + by).clamp(0.0, 1.0)));
+        (ends[0]..=ends[1]).contains(&token) && candidates.iter().any(|c| c.id == token)
+    })
+}
+
+/// Runs the batch on the device and by the reference; returns how many tokens were picked, and how
+/// many of them differed.
+fn compare(batch: &Batch, traits: &Traits, runs: usize, what: &str) -> (usize, usize) {
+    let mut expected = batch.clone();
+    let device = OnDevice::new(batch, traits);
+    let (mut picked, mut differing) = (0, 0);
+    for _ in 0..runs {
+        let before = expected.clone();
+        let (found, wanted) = (device.step(), expected.step());
+        picked += found.len();
+        for s in 0..batch.sequences() {
+            if found[s] == wanted[s] {
+                continue;
+            }
+            differing += 1;
+            let settings = &before.settings[s];
+            assert_ne!(
+                settings.temperature, 0.0,
+                "{what}, sequence {s}: greedy {found:?}, {wanted:?}"
+            );
+            let mut logits = before.logits_of(s).to_vec();
+            let counts = &before.counts[s * batch.vocabulary..][..batch.vocabulary];
+            let bias = before.bias.get(s * batch.vocabulary..).unwrap_or(&[]);
+            sample::adjust(&mut logits, counts, bias, settings);
+            assert!(
+                is_at_an_edge(&logits, settings, before.positions[s] as u64 + 1, found[s]),
+                "{what}, sequence {s} at {}: found {}, expected {} by {settings:?}",
+                before.positions[s],
+                found[s],
+                wanted[s]
+            );
+        }
+        if differing > 0 {
+            break;
+        }
+        let after = device.read();
+        assert_eq!(after.tokens, expected.tokens, "{what}: tokens");
+        assert_eq!(after.positions, expected.positions, "{what}: positions");
+        assert_eq!(after.history, expected.history, "{what}: history");
+        assert_eq!(after.counts, expected.counts, "{what}: counts");
+        assert_eq!(after.outbox, expected.outbox, "{what}: outbox");
+    }
+    (picked, differing)
+}
+
+fn random_batch(random: &mut Random, vocabulary: usize, sequences: usize) -> Batch {
+    let logits: Vec<f32> = (0..sequences).flat_map(|_| logits(random, vocabulary)).collect();
+    let settings = (0..sequences).map(|_| settings(random, vocabulary)).collect();
+    let places = 1 + random.below(20);
+    let mut batch = Batch::new(random, logits, vocabulary, settings, places);
+    if random.below(2) == 0 {
+        let bias = |_| random.pick(&[0.0, 0.0, 1.5, -2.0, f32::NEG_INFINITY]);
+        batch.bias = (0..sequences * vocabulary).map(bias).collect();
+    }
+    if random.below(4) == 0 {
+        batch.positions[0] = -1;
+    }
+    batch
+}
+
+#[test]
+fn random_settings_and_logits() {
+    let (mut picked, mut differing) = (0, 0);
+    for traits in variants() {
+        for seed in 0..30 {
+            let mut random = Random::new(seed);
+            let vocabulary = random.pick(&[1, 2, 3, 17, 100, 511, 513, 1000, 3001]);
+            let sequences = 1 + random.below(12);
+            let batch = random_batch(&mut random, vocabulary, sequences);
+            let counted = compare(&batch, &traits, 4, &format!("seed {seed}, {vocabulary} tokens"));
+            (picked, differing) = (picked + counted.0, differing + counted.1);
+        }
+    }
+    assert!(
+        picked > 500 && differing * 200 < picked,
+        "{differing} of {picked} differ"
+    );
+}
+
+#[test]
+fn vocabularies_as_large_as_they_get() {
+    for (seed, vocabulary) in [(1, 32_003), (2, 151_936), (3, 262_144)] {
+        let mut random = Random::new(seed);
+        let batch = random_batch(&mut random, vocabulary, 8);
+        for traits in variants() {
+            compare(&batch, &traits, 1, &format!("{vocabulary} tokens"));
+        }
+    }
+}
+
+#[test]
+fn every_candidate_can_be_drawn_and_no_other() {
+    let traits = &variants()[0];
+    for seed in 0..5 {
+        let mut random = Random::new(seed);
+        let vocabulary = random.pick(&[30, 600, 1500]);
+        let logits = (0..vocabulary).map(|_| random.unit() * 6.0).collect::<Vec<f32>>();
+        let base = Settings {
+            temperature: 1.0,
+            top_k: random.pick(&[0, 5, 60]),
+            top_p: random.pick(&[1.0, 0.3, 0.8]),
+            min_p: random.pick(&[0.0, 0.02]),
+            ..Settings::default()
+        };
+        let candidates = sample::candidates(&logits, &base);
+        // For each candidate a seed whose number falls into the middle half of what is its.
+        let total: f64 = candidates.iter().map(|c| c.weight).sum();
+        let (mut sum, mut covered, mut wanted) = (0.0, 0.0, vec![]);
+        for candidate in &candidates {
+            let share = candidate.weight / total;
+            let middle = sum + 0.25 * share..sum + 0.75 * share;
+            sum += share;
+            let falls = |seed: &u64| middle.contains(&f64::from(philox::uniform(*seed, 0, 1)));
+            if let Some(seed) = (0..20_000).find(falls) {
+                wanted.push((candidate.id, Settings { seed, ..base.clone() }));
+                covered += share;
+            }
+        }
+        assert!(covered > 0.9, "seed {seed}: {covered}");
+        let settings: Vec<Settings> = wanted.iter().map(|(_, settings)| settings.clone()).collect();
+        let mut batch = Batch::new(&mut random, logits, vocabulary, settings, 4);
+        batch.positions.fill(0);
+        let expected: Vec<u32> = wanted.iter().map(|(id, _)| *id).collect();
+        assert_eq!(OnDevice::new(&batch, traits).step(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_run_gives_the_same_tokens() {
+    let mut random = Random::new(9);
+    let mut batch = random_batch(&mut random, 2000, 16);
+    batch.settings.iter_mut().for_each(|s| s.temperature = 1.0);
+    let runs: Vec<Vec<u32>> = (0..5).map(|_| OnDevice::new(&batch, &variants()[0]).step()).collect();
+    assert!(runs.iter().all(|run| *run == runs[0]));
+}

@@ -1,0 +1,167 @@
+use refrain_kernels::sample::{self, Settings, State};
+use refrain_kernels::{DType, Operand, Traits};
+
+use crate::common::{Arena, Random};
+
+/// Sequences, their states and what the model says of each.
+#[derive(Clone)]
+pub struct Batch {
+    pub vocabulary: usize,
+    /// `[S, V]`, or `[V]` for all sequences alike.
+    pub logits: Vec<f32>,
+    pub settings: Vec<Settings>,
+    /// `[S, V]`, or empty.
+    pub bias: Vec<f32>,
+    pub tokens: Vec<u32>,
+    pub positions: Vec<i32>,
+    pub history: Vec<u32>,
+    pub counts: Vec<u32>,
+    pub outbox: Vec<u32>,
+}
+
+/// Places of each sequence's ring.
+pub const RING: usize = 3;
+
+impl Batch {
+    /// Sequences with these settings and logits, the current token at a random position of a random
+    /// history with `places` places.
+    pub fn new(
+        random: &mut Random,
+        logits: Vec<f32>,
+        vocabulary: usize,
+        settings: Vec<Settings>,
+        places: usize,
+    ) -> Batch {
+        let sequences = settings.len();
+        let mut batch = Batch {
+            vocabulary,
+            logits,
+            bias: vec![],
+            tokens: vec![0; sequences],
+            positions: (0..sequences).map(|_| random.below(places) as i32).collect(),
+            history: (0..sequences * places)
+                .map(|_| random.below(vocabulary.min(20)) as u32)
+                .collect(),
+            counts: vec![],
+            outbox: (0..sequences).flat_map(|_| [random.below(9) as u32, 7, 7, 7]).collect(),
+            settings,
+        };
+        for s in 0..sequences {
+            let seen = &batch.history[s * places..][..batch.positions[s] as usize + 1];
+            batch.tokens[s] = seen[seen.len() - 1];
+            batch
+                .counts
+                .extend(sample::counts(seen, batch.settings[s].window, vocabulary));
+        }
+        batch
+    }
+
+    pub fn sequences(&self) -> usize {
+        self.settings.len()
+    }
+
+    pub fn logits_of(&self, sequence: usize) -> &[f32] {
+        let first = if self.logits.len() == self.vocabulary {
+            0
+        } else {
+            sequence * self.vocabulary
+        };
+        &self.logits[first..][..self.vocabulary]
+    }
+
+    fn words(&self) -> Vec<u32> {
+        let words = |s: &Settings| s.encode().expect("few stop tokens");
+        self.settings.iter().flat_map(words).collect()
+    }
+
+    /// One run by the reference; returns what was reported.
+    pub fn step(&mut self) -> Vec<u32> {
+        let logits: Vec<f32> = (0..self.sequences()).flat_map(|s| self.logits_of(s).to_vec()).collect();
+        let (words, bias) = (self.words(), self.bias.clone());
+        let mut state = State {
+            tokens: &mut self.tokens,
+            positions: &mut self.positions,
+            history: &mut self.history,
+            counts: &mut self.counts,
+            outbox: &mut self.outbox,
+        };
+        sample::reference(&logits, &words, &bias, &mut state)
+    }
+
+    /// The operands' descriptions.
+    pub fn operands(&self) -> [Operand; 9] {
+        let (s, v) = (self.sequences(), self.vocabulary);
+        let mut logits = Operand::contiguous(DType::F32, &[s, v]);
+        if self.logits.len() == v {
+            logits.layout.strides[0] = 0;
+        }
+        let words = |width: usize| Operand::contiguous(DType::U32, &[s, width]);
+        let list = |dtype| Operand::contiguous(dtype, &[s]);
+        [
+            logits,
+            words(Settings::WORDS),
+            list(DType::U32),
+            list(DType::I32),
+            words(self.history.len() / s),
+            words(v),
+            Operand::contiguous(DType::F32, &[s, self.bias.len() / s]),
+            words(self.outbox.len() / s),
+            list(DType::U32),
+        ]
+    }
+}
+
+/// A batch in the device's memory.
+pub struct OnDevice {
+    arena: Arena,
+    calls: Vec<refrain_kernels::Call>,
+    batch: Batch,
+}
+
+impl OnDevice {
+    pub fn new(batch: &Batch, traits: &Traits) -> OnDevice {
+        let operands = batch.operands();
+        let (calls, workspace) = sample::calls(traits, operands.each_ref()).expect("supported");
+        let mut arena = Arena::new();
+        arena.add(bytemuck::cast_slice(&batch.logits));
+        arena.add(bytemuck::cast_slice(&batch.words()));
+        arena.add(bytemuck::cast_slice(&batch.tokens));
+        arena.add(bytemuck::cast_slice(&batch.positions));
+        arena.add(bytemuck::cast_slice(&batch.history));
+        arena.add(bytemuck::cast_slice(&batch.counts));
+        arena.add(bytemuck::cast_slice(&batch.bias));
+        arena.add(bytemuck::cast_slice(&batch.outbox));
+        arena.add(&vec![0xff; 4 * batch.sequences()]);
+        arena.add(&vec![0xff; 4 * workspace.layout.count()]);
+        OnDevice {
+            arena,
+            calls,
+            batch: batch.clone(),
+        }
+    }
+
+    /// One run; returns what was reported.
+    pub fn step(&self) -> Vec<u32> {
+        self.arena.run(&self.calls);
+        self.words(8)
+    }
+
+    /// The batch as it is now; fails if what is only read was written.
+    pub fn read(&self) -> Batch {
+        assert_eq!(self.arena.read(0), bytemuck::cast_slice::<f32, u8>(&self.batch.logits));
+        assert_eq!(self.words(1), self.batch.words());
+        assert_eq!(self.arena.read(6), bytemuck::cast_slice::<f32, u8>(&self.batch.bias));
+        Batch {
+            tokens: self.words(2),
+            positions: self.words(3).into_iter().map(|p| p as i32).collect(),
+            history: self.words(4),
+            counts: self.words(5),
+            outbox: self.words(7),
+            ..self.batch.clone()
+        }
+    }
+
+    fn words(&self, operand: usize) -> Vec<u32> {
+        bytemuck::pod_collect_to_vec(&self.arena.read(operand))
+    }
+}

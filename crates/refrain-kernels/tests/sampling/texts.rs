@@ -1,0 +1,59 @@
+//! Every variant's text compiles to valid SPIR-V, and operands that do not fit are refused.
+
+use refrain_kernels::sample::{self, Settings};
+use refrain_kernels::{DType, Operand, Traits, Unsupported};
+
+use crate::common::{Random, check_texts, variants};
+use crate::support::Batch;
+
+fn operands(vocabulary: usize) -> [Operand; 9] {
+    let settings = vec![Settings::default(); 2];
+    Batch::new(&mut Random::new(1), vec![0.0; vocabulary], vocabulary, settings, 4).operands()
+}
+
+#[test]
+fn texts_are_valid() {
+    let calls = |traits: Traits| {
+        let of = |vocabulary| {
+            sample::calls(&traits, operands(vocabulary).each_ref())
+                .expect("supported")
+                .0
+        };
+        [100, 151_936].map(of).concat()
+    };
+    check_texts(variants().into_iter().flat_map(calls).collect());
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let refused = |change: &dyn Fn(&mut [Operand; 9])| {
+        let mut operands = operands(100);
+        change(&mut operands);
+        sample::calls(&Traits::minimal(), operands.each_ref()).unwrap_err()
+    };
+    let words = |shape: &[usize]| Operand::contiguous(DType::U32, shape);
+    let settings = refused(&|o| o[1] = words(&[2, 31]));
+    assert!(settings.to_string().contains("settings"), "{settings}");
+    let outbox = refused(&|o| o[7] = words(&[2, 1]));
+    assert!(outbox.to_string().contains("outbox"), "{outbox}");
+    let counts = refused(&|o| o[5] = words(&[2, 99]));
+    assert!(counts.to_string().contains("counts"), "{counts}");
+    let logits = refused(&|o| o[0].dtype = DType::F16);
+    assert_eq!(
+        logits,
+        Unsupported::DType {
+            op: "sample",
+            dtype: DType::F16
+        }
+    );
+    let gaps = refused(&|o| o[0].layout.strides[1] = 2);
+    assert_eq!(
+        gaps,
+        Unsupported::NeedsContiguous {
+            op: "sample",
+            operand: 0
+        }
+    );
+    let huge = sample::calls(&Traits::minimal(), operands(1 << 20).each_ref());
+    assert!(huge.unwrap_err().to_string().contains("too large"));
+}
