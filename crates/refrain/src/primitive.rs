@@ -107,6 +107,10 @@ pub enum Primitive {
     Rope(rope::Params),
     /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
     PagedAttention(attention::Params),
+    /// (logits `[S, V]`, settings `[S, 32]`, tokens `[S]`, positions `[S]`, history `[S, C]`, counts `[S, V]`,
+    /// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
+    /// history, counts and outbox go on to it in place.
+    Sample,
 }
 
 impl Primitive {
@@ -136,6 +140,7 @@ impl Primitive {
             Primitive::RmsNorm { .. } => "rms_norm",
             Primitive::Rope(_) => "rope",
             Primitive::PagedAttention(_) => "paged_attention",
+            Primitive::Sample => "sample",
         }
     }
 
@@ -158,6 +163,7 @@ impl Primitive {
     pub fn updates(&self) -> &'static [usize] {
         match self {
             Primitive::WriteRows => &[0],
+            Primitive::Sample => &[2, 3, 4, 5, 6],
             _ => &[],
         }
     }

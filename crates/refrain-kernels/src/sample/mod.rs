@@ -12,8 +12,8 @@
 //! | `positions` i32 `[S]` | its position, negative once the sequence is finished; written |
 //! | `history` u32 `[S, C]` | tokens by position; written |
 //! | `counts` u32 `[S, V]` | how often each token is among the last `window`, see [`counts`]; written |
-//! | `bias` f32 `[S, V]` or `[S, 0]` | added to the logits if the settings say so |
 //! | `outbox` u32 `[S, 1 + R]` | how many tokens were reported, and the last R of them in a ring; written |
+//! | `bias` f32 `[S, V]` or `[S, 0]` | added to the logits if the settings say so |
 //! | `reported` u32 `[S]` | the result: what this run put into the outbox |
 //!
 //! For a sequence at position p, the token t at position p + 1 is picked in these steps:
@@ -101,8 +101,8 @@ pub fn calls(traits: &Traits, operands: [&Operand; 9]) -> Result<(Vec<Call>, Ope
             .output("positions", DType::I32)
             .output("history", DType::U32)
             .output("counts", DType::U32)
-            .input("bias", DType::F32)
             .output("outbox", DType::U32)
+            .input("bias", DType::F32)
             .output("reported", DType::U32)
             .output("masses", DType::F32)
             .body(include_str!("../shaders/order.glsl"))
@@ -146,7 +146,7 @@ fn push(
     for (number, operand) in operands.into_iter().enumerate() {
         push.push(match (number, sizes.biased) {
             // Never read.
-            (6, false) => address(OP, 0, operands[0])?,
+            (7, false) => address(OP, 0, operands[0])?,
             _ => address(OP, number, operand)?,
         });
     }
@@ -182,13 +182,13 @@ impl Sizes {
             positions,
             history,
             counts,
-            bias,
             outbox,
+            bias,
             reported,
         ] = operands;
         for (number, operand) in operands.into_iter().enumerate() {
             let dtype = match number {
-                0 | 6 => DType::F32,
+                0 | 7 => DType::F32,
                 3 => DType::I32,
                 _ => DType::U32,
             };
@@ -216,11 +216,11 @@ impl Sizes {
             [rows, width] if rows == sequences => Some(width),
             _ => None,
         };
-        let widths = (width(history), width(bias), width(outbox));
-        let (Some(history @ 1..), Some(biases), Some(outbox @ 2..)) = widths else {
-            let shapes = [history, bias, outbox].map(|o| &o.layout.shape);
+        let widths = (width(history), width(outbox), width(bias));
+        let (Some(history @ 1..), Some(outbox @ 2..), Some(biases)) = widths else {
+            let shapes = [history, outbox, bias].map(|o| &o.layout.shape);
             let what = format!(
-                "history, bias and outbox of shapes {shapes:?} do not fit logits of shape [{sequences}, {vocabulary}]"
+                "history, outbox and bias of shapes {shapes:?} do not fit logits of shape [{sequences}, {vocabulary}]"
             );
             return Err(size(what));
         };

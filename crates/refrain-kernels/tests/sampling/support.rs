@@ -104,8 +104,8 @@ impl Batch {
             list(DType::I32),
             words(self.history.len() / s),
             words(v),
-            Operand::contiguous(DType::F32, &[s, self.bias.len() / s]),
             words(self.outbox.len() / s),
+            Operand::contiguous(DType::F32, &[s, self.bias.len() / s]),
             list(DType::U32),
         ]
     }
@@ -129,8 +129,8 @@ impl OnDevice {
         arena.add(bytemuck::cast_slice(&batch.positions));
         arena.add(bytemuck::cast_slice(&batch.history));
         arena.add(bytemuck::cast_slice(&batch.counts));
-        arena.add(bytemuck::cast_slice(&batch.bias));
         arena.add(bytemuck::cast_slice(&batch.outbox));
+        arena.add(bytemuck::cast_slice(&batch.bias));
         arena.add(&vec![0xff; 4 * batch.sequences()]);
         arena.add(&vec![0xff; 4 * workspace.layout.count()]);
         OnDevice {
@@ -150,13 +150,13 @@ impl OnDevice {
     pub fn read(&self) -> Batch {
         assert_eq!(self.arena.read(0), bytemuck::cast_slice::<f32, u8>(&self.batch.logits));
         assert_eq!(self.words(1), self.batch.words());
-        assert_eq!(self.arena.read(6), bytemuck::cast_slice::<f32, u8>(&self.batch.bias));
+        assert_eq!(self.arena.read(7), bytemuck::cast_slice::<f32, u8>(&self.batch.bias));
         Batch {
             tokens: self.words(2),
             positions: self.words(3).into_iter().map(|p| p as i32).collect(),
             history: self.words(4),
             counts: self.words(5),
-            outbox: self.words(7),
+            outbox: self.words(6),
             ..self.batch.clone()
         }
     }

@@ -34,7 +34,7 @@ fn operands_that_do_not_fit_are_refused() {
     let words = |shape: &[usize]| Operand::contiguous(DType::U32, shape);
     let settings = refused(&|o| o[1] = words(&[2, 31]));
     assert!(settings.to_string().contains("settings"), "{settings}");
-    let outbox = refused(&|o| o[7] = words(&[2, 1]));
+    let outbox = refused(&|o| o[6] = words(&[2, 1]));
     assert!(outbox.to_string().contains("outbox"), "{outbox}");
     let counts = refused(&|o| o[5] = words(&[2, 99]));
     assert!(counts.to_string().contains("counts"), "{counts}");

@@ -6,8 +6,8 @@ use std::sync::RwLockReadGuard;
 use refrain_kernels::matmul::{Rows, StoredRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
-    Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, slots, softmax, take, take_along,
-    top_k,
+    Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, sample, slots, softmax, take,
+    take_along, top_k,
 };
 
 use super::Memory;
@@ -36,8 +36,10 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     if step.output.layout.count() == 0 {
         return;
     }
-    if matches!(step.primitive, Primitive::WriteRows) {
-        return write(step, memory);
+    match step.primitive {
+        Primitive::WriteRows => return write(step, memory),
+        Primitive::Sample => return sample_tokens(step, memory),
+        _ => (),
     }
     // The inputs' guards are released before the output, which may lie in the same block, is locked.
     let result = compute(step, &Inputs::lock(&step.inputs, memory));
@@ -330,4 +332,34 @@ fn write(step: &Step, memory: &Memory) {
             rows.slice(t * width..(t + 1) * width).store(state.dtype, &place, bytes);
         }
     });
+}
+
+/// Samples, and goes on to the next tokens in place.
+fn sample_tokens(step: &Step, memory: &Memory) {
+    let x = Inputs::lock(&step.inputs, memory);
+    let (logits, settings, mut positions) = (x.f32(0), x.u32(1), x.i32(3));
+    let [mut tokens, mut history, mut counts, mut outbox] = [2, 4, 5, 6].map(|number| x.u32(number));
+    let bias = if step.inputs.len() > 7 { x.f32(7) } else { vec![] };
+    drop(x);
+    let mut state = sample::State {
+        tokens: &mut tokens,
+        positions: &mut positions,
+        history: &mut history,
+        counts: &mut counts,
+        outbox: &mut outbox,
+    };
+    let reported = sample::reference(&logits, &settings, &bias, &mut state);
+    let written = [
+        (&step.inputs[2], Values::U32(tokens)),
+        (&step.inputs[3], Values::I32(positions)),
+        (&step.inputs[4], Values::U32(history)),
+        (&step.inputs[5], Values::U32(counts)),
+        (&step.inputs[6], Values::U32(outbox)),
+        (&step.output, Values::U32(reported)),
+    ];
+    for (operand, values) in written {
+        store(operand, memory, |bytes, operand| {
+            values.store(operand.dtype, &operand.layout, bytes)
+        });
+    }
 }

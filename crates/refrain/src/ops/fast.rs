@@ -2,6 +2,8 @@
 
 use refrain_kernels::{attention, rope};
 
+pub use super::sampling::{Sequences, sample};
+
 use super::Operation;
 use crate::{Array, DType, Primitive};
 

@@ -8,6 +8,7 @@ mod linear;
 mod operation;
 pub mod quantised;
 mod reduce;
+mod sampling;
 mod shape;
 
 pub(crate) use operation::Operation;

@@ -40,7 +40,6 @@ impl Operation {
 
     /// As [`Operation::node`] for a primitive that updates some of its inputs, and their next versions in
     /// the order of [`Primitive::updates`]. Invalid where one of them is no whole state.
-    #[allow(dead_code)] // until the first primitive with a result beside its updates
     pub(crate) fn updating(
         self,
         primitive: Primitive,

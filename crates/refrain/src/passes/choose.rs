@@ -2,14 +2,14 @@ use std::collections::HashMap;
 
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, slots,
-    softmax, take, take_along, top_k, write_rows,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, sample,
+    slots, softmax, take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
-use crate::{Device, Error, Layout, Primitive};
+use crate::{DType, Device, Error, Layout, Primitive};
 
 /// A graph whose nodes know their dispatches.
 pub struct Chosen {
@@ -208,6 +208,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             }
         }
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
+        Primitive::Sample => sampling(traits, x, out)?,
         Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Updated => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
@@ -221,6 +222,20 @@ fn chained(calls: Vec<Call>) -> Kernels {
         calls,
         ..Kernels::default()
     }
+}
+
+/// Sampling, with or without a bias.
+fn sampling(traits: &Traits, x: &[Operand], out: &Operand) -> Result<Kernels, Unsupported> {
+    let no_bias = Operand::contiguous(DType::F32, &[out.layout.count(), 0]);
+    let bias = x.get(7).unwrap_or(&no_bias);
+    let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], &x[6], bias, out];
+    let (mut calls, workspace) = sample::calls(traits, operands)?;
+    let numbers = [0, 1, 2, 3, 4, 5, 6, 7, x.len(), x.len() + 1];
+    calls.iter_mut().for_each(|call| renumber(call, &numbers));
+    Ok(Kernels {
+        workspace: Some(workspace),
+        ..chained(calls)
+    })
 }
 
 /// Each input copied into its part of the output.

@@ -1,6 +1,7 @@
 //! Every operation over arrays, once for each dtype, over placeholders: nothing is computed.
 
-use refrain::fast::{self, Mask, Tokens};
+use refrain::fast::{self, Mask, Sequences, Tokens};
+use refrain::sample::Settings;
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
 
 /// Extents that no kernel finds awkward.
@@ -129,6 +130,7 @@ fn others() -> Vec<Operation> {
         }),
         operation("rope", rope),
         operation("paged_attention of f32 over a cache", paged_attention),
+        operation("sample from logits", sample),
         operation("scaled_dot_product_attention", |d, t| {
             let [q, k, v] = ["q", "k", "v"].map(|name| Array::input(d, name, t, &[1, 4, 16, 64]));
             fast::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::Causal)
@@ -213,6 +215,13 @@ fn paged_attention(device: &Device, dtype: DType) -> Array {
     };
     let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
     fast::paged_attention(&q, &keys, &values, tokens, params)
+}
+
+fn sample(device: &Device, dtype: DType) -> Array {
+    let sequences = Sequences::new(device, 2, COLUMNS, 8, 8).expect("small states");
+    let settings = Array::input(device, "settings", DType::U32, &[2, Settings::WORDS]);
+    let logits = Array::input(device, "logits", dtype, &[2, COLUMNS]);
+    fast::sample(&logits, &settings, &sequences, None).0
 }
 
 /// Every operation in the tables of the document, by title.

@@ -15,8 +15,8 @@ layout(push_constant, scalar) uniform Push {
     positions_ref positions;
     history_ref history;
     counts_ref counts;
-    bias_ref bias;
     outbox_ref outbox;
+    bias_ref bias;
     reported_ref reported;
     ranks_ref ranks;   // [sequences, blocks + vocabulary]: the best of each block, then candidates
     masses_ref masses; // [sequences, blocks]: sums of weights relative to the block's best
