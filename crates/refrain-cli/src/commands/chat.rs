@@ -65,7 +65,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         return Err(Usage(why.to_owned()).into());
     };
     let settings = sampling::options(&arguments.sampling, checkpoint.generation());
-    Sampler::new(settings)?;
+    Sampler::new(settings.clone())?;
     let asked = arguments.ctx.map(|context| context as usize);
     let context = load::context(checkpoint.config(), asked, 0, None)?;
     let conversation = match &arguments.load {
@@ -182,7 +182,7 @@ impl Chat<'_> {
     fn answer(&mut self) -> anyhow::Result<()> {
         let options = GenerateOptions {
             max_tokens: self.max_tokens,
-            sampler: Sampler::new(self.settings)?,
+            sampler: Sampler::new(self.settings.clone())?,
             stop_ids: self.tokenizer.eos_ids().to_vec(),
             stop_strings: Vec::new(),
             tokenizer: self.tokenizer,

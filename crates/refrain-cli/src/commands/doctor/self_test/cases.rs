@@ -1,6 +1,7 @@
 //! Small random programs, one or more for each kernel family.
 
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, Sequences, Tokens};
+use refrain::sample::Settings;
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
 
 /// Builds a family's programs on a device: named results, the same on every device.
@@ -23,6 +24,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ("RMS norm", rms_norm),
     ("RoPE", rope),
     ("attention", attention),
+    ("sampling", sampling),
 ];
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -293,4 +295,31 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
         }
     }
     results
+}
+
+fn sampling(device: &Device) -> Vec<(String, Array)> {
+    const VOCABULARY: usize = 5000;
+    let mut source = Source::new(device);
+    // Without memory for states, the others tell.
+    let Ok(sequences) = Sequences::new(device, 4, VOCABULARY, 2, 1) else {
+        return vec![];
+    };
+    let settings = |(sequence, [temperature, top_p, min_p]): (u32, [f32; 3])| Settings {
+        temperature,
+        top_k: if sequence == 1 { 40 } else { 0 },
+        top_p,
+        min_p,
+        sequence,
+        ..Settings::default()
+    };
+    let kinds = [[0.0, 1.0, 0.0], [0.8, 0.9, 0.05], [1.0, 0.7, 0.0], [1.2, 1.0, 0.0]];
+    let words = (0..)
+        .zip(kinds)
+        .map(settings)
+        .filter_map(|settings| settings.encode().ok());
+    let words: Vec<u32> = words.flatten().collect();
+    let words = Array::from_slice(device, &words, &[kinds.len(), Settings::WORDS]);
+    let logits = &source.floats(DType::F32, &[kinds.len(), VOCABULARY]) * 8.0;
+    let (tokens, _) = fast::sample(&logits, &words, &sequences, None);
+    vec![named("greedy and drawn", tokens)]
 }
