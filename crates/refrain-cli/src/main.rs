@@ -13,13 +13,14 @@ mod model;
 mod output;
 mod probe;
 mod sampling;
+mod version;
 
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use commands::{bench, chat, devices, doctor, inspect, logits, run, synth, template, tokenize};
+use commands::{bench, chat, completions, devices, doctor, inspect, logits, man, run, synth, template, tokenize};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
@@ -27,7 +28,7 @@ use commands::{bench, chat, devices, doctor, inspect, logits, run, synth, templa
 /// plain or quantised by MLX), a .gguf file, `demo` (a small model inside the program), or
 /// `synthetic:ARCH:FORMAT` (random weights of a real shape, for measurements).
 #[derive(Debug, Parser)]
-#[command(name = "refrain", version, disable_help_subcommand = true)]
+#[command(name = "refrain", version = version::SHORT, disable_help_subcommand = true)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -62,11 +63,9 @@ pub(crate) struct Global {
 enum Command {
     /// Generate text
     Run(run::Arguments),
-    /// Talk with a model, turn by turn
     Chat(chat::Arguments),
     /// List the devices, and which one is chosen and why
     Devices(devices::Arguments),
-    /// Examine drivers, device, memory and kernels; say what is wrong and how to mend it
     Doctor(doctor::Arguments),
     /// Describe a checkpoint, and how it fits this device
     Inspect(inspect::Arguments),
@@ -78,8 +77,9 @@ enum Command {
     Logits(logits::Arguments),
     /// Write a checkpoint of random weights in a real model's shape
     Synth(synth::Arguments),
-    /// Measure loading, prompt and decode speed
     Bench(bench::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// The command line asks for what cannot be meant; the program exits with 2.
@@ -96,12 +96,25 @@ impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
-    let cli = Cli::parse();
+    let mut command = command();
+    // Asking for drivers takes time, so only who wants to know waits for it.
+    if std::env::args_os().any(|argument| argument == "--version") {
+        command = command.long_version(version::long());
+    }
+    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     match std::panic::catch_unwind(|| dispatch(&cli)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => report(&error),
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// The command line as clap knows it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -117,6 +130,8 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Template(arguments) => template::run(arguments)?,
         Command::Logits(arguments) => logits::run(global, arguments)?,
         Command::Bench(arguments) => bench::run(global, arguments)?,
+        Command::Completions(arguments) => completions::run(arguments)?,
+        Command::Man(arguments) => man::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,9 +5,9 @@ use glslang::{
     Target, VulkanVersion, error::GlslangError,
 };
 
-/// Names the compiler and how it is called: part of the key of cached SPIR-V. Change it when
+/// The shader compiler and how it is called: part of the key of cached SPIR-V. Change it when
 /// anything below changes what comes out.
-pub(crate) const COMPILER: &str = "glslang 0.9.1, Vulkan 1.3, SPIR-V 1.6";
+pub const COMPILER: &str = "glslang 0.9.1, Vulkan 1.3, SPIR-V 1.6";
 
 /// Compiles a compute shader. `defines` become `#define NAME VALUE` lines before the source.
 ///

@@ -14,9 +14,11 @@ use crate::memory::MemoryUse;
 use crate::{Global, Usage, device, model, output, probe};
 
 const EXAMPLES: &str = "Examples:
-  refrain bench demo
+  refrain bench demo -p 64 -n 32
   refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --json";
 
+/// Measure loading, prompt and decode speed
+///
 /// Measures loading (bytes of weights per second), the prompt (tokens per second until its last
 /// logits are on the host) and decoding (tokens per second from the first to the last token that
 /// the host receives, sampling included). Each repetition begins with an empty context; one more,

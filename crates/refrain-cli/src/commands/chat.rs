@@ -26,7 +26,9 @@ const EXAMPLES: &str = "Examples:
   refrain chat Qwen3-0.6B --system \"Answer in one sentence.\" --temp 0.7
   refrain chat demo --temp 0 < questions.txt";
 
-/// Talks with a model. Each line is a turn; a line that ends with \ goes on in the next, and what
+/// Talk with a model, turn by turn
+///
+/// Each line is a turn; a line that ends with \ goes on in the next, and what
 /// stands between lines of \"\"\" is one turn. Where the standard input is no terminal, each of its
 /// lines is a turn too, and only answers are written to the standard output.
 ///

@@ -29,6 +29,8 @@ const EXAMPLES: &str = "Examples:
   refrain doctor demo --device cpu
   refrain doctor synthetic:tiny:q4_0 --ctx 256 --json";
 
+/// Examine drivers, device, memory and kernels; say what is wrong and how to mend it
+///
 /// Examines the Vulkan loader, its drivers and devices, the chosen device's memory, features and
 /// limits, and the caches; and tests every kernel family against its reference. With a model: does it
 /// fit, how fast can it be, and what limits it. Exits with 1 if something is broken.

@@ -2,10 +2,12 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod logits;
+pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod synth;
 pub(crate) mod template;

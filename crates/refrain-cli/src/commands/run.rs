@@ -17,7 +17,7 @@ use crate::{Global, Usage, demo, device, input, interrupt, model};
 const EXAMPLES: &str = "Examples:
   refrain run demo \"What is 348 + 276?\"
   refrain run Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
-  refrain run model.gguf --raw \"Once upon a time\" --seed 7
+  refrain run model.gguf --raw \"Once upon a time\" -n 50 --seed 7
   refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt";
 
 #[derive(Debug, Args)]

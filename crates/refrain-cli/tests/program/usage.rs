@@ -1,5 +1,6 @@
 //! The command line itself.
 
+use crate::examples::commands;
 use crate::support::{Outcome, refrain, run};
 
 #[test]
@@ -33,10 +34,11 @@ fn a_command_line_that_cannot_be_meant_exits_with_2() {
 fn help_and_version_are_results() {
     assert!(run(&["--version"]).done().starts_with("refrain "));
     assert!(run(&["--help"]).done().contains("tokenize"));
-    for command in [
-        "run", "chat", "devices", "doctor", "inspect", "tokenize", "template", "logits", "synth", "bench",
-    ] {
-        assert!(run(&[command, "--help"]).done().contains("--device"), "{command}");
+    for command in commands() {
+        assert!(
+            run(&[command.as_str(), "--help"]).done().contains("--device"),
+            "{command}"
+        );
     }
 }
 
@@ -85,4 +87,32 @@ fn inspect_describes_the_checkpoint() {
     let json = run(&["inspect", "demo", "--no-device", "--json"]).json();
     assert_eq!(json["tensors"].as_array().unwrap().len(), 90);
     assert_eq!(json["device"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_version_tells_build_and_drivers() {
+    let told = run(&["--version"]).done();
+    for word in ["target", "rustc 1.", "glslang", "Vulkan"] {
+        assert!(told.contains(word), "no {word:?} in {told}");
+    }
+    assert_eq!(run(&["-V"]).done(), format!("refrain {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let commands = commands();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = run(&["completions", shell]).done();
+        for command in &commands {
+            assert!(script.contains(command.as_str()), "{shell}: {command}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    run(&["man", folder.path().to_str().unwrap()]).done();
+    for command in &commands {
+        let page = std::fs::read_to_string(folder.path().join(format!("refrain-{command}.1"))).unwrap();
+        assert!(page.contains("Examples:"), "{command}");
+    }
+    assert!(run(&["man"]).done().contains(".TH refrain 1"));
+    run(&["man", "/dev/null/pages"]).failed(1, &["/dev/null/pages"]);
 }

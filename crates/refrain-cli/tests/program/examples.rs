@@ -1,0 +1,107 @@
+//! What help texts and the guide tell users to type.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::run;
+use crate::workplace::Workplace;
+
+/// Every command of the program.
+pub fn commands() -> Vec<String> {
+    let help = run(&["--help"]).done();
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    assert!(names.len() > 8, "{help}");
+    names
+}
+
+/// The examples of a command's help, made small: measurements and random checkpoints of real sizes take
+/// minutes and gigabytes.
+fn examples(command: &str) -> Vec<String> {
+    let help = run(&[command, "--help"]).done();
+    let list = help
+        .split("Examples:\n")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{command} --help has no example"));
+    let lines = list.lines().take_while(|line| line.starts_with("  "));
+    let examples: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+    assert!(!examples.is_empty(), "{command}");
+    let sizes = ["qwen3-0.6b", "qwen3-8b", "llama-3.2-1b"];
+    let small = |example: String| sizes.iter().fold(example, |text, size| text.replace(size, "tiny"));
+    examples.into_iter().map(small).collect()
+}
+
+/// Names of models on the hub, for which a network would be needed.
+fn needs_network(example: &str) -> bool {
+    let name = |word: &str| word.contains('/') && !word.contains('.') && word.starts_with(char::is_uppercase);
+    example
+        .split_whitespace()
+        .any(|word| name(word.split(':').next().unwrap_or_default()))
+}
+
+#[test]
+fn every_example_of_every_help_text_runs() {
+    let ran: usize = std::thread::scope(|scope| {
+        let each = |command: String| {
+            scope.spawn(move || {
+                let examples = examples(&command);
+                let mut ran = 0;
+                for example in examples.iter().filter(|example| !needs_network(example)) {
+                    assert!(example.starts_with("refrain "), "{example}");
+                    let outcome = Workplace::new().shell(example);
+                    assert_eq!(outcome.code, Some(0), "{example}: {outcome:?}");
+                    ran += 1;
+                }
+                ran
+            })
+        };
+        let running: Vec<_> = commands().into_iter().map(each).collect();
+        running.into_iter().map(|command| command.join().unwrap()).sum()
+    });
+    assert!(ran > 20, "{ran}");
+}
+
+/// The blocks of a page: what stands after the fence, and the text.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = page.split("```").collect();
+    assert!(parts.len() % 2 == 1, "a block is not closed");
+    parts
+        .iter()
+        .skip(1)
+        .step_by(2)
+        .map(|block| block.split_once('\n').unwrap())
+        .collect()
+}
+
+#[test]
+fn the_commands_of_the_guide_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src");
+    let summary = fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
+    let mut ran = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(
+            name == "SUMMARY.md" || summary.contains(&format!("({name})")),
+            "{name} is not in SUMMARY.md"
+        );
+        let page = fs::read_to_string(&path).unwrap();
+        let place = Workplace::new();
+        for (kind, script) in blocks(&page) {
+            match kind {
+                "sh" => {
+                    let outcome = place.shell(script);
+                    assert_eq!(outcome.code, Some(0), "{name}: {script}: {outcome:?}");
+                    ran += 1;
+                }
+                // The text around it says why it does not run here.
+                "sh,no-test" | "text" | "rust,no_run" | "json" => {}
+                other => panic!("{name}: a block of unknown kind {other:?}"),
+            }
+        }
+    }
+    assert!(ran >= 10, "{ran}");
+}

@@ -1,0 +1,71 @@
+//! A folder in which the command lines of help texts and of the guide run as they stand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{Outcome, fixture, refrain};
+
+/// A user's folder with the files that command lines name, and settings that keep everything in it.
+pub struct Workplace(TempDir);
+
+impl Workplace {
+    /// With models, prompts and conversations.
+    pub fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");
+        for folder in ["Qwen3-0.6B", "tokenizer-files"] {
+            fs::create_dir(place.path(folder)).unwrap();
+            for file in fs::read_dir(&demo).unwrap().map(|entry| entry.unwrap().path()) {
+                if folder == "Qwen3-0.6B" || !file.to_string_lossy().ends_with("model.safetensors") {
+                    fs::copy(&file, place.path(folder).join(file.file_name().unwrap())).unwrap();
+                }
+            }
+        }
+        fs::copy(demo.join("chat_template.jinja"), place.path("other.jinja")).unwrap();
+        fs::copy(fixture("llama-gguf-q4_0/model.gguf"), place.path("model.gguf")).unwrap();
+        for (name, text) in [
+            ("question.txt", "What is 12 + 30?\n"),
+            ("questions.txt", "What is 12 + 30?\nWhat is 5 + 4?\n"),
+            ("story.txt", "Once upon a time there was a fox."),
+            (
+                "conversation.json",
+                r#"[{"role": "user", "content": "What is 12 + 30?"}]"#,
+            ),
+            ("tokens.json", r#"{"input_ids": [[5, 6, 7, 8]]}"#),
+        ] {
+            fs::write(place.path(name), text).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a script as a user's shell does; it ends with the first command that fails.
+    pub fn shell(&self, script: &str) -> Outcome {
+        let program = Path::new(env!("CARGO_BIN_EXE_refrain"));
+        let path = std::env::var("PATH").unwrap_or_default();
+        let folder = program.parent().unwrap().display();
+        let mut shell = Command::new("sh");
+        // The settings of other tests: no user's variables, the shared cache.
+        for (name, value) in refrain(&[]).get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.args(["-e", "-c", script]).current_dir(self.0.path());
+        shell
+            .env("PATH", format!("{folder}:{path}"))
+            .env("REFRAIN_DEVICE", "cpu");
+        shell
+            .env("HOME", self.0.path())
+            .env("XDG_STATE_HOME", self.path("state"));
+        shell.env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "1");
+        shell.stdin(std::process::Stdio::null()).output().unwrap().into()
+    }
+}
