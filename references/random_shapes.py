@@ -198,6 +198,10 @@ def with_rope(config, draw):
 def with_two_ropes(config, draw, local_theta):
     """The configuration with a RoPE of the layers with a window, and another of the rest."""
     whole, _ = draw.rope("default", "linear") if config.model_type == "gemma3_text" else draw.rope("default", "yarn")
-    local = {"rope_type": "default", "rope_theta": local_theta or whole["rope_theta"]}
+    if local_theta is None:
+        # Of files in the old style transformers 5 reads another base for layers with a window than 4 did, unless
+        # it is the one that all published models have.
+        local_theta = whole["rope_theta"] = 5e5
+    local = {"rope_type": "default", "rope_theta": local_theta}
     config.rope_parameters = families.two_ropes(local, whole)
     return config
