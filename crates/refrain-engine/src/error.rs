@@ -34,6 +34,40 @@ pub enum Error {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
+    /// A snapshot that does not belong to the session.
+    #[error("the saved state does not fit: {0}")]
+    Snapshot(String),
+    /// A file that holds no snapshot, or cannot hold one.
+    #[error("state file {} {what}", path.display())]
+    StateFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Settings that no device can follow.
+    #[error(transparent)]
+    Setting(#[from] refrain::sample::TooManyStopIds),
+    /// Two executors computed different things.
+    #[error("replay and eager differ at token {token}: {difference}")]
+    Differs {
+        /// Tokens decoded before.
+        token: usize,
+        /// The first step that differs.
+        difference: Box<refrain::Difference>,
+    },
+    /// No step of the plan has that name.
+    #[error(
+        "there is no region {name:?} in the decode step; regions are numbers from 0 to {last}, or names such as {example}:0"
+    )]
+    NoRegion {
+        /// What was asked for.
+        name: String,
+        /// The last step's number.
+        last: usize,
+        /// A name that there is.
+        example: String,
+    },
     /// Nothing to compute.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use refrain_formats::{DecodeStream, Tokenizer};
 
+use refrain::sample::{MOST_STOP_IDS, Settings};
+
 use crate::sampler::Sampler;
-use crate::{Error, Session};
+use crate::{Error, Session, Stream};
 use stop::StopFilter;
 
 /// How to generate.
@@ -24,6 +26,19 @@ pub struct GenerateOptions<'a> {
     pub stop_strings: Vec<String>,
     /// Turns tokens into text; special tokens are left out of it.
     pub tokenizer: &'a Tokenizer,
+}
+
+impl GenerateOptions<'_> {
+    /// How the device picks tokens behind the one at `position`.
+    pub(crate) fn settings(&self, position: usize) -> Settings {
+        let last_position = self.max_tokens.map(|tokens| u32::try_from(position + tokens));
+        Settings {
+            // The host looks for those that find no room.
+            stop_ids: self.stop_ids.iter().copied().take(MOST_STOP_IDS).collect(),
+            last_position: last_position.and_then(Result::ok).unwrap_or(i32::MAX as u32),
+            ..self.sampler.settings()
+        }
+    }
 }
 
 /// Why a text ended.
@@ -94,7 +109,8 @@ fn rate(tokens: usize, time: Duration) -> Option<f64> {
 /// `on_text` is called after each token with the text that became certain (often a word, or
 /// nothing) and the token's id, and once more if text was held back at the end. Text is held back
 /// while it could be the beginning of a stop string or of a character. When `on_text` breaks,
-/// generation ends there.
+/// generation ends there. The session then holds the prompt and the tokens generated but the last: what
+/// the device did beyond them is undone.
 ///
 /// # Errors
 /// If the prompt is empty or does not fit the context, the logits are not numbers, or the session
@@ -105,84 +121,114 @@ pub fn generate(
     options: &GenerateOptions<'_>,
     on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
 ) -> Result<Generation, Error> {
-    continue_sequence(session, prompt, options, on_text)
+    let start = Instant::now();
+    let position = session.position() + prompt.len();
+    if options.max_tokens == Some(0) {
+        session.feed(prompt)?;
+        return Ok(Generating::new(prompt.len(), start).done(Finish::Length, String::new()));
+    }
+    let settings = options.settings(position - 1);
+    if settings.biased {
+        let bias = options.sampler.bias(session.model().config().vocab_size);
+        session.set_bias(&bias)?;
+    }
+    let mut stream = session.stream(prompt, &settings)?;
+    let generation = follow(&mut stream, position, prompt.len(), start, options, on_text);
+    stream.end()?;
+    generation
 }
 
-/// What generation needs of a session.
-trait Sequence {
-    fn context(&self) -> usize;
-    fn position(&self) -> usize;
-    fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error>;
-    fn decode(&mut self, token: u32) -> Result<Vec<f32>, Error>;
+/// What generation needs of a stream.
+pub(crate) trait Reports {
+    /// As [`Stream::next_tokens`], of the first sequence.
+    fn next(&mut self) -> Result<Option<u32>, Error>;
 }
 
-impl Sequence for Session<'_> {
-    fn context(&self) -> usize {
-        Session::context(self)
-    }
-
-    fn position(&self) -> usize {
-        Session::position(self)
-    }
-
-    fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        Session::prefill(self, tokens)
-    }
-
-    fn decode(&mut self, token: u32) -> Result<Vec<f32>, Error> {
-        Session::decode(self, token)
+impl Reports for Stream<'_, '_> {
+    fn next(&mut self) -> Result<Option<u32>, Error> {
+        Ok(Stream::next_tokens(self)?.map(|reported| reported[0]))
     }
 }
 
-fn continue_sequence(
-    sequence: &mut dyn Sequence,
-    prompt: &[u32],
+/// Takes tokens, the first of which is for `position`, until the text ends.
+pub(crate) fn follow(
+    tokens: &mut dyn Reports,
+    position: usize,
+    prompt_tokens: usize,
+    start: Instant,
     options: &GenerateOptions<'_>,
     on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
 ) -> Result<Generation, Error> {
-    let start = Instant::now();
-    let mut logits = sequence.prefill(prompt)?;
-    let mut history = prompt.to_vec();
+    let mut generating = Generating::new(prompt_tokens, start);
     let mut text = Text::new(options, on_text);
-    let (mut first_pick, mut decoded) = (None, 0);
     let finish = loop {
-        if options.max_tokens == Some(history.len() - prompt.len()) {
-            break Finish::Length;
-        }
-        if history.len() > prompt.len() {
-            if sequence.position() >= sequence.context() {
-                break Finish::Context;
-            }
-            logits = sequence.decode(history[history.len() - 1])?;
-        }
-        let position = sequence.position();
-        let Some(id) = options.sampler.pick(&mut logits, &history, position as u64) else {
-            // One such logit makes every later token meaningless: better no text than that.
-            return Err(Error::NotANumber { position: position - 1 });
+        let Some(id) = tokens.next()? else {
+            break match options.max_tokens == Some(generating.ids.len()) {
+                true => Finish::Length,
+                false => Finish::Context,
+            };
         };
-        match first_pick {
-            None => first_pick = Some(Instant::now()),
-            Some(_) => decoded += 1,
+        if id == refrain::sample::NOT_A_NUMBER {
+            // One such logit makes every later token meaningless: better no text than that.
+            let position = position + generating.ids.len() - 1;
+            return Err(Error::NotANumber { position });
         }
+        generating.picked();
         if options.stop_ids.contains(&id) {
             break Finish::Stop;
         }
-        history.push(id);
+        generating.ids.push(id);
         if let ControlFlow::Break(finish) = text.push(id)? {
             break finish;
         }
     };
-    let end = Instant::now();
-    let first_pick = first_pick.unwrap_or(end);
-    Ok(Generation {
-        text: text.finish(finish)?,
-        ids: history.split_off(prompt.len()),
-        finish,
-        prompt_tokens: prompt.len(),
-        time_to_first: first_pick - start,
-        decode_time: end - first_pick,
-        decoded,
-    })
+    generating.end = Some(Instant::now());
+    let text = text.finish(finish)?;
+    Ok(generating.done(finish, text))
+}
+
+/// A generation in progress.
+struct Generating {
+    ids: Vec<u32>,
+    prompt_tokens: usize,
+    start: Instant,
+    first_pick: Option<Instant>,
+    decoded: usize,
+    end: Option<Instant>,
+}
+
+impl Generating {
+    fn new(prompt_tokens: usize, start: Instant) -> Self {
+        Generating {
+            ids: vec![],
+            prompt_tokens,
+            start,
+            first_pick: None,
+            decoded: 0,
+            end: None,
+        }
+    }
+
+    fn picked(&mut self) {
+        match self.first_pick {
+            None => self.first_pick = Some(Instant::now()),
+            Some(_) => self.decoded += 1,
+        }
+    }
+
+    fn done(self, finish: Finish, text: String) -> Generation {
+        let end = self.end.unwrap_or_else(Instant::now);
+        let first_pick = self.first_pick.unwrap_or(end);
+        Generation {
+            text,
+            ids: self.ids,
+            finish,
+            prompt_tokens: self.prompt_tokens,
+            time_to_first: first_pick - self.start,
+            decode_time: end - first_pick,
+            decoded: self.decoded,
+        }
+    }
 }
 
 /// The text so far, and the way of new text to the caller.

@@ -13,14 +13,24 @@
 
 mod error;
 mod generate;
+mod mode;
 mod model;
+mod rollback;
 mod sampler;
 mod session;
+mod snapshot;
+mod step;
+mod stream;
+mod verify;
 
 pub use error::Error;
 pub use generate::{Finish, GenerateOptions, Generation, generate};
+pub use mode::{Choice, Mode, ModeCache};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
 pub use refrain_models::Progress;
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions};
 pub use session::{Session, SessionMemory};
+pub use snapshot::Snapshot;
+pub use stream::Stream;
+pub use verify::{Freeze, Verified, VerifiedTokens, find_region};

@@ -22,6 +22,7 @@ pub struct Model {
     config: ModelConfig,
     device: Device,
     weight_bytes: u64,
+    identity: u128,
 }
 
 impl Model {
@@ -36,6 +37,7 @@ impl Model {
             config: checkpoint.config().clone(),
             device: device.clone(),
             weight_bytes: checkpoint.tensors().map(|t| t.bytes).sum(),
+            identity: identity(checkpoint)?,
         })
     }
 
@@ -54,8 +56,41 @@ impl Model {
         self.weight_bytes
     }
 
+    /// A number that tells models apart: of their configuration, and of the names, shapes, formats and
+    /// first bytes of their tensors.
+    pub fn identity(&self) -> u128 {
+        self.identity
+    }
+
     /// The device's counters; zeros on the CPU executor.
     pub fn counters(&self) -> Counters {
         self.device.as_vulkan().map(|d| d.counters()).unwrap_or_default()
     }
+}
+
+/// See [`Model::identity`].
+fn identity(checkpoint: &Checkpoint) -> Result<u128, Error> {
+    /// Bytes of each tensor that are looked at.
+    const SAMPLE: usize = 256;
+    let mut tensors: Vec<Vec<u8>> = vec![format!("{:?}", checkpoint.config()).into_bytes()];
+    for info in checkpoint.tensors() {
+        let mut bytes = format!("{} {:?} {:?}", info.name, info.shape, info.encoding).into_bytes();
+        if let Some(tensor) = checkpoint.tensor(&info.name) {
+            let mut sample = vec![0; SAMPLE];
+            match tensor.is_quantised() {
+                true => {
+                    sample.truncate(tensor.quants_bytes().min(SAMPLE as u64) as usize);
+                    tensor.write_quants(0, &mut sample)?;
+                }
+                false => {
+                    sample.truncate(tensor.data_bytes().min(SAMPLE as u64) as usize);
+                    tensor.write_data(0, &mut sample)?;
+                }
+            }
+            bytes.extend(sample);
+        }
+        tensors.push(bytes);
+    }
+    tensors.sort();
+    Ok(crate::snapshot::identity(tensors.into_iter()))
 }

@@ -1,7 +1,7 @@
 //! Picking the next token: validated settings, and the plain reference that the device's sampler is
 //! checked against.
 
-use refrain::sample::{self, Settings, TooManyStopIds};
+use refrain::sample::{self, Settings};
 
 /// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
 /// are those of [`refrain::sample`].
@@ -91,23 +91,18 @@ impl Sampler {
         &self.options
     }
 
-    /// The words that make the device sample likewise: sequence 0, which ends at `last_position` and
-    /// with any of `stop_ids`. The window is 0 where nothing is penalised, so that nothing is counted.
-    ///
-    /// # Errors
-    /// If there are more stop tokens than settings hold.
-    pub fn words(&self, last_position: usize, stop_ids: &[u32]) -> Result<[u32; Settings::WORDS], TooManyStopIds> {
-        let settings = Settings {
-            window: if self.settings.penalises() {
-                self.settings.window
-            } else {
-                0
-            },
-            last_position: words(last_position),
-            stop_ids: stop_ids.to_vec(),
-            ..self.settings.clone()
+    /// The settings with which the device samples likewise, without stop tokens or an end. The window is
+    /// 0 where nothing is penalised, so that nothing is counted.
+    pub fn settings(&self) -> Settings {
+        let window = if self.settings.penalises() {
+            self.settings.window
+        } else {
+            0
         };
-        settings.encode()
+        Settings {
+            window,
+            ..self.settings.clone()
+        }
     }
 
     /// What is added to each logit of a vocabulary, `[V]`; empty if nothing is. Tokens beyond the
@@ -233,9 +228,8 @@ mod tests {
     #[test]
     fn the_device_is_told_the_same_settings() {
         let sampler = sampler(|o| (o.temperature, o.top_k, o.repeat_penalty, o.repeat_last) = (0.7, 40, 1.1, 3));
-        let settings = Settings::decode(&sampler.words(4095, &[2, 7]).unwrap());
+        let settings = sampler.settings();
         assert_eq!((settings.temperature, settings.top_k, settings.window), (0.7, 40, 3));
-        assert_eq!((settings.last_position, settings.stop_ids), (4095, vec![2, 7]));
         assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0, 2, 1, 0]);
         assert!(sampler.bias(4).is_empty());
     }
@@ -243,7 +237,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_where_nothing_is_penalised() {
         let sampler = sampler(|_| ());
-        assert_eq!(Settings::decode(&sampler.words(9, &[]).unwrap()).window, 0);
+        assert_eq!(sampler.settings().window, 0);
         assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0; 4]);
     }
 }

@@ -1,28 +1,52 @@
 use std::collections::HashMap;
 
-use refrain::{DType, Device, Function};
+use refrain::sample::Settings;
+use refrain::{DType, Device, Function, LowerOptions, Run, Tape, TapeMode, Write};
 use refrain_formats::ModelConfig;
 use refrain_models::{Batch, LayerState, Pages};
 
-use crate::{Error, Model};
+use crate::mode::{Choice, Mode, ModeCache, Trial};
+use crate::rollback::Rollback;
+use crate::step::Step;
+use crate::{Error, Model, Stream};
 
 /// Positions per page of the KV cache.
 const PAGE: usize = 256;
 /// The most tokens that one call of the model sees.
 const MAX_CHUNK: usize = 512;
 
-/// One sequence in progress: its KV cache, and the traced programs that extend it.
+/// Sequences in progress: what the model's layers remember of them, and the traced programs that extend
+/// them. Most sessions have one; several are equal to each other in length and prompt.
 pub struct Session<'m> {
     model: &'m Model,
-    states: Vec<LayerState>,
+    pub(crate) states: Vec<LayerState>,
     pages: Pages,
+    sequences: usize,
     context: usize,
     chunk: usize,
-    /// Tokens whose keys and values are in the cache.
-    position: usize,
+    /// Tokens that the states have taken in.
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens that recurrent states must take in again, from the beginning, before anything else: they
+    /// do not go back.
+    again: Vec<u32>,
     /// Traced programs by their shape class.
     functions: HashMap<ShapeClass, Function>,
+    step: Option<Step>,
+    rollback: Option<Rollback>,
     model_calls: u64,
+    decoding: Decoding,
+}
+
+/// How tokens are decoded.
+struct Decoding {
+    options: LowerOptions,
+    mode: Mode,
+    choice: Option<Choice>,
+    cache: Option<ModeCache>,
+    trying: Option<TapeMode>,
+    tokens_per_submit: Option<usize>,
+    /// Microseconds on the device, summed, and for how many tokens.
+    device_time: (f64, u64),
 }
 
 /// What a trace is made for: everything else is read by the device.
@@ -30,10 +54,9 @@ pub struct Session<'m> {
 struct ShapeClass {
     /// Tokens per call: a power of two.
     tokens: usize,
-    /// Tokens whose logits are computed.
+    /// Tokens whose logits are computed; 0: the states alone are.
     wanted: usize,
 }
-
 /// Bytes of memory beside the weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionMemory {
@@ -55,7 +78,16 @@ impl<'m> Session<'m> {
     /// # Errors
     /// A context beyond the model's limit; too little memory for the KV cache.
     pub fn new(model: &'m Model, context: usize) -> Result<Session<'m>, Error> {
-        Session::with_cache_dtype(model, context, cache_dtype(model.device()))
+        Session::several(model, context, 1)
+    }
+
+    /// A session of several sequences that begin with the same prompt and are decoded together, each with
+    /// `context` tokens.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn several(model: &'m Model, context: usize, sequences: usize) -> Result<Session<'m>, Error> {
+        Session::with(model, context, sequences, cache_dtype(model.device()))
     }
 
     /// Like [`Session::new`], with keys and values in `dtype`.
@@ -63,6 +95,10 @@ impl<'m> Session<'m> {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_cache_dtype(model: &'m Model, context: usize, dtype: DType) -> Result<Session<'m>, Error> {
+        Session::with(model, context, 1, dtype)
+    }
+
+    fn with(model: &'m Model, context: usize, sequences: usize, dtype: DType) -> Result<Session<'m>, Error> {
         let config = model.config();
         if context == 0 || context > config.max_position {
             return Err(Error::ContextRange {
@@ -77,13 +113,26 @@ impl<'m> Session<'m> {
         };
         Ok(Session {
             model,
-            states: model.decoder.new_states(dtype, pages, 1)?,
+            states: model.decoder.new_states(dtype, pages, sequences)?,
             pages,
+            sequences,
             context,
             chunk: MAX_CHUNK,
-            position: 0,
+            tokens: vec![],
+            again: vec![],
             functions: HashMap::new(),
+            step: None,
+            rollback: None,
             model_calls: 0,
+            decoding: Decoding {
+                options: LowerOptions::default(),
+                mode: Mode::Auto,
+                choice: None,
+                cache: None,
+                trying: None,
+                tokens_per_submit: None,
+                device_time: (0.0, 0),
+            },
         })
     }
 
@@ -97,9 +146,24 @@ impl<'m> Session<'m> {
         self.context
     }
 
-    /// Tokens that the session holds.
+    /// Number of tokens that the session holds.
     pub fn position(&self) -> usize {
-        self.position
+        self.tokens.len()
+    }
+
+    /// The tokens that the session holds (of several sequences, the first one's).
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Number of sequences.
+    pub fn sequences(&self) -> usize {
+        self.sequences
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        self.model
     }
 
     /// Sets how many tokens of a prompt one call of the model sees: clamped to 1 … 512.
@@ -117,13 +181,54 @@ impl<'m> Session<'m> {
         let kv = self.states.iter().flat_map(LayerState::arrays);
         SessionMemory {
             kv_bytes: kv.map(|a| (a.count() * a.dtype().size()) as u64).sum(),
-            scratch_bytes: self.functions.values().map(Function::own_bytes).sum(),
+            scratch_bytes: (self.functions.values())
+                .chain(self.step.iter().map(Step::function))
+                .map(Function::own_bytes)
+                .sum(),
         }
     }
 
     /// Forgets the tokens from `position` on. Does nothing when there are not that many.
     pub fn rewind(&mut self, position: usize) {
-        self.position = self.position.min(position);
+        if position >= self.tokens.len() {
+            return;
+        }
+        self.tokens.truncate(position);
+        if self.is_recurrent() {
+            // Recurrent states do not go back: they start again with the next token.
+            self.again = std::mem::take(&mut self.tokens);
+        }
+    }
+
+    fn is_recurrent(&self) -> bool {
+        self.states
+            .iter()
+            .any(|state| matches!(state, LayerState::Recurrent(_)))
+    }
+
+    /// Appends tokens, in chunks, without computing logits.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`], but for an empty prompt.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        self.check(tokens)?;
+        self.take_in_again()?;
+        for chunk in tokens.chunks(self.chunk) {
+            self.extend(chunk, 0)?;
+        }
+        Ok(())
+    }
+
+    /// What a rewind left to be done.
+    pub(crate) fn take_in_again(&mut self) -> Result<(), Error> {
+        let again = std::mem::take(&mut self.again);
+        for chunk in again.chunks(self.chunk) {
+            self.extend(chunk, 0)?;
+        }
+        Ok(())
     }
 
     /// Appends a prompt, in chunks; returns the logits `[vocabulary]` after its last token.
@@ -132,20 +237,13 @@ impl<'m> Session<'m> {
     /// An empty prompt, a token beyond the vocabulary, a full context, a failing device.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
+        self.take_in_again()?;
+        let mut chunks = tokens.chunks(self.chunk).peekable();
         let mut logits = vec![];
-        for chunk in tokens.chunks(self.chunk) {
-            logits = self.extend(chunk, 1)?;
+        while let Some(chunk) = chunks.next() {
+            logits = self.extend(chunk, usize::from(chunks.peek().is_none()))?;
         }
         Ok(logits)
-    }
-
-    /// Appends one token; returns the logits `[vocabulary]` after it.
-    ///
-    /// # Errors
-    /// As [`Session::prefill`].
-    pub fn decode(&mut self, token: u32) -> Result<Vec<f32>, Error> {
-        self.check(&[token])?;
-        self.extend(&[token], 1)
     }
 
     /// Logits `[T, vocabulary]` after each of `tokens`, which start a new sequence.
@@ -155,11 +253,38 @@ impl<'m> Session<'m> {
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.rewind(0);
         self.check(tokens)?;
+        self.again.clear();
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);
         for chunk in tokens.chunks(self.chunk) {
             logits.extend(self.extend(chunk, chunk.len())?);
         }
         Ok(logits)
+    }
+
+    /// Appends a prompt and begins to decode: the stream gives the tokens after it.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`]; settings that the device cannot hold.
+    pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_, 'm>, Error> {
+        self.check(prompt)?;
+        let Some((&last, before)) = prompt.split_last() else {
+            return Err(Error::EmptyPrompt);
+        };
+        self.feed(before)?;
+        self.take_in_again()?;
+        self.prepare_step(&[before, &[last]].concat(), settings)?;
+        Stream::new(self, last, settings)
+    }
+
+    /// The logits `[S, vocabulary]` that the last token of a stream was picked from.
+    ///
+    /// # Errors
+    /// If nothing was decoded yet, or the device fails.
+    pub fn last_logits(&self) -> Result<Vec<f32>, Error> {
+        match &self.step {
+            Some(step) => Ok(step.logits()?),
+            None => Err(Error::EmptyPrompt),
+        }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), Error> {
@@ -170,7 +295,7 @@ impl<'m> Session<'m> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocabulary) {
             return Err(Error::TokenRange { id, vocabulary });
         }
-        let held = self.position + tokens.len();
+        let held = self.again.len() + self.tokens.len() + tokens.len();
         if held > self.context {
             return Err(Error::ContextFull {
                 tokens: held,
@@ -180,40 +305,46 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones.
+    /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones, of the
+    /// last sequence.
     fn extend(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
         let bucket = chunk.len().next_power_of_two();
         let class = ShapeClass {
             tokens: bucket,
-            wanted: if wanted == 1 { 1 } else { bucket },
+            wanted: if wanted <= 1 { wanted } else { bucket },
         };
         self.trace(class)?;
         let mut tokens = chunk.to_vec();
         tokens.resize(bucket, 0);
         let position = |t: usize| {
             if t < chunk.len() {
-                (self.position + t) as i32
+                (self.tokens.len() + t) as i32
             } else {
                 -1
             }
         };
         let positions: Vec<i32> = (0..bucket).map(position).collect();
-        let sequences = vec![0u32; bucket];
-        let pages: Vec<u32> = (0..self.pages.per_sequence as u32).collect();
+        let pages: Vec<u32> = (0..(self.sequences * self.pages.per_sequence) as u32).collect();
         let first = chunk.len() - wanted;
         let rows: Vec<u32> = (0..class.wanted)
             .map(|row| (first + row).min(chunk.len() - 1) as u32)
             .collect();
         let function = &self.functions[&class];
-        function.call(&[
-            ("tokens", bytemuck::cast_slice(&tokens)),
-            ("positions", bytemuck::cast_slice(&positions)),
-            ("sequences", bytemuck::cast_slice(&sequences)),
-            ("pages", bytemuck::cast_slice(&pages)),
-            ("wanted", bytemuck::cast_slice(&rows)),
-        ])?;
-        let logits = function.read_range(0, 0, wanted * self.model.config().vocab_size)?;
-        self.position += chunk.len();
+        for sequence in 0..self.sequences {
+            let sequences = vec![sequence as u32; bucket];
+            function.call(&[
+                ("tokens", bytemuck::cast_slice(&tokens)),
+                ("positions", bytemuck::cast_slice(&positions)),
+                ("sequences", bytemuck::cast_slice(&sequences)),
+                ("pages", bytemuck::cast_slice(&pages)),
+                ("wanted", bytemuck::cast_slice(&rows)),
+            ])?;
+        }
+        let logits = match wanted {
+            0 => vec![],
+            _ => function.read_range(0, 0, wanted * self.model.config().vocab_size)?,
+        };
+        self.tokens.extend(chunk);
         Ok(logits)
     }
 
@@ -222,11 +353,22 @@ impl<'m> Session<'m> {
         if self.functions.contains_key(&class) {
             return Ok(());
         }
-        let batch = Batch::inputs(self.model.device(), class.tokens, 1, class.wanted, self.pages);
+        let (device, sequences) = (self.model.device(), self.sequences);
+        let batch = Batch::inputs(device, class.tokens, sequences, class.wanted, self.pages);
         // The clones are the states' versions within the trace: the updates happen in the same memory.
-        let logits = self.model.decoder.forward(&batch, &mut self.states.clone());
+        let mut states = self.states.clone();
+        let logits = self.model.decoder.forward(&batch, &mut states);
         self.model_calls += 1;
-        self.functions.insert(class, Function::trace(&[&logits])?);
+        let function = match class.wanted {
+            0 => Function::trace_with(
+                &states.iter().flat_map(LayerState::arrays).collect::<Vec<_>>(),
+                self.decoding.options,
+            ),
+            _ => Function::trace_with(&[&logits], self.decoding.options),
+        };
+        self.functions.insert(class, function?);
         Ok(())
     }
 }
+
+mod decoding;

@@ -111,5 +111,5 @@ pub use refrain_kernels::{
     DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,
     rope::Params as RopeParams, sample,
 };
-pub use refrain_vulkan::{Counters, MemoryClass};
+pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::Storage;

