@@ -84,6 +84,7 @@ impl Step {
             pages: control.pages.clone(),
             wanted: None,
             page_size: pages.size,
+            context,
             decode: true,
         };
         let logits = model.decoder.forward(&batch, &mut states.to_vec());
