@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use refrain_formats::Tokenizer;
 
 use crate::model::TextSide;
 use crate::{input, output};
 
 const EXAMPLES: &str = "Examples:
   refrain tokenize demo \"Once upon a time\"
+  refrain tokenize demo \"Once upon a time\" --pieces
   refrain tokenize Qwen3-0.6B --file story.txt --no-special";
 
 #[derive(Debug, Args)]
@@ -25,6 +27,12 @@ pub(crate) struct Arguments {
     /// Put no BOS or EOS around the text, and take special tokens in it as plain text
     #[arg(long)]
     no_special: bool,
+    /// Put no BOS or EOS around the text, but take special tokens in it as such
+    #[arg(long, conflicts_with = "no_special")]
+    no_bos: bool,
+    /// Write a line for each token, its id and its text, instead of a list of ids
+    #[arg(long)]
+    pieces: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -34,6 +42,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (None, Some(file)) => input::read_text(file)?,
         (None, None) => input::read_stdin("the text")?,
     };
-    let ids = tokenizer.encode(&text, !arguments.no_special)?;
-    output::print_json(&ids.into())
+    let ids = match arguments.no_bos {
+        true => tokenizer.encode_rendered(&text)?,
+        false => tokenizer.encode(&text, !arguments.no_special)?,
+    };
+    match arguments.pieces {
+        true => output::print(&pieces(&tokenizer, &ids)?),
+        false => output::print_json(&ids.into()),
+    }
+}
+
+/// A line for each token. Its text is quoted as in JSON; of a token that is only a part of a character it is U+FFFD.
+fn pieces(tokenizer: &Tokenizer, ids: &[u32]) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    for &id in ids {
+        let text = serde_json::Value::from(tokenizer.decode(&[id], false)?);
+        lines.push_str(&format!("{id:>7} {text}\n"));
+    }
+    Ok(lines)
 }

@@ -41,6 +41,48 @@ fn text_comes_from_argument_file_or_standard_input() {
 }
 
 #[test]
+fn pieces_are_written_line_by_line() {
+    let copy = tokenizer_only();
+    let text = "The boat\n<|im_end|>";
+    let ids = run(&["tokenize", copy.path(), text, "--no-bos"]).json();
+    let lines = run(&["tokenize", copy.path(), text, "--no-bos", "--pieces"]).done();
+    let read = |line: &str| -> (u64, String) {
+        let (id, piece) = line.trim_start().split_once(' ').unwrap();
+        (id.parse().unwrap(), serde_json::from_str(piece).unwrap())
+    };
+    let (found, pieces): (Vec<u64>, Vec<String>) = lines.lines().map(read).unzip();
+    assert_eq!(json!(found), ids);
+    assert_eq!(pieces.concat(), text);
+    assert_eq!(pieces.last().unwrap(), "<|im_end|>");
+    run(&["tokenize", copy.path(), text, "--no-bos", "--no-special"]).failed(2, &["--no-special"]);
+}
+
+#[test]
+fn a_model_without_vocabulary_takes_token_ids() {
+    let copy = Copy::of("qwen3-gguf-q4_0");
+    let out = copy.file("logits-by-refrain.safetensors");
+    let (model, tokens) = (copy.file("model.gguf"), copy.file("tokens.json"));
+    let paths = [&model, &tokens, &out].map(|path| path.to_str().unwrap());
+    let logits = || {
+        run(&["logits", paths[0], "--tokens", paths[1], "--out", paths[2]]).done();
+        fs::read(&out).unwrap()
+    };
+    let before = logits();
+    copy.change("model.gguf", |bytes| {
+        let key = b"tokenizer.ggml.model";
+        let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
+        // A type of four bytes, a length of eight, and a text as long as the one there.
+        let text = &mut bytes[at + 12..at + 16];
+        assert_eq!(text, b"gpt2");
+        text.copy_from_slice(b"none");
+    });
+    assert_eq!(logits(), before);
+    for command in ["run", "tokenize"] {
+        run(&[command, paths[0], "hello"]).failed(1, &["has no vocabulary", "logits"]);
+    }
+}
+
+#[test]
 fn special_tokens_are_special_only_if_wanted() {
     let copy = tokenizer_only();
     let special = run(&["tokenize", copy.path(), "a<|im_end|>"]).json();

@@ -205,3 +205,10 @@ fn metadata_and_names_become_those_of_hugging_face() {
         ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.bias"]
     );
 }
+
+#[test]
+fn a_file_without_tensors_says_so_where_weights_are_needed() {
+    let checkpoint = good().open().unwrap();
+    let found = message(checkpoint.expect("model.norm.weight", &[64]));
+    assert!(found.contains("embedded model: holds no weights"), "{found}");
+}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use refrain_formats::{Checkpoint, TokenizerFiles};
+use refrain_formats::TokenizerFiles;
 
 use crate::support::message;
 
@@ -71,15 +71,6 @@ mod ids_are_those_that_llama_cpp_publishes_for {
         refact "refact"
         starcoder "starcoder"
     }
-}
-
-#[test]
-fn a_vocabulary_without_weights_says_so_where_weights_are_needed() {
-    let Some(directory) = vocabularies() else { return };
-    let checkpoint = Checkpoint::open(&directory.join("ggml-vocab-llama-bpe.gguf")).unwrap();
-    assert_eq!(checkpoint.tensors().count(), 0);
-    let found = message(checkpoint.expect("model.norm.weight", &[4096]));
-    assert!(found.contains("holds no weights"), "{found}");
 }
 
 #[test]
