@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use commands::{bench, chat, completions, devices, doctor, inspect, logits, man, run, synth, template, tokenize};
+use commands::{bench, chat, completions, convert, devices, doctor, inspect, logits, man, run, synth, template, tokenize};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
@@ -75,6 +75,8 @@ enum Command {
     Template(template::Arguments),
     /// Compute the logits of given tokens at all positions
     Logits(logits::Arguments),
+    /// Convert a checkpoint to another format
+    Convert(convert::Arguments),
     /// Write a checkpoint of random weights in a real model's shape
     Synth(synth::Arguments),
     Bench(bench::Arguments),
@@ -123,6 +125,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => return run::run(global, arguments),
         Command::Chat(arguments) => return chat::run(global, arguments),
         Command::Doctor(arguments) => return doctor::run(global, arguments),
+        Command::Convert(arguments) => return convert::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,

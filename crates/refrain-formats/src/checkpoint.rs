@@ -175,6 +175,27 @@ impl Checkpoint {
         })
     }
 
+    /// Its name in messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The files of tokenizer and chat template, if it has its own.
+    pub(crate) fn tokenizer_files(&self) -> Option<&DirectoryFiles> {
+        match &self.side {
+            Side::Files(files) => Some(files),
+            _ => None,
+        }
+    }
+
+    /// The metadata of a GGUF file, and the bytes of the file that has them.
+    pub(crate) fn gguf(&self) -> Option<(&Gguf, &[u8])> {
+        match &self.side {
+            Side::Gguf(gguf) => Some((gguf, self.files[0].bytes())),
+            _ => None,
+        }
+    }
+
     /// The kind of checkpoint; of a synthetic one, the kind that [`crate::synthetic::write`] makes of it.
     pub fn format(&self) -> Format {
         self.format

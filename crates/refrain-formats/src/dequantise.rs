@@ -1,4 +1,4 @@
-//! Plain dequantisation to f32: what kernels are checked against.
+//! Plain dequantisation to f32: what kernels are checked against, and what conversions start from.
 
 use half::{bf16, f16};
 
@@ -17,133 +17,169 @@ impl Tensor<'_> {
     /// # Errors
     /// If the encoding holds no real numbers, or a scale or bias is NaN or infinite.
     pub fn dequantise(&self) -> Result<Vec<f32>, Error> {
-        match self.storage {
-            Storage::Plain { .. } => self.widen(),
-            Storage::Blocks { data, rows } => {
-                self.check_scales()?;
-                let blocks = Blocks::new(self, data, *rows);
-                let mut out = vec![0.0; self.info.values()];
-                if !matches!(self.info.encoding, Encoding::Q8_0 | Encoding::Q4_0) {
-                    let block_values = self.info.encoding.block_values();
-                    for (index, values) in out.chunks_exact_mut(block_values).enumerate() {
-                        dequantise_block(self.info.encoding, &blocks, index, values);
-                    }
-                    return Ok(out);
-                }
-                for (index, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-                    let scale = read_float(Encoding::F16, blocks.scale(index));
-                    match self.info.encoding {
-                        Encoding::Q4_0 => dequantise_q4_0(scale, blocks.quants(index), values),
-                        _ => dequantise_q8_0(scale, blocks.quants(index), values),
-                    }
-                }
-                Ok(out)
-            }
-            Storage::Affine {
-                quants, scales, biases, ..
-            } => {
-                self.check_scales()?;
-                Ok(self.widen_planes(self.bytes(quants), self.bytes(scales), self.bytes(biases)))
-            }
-            Storage::Synthetic(_) if self.is_quantised() => {
-                let mut quants = vec![0; self.quants_bytes() as usize];
-                let mut scales = vec![0; self.scales_bytes() as usize];
-                let mut biases = vec![0; self.biases_bytes() as usize];
-                self.write_quants(0, &mut quants)?;
-                self.write_scales(0, &mut scales)?;
-                if !biases.is_empty() {
-                    self.write_biases(0, &mut biases)?;
-                }
-                Ok(self.widen_planes(&quants, &scales, &biases))
-            }
-            Storage::Synthetic(_) => self.widen(),
-        }
+        let mut out = vec![0.0; self.info.values()];
+        self.dequantise_rows(0, &mut out)?;
+        Ok(out)
     }
 
-    /// The values of a tensor with the given planes.
-    fn widen_planes(&self, quants: &[u8], scales: &[u8], biases: &[u8]) -> Vec<f32> {
+    /// The values of whole rows, from row `row` on, as [`Tensor::dequantise`] gives them.
+    ///
+    /// # Errors
+    /// As [`Tensor::dequantise`].
+    pub fn dequantise_rows(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+        let first = row * self.info.columns();
+        if !self.is_quantised() {
+            return self.widen(first, out);
+        }
         let encoding = self.info.encoding;
+        match self.storage {
+            Storage::Blocks { data, rows } => {
+                self.check_scales(first, out.len())?;
+                let blocks = Blocks::new(self, data, *rows);
+                let size = encoding.block_values();
+                for (index, values) in out.chunks_exact_mut(size).enumerate() {
+                    dequantise_block(encoding, blocks.block(first / size + index), values);
+                }
+            }
+            _ => {
+                let part = |total: u64| {
+                    let (total, values) = (total as u128, self.info.values().max(1) as u128);
+                    let at = (total * first as u128 / values) as u64;
+                    (at, vec![0; (total * out.len() as u128 / values) as usize])
+                };
+                let (at, mut quants) = part(self.quants_bytes());
+                self.write_quants(at, &mut quants)?;
+                let (at, mut scales) = part(self.scales_bytes());
+                self.write_scales(at, &mut scales)?;
+                let (at, mut biases) = part(self.biases_bytes());
+                if !biases.is_empty() {
+                    self.write_biases(at, &mut biases)?;
+                }
+                let planes = Planes {
+                    encoding,
+                    scale_encoding: self.scale_encoding().unwrap_or(Encoding::F16),
+                    quants: &quants,
+                    scales: &scales,
+                    biases: &biases,
+                };
+                planes.dequantise(out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Check the scales and biases of so many values from value `first` on.
+    fn check_scales(&self, first: usize, values: usize) -> Result<(), Error> {
+        let part =
+            |total: u64, count: usize| (total as u128 * count as u128 / self.info.values().max(1) as u128) as u64;
+        let range = |total: u64| part(total, first)..part(total, first + values);
+        in_pieces(range(self.scales_bytes()), |offset, out| self.write_scales(offset, out))?;
+        in_pieces(range(self.biases_bytes()), |offset, out| self.write_biases(offset, out))
+    }
+
+    /// Values, from value `first` on, of a tensor that is not quantised.
+    fn widen(&self, first: usize, out: &mut [f32]) -> Result<(), Error> {
+        let encoding = self.info.encoding;
+        let size = match encoding {
+            Encoding::F32 => 4,
+            Encoding::F16 | Encoding::BF16 => 2,
+            other => return Err(self.error(format!("{other} values are not real numbers"))),
+        };
+        let mut data = vec![0; out.len() * size];
+        self.write_data((first * size) as u64, &mut data)?;
+        widen(encoding, &data, out);
+        Ok(())
+    }
+}
+
+/// The values of F32, F16 or BF16 bytes.
+pub(crate) fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
+    match encoding {
+        Encoding::F32 => {
+            for (out, &v) in out.iter_mut().zip(data.as_chunks::<4>().0) {
+                *out = f32::from_le_bytes(v);
+            }
+        }
+        Encoding::BF16 => {
+            for (out, &v) in out.iter_mut().zip(data.as_chunks::<2>().0) {
+                *out = bf16::from_le_bytes(v).to_f32();
+            }
+        }
+        _ => {
+            for (out, &v) in out.iter_mut().zip(data.as_chunks::<2>().0) {
+                *out = f16::from_le_bytes(v).to_f32();
+            }
+        }
+    }
+}
+
+/// Quants, scales and biases of the same values, as [`Tensor`] describes them.
+pub(crate) struct Planes<'a> {
+    pub encoding: Encoding,
+    pub scale_encoding: Encoding,
+    pub quants: &'a [u8],
+    pub scales: &'a [u8],
+    pub biases: &'a [u8],
+}
+
+impl Planes<'_> {
+    /// The values.
+    pub(crate) fn dequantise(&self, out: &mut [f32]) {
+        let encoding = self.encoding;
         let bits = encoding.quant_bits().unwrap_or(8);
-        let scale_encoding = self.scale_encoding().unwrap_or(Encoding::F16);
         let (unit, scale_bytes) = match encoding.has_records() {
             true => (MOST_VALUES, RECORD_BYTES),
             false => (
                 encoding.group().unwrap_or(32),
-                scale_encoding.value_bytes().unwrap_or(2),
+                self.scale_encoding.value_bytes().unwrap_or(2),
             ),
         };
-        let mut values = vec![0; unit];
-        let mut out = vec![0.0; self.info.values()];
-        for (index, (out, quants)) in out
+        let mut values = [0; MOST_VALUES];
+        let values = &mut values[..unit];
+        let units = out
             .chunks_exact_mut(unit)
-            .zip(quants.chunks_exact(unit * bits / 8))
-            .enumerate()
-        {
-            values::spread(bits, quants, &mut values);
-            let scale = &scales[index * scale_bytes..][..scale_bytes];
-            widen_groups(encoding, &values, out, |group| match encoding.has_records() {
+            .zip(self.quants.chunks_exact(unit * bits / 8));
+        for (index, (out, quants)) in units.enumerate() {
+            values::spread(bits, quants, values);
+            let scale = &self.scales[index * scale_bytes..][..scale_bytes];
+            widen_groups(encoding, values, out, |group| match encoding.has_records() {
                 true => parameters(encoding, scale, group),
                 false => {
-                    let bias = biases.get(index * scale_bytes..).filter(|bias| !bias.is_empty());
-                    let read = |bytes: &[u8]| read_float(scale_encoding, bytes);
+                    let bias = self.biases.get(index * scale_bytes..).filter(|bias| !bias.is_empty());
+                    let read = |bytes: &[u8]| read_float(self.scale_encoding, bytes);
                     (read(scale), bias.map_or(0.0, read))
                 }
             });
         }
-        out
-    }
-
-    /// Check all scales and biases.
-    fn check_scales(&self) -> Result<(), Error> {
-        in_pieces(self.scales_bytes(), |offset, out| self.write_scales(offset, out))?;
-        in_pieces(self.biases_bytes(), |offset, out| self.write_biases(offset, out))
-    }
-
-    /// The values of a tensor that is not quantised.
-    fn widen(&self) -> Result<Vec<f32>, Error> {
-        let data = self.data()?;
-        Ok(match self.info.encoding {
-            Encoding::F32 => {
-                let (values, _) = data.as_chunks::<4>();
-                values.iter().map(|&v| f32::from_le_bytes(v)).collect()
-            }
-            Encoding::F16 => {
-                let (values, _) = data.as_chunks::<2>();
-                values.iter().map(|&v| f16::from_le_bytes(v).to_f32()).collect()
-            }
-            Encoding::BF16 => {
-                let (values, _) = data.as_chunks::<2>();
-                values.iter().map(|&v| bf16::from_le_bytes(v).to_f32()).collect()
-            }
-            other => return Err(self.error(format!("{other} values are not real numbers"))),
-        })
     }
 }
 
-/// Read a plane of `total` bytes through a small buffer.
-fn in_pieces(total: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Error>) -> Result<(), Error> {
+/// Read the part `range` of a plane through a small buffer.
+fn in_pieces(
+    range: std::ops::Range<u64>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut buffer = [0; 4096];
-    let mut offset = 0;
-    while offset < total {
-        let length = (total - offset).min(buffer.len() as u64);
+    let mut offset = range.start;
+    while offset < range.end {
+        let length = (range.end - offset).min(buffer.len() as u64);
         read(offset, &mut buffer[..length as usize])?;
         offset += length;
     }
     Ok(())
 }
 
-/// The values of block `index` from its quants, one by one, and its groups' parameters.
-fn dequantise_block(encoding: Encoding, blocks: &Blocks<'_>, index: usize, out: &mut [f32]) {
+/// The values of one GGUF block.
+pub(crate) fn dequantise_block(encoding: Encoding, block: &[u8], out: &mut [f32]) {
+    let factor = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     let mut quants = [0; MOST_VALUES];
     let quants = &mut quants[..out.len()];
-    values::unpack(encoding, blocks.block(index), quants);
-    let record = encoding.has_records().then(|| record(encoding, blocks.block(index)));
+    values::unpack(encoding, block, quants);
+    let record = encoding.has_records().then(|| record(encoding, block));
     widen_groups(encoding, quants, out, |group| match &record {
         Some(record) => parameters(encoding, record, group),
-        None => {
-            let read = |bytes: &[u8]| read_float(Encoding::F16, bytes);
-            (read(blocks.scale(index)), read(blocks.minimum(index)))
-        }
+        // Read as a minimum only where the encoding has one.
+        None => (factor(0), factor(2)),
     });
 }
 
@@ -163,18 +199,5 @@ fn widen_groups(encoding: Encoding, quants: &[u8], out: &mut [f32], parameters: 
                 _ => scale * q + bias,
             };
         }
-    }
-}
-
-fn dequantise_q8_0(scale: f32, quants: &[u8], out: &mut [f32; 32]) {
-    for (value, &q) in out.iter_mut().zip(quants) {
-        *value = scale * f32::from(q as i8);
-    }
-}
-
-fn dequantise_q4_0(scale: f32, quants: &[u8], out: &mut [f32; 32]) {
-    for (j, &byte) in quants.iter().enumerate() {
-        out[j] = scale * f32::from((byte & 15) as i8 - 8);
-        out[j + 16] = scale * f32::from((byte >> 4) as i8 - 8);
     }
 }

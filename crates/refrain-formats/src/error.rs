@@ -28,6 +28,9 @@ pub enum Error {
         /// What was being written.
         path: PathBuf,
     },
+    /// A checkpoint cannot be converted to the format asked for.
+    #[error("{0}")]
+    Conversion(String),
     /// There is no synthetic checkpoint of that name.
     #[error("synthetic checkpoint {spec:?}: {reason}")]
     Synthetic {

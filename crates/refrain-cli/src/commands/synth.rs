@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use refrain_formats::synthetic::{self, Progress};
+use refrain_formats::{Progress, synthetic};
 
 use crate::{Global, interrupt, load, output};
 

@@ -4,6 +4,7 @@ mod bad_checkpoints;
 mod bad_gguf;
 mod bad_input;
 mod chat;
+mod convert;
 mod demo;
 mod devices;
 mod doctor;

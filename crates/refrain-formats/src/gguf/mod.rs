@@ -21,6 +21,7 @@ pub(crate) use names::gguf as name;
 pub(crate) use parts::{GgufFiles, in_directory};
 pub(crate) use rope::ROPE_FACTORS;
 pub(crate) use tensors::row_order;
+pub(crate) use tokenizer::pre_tokenizer_name;
 
 use reader::TensorEntry;
 use value::Metadata;
@@ -72,6 +73,26 @@ impl Gguf {
     /// The special tokens that templates see.
     pub(crate) fn special_tokens(&self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error> {
         tokenizer::special_tokens(self, bytes)
+    }
+
+    /// What the file calls the model.
+    pub(crate) fn model_name(&self) -> Option<&str> {
+        self.metadata.string("general.name").ok().flatten()
+    }
+
+    /// Whether the file holds tokens.
+    pub(crate) fn has_tokenizer(&self) -> bool {
+        self.metadata.values.contains_key("tokenizer.ggml.tokens")
+    }
+
+    /// All metadata of the tokenizer, as they lie in the file with the contents `bytes`.
+    pub(crate) fn tokenizer_metadata<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let ranges = self
+            .metadata
+            .ranges
+            .iter()
+            .filter(|(key, _)| key.starts_with("tokenizer."));
+        ranges.map(|(key, range)| (key.as_str(), &bytes[range.clone()]))
     }
 
     fn error(&self, reason: impl Into<String>) -> Error {

@@ -209,10 +209,12 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
     }
     let tensor_count = cursor.count(24, "tensors")?;
     let metadata_count = cursor.count(13, "metadata values")?;
-    let mut values = BTreeMap::new();
+    let (mut values, mut ranges) = (BTreeMap::new(), BTreeMap::new());
     for _ in 0..metadata_count {
         let key = cursor.string("the name of a metadata value")?;
+        let start = cursor.position;
         let value = cursor.value(key)?;
+        ranges.insert(key.to_owned(), start..cursor.position);
         if values.insert(key.to_owned(), value).is_some() {
             return Err(Error::file(file, format!("metadata {key} is there twice")));
         }
@@ -220,6 +222,7 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
     let metadata = Metadata {
         file: file.to_owned(),
         values,
+        ranges,
     };
     let mut headers = Vec::with_capacity(tensor_count);
     for _ in 0..tensor_count {

@@ -1,6 +1,7 @@
 //! Metadata values of a GGUF file.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::Error;
 
@@ -78,6 +79,8 @@ impl Value {
 pub(super) struct Metadata {
     pub file: String,
     pub values: BTreeMap<String, Value>,
+    /// Where each value lies in the file: the number of its type, and what follows.
+    pub ranges: BTreeMap<String, Range<usize>>,
 }
 
 impl Metadata {

@@ -17,8 +17,6 @@ pub(crate) use random::Random;
 pub(crate) use spec::Spec;
 pub use write::write;
 
-pub use crate::write::Progress;
-
 /// The known architectures, as `ARCH` of `ARCH:FORMAT` names them.
 pub fn architectures() -> Vec<&'static str> {
     architectures::ALL.iter().map(|(name, _)| *name).collect()

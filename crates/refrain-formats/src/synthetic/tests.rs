@@ -1,8 +1,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use super::write;
 use super::write::write_shards;
-use super::{Progress, write};
+use crate::Progress;
 use crate::config::ModelConfig;
 use crate::{Architecture, Checkpoint, Encoding, Error, RopeScaling, Tensor};
 

@@ -45,13 +45,15 @@ pub(super) fn write_shards(
                 None => "pt",
             },
         };
-        return directory::write(&contents, tensors.map(Item::planes).collect(), shard, &mut target);
+        let written = directory::write(&contents, tensors.map(Item::planes).collect(), shard, &mut target)?;
+        return target.finish_directory(written);
     }
     let mut metadata = gguf_metadata::metadata(&spec.name(), spec.weights().file_type(), config);
     metadata.extend(gguf_metadata::no_tokenizer(config));
     let mut items = Vec::from_iter(gguf_metadata::rope_item(config));
     items.extend(tensors.map(|tensor| gguf_item(config, tensor)));
-    gguf_file::write(&metadata, &items, &mut target)
+    let written = gguf_file::write(&metadata, &items, &mut target)?;
+    target.finish_file(written)
 }
 
 /// A tensor as a GGUF file has it.

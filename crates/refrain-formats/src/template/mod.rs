@@ -52,6 +52,13 @@ impl ChatTemplate {
         self
     }
 
+    /// All sources by name.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.templates
+            .iter()
+            .map(|(name, source)| (name.as_str(), source.as_str()))
+    }
+
     /// The source that is rendered for conversations with tools (or without).
     ///
     /// # Errors

@@ -121,6 +121,11 @@ impl DirectoryFiles {
         DirectoryFiles { set }
     }
 
+    /// The files themselves.
+    pub(crate) fn set(&self) -> &FileSet {
+        &self.set
+    }
+
     /// The tokenizer of `tokenizer.json`.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
         // The library panics on some damaged files.

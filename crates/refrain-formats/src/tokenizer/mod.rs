@@ -6,6 +6,8 @@ mod stream;
 
 use std::sync::OnceLock;
 
+use serde_json::Value;
+
 use crate::{Error, guard};
 
 pub(crate) use files::DirectoryFiles;
@@ -45,6 +47,11 @@ impl Tokenizer {
             self.eos_ids = ids.to_owned();
         }
         self
+    }
+
+    /// The whole of it as `tokenizer.json` has it.
+    pub(crate) fn to_json(&self) -> Result<Value, Error> {
+        serde_json::to_value(&self.inner).map_err(|error| Error::Tokenizer(error.to_string()))
     }
 
     /// Token ids of `text`.

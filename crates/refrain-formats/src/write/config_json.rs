@@ -1,9 +1,9 @@
 //! `config.json`, as it is published with models of each family.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Encoding;
-use crate::config::{Architecture, ModelConfig, RopeScaling};
+use crate::config::{Architecture, LayerRope, ModelConfig, Quantisation, RopeScaling};
 
 /// The contents of the file, of a model whose weights are stored in (or, if quantised, were made of) numbers
 /// of the encoding `numbers`.
@@ -45,33 +45,87 @@ pub(crate) fn object(config: &ModelConfig, numbers: Encoding) -> Value {
         "use_cache": true,
         "vocab_size": config.vocab_size,
     });
-    match config.architecture {
-        Architecture::Qwen3 => {
-            object["max_window_layers"] = json!(config.layers);
-            object["sliding_window"] = Value::Null;
-            object["use_sliding_window"] = json!(false);
+    if let Some(fields) = object.as_object_mut() {
+        fields.extend(own_fields(config));
+        if let Some(quantisation) = &config.quantisation {
+            put_quantisation(fields, quantisation);
         }
-        Architecture::Llama => {
-            object["mlp_bias"] = json!(config.mlp_bias);
-            object["pretraining_tp"] = json!(1);
-        }
-        // No checkpoint of another family is made here.
-        _ => {}
-    }
-    if let Some(quantisation) = &config.quantisation {
-        // MLX reads the first, transformers the second.
-        let own = json!({ "group_size": quantisation.group_size, "bits": quantisation.bits });
-        object["quantization"] = own.clone();
-        object["quantization_config"] = own;
     }
     object
 }
 
-fn dtype(numbers: Encoding) -> &'static str {
+/// The type of numbers that are not quantised, or were before.
+pub(crate) fn dtype(numbers: Encoding) -> &'static str {
     match numbers {
         Encoding::F32 => "float32",
         Encoding::BF16 => "bfloat16",
         _ => "float16",
+    }
+}
+
+/// Says how MLX quantised the weights: MLX reads the first entry, transformers the second.
+pub(crate) fn put_quantisation(fields: &mut Map<String, Value>, quantisation: &Quantisation) {
+    let mut own = Map::new();
+    own.insert("group_size".to_owned(), json!(quantisation.group_size));
+    own.insert("bits".to_owned(), json!(quantisation.bits));
+    for (layer, settings) in &quantisation.overrides {
+        let value = match settings {
+            Some((bits, group_size)) => json!({ "group_size": group_size, "bits": bits }),
+            None => json!(false),
+        };
+        own.insert(layer.clone(), value);
+    }
+    fields.insert("quantization".to_owned(), Value::Object(own.clone()));
+    fields.insert("quantization_config".to_owned(), Value::Object(own));
+}
+
+/// What only some families have.
+fn own_fields(config: &ModelConfig) -> Map<String, Value> {
+    let layers = Vec::from_iter((0..config.layers).map(|number| config.layer_attention(number)));
+    let window = layers.iter().find_map(|layer| layer.window);
+    let types = layers.iter().map(|layer| match layer.window {
+        Some(_) => "sliding_attention",
+        None => "full_attention",
+    });
+    let types = Vec::from_iter(types);
+    let fields = match config.architecture {
+        Architecture::Qwen2 | Architecture::Qwen3 => json!({
+            "max_window_layers": types.iter().position(|kind| *kind != "full_attention").unwrap_or(config.layers),
+            "sliding_window": window,
+            "use_sliding_window": window.is_some(),
+        }),
+        Architecture::Llama => json!({ "mlp_bias": config.mlp_bias, "pretraining_tp": 1 }),
+        Architecture::Mistral => json!({ "sliding_window": window }),
+        Architecture::SmolLm3 => json!({
+            "mlp_bias": config.mlp_bias,
+            // 1 where a layer is rotated, despite the name.
+            "no_rope_layers": layers.iter().map(|layer| u8::from(layer.rope != LayerRope::None)).collect::<Vec<_>>(),
+            "layer_types": types,
+            "pad_token_id": null,
+            "sliding_window": window,
+            "use_sliding_window": window.is_some(),
+        }),
+        Architecture::Olmo2 => json!({ "pad_token_id": null }),
+        Architecture::Olmo3 => json!({ "layer_types": types, "pad_token_id": null, "sliding_window": window }),
+        Architecture::Phi3 => json!({
+            "original_max_position_embeddings": config.max_position,
+            "pad_token_id": null,
+            "sliding_window": window,
+        }),
+        Architecture::Gemma3 => json!({
+            "attn_logit_softcapping": null,
+            "final_logit_softcapping": config.logit_cap,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "layer_types": types,
+            "query_pre_attn_scalar": f64::from(config.attention_scale).powi(-2).round(),
+            "rope_local_base_freq": config.local_rope_theta,
+            "sliding_window": window,
+            "sliding_window_pattern": types.iter().position(|kind| *kind == "full_attention").map(|first| first + 1),
+        }),
+    };
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
     }
 }
 
@@ -89,7 +143,8 @@ fn rope_scaling(scaling: &RopeScaling) -> Value {
             "original_max_position_embeddings": *original_max_position as u64,
             "rope_type": "llama3",
         }),
-        // No architecture here has any other.
-        _ => Value::Null,
+        RopeScaling::Linear { factor } => json!({ "factor": factor, "rope_type": "linear", "type": "linear" }),
+        // Divisors by themselves have no name in config.json.
+        RopeScaling::None | RopeScaling::Factors(_) => Value::Null,
     }
 }

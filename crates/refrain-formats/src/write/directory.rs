@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use super::{Item, Part, Target};
 use crate::Error;
@@ -20,14 +21,14 @@ pub(crate) struct Contents {
     pub framework: &'static str,
 }
 
-/// Writes all of it beside the target, then gives it its name. Files of weights hold at most
-/// `shard_bytes`, where an item is not larger by itself.
+/// Writes all of it beside the target; [`Target::finish_directory`] gives it its name. Files of weights hold at
+/// most `shard_bytes`, where an item is not larger by itself.
 pub(crate) fn write(
     contents: &Contents,
     items: Vec<Item<'_>>,
     shard_bytes: u64,
     target: &mut Target<'_>,
-) -> Result<(), Error> {
+) -> Result<TempDir, Error> {
     let total = items.iter().map(Item::total).sum();
     target.expect(total);
     let directory = target.unfinished_directory()?;
@@ -60,7 +61,7 @@ pub(crate) fn write(
     }
     // The directory is no checkpoint without it.
     write_file("config.json", &pretty(&contents.config), target)?;
-    target.finish_directory(directory)
+    Ok(directory)
 }
 
 /// JSON for people to read.

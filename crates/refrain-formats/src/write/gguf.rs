@@ -3,6 +3,8 @@
 
 use std::io::{Seek, SeekFrom, Write};
 
+use tempfile::NamedTempFile;
+
 use super::{Item, Target};
 use crate::{Encoding, Error};
 
@@ -17,14 +19,21 @@ const MAGIC: &[u8; 4] = b"GGUF";
 pub(crate) enum Value {
     U32(u32),
     F32(f32),
+    Bool(bool),
     Text(String),
+    Texts(Vec<String>),
+    F32s(Vec<f32>),
+    I32s(Vec<i32>),
+    Bools(Vec<bool>),
+    /// Another file's: the number of its type, and what follows.
+    Raw(Vec<u8>),
 }
 
 /// Metadata in the order of the file.
 pub(crate) type Metadata = Vec<(String, Value)>;
 
-/// Writes all of it beside the target, then gives it its name.
-pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target<'_>) -> Result<(), Error> {
+/// Writes all of it beside the target; [`Target::finish_file`] gives it its name.
+pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target<'_>) -> Result<NamedTempFile, Error> {
     target.expect(items.iter().map(Item::total).sum());
     let mut unfinished = target.unfinished_file()?;
     let file = unfinished.as_file_mut();
@@ -45,7 +54,8 @@ pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target
     target.io(file.sync_all())?;
     target.io(file.seek(SeekFrom::Start(0)))?;
     target.io(file.write_all(MAGIC))?;
-    target.finish_file(unfinished)
+    target.io(file.sync_all())?;
+    Ok(unfinished)
 }
 
 /// The header, padded to where the first tensor begins.
@@ -81,19 +91,39 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 
 fn put_value(bytes: &mut Vec<u8>, value: &Value) {
     match value {
-        Value::U32(number) => {
-            bytes.extend(4u32.to_le_bytes());
-            bytes.extend(number.to_le_bytes());
-        }
-        Value::F32(number) => {
-            bytes.extend(6u32.to_le_bytes());
-            bytes.extend(number.to_le_bytes());
-        }
+        Value::U32(number) => put_scalar(bytes, U32, number.to_le_bytes()),
+        Value::F32(number) => put_scalar(bytes, F32, number.to_le_bytes()),
+        Value::Bool(flag) => put_scalar(bytes, BOOL, [u8::from(*flag)]),
         Value::Text(text) => {
-            bytes.extend(8u32.to_le_bytes());
+            bytes.extend(TEXT.to_le_bytes());
             put_text(bytes, text);
         }
+        Value::Texts(items) => put_array(bytes, TEXT, items, |bytes, text| put_text(bytes, text)),
+        Value::F32s(items) => put_array(bytes, F32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
+        Value::I32s(items) => put_array(bytes, I32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
+        Value::Bools(items) => put_array(bytes, BOOL, items, |bytes, flag| bytes.push(u8::from(*flag))),
+        Value::Raw(raw) => bytes.extend(raw),
     }
+}
+
+// The numbers of the types of metadata values.
+const U32: u32 = 4;
+const I32: u32 = 5;
+const F32: u32 = 6;
+const BOOL: u32 = 7;
+const TEXT: u32 = 8;
+const ARRAY: u32 = 9;
+
+fn put_scalar<const N: usize>(bytes: &mut Vec<u8>, kind: u32, value: [u8; N]) {
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(value);
+}
+
+fn put_array<T>(bytes: &mut Vec<u8>, kind: u32, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    bytes.extend(ARRAY.to_le_bytes());
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend((items.len() as u64).to_le_bytes());
+    items.iter().for_each(|item| put(bytes, item));
 }
 
 /// The number of an encoding in the format's list of types.

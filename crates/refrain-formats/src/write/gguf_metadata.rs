@@ -3,7 +3,7 @@
 use super::gguf::{ALIGNMENT, Metadata, Value};
 use super::{Item, Part};
 use crate::Encoding;
-use crate::config::{ModelConfig, RopeScaling};
+use crate::config::{Architecture, LayerRope, ModelConfig, RopeScaling};
 use crate::gguf::ROPE_FACTORS;
 
 /// Everything but the tokenizer. `file_type` is llama.cpp's number of the mixture of encodings.
@@ -11,7 +11,7 @@ pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Meta
     let architecture = config.architecture.gguf_name();
     let own = |key: &str| format!("{architecture}.{key}");
     let count = |value: usize| Value::U32(value as u32);
-    vec![
+    let mut metadata = vec![
         ("general.architecture".to_owned(), Value::Text(architecture.to_owned())),
         ("general.type".to_owned(), Value::Text("model".to_owned())),
         ("general.name".to_owned(), Value::Text(name.to_owned())),
@@ -30,7 +30,46 @@ pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Meta
         (own("rope.dimension_count"), count(config.rope_dims)),
         (own("rope.freq_base"), Value::F32(config.rope_theta as f32)),
         (own("vocab_size"), count(config.vocab_size)),
-    ]
+    ];
+    if let RopeScaling::Linear { factor } = config.rope_scaling {
+        metadata.push((own("rope.scaling.type"), Value::Text("linear".to_owned())));
+        metadata.push((own("rope.scaling.factor"), Value::F32(factor as f32)));
+    }
+    if let Some(cap) = config.logit_cap {
+        metadata.push((own("final_logit_softcapping"), Value::F32(cap)));
+    }
+    metadata.extend(windows(config).map(|(key, value)| (own(key), value)));
+    metadata
+}
+
+/// Which layers have windows, in the families whose files say so.
+fn windows(config: &ModelConfig) -> impl Iterator<Item = (&'static str, Value)> {
+    let layers = Vec::from_iter((0..config.layers).map(|number| config.layer_attention(number)));
+    let local = Vec::from_iter(layers.iter().map(|layer| layer.window.is_some()));
+    let window = layers.iter().find_map(|layer| layer.window);
+    let mut keys = Vec::new();
+    if let Some(window) = window
+        && matches!(
+            config.architecture,
+            Architecture::Phi3 | Architecture::Gemma3 | Architecture::Olmo2 | Architecture::Olmo3
+        )
+    {
+        keys.push(("attention.sliding_window", Value::U32(window as u32)));
+        let period = local.iter().position(|local| !local).map_or(0, |first| first + 1);
+        let periodic = period > 0 && (0..local.len()).all(|n| local[n] == !(n + 1).is_multiple_of(period));
+        match config.architecture {
+            Architecture::Phi3 => {}
+            // llama.cpp takes one number here.
+            Architecture::Gemma3 if periodic => {
+                keys.push(("attention.sliding_window_pattern", Value::U32(period as u32)));
+            }
+            _ => keys.push(("attention.sliding_window_pattern", Value::Bools(local))),
+        }
+    }
+    if layers.iter().any(|layer| layer.rope == LayerRope::Local) && config.local_rope_theta != config.rope_theta {
+        keys.push(("rope.freq_base_swa", Value::F32(config.local_rope_theta as f32)));
+    }
+    keys.into_iter()
 }
 
 /// What llama.cpp's converter writes for a model without a tokenizer.
@@ -61,7 +100,7 @@ pub(crate) fn rope_item(config: &ModelConfig) -> Option<Item<'static>> {
 /// it: those with fewer than `low_freq_factor` turns in the original context by `factor`, those with
 /// more than `high_freq_factor` turns by 1, and in between by the reciprocal of the two reciprocals'
 /// mean, weighted by the turns (Llama 3.1's rule).
-fn rope_divisors(config: &ModelConfig) -> Option<Vec<f32>> {
+pub(crate) fn rope_divisors(config: &ModelConfig) -> Option<Vec<f32>> {
     let (factor, low_freq_factor, high_freq_factor, original_max_position) = match &config.rope_scaling {
         RopeScaling::Factors(factors) => return Some(factors.clone()),
         RopeScaling::Llama3 {

@@ -103,9 +103,8 @@ impl<'a> Target<'a> {
         self.io(builder.tempdir_in(parent(self.out)))
     }
 
-    /// Gives a whole file the target's name.
+    /// Gives a whole file, which is on the disk, the target's name.
     pub(crate) fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
-        self.io(file.as_file().sync_all())?;
         if self.replace && self.out.is_dir() {
             let aside = self.set_aside()?;
             self.io(file.persist(self.out).map_err(|error| error.error))?;

@@ -6,6 +6,7 @@ mod bad_gguf;
 mod bad_safetensors;
 mod bad_tokenizer;
 mod converted;
+mod convert;
 mod directory;
 mod fixtures;
 mod llama_cpp;

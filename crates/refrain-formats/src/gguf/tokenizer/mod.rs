@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use tokenizers::processors::template::TemplateProcessing;
 
+pub(crate) use pre_tokenizers::name_of as pre_tokenizer_name;
+
 use super::Gguf;
 use crate::{ChatTemplate, Error, Tokenizer};
 

@@ -1,0 +1,113 @@
+//! Checkpoints in other formats.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{refrain, run};
+
+const QUESTION: [&str; 5] = ["run", "What is 7 + 8?", "--temp", "0", "-q"];
+
+fn answer(model: &str) -> String {
+    run(&[&["run", model], &QUESTION[1..]].concat()).done()
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).collect()
+}
+
+#[test]
+fn the_demo_model_answers_the_same_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = answer("demo");
+    assert!(expected.contains("15"), "{expected}");
+    for (format, name) in [
+        ("f16", "f16.gguf"),
+        ("q8_0", "q8_0.gguf"),
+        ("q4_k_m", "q4_k_m.gguf"),
+        ("f16", "f16"),
+        ("mlx8", "mlx8"),
+    ] {
+        let out = folder.path().join(name);
+        let out = out.to_str().unwrap();
+        let report = run(&["convert", "demo", out, "--format", format, "--json"]).json();
+        assert_eq!(report["tensors"].as_array().unwrap().len(), 90, "{format}");
+        assert!(
+            report["relative_rms_error"].as_f64().unwrap() < 0.1,
+            "{format}: {report}"
+        );
+        assert_eq!(answer(out), expected, "{format}");
+    }
+}
+
+#[test]
+fn each_tensor_gets_a_line_and_a_destination_is_kept_unless_forced() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("m.gguf");
+    let out = out.to_str().unwrap();
+    let text = run(&["convert", "synthetic:tiny:f16", out, "--format", "q4_0"]).done();
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("model.layers.0.mlp.down_proj.weight") && line.contains("Q4_0"))
+    );
+    assert!(
+        text.lines().last().unwrap().starts_with(&format!("wrote {out}: ")),
+        "{text}"
+    );
+    run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "exists already"]);
+    run(&["convert", "demo", out, "--format", "q4_0", "--force"]).done();
+    run(&["convert", "demo", out, "--format", "mlx4", "--force"]).failed(1, &[out, "mlx4 makes a directory"]);
+    run(&["convert", "demo", out, "--format", "q3"]).failed(2, &["q4_k_m"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_full_disk_is_an_error_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, name) in [("f16", "m.gguf"), ("mlx8", "m")] {
+        // Files of this shell's children end after 2 MB.
+        let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
+        let mut program = std::process::Command::new("sh");
+        program.args(["-c", script, "sh", env!("CARGO_BIN_EXE_refrain"), "convert", "demo"]);
+        program.arg(folder.path().join(name)).args(["--format", format]);
+        let outcome = crate::support::Outcome::from(program.output().unwrap());
+        outcome.failed(1, &["cannot write", "too large"]);
+        assert_eq!(entries(folder.path()), [""; 0], "{format}");
+    }
+}
+
+/// While a tensor of 165 MB is written.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_stays_small_and_a_killed_conversion_leaves_nothing_that_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("m.gguf");
+    let mut command = refrain(&[
+        "convert",
+        "synthetic:qwen3-0.6b:f16",
+        out.to_str().unwrap(),
+        "--format",
+        "q8_0",
+    ]);
+    let mut child = command.spawn().unwrap();
+    let partial = loop {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it could be killed");
+        let found = entries(folder.path()).into_iter().map(|name| folder.path().join(name));
+        if let Some(path) = found
+            .into_iter()
+            .find(|path| path.metadata().is_ok_and(|m| m.len() > 60 << 20))
+        {
+            break path;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(peak < 60 << 10, "{peak} kB");
+    assert!(!out.exists());
+    run(&["inspect", partial.to_str().unwrap()]).failed(1, &["neither a directory"]);
+    run(&["inspect", folder.path().to_str().unwrap()]).failed(1, &["config.json"]);
+}

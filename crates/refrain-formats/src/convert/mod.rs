@@ -1,0 +1,85 @@
+//! Converting a checkpoint to another format: any that opens, to a GGUF file or a directory of safetensors.
+
+mod compare;
+mod directory;
+mod gguf;
+mod recipe;
+mod tensor;
+mod tokenizer_files;
+mod vocabulary;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::write::{Progress, Target};
+use crate::{Checkpoint, Encoding, Error};
+
+pub use recipe::Recipe;
+pub use tensor::Deviation;
+
+/// How to convert.
+pub struct Options<'a> {
+    /// What the weights become.
+    pub recipe: Recipe,
+    /// What the model is called in the file, where the source has no name for it.
+    pub name: &'a str,
+    /// Whether a checkpoint that is at the destination already may be replaced.
+    pub replace: bool,
+    /// Told after every piece that is written; may break to stop.
+    pub progress: &'a dyn Fn(Progress) -> ControlFlow<()>,
+}
+
+/// What became of a checkpoint.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// One entry for each tensor, in the order of their names.
+    pub tensors: Vec<Converted>,
+    /// What the new format cannot say, and what else the user should know.
+    pub notes: Vec<String>,
+}
+
+/// What became of a tensor.
+#[derive(Debug, Clone)]
+pub struct Converted {
+    /// Its name in Hugging Face's naming.
+    pub name: String,
+    /// Its shape, outermost axis first.
+    pub shape: Vec<usize>,
+    /// How it was stored.
+    pub from: Encoding,
+    /// How it is stored now.
+    pub to: Encoding,
+    /// Bytes that it takes now.
+    pub bytes: u64,
+    /// How far its values are from what they were.
+    pub deviation: Deviation,
+}
+
+/// Convert `source` to `out`: a GGUF file if the recipe is one of GGUF's or `out` ends in `.gguf`, else a
+/// directory. Tensors pass through memory a few rows at a time. What was written is opened and compared with the
+/// source before it gets its name.
+///
+/// # Errors
+/// If recipe and destination do not fit, something is there already, the new format cannot hold the model, a
+/// tensor is damaged, the disk is full, or `progress` stopped it. Nothing is left at `out` then, nor beside it,
+/// and what was there before still is.
+pub fn convert(source: &Checkpoint, out: &Path, options: &Options<'_>) -> Result<Report, Error> {
+    let gguf = out.extension().is_some_and(|extension| extension == "gguf");
+    if gguf != options.recipe.is_gguf(gguf) {
+        return Err(Error::Conversion(format!(
+            "{} makes {}; {} is no name for that",
+            options.recipe,
+            if gguf {
+                "a directory"
+            } else {
+                "a GGUF file, whose name must end in .gguf"
+            },
+            out.display()
+        )));
+    }
+    let mut target = Target::new(out, options.replace, options.progress)?;
+    match gguf {
+        true => gguf::write(source, options, &mut target),
+        false => directory::write(source, options, &mut target),
+    }
+}

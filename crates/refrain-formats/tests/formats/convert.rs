@@ -1,0 +1,288 @@
+//! Checkpoints in other formats.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use refrain_formats::convert::{Options, Recipe, Report, convert};
+use refrain_formats::{Checkpoint, Encoding, Error, Progress, RopeScaling};
+
+use crate::support::fixtures;
+
+fn go_on(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn options(recipe: Recipe) -> Options<'static> {
+    Options {
+        recipe,
+        name: "test",
+        replace: false,
+        progress: &go_on,
+    }
+}
+
+fn open(name: &str) -> Checkpoint {
+    let directory = fixtures().join(name);
+    let file = directory.join("model.gguf");
+    Checkpoint::open(if file.exists() { &file } else { &directory }).unwrap()
+}
+
+/// Converts a fixture; also gives the result's path.
+fn converted(source: &Checkpoint, recipe: Recipe, gguf: bool, folder: &Path) -> (PathBuf, Result<Report, Error>) {
+    let out = folder.join(if gguf { "model.gguf" } else { "model" });
+    let report = convert(source, &out, &options(recipe));
+    (out, report)
+}
+
+/// Names of all fixtures that are checkpoints.
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(fixtures())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = entries
+        .filter(|path| path.join("tokens.json").exists())
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert!(names.len() > 20);
+    names
+}
+
+const ALL: [(Recipe, bool); 7] = [
+    (Recipe::F16, true),
+    (Recipe::Q8_0, true),
+    (Recipe::Q4_0, true),
+    (Recipe::Q4KM, true),
+    (Recipe::F16, false),
+    (Recipe::Mlx4, false),
+    (Recipe::Mlx8, false),
+];
+
+/// What GGUF's `gemma3` and `smollm3` have no key for.
+const UNSAYABLE: [(&str, &str); 2] = [("gemma3-bf16", "attention scale"), ("smollm3-bf16", "rotated")];
+
+/// Relative RMS error of one tensor's values.
+fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
+    let values = |checkpoint: &Checkpoint| {
+        let offset = if name.ends_with("norm.weight") {
+            checkpoint.config().norm_offset
+        } else {
+            0.0
+        };
+        let mut values = checkpoint.tensor(name).unwrap().dequantise().unwrap();
+        values.iter_mut().for_each(|value| *value += offset);
+        values
+    };
+    let (old, new) = (values(source), values(result));
+    assert_eq!(old.len(), new.len(), "{name}");
+    let squares = old.iter().zip(&new).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+    let reference = old.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>();
+    (squares / reference).sqrt()
+}
+
+#[test]
+fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are() {
+    for name in names() {
+        let source = open(&name);
+        for (recipe, gguf) in ALL {
+            let folder = tempfile::tempdir().unwrap();
+            let (out, report) = converted(&source, recipe, gguf, folder.path());
+            if let Some((_, reason)) = UNSAYABLE.iter().find(|(fixture, _)| gguf && name == *fixture) {
+                let message = report.unwrap_err().to_string();
+                assert!(message.contains(reason), "{name}: {message}");
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
+                continue;
+            }
+            let report = report.unwrap();
+            let result = Checkpoint::open(&out).unwrap();
+            for tensor in &report.tensors {
+                let found = error(&source, &result, &tensor.name);
+                let bound = match tensor.to {
+                    Encoding::F32 => 0.0,
+                    Encoding::F16 => 5e-4,
+                    Encoding::BF16 => 4e-3,
+                    Encoding::Q8_0 | Encoding::MlxAffine { bits: 8, .. } => 0.012,
+                    Encoding::Q6_K => 0.03,
+                    Encoding::Q5_0 | Encoding::Q5_1 | Encoding::Q5_K => 0.06,
+                    _ => 0.13,
+                };
+                let what = format!("{name} {recipe} {} {}", tensor.name, tensor.to);
+                assert!(found <= bound, "{what}: {found}");
+                let said = tensor.deviation.relative_rms();
+                assert!(
+                    (said - found).abs() <= 1e-6 + 1e-3 * found,
+                    "{what}: {found}, reported {said}"
+                );
+                assert_eq!(result.tensor(&tensor.name).unwrap().info.encoding, tensor.to, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tokenizer_goes_with_the_model() {
+    let texts = [
+        "Hello, world! 12345 tokens\n\n\tand  spaces ",
+        "naïve café — 漢字 🙂",
+        "it's the end<|im_end|>",
+        "",
+    ];
+    for name in names() {
+        let source = open(&name);
+        let old = source.tokenizer().unwrap();
+        for (recipe, gguf) in [(Recipe::Q8_0, true), (Recipe::Mlx8, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (out, report) = converted(&source, recipe, gguf, folder.path());
+            let Ok(_) = report else { continue };
+            let result = Checkpoint::open(&out).unwrap();
+            let new = result.tokenizer().unwrap();
+            for text in texts {
+                let ids = |tokenizer: &refrain_formats::Tokenizer| tokenizer.encode(text, true).unwrap();
+                assert_eq!(ids(&new), ids(&old), "{name} {recipe} {text:?}");
+            }
+            assert_eq!(new.bos_id(), old.bos_id(), "{name} {recipe}");
+            let sorted = |tokenizer: &refrain_formats::Tokenizer| {
+                let mut ids = tokenizer.eos_ids().to_vec();
+                ids.sort_unstable();
+                ids
+            };
+            assert_eq!(sorted(&new), sorted(&old), "{name} {recipe}");
+            assert_eq!(
+                result.special_tokens().unwrap(),
+                source.special_tokens().unwrap(),
+                "{name} {recipe}"
+            );
+            let template = |checkpoint: &Checkpoint| {
+                checkpoint
+                    .chat_template()
+                    .unwrap()
+                    .map(|t| t.source(false).unwrap().to_owned())
+            };
+            assert_eq!(template(&result), template(&source), "{name} {recipe}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_stay_what_they_are_are_copied() {
+    for (name, recipe, gguf) in [
+        ("llama-gguf-q8_0", Recipe::Q8_0, true),
+        ("qwen3-mlx4", Recipe::Mlx4, false),
+    ] {
+        let source = open(name);
+        let folder = tempfile::tempdir().unwrap();
+        let (out, report) = converted(&source, recipe, gguf, folder.path());
+        assert!(
+            report
+                .unwrap()
+                .tensors
+                .iter()
+                .all(|tensor| tensor.deviation.largest() == 0.0)
+        );
+        let result = Checkpoint::open(&out).unwrap();
+        for info in source.tensors() {
+            let (old, new) = (source.tensor(&info.name).unwrap(), result.tensor(&info.name).unwrap());
+            assert_eq!(
+                old.dequantise().unwrap(),
+                new.dequantise().unwrap(),
+                "{name} {}",
+                info.name
+            );
+        }
+    }
+}
+
+#[test]
+fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
+    let source = open("llama-f32");
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = converted(&source, Recipe::F16, true, folder.path());
+    let between = Checkpoint::open(&file).unwrap();
+    assert!(matches!(between.config().rope_scaling, RopeScaling::Factors(_)));
+    let (directory, _) = converted(&between, Recipe::F16, false, folder.path());
+    let back = Checkpoint::open(&directory).unwrap();
+    let (old, new) = (&source.config().rope_scaling, &back.config().rope_scaling);
+    let (RopeScaling::Llama3 { factor: a, .. }, RopeScaling::Llama3 { factor: b, .. }) = (old, new) else {
+        panic!("{old:?} became {new:?}");
+    };
+    assert!((a - b).abs() < 1e-5 * a, "{old:?} became {new:?}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
+    let source = open("qwen3-bf16");
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |recipe, out: &str, replace| {
+        let options = Options {
+            replace,
+            ..options(recipe)
+        };
+        convert(&source, &folder.path().join(out), &options)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(Recipe::Q8_0, "directory", false).contains("must end in .gguf"));
+    assert!(refused(Recipe::Mlx4, "m.gguf", false).contains("makes a directory"));
+    assert!(refused(Recipe::Q8_0, "no/such/folder/m.gguf", false).contains("cannot write"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // What is no checkpoint is not replaced either.
+    std::fs::create_dir(folder.path().join("home")).unwrap();
+    std::fs::write(folder.path().join("home/precious"), "kept").unwrap();
+    assert!(refused(Recipe::Mlx4, "home", false).contains("exists already"));
+    assert!(refused(Recipe::Mlx4, "home", true).contains("without config.json"));
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("home/precious")).unwrap(),
+        "kept"
+    );
+}
+
+#[test]
+fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
+    let source = open("qwen3-bf16");
+    for (recipe, gguf) in [(Recipe::Q8_0, true), (Recipe::Mlx4, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, report) = converted(&source, recipe, gguf, folder.path());
+        report.unwrap();
+        assert!(
+            converted(&source, recipe, gguf, folder.path())
+                .1
+                .unwrap_err()
+                .to_string()
+                .contains("exists already")
+        );
+        let stop = |_: Progress| ControlFlow::Break(());
+        let replacing = Options {
+            replace: true,
+            ..options(Recipe::F16)
+        };
+        let stopped = Options {
+            progress: &stop,
+            ..replacing
+        };
+        assert!(matches!(convert(&source, &out, &stopped), Err(Error::Stopped { .. })));
+        let encoding = |path: &Path| {
+            let checkpoint = Checkpoint::open(path).unwrap();
+            checkpoint.tensor("model.embed_tokens.weight").unwrap().info.encoding
+        };
+        assert_ne!(encoding(&out), Encoding::F16);
+        let replacing = Options {
+            replace: true,
+            ..options(Recipe::F16)
+        };
+        convert(&source, &out, &replacing).unwrap();
+        assert_eq!(encoding(&out), Encoding::F16);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn models_without_tokenizer_convert_too() {
+    let source = Checkpoint::synthetic("tiny-llama:f16").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (out, report) = converted(&source, Recipe::Q4KM, true, folder.path());
+    assert!(report.unwrap().notes.iter().any(|note| note.contains("no tokenizer")));
+    assert_eq!(
+        Checkpoint::open(&out).unwrap().config().eos_ids,
+        source.config().eos_ids
+    );
+}
