@@ -5,6 +5,7 @@ from pathlib import Path
 
 import blocks
 import checkpoints
+import perplexity
 import shapes
 import templates
 import tokenizations
@@ -41,11 +42,16 @@ def write_templates():
     templates.write_fetched(FETCHED, FIXTURES)
 
 
+def write_perplexity():
+    perplexity.write(ROOT, FIXTURES / "perplexity.json")
+
+
 SUBJECTS = {
     "checkpoints": write_checkpoints,
     "quantised": write_blocks,
     "tokenizers": write_tokenizers,
     "templates": write_templates,
+    "perplexity": write_perplexity,
 }
 
 

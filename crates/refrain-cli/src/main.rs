@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use commands::{bench, chat, completions, convert, devices, doctor, inspect, logits, man, run, synth, template, tokenize};
+use commands::{bench, chat, completions, convert, devices, doctor, eval, inspect, logits, man, run, synth, template, tokenize};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
@@ -75,6 +75,8 @@ enum Command {
     Template(template::Arguments),
     /// Compute the logits of given tokens at all positions
     Logits(logits::Arguments),
+    /// Measure how well a model predicts a text, or how far it is from another
+    Eval(eval::Arguments),
     /// Convert a checkpoint to another format
     Convert(convert::Arguments),
     /// Write a checkpoint of random weights in a real model's shape
@@ -132,6 +134,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Tokenize(arguments) => tokenize::run(arguments)?,
         Command::Template(arguments) => template::run(arguments)?,
         Command::Logits(arguments) => logits::run(global, arguments)?,
+        Command::Eval(arguments) => eval::run(global, arguments)?,
         Command::Bench(arguments) => bench::run(global, arguments)?,
         Command::Completions(arguments) => completions::run(arguments)?,
         Command::Man(arguments) => man::run(arguments)?,

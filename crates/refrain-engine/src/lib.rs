@@ -12,6 +12,7 @@
 //! ```
 
 mod error;
+mod evaluate;
 mod generate;
 mod mode;
 mod model;
@@ -24,6 +25,7 @@ mod stream;
 mod verify;
 
 pub use error::Error;
+pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
 pub use generate::{Finish, GenerateOptions, Generation, generate};
 pub use mode::{Choice, Mode, ModeCache};
 pub use model::{LoadOptions, Model};

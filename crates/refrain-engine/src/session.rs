@@ -141,6 +141,11 @@ impl<'m> Session<'m> {
         (2 * config.layers * config.kv_heads * config.head_dim * cache_dtype(device).size()) as u64
     }
 
+    /// Tokens of the model's vocabulary: numbers in a row of logits.
+    pub fn vocabulary(&self) -> usize {
+        self.model.config().vocab_size
+    }
+
     /// Tokens that the session can hold.
     pub fn context(&self) -> usize {
         self.context
@@ -252,6 +257,14 @@ impl<'m> Session<'m> {
     /// As [`Session::prefill`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.rewind(0);
+        self.extend_logits(tokens)
+    }
+
+    /// Appends tokens; returns the logits `[T, vocabulary]` after each of them.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn extend_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
         self.again.clear();
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);

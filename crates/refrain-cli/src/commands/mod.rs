@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod eval;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod man;

@@ -9,6 +9,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod examples;
+mod eval;
 mod logits;
 mod support;
 mod synth;

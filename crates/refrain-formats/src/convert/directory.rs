@@ -147,6 +147,7 @@ fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> 
         fields.remove("quantization_config");
         fields.remove("dtype");
         fields.insert("torch_dtype".to_owned(), json!(config_json::dtype(plain)));
+        config_json::put_old_keys(fields, config);
         if let Some(quantisation) = &config.quantisation {
             config_json::put_quantisation(fields, quantisation);
         }

@@ -10,17 +10,17 @@ use crate::Encoding;
 use crate::blocks::records::{self, RECORD_BYTES};
 use crate::blocks::values::{self, MOST_VALUES};
 
-pub(super) fn q4_k(values: &[f32], out: &mut [u8]) -> Option<()> {
-    with_minima(Encoding::Q4_K, 15, values, out)
+pub(super) fn q4_k(block: &[f32], out: &mut [u8]) -> Option<()> {
+    with_minima(Encoding::Q4_K, 15, block, out)
 }
 
-pub(super) fn q5_k(values: &[f32], out: &mut [u8]) -> Option<()> {
-    with_minima(Encoding::Q5_K, 31, values, out)
+pub(super) fn q5_k(block: &[f32], out: &mut [u8]) -> Option<()> {
+    with_minima(Encoding::Q5_K, 31, block, out)
 }
 
-pub(super) fn q6_k(values: &[f32], out: &mut [u8]) -> Option<()> {
+pub(super) fn q6_k(block: &[f32], out: &mut [u8]) -> Option<()> {
     let mut scales = [0.0; 16];
-    for (scale, group) in scales.iter_mut().zip(values.chunks_exact(16)) {
+    for (scale, group) in scales.iter_mut().zip(block.chunks_exact(16)) {
         *scale = fit_centred(group);
     }
     let furthest = scales
@@ -35,7 +35,7 @@ pub(super) fn q6_k(values: &[f32], out: &mut [u8]) -> Option<()> {
             record[4 + g] = factor as i8 as u8;
             let step = d * factor;
             if step != 0.0 {
-                for (q, value) in quants[16 * g..][..16].iter_mut().zip(&values[16 * g..]) {
+                for (q, value) in quants[16 * g..][..16].iter_mut().zip(&block[16 * g..]) {
                     *q = ((value / step).round().clamp(-32.0, 31.0) + 32.0) as u8;
                 }
             }

@@ -6,6 +6,8 @@
 pub(crate) mod affine;
 mod blocks;
 mod k_quants;
+#[cfg(test)]
+mod tests;
 
 use crate::Encoding;
 
@@ -13,6 +15,10 @@ use crate::Encoding;
 /// factor lies outside of what the encoding can hold.
 pub(crate) fn row(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Option<()> {
     if !values.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    // Further out than any block reaches, squares and their sums might not be finite.
+    if encoding.block_bytes().is_some() && values.iter().any(|value| value.abs() > 1e9) {
         return None;
     }
     let block: fn(&[f32], &mut [u8]) -> Option<()> = match encoding {

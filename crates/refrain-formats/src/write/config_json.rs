@@ -54,6 +54,24 @@ pub(crate) fn object(config: &ModelConfig, numbers: Encoding) -> Value {
     object
 }
 
+/// Adds what mlx-lm reads, and what transformers writes no more since version 5, where it is missing.
+pub(crate) fn put_old_keys(fields: &mut Map<String, Value>, config: &ModelConfig) {
+    let mut put = |key: &str, value: Value| {
+        let missing = fields.get(key).is_none_or(Value::is_null);
+        if missing && !value.is_null() {
+            fields.insert(key.to_owned(), value);
+        }
+    };
+    put("rope_theta", json!(config.rope_theta));
+    put("rope_scaling", rope_scaling(&config.rope_scaling));
+    if config.architecture == Architecture::Gemma3 {
+        let own = own_fields(config);
+        for key in ["rope_local_base_freq", "sliding_window_pattern"] {
+            put(key, own[key].clone());
+        }
+    }
+}
+
 /// The type of numbers that are not quantised, or were before.
 pub(crate) fn dtype(numbers: Encoding) -> &'static str {
     match numbers {
@@ -117,7 +135,7 @@ fn own_fields(config: &ModelConfig) -> Map<String, Value> {
             "final_logit_softcapping": config.logit_cap,
             "hidden_activation": "gelu_pytorch_tanh",
             "layer_types": types,
-            "query_pre_attn_scalar": f64::from(config.attention_scale).powi(-2).round(),
+            "query_pre_attn_scalar": f64::from(config.attention_scale).powi(-2).round() as u64,
             "rope_local_base_freq": config.local_rope_theta,
             "sliding_window": window,
             "sliding_window_pattern": types.iter().position(|kind| *kind == "full_attention").map(|first| first + 1),

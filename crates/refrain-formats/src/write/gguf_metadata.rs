@@ -56,7 +56,7 @@ fn windows(config: &ModelConfig) -> impl Iterator<Item = (&'static str, Value)> 
     {
         keys.push(("attention.sliding_window", Value::U32(window as u32)));
         let period = local.iter().position(|local| !local).map_or(0, |first| first + 1);
-        let periodic = period > 0 && (0..local.len()).all(|n| local[n] == !(n + 1).is_multiple_of(period));
+        let periodic = period > 0 && (0..local.len()).all(|n| local[n] != (n + 1).is_multiple_of(period));
         match config.architecture {
             Architecture::Phi3 => {}
             // llama.cpp takes one number here.

@@ -1,0 +1,218 @@
+//! `refrain eval`: how well a model predicts a text, and how far it is from another model.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::Args;
+use refrain::Device;
+use refrain_engine::{Divergence, Score, Session, Windows, divergence, perplexity};
+use refrain_formats::Checkpoint;
+use serde_json::{Value, json};
+
+use crate::{Global, Usage, device, input, load, model, output};
+
+const EXAMPLES: &str = "Examples:
+  refrain eval demo --text README.md
+  refrain eval model-q4_0.gguf --text book.txt --context 1024 --stride 512
+  refrain eval model-q4_0.gguf --text book.txt --against model-f16.gguf --json";
+
+/// Tokens of a window unless the user wants others.
+const CONTEXT: usize = 512;
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The model to measure
+    model: String,
+    /// Text to predict: a UTF-8 file, or - for the standard input
+    #[arg(long, value_name = "FILE")]
+    text: PathBuf,
+    /// Tokens of the windows that the text is cut into [default: 512, or the model's limit]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Tokens from one window to the next: each but the first predicts its last N tokens [default: half a window]
+    #[arg(long, value_name = "N")]
+    stride: Option<usize>,
+    /// Measure the divergence of MODEL's predictions from those of this one, which has the same tokenizer
+    #[arg(long, value_name = "MODEL2")]
+    against: Option<String>,
+    /// Write the result as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    let checkpoint = model::open(&arguments.model)?;
+    let reference = arguments.against.as_deref().map(model::open).transpose()?;
+    let text = read(&arguments.text)?;
+    let tokens = tokens(&checkpoint, reference.as_ref(), &text)?;
+    let windows = windows(arguments, &checkpoint, reference.as_ref(), &tokens)?;
+    let device = device::open(global)?;
+    let loaded = load::load(global, &checkpoint, &device, windows.context)?;
+    let mut session = Session::new(&loaded.model, windows.context)?;
+    let bar = load::count_bar(global, "predicting");
+    let total = windows.predicted(tokens.len());
+    let progress = |done: usize| load::show(&bar, done, total);
+    let result = match &reference {
+        None => {
+            let score = perplexity(&mut session, &tokens, &windows, &progress)?;
+            Outcome::Perplexity(score)
+        }
+        Some(reference) => {
+            let divergence = against(global, &device, reference, &mut session, &tokens, &windows, &progress)?;
+            Outcome::Divergence(divergence)
+        }
+    };
+    match arguments.json {
+        true => output::print_json(&as_json(&result, &windows))?,
+        false => output::print(&as_text(&result, &windows))?,
+    }
+    device::report(global, &device);
+    Ok(())
+}
+
+enum Outcome {
+    Perplexity(Score),
+    Divergence(Divergence),
+}
+
+fn against(
+    global: &Global,
+    device: &Device,
+    reference: &Checkpoint,
+    session: &mut Session<'_>,
+    tokens: &[u32],
+    windows: &Windows,
+    progress: &dyn Fn(usize),
+) -> anyhow::Result<Divergence> {
+    let loaded = load::load(global, reference, device, windows.context)?;
+    let mut reference = Session::new(&loaded.model, windows.context)?;
+    Ok(divergence(session, &mut reference, tokens, windows, progress)?)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    match path == Path::new("-") {
+        true => input::read_stdin("a text"),
+        false => input::read_text(path),
+    }
+}
+
+/// The text's tokens, which must be the same for both models.
+fn tokens(checkpoint: &Checkpoint, reference: Option<&Checkpoint>, text: &str) -> anyhow::Result<Vec<u32>> {
+    let tokens = checkpoint.tokenizer()?.encode(text, true)?;
+    if let Some(reference) = reference {
+        let rows = [checkpoint, reference].map(|checkpoint| checkpoint.config().vocab_size);
+        if rows[0] != rows[1] {
+            bail!(
+                "the models cannot be compared: one has a vocabulary of {} tokens, the other of {}",
+                rows[0],
+                rows[1]
+            );
+        }
+        let others = reference.tokenizer()?.encode(text, true)?;
+        if let Some(at) = (0..tokens.len().max(others.len())).find(|&at| tokens.get(at) != others.get(at)) {
+            bail!("the models cannot be compared: from token {at} on, their tokenizers cut the text differently");
+        }
+    }
+    if tokens.len() < 2 {
+        bail!(
+            "the text is {} tokens long; there must be two at least to predict one",
+            tokens.len()
+        );
+    }
+    Ok(tokens)
+}
+
+fn windows(
+    arguments: &Arguments,
+    checkpoint: &Checkpoint,
+    reference: Option<&Checkpoint>,
+    tokens: &[u32],
+) -> anyhow::Result<Windows> {
+    let limits = std::iter::once(checkpoint).chain(reference);
+    let limit = limits
+        .map(|checkpoint| checkpoint.config().max_position)
+        .min()
+        .unwrap_or(CONTEXT);
+    let context = arguments.context.unwrap_or(CONTEXT.min(limit));
+    if !(2..=limit).contains(&context) {
+        return Err(Usage(format!(
+            "--context {context} is not between 2 and the model's limit of {limit} tokens"
+        ))
+        .into());
+    }
+    let stride = arguments.stride.unwrap_or(context / 2);
+    if !(1..=context).contains(&stride) {
+        return Err(Usage(format!(
+            "--stride {stride} is not between 1 and the context of {context} tokens"
+        ))
+        .into());
+    }
+    let bos = checkpoint
+        .tokenizer()?
+        .bos_id()
+        .filter(|bos| tokens.first() == Some(bos));
+    Ok(Windows { context, stride, bos })
+}
+
+fn as_text(outcome: &Outcome, windows: &Windows) -> String {
+    let score = |score: &Score| {
+        format!(
+            "perplexity {:.4} ± {:.4} ({:.5} nats per token)",
+            score.perplexity(),
+            score.standard_error(),
+            score.nll()
+        )
+    };
+    let Windows { context, stride, .. } = windows;
+    match outcome {
+        Outcome::Perplexity(own) => {
+            let tokens = own.tokens;
+            format!("{}, {tokens} tokens, windows of {context} every {stride}\n", score(own))
+        }
+        Outcome::Divergence(found) => format!(
+            "model      {}\nreference  {}\n\
+             divergence mean {:.6} ± {:.6}, median {:.6}, 99 % {:.6}, largest {:.6} nats\n\
+             same likeliest token {:.3} %, {} tokens, windows of {context} every {stride}\n",
+            score(&found.model),
+            score(&found.reference),
+            found.mean(),
+            found.standard_error(),
+            found.quantile(0.5),
+            found.quantile(0.99),
+            found.quantile(1.0),
+            found.agreement() * 100.0,
+            found.kl.len(),
+        ),
+    }
+}
+
+fn as_json(outcome: &Outcome, windows: &Windows) -> Value {
+    let score = |score: &Score| {
+        json!({
+            "nll": score.nll(),
+            "perplexity": score.perplexity(),
+            "standard_error": score.standard_error(),
+            "tokens": score.tokens,
+        })
+    };
+    let mut value = match outcome {
+        Outcome::Perplexity(own) => score(own),
+        Outcome::Divergence(found) => json!({
+            "model": score(&found.model),
+            "reference": score(&found.reference),
+            "kl": {
+                "mean": found.mean(),
+                "standard_error": found.standard_error(),
+                "median": found.quantile(0.5),
+                "p99": found.quantile(0.99),
+                "max": found.quantile(1.0),
+            },
+            "top1_agreement": found.agreement(),
+            "tokens": found.kl.len(),
+        }),
+    };
+    value["context"] = json!(windows.context);
+    value["stride"] = json!(windows.stride);
+    value
+}

@@ -1,0 +1,339 @@
+//! How well a model predicts a text, and how far its predictions are from another's.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::{Error, Session};
+
+/// Bytes of logits that are held at a time.
+const LOGITS: usize = 64 << 20;
+
+/// How a text longer than the context is cut: into windows of `context` tokens, each `stride` after the one before.
+/// Every token but the first is predicted once, in the first window that holds it, from all tokens before it in
+/// that window: from `context − stride` at least, but for the first window. A stride of the whole context leaves
+/// the first token of each window out.
+#[derive(Debug, Clone, Copy)]
+pub struct Windows {
+    /// Tokens of a window; at least 2.
+    pub context: usize,
+    /// Tokens from the beginning of a window to that of the next; 1 to `context`.
+    pub stride: usize,
+    /// Takes the place of the first token of each window but the first, for models that expect it there.
+    pub bos: Option<u32>,
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Window {
+    tokens: Range<usize>,
+    /// The first token that is to be predicted.
+    first: usize,
+}
+
+impl Windows {
+    fn over(&self, length: usize) -> Vec<Window> {
+        let mut windows = Vec::new();
+        let (mut start, mut done) = (0, 0);
+        while done < length {
+            let end = (start + self.context.max(2)).min(length);
+            let first = done.max(start + 1);
+            if first < end {
+                windows.push(Window {
+                    tokens: start..end,
+                    first,
+                });
+            }
+            done = end;
+            start += self.stride.clamp(1, self.context.max(2));
+        }
+        windows
+    }
+
+    /// How many of `length` tokens are predicted.
+    pub fn predicted(&self, length: usize) -> usize {
+        let windows = self.over(length);
+        windows.iter().map(|window| window.tokens.end - window.first).sum()
+    }
+
+    /// The tokens of a window as the model sees them.
+    fn tokens(&self, all: &[u32], window: &Window) -> Vec<u32> {
+        let mut tokens = all[window.tokens.clone()].to_vec();
+        if let Some(bos) = self.bos.filter(|_| window.tokens.start > 0) {
+            tokens[0] = bos;
+        }
+        tokens
+    }
+}
+
+/// How well a text was predicted.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Score {
+    /// Tokens that were predicted.
+    pub tokens: usize,
+    sum: f64,
+    squares: f64,
+}
+
+impl Score {
+    fn add(&mut self, surprise: f64) {
+        self.tokens += 1;
+        self.sum += surprise;
+        self.squares += surprise * surprise;
+    }
+
+    /// Mean of −ln p(token) over the tokens, in nats.
+    pub fn nll(&self) -> f64 {
+        self.sum / self.tokens.max(1) as f64
+    }
+
+    /// exp of [`Score::nll`].
+    pub fn perplexity(&self) -> f64 {
+        self.nll().exp()
+    }
+
+    /// Standard error of the perplexity: that of the mean, times the perplexity.
+    pub fn standard_error(&self) -> f64 {
+        let count = self.tokens as f64;
+        let variance = (self.squares / count.max(1.0) - self.nll().powi(2)).max(0.0);
+        (variance / (count - 1.0).max(1.0)).sqrt() * self.perplexity()
+    }
+}
+
+/// How far a model's predictions are from those of a reference, over the same text.
+#[derive(Debug, Clone, Default)]
+pub struct Divergence {
+    /// Σ p·ln(p/q) at each predicted token, in nats; p is the reference's distribution and q the model's. Ascending.
+    pub kl: Vec<f64>,
+    /// Tokens at which both find the same one likeliest.
+    pub agreeing: usize,
+    /// The model's score.
+    pub model: Score,
+    /// The reference's score.
+    pub reference: Score,
+}
+
+impl Divergence {
+    /// Mean of the divergences.
+    pub fn mean(&self) -> f64 {
+        self.kl.iter().sum::<f64>() / self.kl.len().max(1) as f64
+    }
+
+    /// Standard error of the mean.
+    pub fn standard_error(&self) -> f64 {
+        let (count, mean) = (self.kl.len() as f64, self.mean());
+        let squares: f64 = self.kl.iter().map(|kl| (kl - mean).powi(2)).sum();
+        (squares / count.max(1.0) / (count - 1.0).max(1.0)).sqrt()
+    }
+
+    /// The divergence that a share of all do not exceed: 0.5 for the median, 1 for the largest.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let last = self.kl.len().saturating_sub(1);
+        let at = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+        self.kl.get(at).copied().unwrap_or(0.0)
+    }
+
+    /// Share of tokens at which both find the same one likeliest.
+    pub fn agreement(&self) -> f64 {
+        self.agreeing as f64 / self.kl.len().max(1) as f64
+    }
+}
+
+/// How well `session`'s model predicts `tokens`. `progress` is told how many have been predicted.
+///
+/// # Errors
+/// As [`Session::prefill`]; logits that are no numbers.
+pub fn perplexity(
+    session: &mut Session<'_>,
+    tokens: &[u32],
+    windows: &Windows,
+    progress: &dyn Fn(usize),
+) -> Result<Score, Error> {
+    let mut score = Score::default();
+    for window in windows.over(tokens.len()) {
+        let seen = windows.tokens(tokens, &window);
+        let mut position = begin(session, &seen, &window)?;
+        while position + 1 < seen.len() {
+            let logits = next_logits(session, &seen, position)?;
+            let vocabulary = session.vocabulary();
+            let rows = logits.par_chunks_exact(vocabulary).zip(&seen[position + 1..]);
+            let surprises: Vec<f64> = rows.map(|(row, &token)| surprise(row, token)).collect();
+            for surprise in surprises {
+                position += 1;
+                check(surprise, window.tokens.start + position)?;
+                score.add(surprise);
+            }
+            progress(score.tokens);
+        }
+    }
+    Ok(score)
+}
+
+/// How far the predictions of `session`'s model are from those of `reference`'s, which must have the same
+/// vocabulary.
+///
+/// # Errors
+/// As [`perplexity`].
+pub fn divergence(
+    session: &mut Session<'_>,
+    reference: &mut Session<'_>,
+    tokens: &[u32],
+    windows: &Windows,
+    progress: &dyn Fn(usize),
+) -> Result<Divergence, Error> {
+    let mut result = Divergence::default();
+    for window in windows.over(tokens.len()) {
+        let seen = windows.tokens(tokens, &window);
+        let mut position = begin(session, &seen, &window)?;
+        begin(reference, &seen, &window)?;
+        while position + 1 < seen.len() {
+            let logits = next_logits(session, &seen, position)?;
+            let expected = next_logits(reference, &seen, position)?;
+            let vocabulary = session.vocabulary();
+            let pairs = logits
+                .par_chunks_exact(vocabulary)
+                .zip(expected.par_chunks_exact(vocabulary));
+            let rows = pairs.zip(&seen[position + 1..]).map(|((row, expected), &token)| {
+                let same = likeliest(row) == likeliest(expected);
+                (kl(expected, row), same, surprise(row, token), surprise(expected, token))
+            });
+            for (kl, same, own, other) in rows.collect::<Vec<_>>() {
+                position += 1;
+                check(own + other + kl, window.tokens.start + position)?;
+                result.kl.push(kl);
+                result.agreeing += usize::from(same);
+                result.model.add(own);
+                result.reference.add(other);
+            }
+            progress(result.kl.len());
+        }
+    }
+    result.kl.sort_by(f64::total_cmp);
+    Ok(result)
+}
+
+/// Starts a window: computes what comes before the token from which the first prediction is made. Returns that
+/// token's place in the window.
+fn begin(session: &mut Session<'_>, seen: &[u32], window: &Window) -> Result<usize, Error> {
+    session.rewind(0);
+    let before = window.first - window.tokens.start - 1;
+    if before > 0 {
+        session.prefill(&seen[..before])?;
+    }
+    Ok(before)
+}
+
+/// Logits after the tokens from `position` on, as many as are held at a time, but not after the last.
+fn next_logits(session: &mut Session<'_>, seen: &[u32], position: usize) -> Result<Vec<f32>, Error> {
+    let most = (LOGITS / size_of::<f32>() / session.vocabulary()).clamp(16, 512);
+    // A power of two: other lengths would be computed as the next larger.
+    let most = 1 << most.ilog2();
+    let end = (position + most).min(seen.len() - 1);
+    session.extend_logits(&seen[position..end])
+}
+
+fn check(number: f64, position: usize) -> Result<(), Error> {
+    match number.is_finite() {
+        true => Ok(()),
+        false => Err(Error::NotANumber { position }),
+    }
+}
+
+/// ln Σ exp(logits).
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
+    largest + sum.ln()
+}
+
+/// −ln p(token).
+fn surprise(logits: &[f32], token: u32) -> f64 {
+    log_sum_exp(logits) - f64::from(logits[token as usize])
+}
+
+/// Σ p·ln(p/q) of the distributions that the logits `p` and `q` give; 0 where rounding makes it less.
+fn kl(p: &[f32], q: &[f32]) -> f64 {
+    let (p_total, q_total) = (log_sum_exp(p), log_sum_exp(q));
+    let terms = p.iter().zip(q).map(|(&p, &q)| {
+        let (p, q) = (f64::from(p) - p_total, f64::from(q) - q_total);
+        p.exp() * (p - q)
+    });
+    let sum: f64 = terms.sum();
+    if sum < 0.0 { 0.0 } else { sum }
+}
+
+fn likeliest(logits: &[f32]) -> usize {
+    let better = |best: usize, next: usize| if logits[next] > logits[best] { next } else { best };
+    (1..logits.len()).fold(0, better)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(context: usize, stride: usize) -> Windows {
+        Windows {
+            context,
+            stride,
+            bos: None,
+        }
+    }
+
+    #[test]
+    fn windows_predict_every_token_once_where_strides_overlap() {
+        for (length, context, stride) in [(20, 8, 4), (9, 8, 3), (8, 8, 4), (5, 8, 4), (31, 7, 6)] {
+            let predicted: Vec<usize> = windows(context, stride)
+                .over(length)
+                .into_iter()
+                .flat_map(|window| window.first..window.tokens.end)
+                .collect();
+            assert_eq!(
+                predicted,
+                (1..length).collect::<Vec<_>>(),
+                "{length} {context} {stride}"
+            );
+        }
+    }
+
+    #[test]
+    fn windows_side_by_side_leave_their_first_tokens_out() {
+        assert_eq!(windows(4, 4).predicted(12), 9);
+        assert_eq!(windows(4, 4).predicted(13), 9);
+        assert_eq!(windows(4, 4).predicted(1), 0);
+    }
+
+    #[test]
+    fn later_windows_begin_with_bos() {
+        let windows = Windows {
+            bos: Some(9),
+            ..windows(4, 2)
+        };
+        let seen: Vec<Vec<u32>> = windows
+            .over(6)
+            .iter()
+            .map(|window| windows.tokens(&[1, 2, 3, 4, 5, 6], window))
+            .collect();
+        assert_eq!(seen, [[1, 2, 3, 4], [9, 4, 5, 6]]);
+    }
+
+    #[test]
+    fn measures_of_known_distributions() {
+        let (uniform, sure) = (vec![0.5f32; 4], vec![50.0f32, 0.0, 0.0, 0.0]);
+        assert!((surprise(&uniform, 2) - 4f64.ln()).abs() < 1e-12);
+        assert!(surprise(&sure, 0) < 1e-12);
+        assert_eq!(kl(&uniform, &uniform), 0.0);
+        // p is (1, 0, 0, 0) and q uniform: ln 4.
+        assert!((kl(&sure, &uniform) - 4f64.ln()).abs() < 1e-12);
+        assert_eq!(likeliest(&[1.0, 3.0, 3.0]), 1);
+    }
+
+    #[test]
+    fn scores_have_the_error_of_their_mean() {
+        let mut score = Score::default();
+        [1.0, 2.0, 3.0].map(|surprise| score.add(surprise));
+        assert_eq!(score.nll(), 2.0);
+        assert!((score.perplexity() - 2f64.exp()).abs() < 1e-12);
+        // Variance 2/3, over n − 1 = 2.
+        assert!((score.standard_error() - (1f64 / 3.0).sqrt() * 2f64.exp()).abs() < 1e-12);
+    }
+}

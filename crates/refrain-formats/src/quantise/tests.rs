@@ -1,0 +1,152 @@
+//! The quantisers against those of the `gguf` package, MLX and llama.cpp.
+
+use safetensors::SafeTensors;
+
+use super::{affine, narrow, row};
+use crate::Encoding;
+use crate::dequantise::{dequantise_block, widen};
+
+/// What `references/quantisers.py` wrote.
+fn fixture() -> Vec<u8> {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/quantised/conversions.safetensors"
+    );
+    std::fs::read(path).unwrap()
+}
+
+/// The values of a tensor, and the length of its rows.
+fn values(file: &SafeTensors<'_>, name: &str, encoding: Encoding) -> (Vec<f32>, usize) {
+    let tensor = file.tensor(name).unwrap();
+    let mut values = vec![0.0; tensor.shape().iter().product()];
+    widen(encoding, tensor.data(), &mut values);
+    (values, tensor.shape()[1])
+}
+
+#[test]
+fn blocks_are_those_of_the_gguf_package() {
+    let bytes = fixture();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (values, columns) = values(&file, "values", Encoding::F32);
+    for (name, encoding) in [
+        ("q8_0", Encoding::Q8_0),
+        ("q4_0", Encoding::Q4_0),
+        ("q5_0", Encoding::Q5_0),
+        ("q5_1", Encoding::Q5_1),
+    ] {
+        let expected = file.tensor(name).unwrap();
+        let row_bytes = expected.shape()[1];
+        for (number, (values, expected)) in (values.chunks(columns).zip(expected.data().chunks(row_bytes))).enumerate()
+        {
+            let mut out = vec![0xaa; row_bytes];
+            row(encoding, values, &mut out).unwrap();
+            assert!(out == expected, "{name}, row {number}");
+        }
+    }
+}
+
+#[test]
+fn groups_are_those_of_mlx() {
+    let bytes = fixture();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (values, columns) = values(&file, "values", Encoding::F32);
+    for (dtype, encoding) in [("f32", Encoding::F32), ("f16", Encoding::F16), ("bf16", Encoding::BF16)] {
+        for bits in [4, 8] {
+            let part = |part: &str| file.tensor(&format!("affine-{bits}-{dtype}.{part}")).unwrap();
+            let rows = values.len() / columns;
+            for (number, values) in values.chunks(columns).enumerate() {
+                let mut stored = vec![0; columns * encoding.value_bytes().unwrap()];
+                let mut rounded = vec![0.0; columns];
+                narrow(encoding, values, &mut stored).unwrap();
+                widen(encoding, &stored, &mut rounded);
+                let expected = ["weight", "scales", "biases"].map(|name| {
+                    let data = part(name).data();
+                    data[data.len() / rows * number..][..data.len() / rows].to_vec()
+                });
+                let mut made = expected.clone().map(|part| vec![0xaa; part.len()]);
+                let parts = made.each_mut().map(Vec::as_mut_slice);
+                affine::row((bits, 64), encoding, &rounded, parts).unwrap();
+                assert!(made == expected, "{bits} bits, {dtype}, row {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn k_quants_err_no_more_than_those_of_llama_cpp() {
+    let bytes = fixture();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (values, columns) = values(&file, "normal", Encoding::F16);
+    for (name, encoding) in [
+        ("q4_k", Encoding::Q4_K),
+        ("q5_k", Encoding::Q5_K),
+        ("q6_k", Encoding::Q6_K),
+    ] {
+        let size = encoding.block_bytes().unwrap();
+        let (mut squares, mut reference) = (0.0, 0.0);
+        for values in values.chunks(columns) {
+            let mut out = vec![0xaa; columns / 256 * size];
+            row(encoding, values, &mut out).unwrap();
+            let mut now = vec![0.0; columns];
+            for (block, now) in out.chunks(size).zip(now.chunks_mut(256)) {
+                dequantise_block(encoding, block, now);
+            }
+            squares += values
+                .iter()
+                .zip(&now)
+                .map(|(a, b)| f64::from(a - b).powi(2))
+                .sum::<f64>();
+            reference += values.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>();
+        }
+        let theirs = f32::from_le_bytes(
+            file.tensor(&format!("{name}.error"))
+                .unwrap()
+                .data()
+                .try_into()
+                .unwrap(),
+        );
+        let ours = (squares / reference).sqrt();
+        println!("{name}: {ours:.5}, llama.cpp {theirs:.5}");
+        assert!(ours <= 1.1 * f64::from(theirs), "{name}: {ours}, llama.cpp {theirs}");
+    }
+}
+
+#[test]
+fn odd_blocks_have_values_near_theirs() {
+    let rows = [
+        vec![0.0; 256],
+        vec![3.5; 256],
+        vec![-3.5; 256],
+        (0..256).map(|i| if i == 77 { 1000.0 } else { 0.0 }).collect(),
+        (0..256).map(|i| i as f32 * 1e-7).collect(),
+    ];
+    for encoding in [Encoding::Q4_K, Encoding::Q5_K, Encoding::Q6_K] {
+        for values in &rows {
+            let mut out = vec![0xaa; encoding.block_bytes().unwrap()];
+            row(encoding, values, &mut out).unwrap();
+            let mut now = vec![f32::NAN; 256];
+            dequantise_block(encoding, &out, &mut now);
+            let largest = values.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+            // A block's factor may be below the least f16, 6e-8, times 63 and 15.
+            let bound = 0.05 * largest + 6e-5;
+            assert!(
+                values.iter().zip(&now).all(|(a, b)| (a - b).abs() <= bound),
+                "{encoding}: {now:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_that_no_block_can_hold_are_refused() {
+    for encoding in [Encoding::Q8_0, Encoding::Q4_0, Encoding::Q6_K, Encoding::Q4_K] {
+        let mut out = vec![0; encoding.block_bytes().unwrap()];
+        for bad in [f32::NAN, f32::INFINITY, 1e38] {
+            let mut values = vec![0.0; encoding.block_values()];
+            values[5] = bad;
+            assert!(row(encoding, &values, &mut out).is_none(), "{encoding} {bad}");
+        }
+    }
+    assert!(row(Encoding::F16, &[1e6], &mut [0; 2]).is_none());
+    assert!(row(Encoding::BF16, &[1e6], &mut [0; 2]).is_some());
+}
