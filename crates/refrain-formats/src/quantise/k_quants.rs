@@ -111,13 +111,11 @@ fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
             wxq += weight * x * q;
         }
         let determinant = w * wqq - wq * wq;
-        if determinant <= 0.0 {
-            continue;
-        }
-        let mut scale = (w * wxq - wx * wq) / determinant;
-        let mut offset = (wqq * wx - wq * wxq) / determinant;
-        if offset > 0.0 {
-            (scale, offset) = (wxq / wqq, 0.0);
+        let (mut scale, mut offset) = (wxq / wqq, 0.0);
+        // Nearly 0 if all quants are the same.
+        if determinant > 1e-6 * w * wqq && wqq * wx < wq * wxq {
+            scale = (w * wxq - wx * wq) / determinant;
+            offset = (wqq * wx - wq * wxq) / determinant;
         }
         let error = |x: f32| weight(x) * (scale * quant(x) + offset - x).powi(2);
         let error: f32 = group.iter().map(|&x| error(x)).sum();
