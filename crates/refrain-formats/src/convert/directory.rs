@@ -138,8 +138,9 @@ fn quantisation(conversions: &[Conversion<'_>], options: &Options<'_>) -> Option
 /// The source's own config.json where it has one, else one made of what its metadata say.
 fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> Result<Value, Error> {
     let own = match source.tokenizer_files() {
-        Some(files) => files.set().json("config.json")?,
-        None => None,
+        // Of a checkpoint that takes images too, only the text model is written.
+        Some(files) if !source.is_text_part() => files.set().json("config.json")?,
+        _ => None,
     };
     let mut object = own.map_or_else(|| config_json::object(config, plain), Value::Object);
     if let Some(fields) = object.as_object_mut() {

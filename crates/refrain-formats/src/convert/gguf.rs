@@ -13,7 +13,7 @@ pub(super) fn write(source: &Checkpoint, options: &Options<'_>, target: &mut Tar
     let mut notes = Vec::new();
     let mut metadata = gguf_metadata::metadata(name.unwrap_or(options.name), options.recipe.file_type(), &config);
     metadata.extend(vocabulary::metadata(source, &mut notes)?);
-    let mut items = Vec::from_iter(gguf_metadata::rope_item(&config));
+    let mut items = gguf_metadata::rope_items(&config);
     items.extend(conversions.iter().map(Conversion::item));
     let written = gguf::write(&metadata, &items, target)?;
     compare::check(source, &Checkpoint::open(written.path())?, &mut notes)?;

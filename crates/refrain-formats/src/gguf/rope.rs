@@ -8,8 +8,8 @@ use crate::{Encoding, Error};
 /// The tensor that holds the divisors of the rotary frequencies.
 pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
 /// The same for contexts up to the original one, and for longer ones.
-const SHORT_FACTORS: &str = "rope_factors_short.weight";
-const LONG_FACTORS: &str = "rope_factors_long.weight";
+pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
 
 /// Whether a tensor belongs to the positions rather than to a layer.
 pub(super) fn holds_factors(name: &str) -> bool {

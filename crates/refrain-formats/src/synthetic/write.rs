@@ -50,7 +50,7 @@ pub(super) fn write_shards(
     }
     let mut metadata = gguf_metadata::metadata(&spec.name(), spec.weights().file_type(), config);
     metadata.extend(gguf_metadata::no_tokenizer(config));
-    let mut items = Vec::from_iter(gguf_metadata::rope_item(config));
+    let mut items = gguf_metadata::rope_items(config);
     items.extend(tensors.map(|tensor| gguf_item(config, tensor)));
     let written = gguf_file::write(&metadata, &items, &mut target)?;
     target.finish_file(written)

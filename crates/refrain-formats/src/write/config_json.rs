@@ -126,8 +126,12 @@ fn own_fields(config: &ModelConfig) -> Map<String, Value> {
         Architecture::Olmo2 => json!({ "pad_token_id": null }),
         Architecture::Olmo3 => json!({ "layer_types": types, "pad_token_id": null, "sliding_window": window }),
         Architecture::Phi3 => json!({
-            "original_max_position_embeddings": config.max_position,
+            "original_max_position_embeddings": match config.rope_scaling {
+                RopeScaling::LongRope { original_max_position, .. } => original_max_position,
+                _ => config.max_position,
+            },
             "pad_token_id": null,
+            "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
             "sliding_window": window,
         }),
         Architecture::Gemma3 => json!({
@@ -162,6 +166,45 @@ fn rope_scaling(scaling: &RopeScaling) -> Value {
             "rope_type": "llama3",
         }),
         RopeScaling::Linear { factor } => json!({ "factor": factor, "rope_type": "linear", "type": "linear" }),
+        RopeScaling::Yarn {
+            factor,
+            original_max_position,
+            beta_fast,
+            beta_slow,
+            truncate,
+            attention_factor,
+        } => json!({
+            "attention_factor": attention_factor,
+            "beta_fast": beta_fast,
+            "beta_slow": beta_slow,
+            "factor": factor,
+            "original_max_position_embeddings": *original_max_position as u64,
+            "rope_type": "yarn",
+            "truncate": truncate,
+            "type": "yarn",
+        }),
+        RopeScaling::LongRope {
+            short,
+            long,
+            original_max_position,
+            attention_factor,
+        } => json!({
+            "attention_factor": attention_factor,
+            "long_factor": long,
+            "original_max_position_embeddings": original_max_position,
+            "rope_type": "longrope",
+            "short_factor": short,
+            "type": "longrope",
+        }),
+        RopeScaling::Dynamic {
+            factor,
+            original_max_position,
+        } => json!({
+            "factor": factor,
+            "original_max_position_embeddings": original_max_position,
+            "rope_type": "dynamic",
+            "type": "dynamic",
+        }),
         // Divisors by themselves have no name in config.json.
         RopeScaling::None | RopeScaling::Factors(_) => Value::Null,
     }

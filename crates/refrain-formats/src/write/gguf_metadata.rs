@@ -4,7 +4,7 @@ use super::gguf::{ALIGNMENT, Metadata, Value};
 use super::{Item, Part};
 use crate::Encoding;
 use crate::config::{Architecture, LayerRope, ModelConfig, RopeScaling};
-use crate::gguf::ROPE_FACTORS;
+use crate::gguf::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
 
 /// Everything but the tokenizer. `file_type` is llama.cpp's number of the mixture of encodings.
 pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Metadata {
@@ -31,15 +31,53 @@ pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Meta
         (own("rope.freq_base"), Value::F32(config.rope_theta as f32)),
         (own("vocab_size"), count(config.vocab_size)),
     ];
-    if let RopeScaling::Linear { factor } = config.rope_scaling {
-        metadata.push((own("rope.scaling.type"), Value::Text("linear".to_owned())));
-        metadata.push((own("rope.scaling.factor"), Value::F32(factor as f32)));
-    }
+    metadata
+        .extend(rope_scaling(&config.rope_scaling).map(|(key, value)| (own(&format!("rope.scaling.{key}")), value)));
     if let Some(cap) = config.logit_cap {
         metadata.push((own("final_logit_softcapping"), Value::F32(cap)));
     }
     metadata.extend(windows(config).map(|(key, value)| (own(key), value)));
     metadata
+}
+
+/// How the rotary frequencies are stretched, where it takes no more than numbers.
+fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, Value)> {
+    let number = |value: f64| Value::F32(value as f32);
+    let kind = |name: &str| ("type", Value::Text(name.to_owned()));
+    let keys = match scaling {
+        RopeScaling::Linear { factor } => vec![kind("linear"), ("factor", number(*factor))],
+        RopeScaling::Yarn {
+            factor,
+            original_max_position,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+            ..
+        } => vec![
+            kind("yarn"),
+            ("factor", number(*factor)),
+            ("original_context_length", Value::U32(*original_max_position as u32)),
+            ("yarn_beta_fast", number(*beta_fast)),
+            ("yarn_beta_slow", number(*beta_slow)),
+            // Readers multiply it by what the paper gives.
+            (
+                "attn_factor",
+                number(attention_factor / (1.0 + 0.1 * factor.max(1.0).ln())),
+            ),
+        ],
+        RopeScaling::LongRope {
+            original_max_position,
+            attention_factor,
+            ..
+        } => vec![
+            ("original_context_length", Value::U32(*original_max_position as u32)),
+            ("attn_factor", number(*attention_factor)),
+        ],
+        RopeScaling::None | RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) | RopeScaling::Dynamic { .. } => {
+            vec![]
+        }
+    };
+    keys.into_iter()
 }
 
 /// Which layers have windows, in the families whose files say so.
@@ -83,17 +121,27 @@ pub(crate) fn no_tokenizer(config: &ModelConfig) -> Metadata {
     metadata
 }
 
-/// The tensor of what the rotary frequencies are divided by, if the model's scaling asks for one.
-pub(crate) fn rope_item(config: &ModelConfig) -> Option<Item<'static>> {
-    let divisors = rope_divisors(config)?;
+/// The tensors of what the rotary frequencies are divided by, if the model's scaling asks for any.
+pub(crate) fn rope_items(config: &ModelConfig) -> Vec<Item<'static>> {
+    if let RopeScaling::LongRope { short, long, .. } = &config.rope_scaling {
+        return vec![rope_item(LONG_FACTORS, long), rope_item(SHORT_FACTORS, short)];
+    }
+    let divisors = rope_divisors(config);
+    divisors
+        .iter()
+        .map(|divisors| rope_item(ROPE_FACTORS, divisors))
+        .collect()
+}
+
+fn rope_item(name: &str, divisors: &[f32]) -> Item<'static> {
     let part = Part {
-        name: ROPE_FACTORS.to_owned(),
+        name: name.to_owned(),
         encoding: Encoding::F32,
         shape: vec![divisors.len()],
         bytes: 4 * divisors.len() as u64,
     };
     let bytes = divisors.iter().flat_map(|divisor| divisor.to_le_bytes()).collect();
-    Some(Item::bytes(part, bytes))
+    Item::bytes(part, bytes)
 }
 
 /// What the rotary frequencies are divided by (`rope_freqs.weight`), if the model's scaling asks for
