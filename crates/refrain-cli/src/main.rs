@@ -20,7 +20,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use commands::{bench, chat, completions, convert, devices, doctor, eval, inspect, logits, man, run, synth, template, tokenize};
+use commands::{
+    bench, chat, completions, convert, devices, doctor, eval, inspect, logits, man, run, synth, template, tokenize,
+};
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///

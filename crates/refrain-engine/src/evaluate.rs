@@ -330,7 +330,9 @@ mod tests {
     #[test]
     fn scores_have_the_error_of_their_mean() {
         let mut score = Score::default();
-        [1.0, 2.0, 3.0].map(|surprise| score.add(surprise));
+        for surprise in [1.0, 2.0, 3.0] {
+            score.add(surprise);
+        }
         assert_eq!(score.nll(), 2.0);
         assert!((score.perplexity() - 2f64.exp()).abs() < 1e-12);
         // Variance 2/3, over n − 1 = 2.

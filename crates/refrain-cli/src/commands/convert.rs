@@ -14,8 +14,8 @@ use crate::{Global, interrupt, load, model};
 
 const EXAMPLES: &str = "Examples:
   refrain convert demo demo-q4_k_m.gguf --format q4_k_m
-  refrain convert Qwen3-0.6B Qwen3-0.6B-4bit --format mlx4
-  refrain convert model-q8_0.gguf model-f16 --format f16 --json";
+  refrain convert Qwen3-0.6B Qwen3-0.6B-mlx4 --format mlx4
+  refrain convert model.gguf model-f16 --format f16 --json";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

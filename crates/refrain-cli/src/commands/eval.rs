@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::{Global, Usage, device, input, load, model, output};
 
 const EXAMPLES: &str = "Examples:
-  refrain eval demo --text README.md
-  refrain eval model-q4_0.gguf --text book.txt --context 1024 --stride 512
-  refrain eval model-q4_0.gguf --text book.txt --against model-f16.gguf --json";
+  refrain eval demo --text story.txt
+  refrain eval model.gguf --text story.txt --context 128 --stride 64
+  refrain eval Qwen3-0.6B-4bit --text story.txt --against Qwen3-0.6B --json";
 
 /// Tokens of a window unless the user wants others.
 const CONTEXT: usize = 512;

@@ -16,10 +16,10 @@ impl Workplace {
     pub fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");
-        for folder in ["Qwen3-0.6B", "tokenizer-files"] {
+        for folder in ["Qwen3-0.6B", "Qwen3-0.6B-4bit", "tokenizer-files"] {
             fs::create_dir(place.path(folder)).unwrap();
             for file in fs::read_dir(&demo).unwrap().map(|entry| entry.unwrap().path()) {
-                if folder == "Qwen3-0.6B" || !file.to_string_lossy().ends_with("model.safetensors") {
+                if folder != "tokenizer-files" || !file.to_string_lossy().ends_with("model.safetensors") {
                     fs::copy(&file, place.path(folder).join(file.file_name().unwrap())).unwrap();
                 }
             }
