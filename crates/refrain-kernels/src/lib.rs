@@ -16,6 +16,7 @@ pub mod inbox;
 mod layout;
 pub mod matmul;
 mod order;
+pub mod projection;
 pub mod quantised;
 pub mod reduce;
 pub mod rms_norm;

@@ -155,11 +155,18 @@ fn pairs(name: &str, dtype: DType) -> String {
 }
 
 /// The two 16-bit floats in the word `bits`.
-fn unpack(dtype: DType, bits: &str) -> String {
+pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
     match dtype {
         DType::F16 => format!("unpackHalf2x16({bits})"),
         _ => format!("uintBitsToFloat(uvec2({bits} << 16, {bits} & 0xffff0000u))"),
     }
+}
+
+/// FNV-1a, which stays the same from run to run: names generated text.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Elements that fill 16 bytes.

@@ -10,9 +10,14 @@ pub struct Matvec {
     pub threads: u32,
     /// Rows of the matrix that one subgroup works on together, sharing what it loads of the vectors.
     pub rows: u32,
-    /// Loads of the matrix per row that an invocation has in flight: 16 bytes each of floats, 4 of
-    /// quantised values.
+    /// Chunks of each row that an invocation has in flight: 16 bytes each of floats, 4-bit or 8-bit
+    /// values.
     pub loads: u32,
+    /// The most workgroups: where there are more rows, workgroups take several blocks of them.
+    pub most_groups: u32,
+    /// Whether the loops over an invocation's chunks and their values are unrolled: software drivers then
+    /// take seconds to compile them.
+    pub unrolled: bool,
     /// The most vectors: beyond, the tiled product is used. A power of two, at most 8.
     pub most_vectors: u32,
 }
@@ -83,18 +88,24 @@ pub const TABLE: [Tuning; 4] = [
             threads: 128,
             rows: 1,
             loads: 2,
+            most_groups: 2112,
+            unrolled: true,
             most_vectors: 8,
         },
         four_bit: Matvec {
             threads: 128,
             rows: 2,
-            loads: 8,
+            loads: 2,
+            most_groups: 2112,
+            unrolled: true,
             most_vectors: 8,
         },
         eight_bit: Matvec {
             threads: 256,
             rows: 2,
             loads: 2,
+            most_groups: 2112,
+            unrolled: true,
             most_vectors: 8,
         },
         tile: Tile {
@@ -119,20 +130,26 @@ pub const TABLE: [Tuning; 4] = [
         smallest_subgroup: 4,
         dense: Matvec {
             threads: 128,
-            rows: 4,
+            rows: 2,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 8,
         },
         four_bit: Matvec {
             threads: 128,
-            rows: 4,
+            rows: 2,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 8,
         },
         eight_bit: Matvec {
             threads: 128,
-            rows: 4,
+            rows: 2,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 8,
         },
         tile: Tile {
@@ -158,18 +175,24 @@ pub const TABLE: [Tuning; 4] = [
             threads: 256,
             rows: 1,
             loads: 2,
+            most_groups: 65535,
+            unrolled: true,
             most_vectors: 8,
         },
         four_bit: Matvec {
             threads: 256,
             rows: 2,
             loads: 4,
+            most_groups: 65535,
+            unrolled: true,
             most_vectors: 8,
         },
         eight_bit: Matvec {
             threads: 256,
             rows: 2,
             loads: 2,
+            most_groups: 65535,
+            unrolled: true,
             most_vectors: 8,
         },
         tile: Tile {
@@ -195,18 +218,24 @@ pub const TABLE: [Tuning; 4] = [
             threads: 128,
             rows: 1,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 4,
         },
         four_bit: Matvec {
             threads: 128,
             rows: 1,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 4,
         },
         eight_bit: Matvec {
             threads: 128,
             rows: 1,
             loads: 1,
+            most_groups: 65535,
+            unrolled: false,
             most_vectors: 4,
         },
         tile: Tile {

@@ -66,7 +66,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> 
     };
     let arguments = arguments(expression, recorded, constants.len());
     let body = body(expression, &dtypes, &arguments, constant, &place);
-    let mut text = Text::new(traits, &format!("{OP}.{:016x}", hash(&body)));
+    let mut text = Text::new(traits, &format!("{OP}.{:016x}", text::hash(&body)));
     for (number, &dtype) in expression.inputs.iter().enumerate() {
         text = text.input(&format!("x{number}"), dtype);
     }
@@ -98,7 +98,7 @@ fn check(expression: &Expression, operands: &[&Operand]) -> Result<Vec<DType>, U
 }
 
 /// The values of the constant steps, in their order, as bits of their compute type.
-fn constant_bits(expression: &Expression) -> Vec<u32> {
+pub(crate) fn constant_bits(expression: &Expression) -> Vec<u32> {
     let constants = expression.steps.iter().filter_map(|step| match *step {
         Step::Constant { value, dtype } => Some(value.to_values(dtype)),
         _ => None,
@@ -149,7 +149,7 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
 
 /// The function libraries that the generated text calls: most expressions need none, and each
 /// costs as much compile time as a kernel.
-fn libraries(evaluate: &str) -> String {
+pub(crate) fn libraries(evaluate: &str) -> String {
     let libraries = [
         (
             include_str!("../shaders/transcendental.glsl"),
@@ -166,11 +166,4 @@ fn libraries(evaluate: &str) -> String {
         .filter(|(_, functions)| functions.iter().any(|f| evaluate.contains(&format!("{f}("))))
         .map(|(text, _)| *text)
         .collect()
-}
-
-/// FNV-1a, which stays the same from run to run.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -22,5 +22,7 @@ mod reference;
 mod source;
 
 pub use call::{MAX_INPUTS, call};
+pub(crate) use call::{constant_bits, libraries};
 pub use expression::{BinaryOp, Expression, Invalid, Scalar, Step, UnaryOp};
 pub use reference::reference;
+pub(crate) use source::{evaluate, rounded};

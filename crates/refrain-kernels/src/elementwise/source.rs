@@ -28,7 +28,7 @@ pub(super) fn inputs(expression: &Expression) -> String {
 ///
 /// Every step is `precise`: contracting two steps to a fused multiply-add would make the result
 /// depend on what was joined.
-pub(super) fn evaluate(expression: &Expression, dtypes: &[DType]) -> String {
+pub(crate) fn evaluate(expression: &Expression, dtypes: &[DType]) -> String {
     let result = *dtypes.last().expect("a valid expression has steps");
     let mut text = format!(
         "{} evaluate(uint element, Inputs inputs) {{\n",
@@ -67,7 +67,7 @@ fn constant(dtype: DType, number: usize) -> String {
 }
 
 /// The value as `dtype` stores it.
-fn rounded(value: String, dtype: DType) -> String {
+pub(crate) fn rounded(value: String, dtype: DType) -> String {
     match dtype {
         DType::F16 => format!("f16_to_f32(f32_to_f16({value}))"),
         DType::BF16 => format!("bf16_to_f32(f32_to_bf16({value}))"),

@@ -5,9 +5,9 @@
 //! 0) and merge to at most two; an operand that keeps more apart must be made contiguous. K = 0 gives
 //! zeros. NaN and infinities spread as multiplication and addition spread them.
 //!
-//! Two variants: *matvec* where `a` (or, the product transposed, `b`) has few rows and K is the
-//! dimension along which the other's elements lie together: subgroups take its rows; *gemm*, tiled
-//! in shared memory, otherwise.
+//! Where `a` (or, the product transposed, `b`) has few rows and K is the dimension along which the
+//! other's elements lie together, that other is what [`crate::projection`] reads; otherwise the product
+//! is tiled in shared memory.
 
 mod problem;
 mod reference;
@@ -18,7 +18,8 @@ pub use reference::{reference, reference_nt};
 pub(crate) use rows::decode;
 pub use rows::{Rows, SliceRows, StoredRows};
 
-use crate::text::{Text, address, grid, is_wide, require_float};
+use crate::projection;
+use crate::text::{Text, address, is_wide, require_float};
 use crate::tuning::{self, Tuning};
 use crate::{Call, Kernel, Operand, Push, Traits, Unsupported};
 use problem::Problem;
@@ -45,63 +46,47 @@ pub fn call_tuned(
     for operand in [a, b, out] {
         require_float(OP, operand)?;
     }
-    let mut problem = Problem::new(a, b, out)?;
+    let problem = Problem::new(a, b, out)?;
     if out.layout.count() == 0 {
         return Ok(Vec::new());
     }
-    let few = tuning.dense.most_vectors as usize;
-    if problem.m > few && problem.n <= few {
-        problem = problem.transposed();
-    }
-    let (a, b) = if problem.swapped { (b, a) } else { (a, b) };
-    let along_k = problem.n == 1 || problem.b[0] <= problem.b[1];
-    let call = if problem.m <= few && along_k {
-        matvec(tuning, traits, &problem, [a, b, out])?
-    } else {
-        gemm(tuning, traits, &problem, [a, b, out])?
+    let few = |problem: &Problem| {
+        let together = problem.b[0] == 1 || problem.k <= 1;
+        problem.m <= tuning.dense.most_vectors as usize && together
     };
-    Ok(vec![call])
+    if few(&problem) {
+        return projection(&problem, [a, b, out])?.calls(tuning, traits);
+    }
+    let problem = problem.transposed();
+    if few(&problem) {
+        return projection(&problem, [b, a, out])?.calls(tuning, traits);
+    }
+    let problem = problem.transposed();
+    Ok(vec![gemm(tuning, traits, &problem, [a, b, out])?])
 }
 
-fn matvec(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {
-    let [a, b, out] = operands;
-    let lanes = tuning::lanes(traits);
-    let rows = tuning.dense.threads / lanes;
-    let [x, y, _] = problem.batch_strides;
-    // As many elements of b as fill 16 bytes: what an invocation loads at once.
-    let run = 16 / b.dtype.size();
-    let wide = problem.k.is_multiple_of(run)
-        && problem.a[1] == 1
-        && problem.b[0] == 1
-        && is_wide(a, &[&x[..], &problem.a[..1]].concat())
-        && is_wide(b, &[&y[..], &problem.b[1..]].concat());
-    let mut text = Text::new(traits, "matmul.matvec")
-        .define("LANE_VALUE", "float")
-        .input("a", a.dtype)
-        .input("b", b.dtype)
-        .output("c", out.dtype);
-    if wide {
-        text = text
-            .define("WIDE", 1)
-            .define("RUN", run)
-            .runs("a", a.dtype, run, true)
-            .runs("b", b.dtype, run, true);
+/// Few rows of `a`, and `b` as rows of weights: each of its columns lies together.
+fn projection<'a>(problem: &Problem, [a, b, out]: [&Operand; 3]) -> Result<projection::Problem<'a>, Unsupported> {
+    let numbers = if problem.swapped { [1, 0, 2] } else { [0, 1, 2] };
+    let [x, y, z] = problem.batch_strides;
+    let wide = problem.k.is_multiple_of(16 / b.dtype.size()) && is_wide(b, &y) && is_wide(b, &problem.b[1..]);
+    let planes = projection::Planes::Dense {
+        address: address(OP, numbers[1], b)?,
+        dtype: b.dtype,
+        stride: problem.b[1],
+        wide,
+    };
+    let rows = projection::Matrix::of(numbers[0], a, problem.a, &x)?;
+    let results = projection::Matrix::of(numbers[2], out, problem.c, &z)?;
+    let mut product = projection::Problem::product(problem.m, problem.k, rows, (planes, problem.n), results);
+    let extents = problem.batch.map(|n| n as usize);
+    if extents != [1, 1] {
+        product.batch = Some(projection::Batch {
+            extents,
+            strides: problem.batch_strides,
+        });
     }
-    let each = tuning.dense.rows;
-    let kernel = text
-        .body(include_str!("../shaders/lanes.glsl"))
-        .body(include_str!("../shaders/matmul/product.glsl"))
-        .body(include_str!("../shaders/matmul/matvec.comp"))
-        .kernel(vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, problem.m.next_power_of_two() as u32),
-            (6, tuning.dense.loads),
-            (7, each),
-        ]);
-    let groups = grid(OP, problem.n.div_ceil((rows * each) as usize))?;
-    product(kernel, groups, problem, operands)
+    Ok(product)
 }
 
 fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {

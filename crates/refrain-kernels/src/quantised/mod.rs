@@ -14,10 +14,11 @@ mod weights;
 pub use format::{QuantFormat, RECORD_VALUES, RECORD_WORDS, Zero};
 pub use rows::QuantRows;
 
-use crate::text::{Text, address, grid, is_wide, require_float, require_shape};
-use crate::tuning::{self, Matvec, Tuning};
+use crate::text::{Text, address, grid, require_float, require_shape};
+use crate::projection::{Matrix, Planes, Problem};
+use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
-use weights::Weights;
+pub(crate) use weights::Weights;
 
 const OP: &str = "quantised";
 
@@ -112,22 +113,23 @@ fn product(
     let out_number = 1 + weights.planes();
     let (tokens, x_stride, x_within) = as_rows(0, x)?;
     let (_, out_stride, out_within) = as_rows(out_number, out)?;
-    if x_within != 1 && weights.columns > 0 {
-        return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
-    }
-    let text = |variant: &str| {
-        let text = Text::new(traits, variant).input("x", x.dtype).output("c", out.dtype);
-        weights.declare(text)
-    };
     let few = match weights.format.bits {
         ..=4 => &tuning.four_bit,
         _ => &tuning.eight_bit,
     };
-    let (kernel, groups) = if tokens <= few.most_vectors as usize {
-        matvec(few, traits, text("quantised.matvec"), weights, x, (tokens, x_stride))?
-    } else {
-        gemm(tuning, text("quantised.gemm"), weights, tokens)?
-    };
+    if tokens <= few.most_vectors as usize {
+        let rows = Matrix::of(0, x, [x_stride, x_within], &[])?;
+        let results = Matrix::of(out_number, out, [out_stride, out_within], &[])?;
+        let planes = (Planes::Quantised(weights.clone()), weights.rows);
+        return Problem::product(tokens, weights.columns, rows, planes, results).calls(tuning, traits);
+    }
+    if x_within != 1 && weights.columns > 0 {
+        return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
+    }
+    let text = Text::new(traits, "quantised.gemm")
+        .input("x", x.dtype)
+        .output("c", out.dtype);
+    let (kernel, groups) = gemm(tuning, weights.declare(text), weights, tokens)?;
     let mut push = vec![address(OP, 0, x)?];
     push.extend(weights.addresses());
     push.push(address(OP, out_number, out)?);
@@ -142,36 +144,6 @@ fn run(format: QuantFormat) -> usize {
 }
 
 type Choice = (crate::Kernel, [u32; 3]);
-
-fn matvec(
-    tuning: &Matvec,
-    traits: &Traits,
-    text: Text<'_>,
-    weights: &Weights<'_>,
-    x: &Operand,
-    (tokens, x_stride): (usize, usize),
-) -> Result<Choice, Unsupported> {
-    let lanes = tuning::lanes(traits);
-    let rows = tuning.threads / lanes;
-    let each = tuning.rows;
-    let kernel = text
-        .define("LANE_VALUE", "float")
-        .runs("x", x.dtype, run(weights.format), is_wide(x, &[x_stride]))
-        .body(include_str!("../shaders/lanes.glsl"))
-        .body(include_str!("../shaders/quantised/product.glsl"))
-        .body(include_str!("../shaders/quantised/matvec.comp"))
-        .kernel(vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, tokens.next_power_of_two() as u32),
-            (6, tuning.loads),
-            (7, each),
-            (8, weights.format.group),
-        ]);
-    let groups = grid(OP, weights.rows.div_ceil((rows * each) as usize))?;
-    Ok((kernel, groups))
-}
 
 fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -> Result<Choice, Unsupported> {
     let tile = tuning.tile;

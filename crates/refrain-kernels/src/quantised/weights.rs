@@ -3,7 +3,8 @@ use crate::text::{Text, address, is_wide, require_dtype, require_shape};
 use crate::{DType, Operand, Push, Unsupported};
 
 /// The planes of one quantised matrix, checked.
-pub(super) struct Weights<'a> {
+#[derive(Clone)]
+pub(crate) struct Weights<'a> {
     pub format: QuantFormat,
     pub rows: usize,
     pub columns: usize,
@@ -14,7 +15,7 @@ pub(super) struct Weights<'a> {
 
 impl<'a> Weights<'a> {
     /// `number` is that of the quants' operand; scales and biases follow.
-    pub(super) fn new(
+    pub(crate) fn new(
         format: QuantFormat,
         number: usize,
         quants: &'a Operand,
@@ -79,17 +80,17 @@ impl<'a> Weights<'a> {
     }
 
     /// Number of planes, each an operand.
-    pub(super) fn planes(&self) -> usize {
+    pub(crate) fn planes(&self) -> usize {
         self.addresses.len()
     }
 
     /// Addresses of the planes.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = Push> + '_ {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Push> + '_ {
         self.addresses.iter().cloned()
     }
 
     /// Adds what the shaders need to read the planes.
-    pub(super) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
+    pub(crate) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
         let zero = match self.format.zero {
             Zero::Middle => "ZERO_MIDDLE",
             Zero::Signed => "ZERO_SIGNED",

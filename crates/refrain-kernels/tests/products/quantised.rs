@@ -232,12 +232,13 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert!(refused(&x, None, &out).to_string().contains("needs biases"));
     let short = Operand::contiguous(DType::F32, &[2, 64]);
     assert!(refused(&short, Some(&planes), &out).to_string().contains("128 columns"));
-    let across = swapped(DType::F32, &[2, 128], 0, 1);
+    let across = swapped(DType::F32, &[40, 128], 0, 1);
+    let many = Operand::contiguous(DType::F32, &[40, 4]);
     let expected = Unsupported::NeedsContiguous {
         op: "quantised",
         operand: 0,
     };
-    assert_eq!(refused(&across, Some(&planes), &out), expected);
+    assert_eq!(refused(&across, Some(&planes), &many), expected);
     let nothing = Operand::contiguous(DType::F32, &[0, 128]);
     let empty = Operand::contiguous(DType::F32, &[0, 4]);
     let calls = quantised::matmul(

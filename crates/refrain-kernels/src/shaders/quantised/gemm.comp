@@ -18,7 +18,7 @@ void load_right(uint row, uint k) {
         vec2 parameters = vec2(0.0);
         if (n < pc.n && from < pc.k) {
             run = load_quants(pc.quants, n, pc.k, from / RUN);
-            parameters = PARAMETERS(n * (pc.k / GROUP) + from / GROUP);
+            parameters = PARAMETERS(pc, n * (pc.k / GROUP) + from / GROUP);
         }
         [[unroll]] for (uint j = 0u; j < RUN; j += 4u) {
             vec4 value = dequantise(quants(run, j), parameters);

@@ -26,7 +26,7 @@ void main() {
     vec2 parameters = vec2(0.0);
     if (inside) {
         run = load_quants(pc.quants, row, pc.k, number);
-        parameters = PARAMETERS(row * (pc.k / GROUP) + number * RUN / GROUP);
+        parameters = PARAMETERS(pc, row * (pc.k / GROUP) + number * RUN / GROUP);
     }
     uint at = token * pc.c_strides.x + number * RUN * pc.c_strides.y;
     [[unroll]] for (uint j = 0u; j < RUN; j += 4u) {

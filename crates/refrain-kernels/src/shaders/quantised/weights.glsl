@@ -49,25 +49,29 @@ float quant(uint bits, uint at) {
     return fma(uintBitsToFloat(masked | 0x4b000000u), unit, -(8388608.0 * unit + ZERO));
 }
 
-// Four neighbouring quantised values, from value `from` (0 or 4) of a run on, around their zero.
-vec4 quants(RUN_BITS run, uint from) {
+// The four neighbouring values in the low bits of `bits`, around their zero.
+vec4 four_quants(uint bits) {
 #if BITS == 4
-    uint bits = run >> (4u * from);
     return vec4(quant(bits, 0u), quant(bits, 4u), quant(bits, 8u), quant(bits, 12u));
-#elif BITS == 8
-#ifdef ZERO_SIGNED
-    run ^= 0x80808080u; // two's complement, raised by ZERO
-#endif
-    uint upper = run >> 16;
-    return vec4(quant(run, 0u), quant(run, 8u), quant(upper, 0u), quant(upper, 8u));
 #else
-    uint bits = from == 0u ? run.x : (run.x >> (4u * BITS)) | (run.y << (32u - 4u * BITS));
+#ifdef ZERO_SIGNED
+    bits ^= 0x80808080u; // two's complement, raised by ZERO
+#endif
     uint upper = bits >> (2u * BITS);
     return vec4(quant(bits, 0u), quant(bits, BITS), quant(upper, 0u), quant(upper, BITS));
 #endif
 }
 
-// Scale (and bias) of a group, counted over the whole matrix.
+// Four neighbouring values, from value `from` (0 or 4) of a run on, around their zero.
+vec4 quants(RUN_BITS run, uint from) {
+#if BITS == 4 || BITS == 8
+    return four_quants(BITS == 4 ? run >> (4u * from) : run);
+#else
+    return four_quants(from == 0u ? run.x : (run.x >> (4u * BITS)) | (run.y << (32u - 4u * BITS)));
+#endif
+}
+
+// Scale (and bias) of a group, counted over the whole matrix, whose planes are members of `planes`.
 #ifdef NESTED
 // A record of five words for 256 values: two f16 factors, then 16 bytes of integers for the groups.
 uint record_byte(scales_ref scales, uint record, uint number) {
@@ -89,11 +93,11 @@ vec2 nested_parameters(scales_ref scales, uint group) {
     return vec2(scale, 0.0);
 #endif
 }
-#define PARAMETERS(group) nested_parameters(pc.scales, group)
+#define PARAMETERS(planes, group) nested_parameters(planes.scales, group)
 #elif defined BIASES
-#define PARAMETERS(group) vec2(load_scales(pc.scales, group), load_biases(pc.biases, group))
+#define PARAMETERS(planes, group) vec2(load_scales(planes.scales, group), load_biases(planes.biases, group))
 #else
-#define PARAMETERS(group) vec2(load_scales(pc.scales, group), 0.0)
+#define PARAMETERS(planes, group) vec2(load_scales(planes.scales, group), 0.0)
 #endif
 
 // The values bit for bit as the reference rounds them: the product to f32, then the sum.

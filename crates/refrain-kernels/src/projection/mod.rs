@@ -1,0 +1,238 @@
+//! Projections of few tokens, with what stands before and behind them: one dispatch from the residual
+//! stream to queries, keys and values, to a gated activation, or back to the residual stream.
+//!
+//! `x` `[T, K]` floats, normalised first where there is a norm (as [`crate::rms_norm`], in f32), meets
+//! one or more matrices `[N, K]`, dense or quantised. A [`Section`] computes
+//! `y[t, n] = epilogue(Σ_k x[t, k] · w_p[n, k] for each part p, further arrays at [t, n] …)`, and the
+//! sections' results lie side by side in the rows of `out` `[T, Σ N]`. A sum is rounded to the dtype
+//! that the epilogue's input has, and so is each of the epilogue's steps ([`crate::elementwise`]).
+//!
+//! Operands by number: x 0; the norm's weight `[K]`, if it has one; for each part of each section its
+//! matrix `[N, K]`, or its planes (see [`crate::quantised`]); for each section the further inputs of its
+//! epilogue `[T, N]`; out.
+//!
+//! Sums are in f32, in an order that depends on the device and the tuning row alone.
+
+mod arguments;
+mod problem;
+mod reference;
+mod source;
+
+pub use reference::{Inputs, reference};
+
+pub(crate) use problem::{Batch, Matrix, Planes, Problem};
+use problem::SectionPlan;
+
+use crate::elementwise::{Expression, Step};
+use crate::quantised::QuantFormat;
+use crate::text::{Text, grid, hash};
+use crate::tuning::{self, Matvec, Tuning};
+use crate::{Call, DType, Operand, Traits, Unsupported};
+
+pub(crate) const OP: &str = "projection";
+
+/// What is done in one go.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Projection {
+    /// What x goes through first.
+    pub norm: Option<Norm>,
+    /// What lies side by side in the result.
+    pub sections: Vec<Section>,
+}
+
+/// A root-mean-square norm of x.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Norm {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Whether there is a weight.
+    pub weighted: bool,
+}
+
+/// Columns of the result: matrices of one shape, and what becomes of their sums.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Section {
+    /// How each matrix is stored.
+    pub parts: Vec<Weights>,
+    /// From the parts' sums, then further arrays, to the result.
+    pub epilogue: Expression,
+}
+
+/// How a matrix is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Weights {
+    /// f32, f16 or bf16 elements, those of a row together.
+    Dense,
+    /// A few bits per element.
+    Quantised(QuantFormat),
+}
+
+impl Weights {
+    /// Operands that the matrix takes.
+    pub fn planes(self) -> usize {
+        match self {
+            Weights::Dense => 1,
+            Weights::Quantised(format) => 2 + usize::from(format.has_biases()),
+        }
+    }
+}
+
+impl Section {
+    /// One matrix whose sums are the result, stored as `dtype`.
+    pub fn plain(weights: Weights, dtype: DType) -> Section {
+        Section {
+            parts: vec![weights],
+            epilogue: Expression {
+                inputs: vec![dtype],
+                steps: vec![Step::Input(0)],
+            },
+        }
+    }
+
+    /// Inputs of the epilogue beside the sums.
+    pub fn extras(&self) -> usize {
+        self.epilogue.inputs.len() - self.parts.len()
+    }
+}
+
+impl Projection {
+    /// Number of operands, the result among them.
+    pub fn operands(&self) -> usize {
+        let norm = usize::from(self.norm.is_some_and(|n| n.weighted));
+        let planes = self.sections.iter().flat_map(|s| &s.parts).map(|w| w.planes());
+        let extras = self.sections.iter().map(Section::extras);
+        2 + norm + planes.chain(extras).sum::<usize>()
+    }
+}
+
+/// Whether a device computes products of `tokens` rows with these weights here, rather than in tiles.
+pub fn takes(traits: &Traits, weights: Weights, tokens: usize) -> bool {
+    tokens <= few(tuning::choose(traits), weights).most_vectors as usize
+}
+
+/// Calls that compute the projection, which do not depend on each other: one for the sections that are
+/// stored alike and end alike. None where the result is empty.
+///
+/// # Errors
+/// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
+/// arguments are too many, or a size is beyond 32-bit indices.
+pub fn calls(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<Vec<Call>, Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, projection, operands)
+}
+
+/// [`calls`] with a given row of the tuning table.
+pub fn calls_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    projection: &Projection,
+    operands: &[&Operand],
+) -> Result<Vec<Call>, Unsupported> {
+    Problem::new(projection, operands)?.calls(tuning, traits)
+}
+
+/// Fails as [`calls`] would, without building the calls.
+///
+/// # Errors
+/// Those of [`calls`].
+pub fn check(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
+    let problem = Problem::new(projection, operands)?;
+    for sections in problem.alike() {
+        arguments::Arguments::new(&problem, &sections)?;
+    }
+    Ok(())
+}
+
+/// The part of a tuning row for a storage.
+fn few(tuning: &Tuning, weights: Weights) -> &Matvec {
+    match weights {
+        Weights::Dense => &tuning.dense,
+        Weights::Quantised(format) if format.bits <= 4 => &tuning.four_bit,
+        Weights::Quantised(_) => &tuning.eight_bit,
+    }
+}
+
+impl Problem<'_> {
+    /// One call for each kind of section.
+    pub(crate) fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<Vec<Call>, Unsupported> {
+        if self.tokens == 0 || self.sections.iter().all(|s| s.rows == 0) {
+            return Ok(Vec::new());
+        }
+        let kinds = self.alike().into_iter();
+        kinds.map(|sections| self.call(tuning, traits, &sections)).collect()
+    }
+
+    /// The call for sections that are alike.
+    fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
+        let weights = sections[0].parts[0].planes.weights();
+        let few = few(tuning, weights);
+        let lanes = tuning::lanes(traits);
+        let rows = few.threads / lanes;
+        let arguments = arguments::Arguments::new(self, sections)?;
+        let chunk = sections[0].parts[0].chunk();
+        let tile = tile(traits, self, chunk, (lanes, rows))?;
+        let generated = source::generated(self, sections, &arguments)?;
+        let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
+            .define("LANE_VALUE", "float")
+            .define("UNROLL", if few.unrolled { "[[unroll]]" } else { "[[dont_unroll]]" })
+            .define("CHUNK", chunk);
+        let kernel = source::declared(text, self, sections)
+            .body(include_str!("../shaders/lanes.glsl"))
+            .body(include_str!("../shaders/projection/sizes.glsl"))
+            .body(&generated)
+            .body(match weights {
+                Weights::Dense => include_str!("../shaders/projection/dense.glsl"),
+                Weights::Quantised(_) => include_str!("../shaders/projection/quantised.glsl"),
+            })
+            .body(include_str!("../shaders/projection/projection.comp"))
+            .kernel(vec![
+                (0, lanes * rows),
+                (3, lanes),
+                (4, rows),
+                (5, self.tokens as u32),
+                (6, few.loads),
+                (7, few.rows),
+                (8, weights.group()),
+                (9, tile),
+            ]);
+        let per_block = (rows * few.rows) as usize;
+        let blocks: usize = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum();
+        let [x, y, _] = grid(OP, blocks.min(few.most_groups as usize))?;
+        let batches = self.batch.as_ref().map_or(1, Batch::count);
+        Ok(Call {
+            kernel,
+            groups: [x, y, batches.clamp(1, 65_535) as u32],
+            push: arguments.push(),
+        })
+    }
+}
+
+impl Weights {
+    fn group(self) -> u32 {
+        match self {
+            Weights::Dense => 0,
+            Weights::Quantised(format) => format.group,
+        }
+    }
+}
+
+/// Chunks of x that lie in shared memory together: in equal tiles, as few as fit.
+fn tile(traits: &Traits, problem: &Problem<'_>, chunk: usize, (lanes, rows): (u32, u32)) -> Result<u32, Unsupported> {
+    /// More would keep a second workgroup off the processor.
+    const MOST_BYTES: usize = 40 << 10;
+    // Beside x lie the sums of lanes and of rows, and what drivers take.
+    let taken = (4 * (lanes * rows + rows) + 1024) as usize;
+    let bytes = (traits.shared_bytes as usize).saturating_sub(taken).min(MOST_BYTES);
+    // A line is one chunk longer than the tile where that is even.
+    let most = (bytes / (4 * chunk * problem.tokens)).saturating_sub(1);
+    if most == 0 {
+        let what = format!(
+            "{} tokens do not fit into {} bytes of shared memory",
+            problem.tokens, traits.shared_bytes
+        );
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let chunks = problem.columns.div_ceil(chunk).max(1);
+    let even = chunks.div_ceil(chunks.div_ceil(most));
+    // Few different sizes, so that few pipelines are needed.
+    Ok(even.next_multiple_of(lanes as usize).min(most) as u32)
+}

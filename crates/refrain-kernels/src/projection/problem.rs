@@ -1,0 +1,349 @@
+use super::{OP, Projection, Section, Weights};
+use crate::elementwise::Expression;
+use crate::quantised;
+use crate::text::{address, is_wide, require_float, require_shape};
+use crate::{DType, Operand, Push, Unsupported};
+
+/// A projection of checked operands: addresses, extents and strides.
+pub(crate) struct Problem<'a> {
+    pub tokens: usize,
+    /// K.
+    pub columns: usize,
+    pub x: Matrix,
+    /// The norm's epsilon, and its weight.
+    pub norm: Option<(f32, Option<(Push, DType)>)>,
+    pub sections: Vec<SectionPlan<'a>>,
+    pub out: Matrix,
+    /// Products of many matrices at once, for dense weights alone.
+    pub batch: Option<Batch>,
+}
+
+/// Where the rows of x, or of the result, lie.
+pub(crate) struct Matrix {
+    pub address: Push,
+    pub dtype: DType,
+    /// Elements between rows, and within one.
+    pub strides: [usize; 2],
+    /// Whether four neighbours can be loaded at once, from each multiple of four on.
+    pub wide: bool,
+}
+
+/// Two dimensions along which whole products are repeated.
+pub(crate) struct Batch {
+    /// Extents, the outer first.
+    pub extents: [usize; 2],
+    /// Strides of x, the weights and the result.
+    pub strides: [[usize; 2]; 3],
+}
+
+impl Batch {
+    pub(crate) fn count(&self) -> usize {
+        self.extents.iter().product()
+    }
+}
+
+/// A section of checked operands.
+pub(crate) struct SectionPlan<'a> {
+    /// N.
+    pub rows: usize,
+    /// The first column of the result.
+    pub column: usize,
+    pub parts: Vec<Part<'a>>,
+    pub extras: Vec<Extra>,
+    pub epilogue: Expression,
+}
+
+/// One matrix.
+pub(crate) struct Part<'a> {
+    pub planes: Planes<'a>,
+}
+
+/// The memory of a matrix.
+pub(crate) enum Planes<'a> {
+    Dense {
+        address: Push,
+        dtype: DType,
+        /// Elements between rows.
+        stride: usize,
+        /// Whether 16 bytes of a row can be loaded at once.
+        wide: bool,
+    },
+    Quantised(quantised::Weights<'a>),
+}
+
+/// A further input of the epilogue.
+#[derive(Clone)]
+pub(crate) struct Extra {
+    pub address: Push,
+    pub dtype: DType,
+    /// Along tokens and columns.
+    pub strides: [usize; 2],
+}
+
+impl Planes<'_> {
+    pub(crate) fn weights(&self) -> Weights {
+        match self {
+            Planes::Dense { .. } => Weights::Dense,
+            Planes::Quantised(weights) => Weights::Quantised(weights.format),
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<Push> {
+        match self {
+            Planes::Dense { address, .. } => vec![address.clone()],
+            Planes::Quantised(weights) => weights.addresses().collect(),
+        }
+    }
+
+    /// What must be equal for two matrices to be read by the same text and arguments.
+    fn kind(&self) -> (Weights, Vec<DType>, usize, bool) {
+        match self {
+            Planes::Dense {
+                dtype, stride, wide, ..
+            } => (self.weights(), vec![*dtype], *stride, *wide),
+            Planes::Quantised(weights) => {
+                let parameters = [Some(weights.scales), weights.biases].into_iter().flatten();
+                (self.weights(), parameters.map(|o| o.dtype).collect(), 0, true)
+            }
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Neighbouring values that an invocation takes at once.
+    pub(crate) fn chunk(&self) -> usize {
+        match &self.planes {
+            Planes::Dense { dtype, .. } => 16 / dtype.size(),
+            Planes::Quantised(weights) if weights.format.bits == 8 => 16,
+            Planes::Quantised(_) => 32,
+        }
+    }
+}
+
+impl SectionPlan<'_> {
+    /// Whether one call can compute both.
+    fn is_like(&self, other: &SectionPlan<'_>) -> bool {
+        let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
+        self.parts.len() == other.parts.len()
+            && self.parts[0].planes.kind() == other.parts[0].planes.kind()
+            && self.epilogue == other.epilogue
+            && extras(self) == extras(other)
+    }
+}
+
+impl<'a> Problem<'a> {
+    pub(crate) fn new(projection: &Projection, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+        let size = |what: String| Unsupported::Size { op: OP, what };
+        if operands.len() != projection.operands() {
+            let (found, wanted) = (operands.len(), projection.operands());
+            return Err(size(format!("{found} operands given for {wanted}")));
+        }
+        let (x, out) = (operands[0], operands[operands.len() - 1]);
+        require_float(OP, x)?;
+        require_float(OP, out)?;
+        let &[tokens, columns] = &x.layout.shape[..] else {
+            return Err(size(format!("x has shape {:?}, expected [T, K]", x.layout.shape)));
+        };
+        let mut next = 1;
+        let mut take = |count: usize| {
+            next += count;
+            next - count
+        };
+        let mut norm = None;
+        if let Some(wanted) = &projection.norm {
+            let weight = match wanted.weighted {
+                true => Some(gain(take(1), operands, columns)?),
+                false => None,
+            };
+            norm = Some((wanted.eps, weight));
+        }
+        let mut sections = Vec::new();
+        for section in &projection.sections {
+            let numbers: Vec<usize> = section.parts.iter().map(|w| take(w.planes())).collect();
+            sections.push(SectionPlan::new(section, &numbers, operands, columns)?);
+        }
+        let mut column = 0;
+        for (plan, section) in sections.iter_mut().zip(&projection.sections) {
+            plan.column = column;
+            column += plan.rows;
+            let first = take(section.extras());
+            let extras = first..first + section.extras();
+            plan.extras = extras
+                .map(|number| extra(number, operands, [tokens, plan.rows]))
+                .collect::<Result<_, _>>()?;
+            let result = plan.epilogue.dtypes().map_err(|e| size(e.to_string()))?;
+            if result.last() != Some(&out.dtype) {
+                return Err(size(format!("epilogues give {result:?}, the result is {}", out.dtype)));
+            }
+        }
+        require_shape(OP, "the result", out, &[tokens, column])?;
+        Ok(Problem {
+            tokens,
+            columns,
+            x: Matrix::new(0, x)?,
+            norm,
+            sections,
+            out: Matrix::new(operands.len() - 1, out)?,
+            batch: None,
+        })
+    }
+
+    /// The product of x and one matrix, of `rows` rows.
+    pub(crate) fn product(tokens: usize, columns: usize, x: Matrix, w: (Planes<'a>, usize), out: Matrix) -> Problem<'a> {
+        let (planes, rows) = w;
+        let plain = Section::plain(planes.weights(), out.dtype);
+        let section = SectionPlan {
+            rows,
+            column: 0,
+            parts: vec![Part { planes }],
+            extras: Vec::new(),
+            epilogue: plain.epilogue,
+        };
+        Problem {
+            tokens,
+            columns,
+            x,
+            norm: None,
+            sections: vec![section],
+            out,
+            batch: None,
+        }
+    }
+
+    /// The sections in groups that one call computes.
+    pub(super) fn alike(&self) -> Vec<Vec<&SectionPlan<'a>>> {
+        let mut groups: Vec<Vec<&SectionPlan<'a>>> = Vec::new();
+        for section in self.sections.iter().filter(|s| s.rows > 0) {
+            // A shader's sections have one part, or are alone.
+            let fits = |group: &&mut Vec<&SectionPlan<'a>>| section.parts.len() == 1 && group[0].is_like(section);
+            match groups.iter_mut().find(fits) {
+                Some(group) => group.push(section),
+                None => groups.push(vec![section]),
+            }
+        }
+        groups
+    }
+}
+
+impl Matrix {
+    fn new(number: usize, operand: &Operand) -> Result<Matrix, Unsupported> {
+        let strides = [operand.layout.strides[0], operand.layout.strides[1]];
+        Matrix::of(number, operand, strides, &[])
+    }
+
+    /// Rows of an operand of any shape, `strides` apart, of which some start `offsets` apart.
+    pub(crate) fn of(
+        number: usize,
+        operand: &Operand,
+        strides: [usize; 2],
+        offsets: &[usize],
+    ) -> Result<Matrix, Unsupported> {
+        let together = strides[1] == 1 && is_wide(operand, &strides[..1]) && is_wide(operand, offsets);
+        Ok(Matrix {
+            address: address(OP, number, operand)?,
+            dtype: operand.dtype,
+            strides,
+            wide: together,
+        })
+    }
+}
+
+impl<'a> SectionPlan<'a> {
+    /// The section whose parts' first operands have the given numbers, without its further inputs.
+    fn new(
+        section: &Section,
+        numbers: &[usize],
+        operands: &[&'a Operand],
+        columns: usize,
+    ) -> Result<SectionPlan<'a>, Unsupported> {
+        let size = |what: String| Err(Unsupported::Size { op: OP, what });
+        let mut parts: Vec<Part<'a>> = Vec::new();
+        let mut rows = None;
+        for (&weights, &number) in section.parts.iter().zip(numbers) {
+            let (part, shape) = part(weights, number, operands)?;
+            if shape[1] != columns || rows.is_some_and(|rows| rows != shape[0]) {
+                return size(format!(
+                    "a matrix of shape {shape:?} meets {columns} columns and {rows:?} rows"
+                ));
+            }
+            rows = Some(shape[0]);
+            parts.push(part);
+        }
+        let Some(rows) = rows else {
+            return size("a section without a matrix".to_string());
+        };
+        if parts.iter().any(|p| p.planes.kind() != parts[0].planes.kind()) {
+            return size("the matrices of one section are stored differently".to_string());
+        }
+        let sums = &section.epilogue.inputs[..parts.len().min(section.epilogue.inputs.len())];
+        if sums.len() < parts.len() || sums.iter().any(|d| !d.is_float()) {
+            return size(format!("an epilogue of {sums:?} for {} sums", parts.len()));
+        }
+        Ok(SectionPlan {
+            rows,
+            column: 0,
+            parts,
+            extras: Vec::new(),
+            epilogue: section.epilogue.clone(),
+        })
+    }
+}
+
+/// A matrix and its shape.
+fn part<'a>(
+    weights: Weights,
+    number: usize,
+    operands: &[&'a Operand],
+) -> Result<(Part<'a>, [usize; 2]), Unsupported> {
+    match weights {
+        Weights::Dense => {
+            let w = operands[number];
+            require_float(OP, w)?;
+            let &[rows, columns] = &w.layout.shape[..] else {
+                let what = format!("a matrix has shape {:?}, expected [N, K]", w.layout.shape);
+                return Err(Unsupported::Size { op: OP, what });
+            };
+            if columns > 1 && w.layout.strides[1] != 1 {
+                return Err(Unsupported::NeedsContiguous { op: OP, operand: number });
+            }
+            let stride = w.layout.strides[0];
+            let wide = columns.is_multiple_of(16 / w.dtype.size()) && is_wide(w, &[stride]);
+            let planes = Planes::Dense {
+                address: address(OP, number, w)?,
+                dtype: w.dtype,
+                stride,
+                wide,
+            };
+            Ok((Part { planes }, [rows, columns]))
+        }
+        Weights::Quantised(format) => {
+            let biases = format.has_biases().then(|| operands[number + 2]);
+            let planes =
+                quantised::Weights::new(format, number, operands[number], operands[number + 1], biases)?;
+            let shape = [planes.rows, planes.columns];
+            let planes = Planes::Quantised(planes);
+            Ok((Part { planes }, shape))
+        }
+    }
+}
+
+/// The norm's weight.
+fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<(Push, DType), Unsupported> {
+    let operand = operands[number];
+    require_float(OP, operand)?;
+    require_shape(OP, "the norm's weight", operand, &[columns])?;
+    if !operand.layout.is_contiguous() {
+        return Err(Unsupported::NeedsContiguous { op: OP, operand: number });
+    }
+    Ok((address(OP, number, operand)?, operand.dtype))
+}
+
+fn extra(number: usize, operands: &[&Operand], shape: [usize; 2]) -> Result<Extra, Unsupported> {
+    let operand = operands[number];
+    require_shape(OP, "an epilogue's input", operand, &shape)?;
+    Ok(Extra {
+        address: address(OP, number, operand)?,
+        dtype: operand.dtype,
+        strides: [operand.layout.strides[0], operand.layout.strides[1]],
+    })
+}

@@ -1,0 +1,52 @@
+use super::Projection;
+use crate::matmul::{Rows, reference_nt};
+use crate::{DType, Values, elementwise, rms_norm};
+
+/// Contiguous inputs of [`reference()`].
+pub struct Inputs<'a> {
+    /// `[T, K]`.
+    pub x: &'a [f32],
+    /// The norm's weight `[K]`.
+    pub gain: Option<&'a [f32]>,
+    /// The matrices `[N, K]` of all sections, in order.
+    pub parts: Vec<&'a dyn Rows>,
+    /// The epilogues' further inputs `[T, N]` of all sections, in order.
+    pub extras: Vec<Values>,
+    /// T.
+    pub tokens: usize,
+}
+
+/// The projection made of a norm, products and elementwise operations: `[T, Σ N]`, row-major.
+///
+/// # Panics
+/// When lengths contradict each other or an epilogue is no valid expression.
+pub fn reference(projection: &Projection, inputs: &Inputs<'_>) -> Values {
+    let normed = projection.norm.map(|norm| {
+        let columns = inputs.parts[0].columns();
+        rms_norm::reference(inputs.x, inputs.gain, norm.eps, columns)
+    });
+    let x = normed.as_deref().unwrap_or(inputs.x);
+    let (mut parts, mut extras) = (inputs.parts.iter(), inputs.extras.iter());
+    let mut results = Vec::new();
+    for section in &projection.sections {
+        let mut rows = 0;
+        let sums = section.epilogue.inputs.iter().zip(&section.parts).map(|(&dtype, _)| {
+            let part = *parts.next().expect("a matrix for each part");
+            rows = part.count();
+            let mut sums = vec![0.0; inputs.tokens * rows];
+            reference_nt(x, part, &mut sums);
+            Values::F32(sums).rounded(dtype)
+        });
+        let mut values: Vec<Values> = sums.collect();
+        values.extend(extras.by_ref().take(section.extras()).cloned());
+        results.push((elementwise::reference(&section.epilogue, &values, inputs.tokens * rows), rows));
+    }
+    let mut joined = Vec::new();
+    for t in 0..inputs.tokens {
+        for (values, rows) in &results {
+            joined.extend_from_slice(values.slice(t * rows..(t + 1) * rows).f32());
+        }
+    }
+    debug_assert_eq!(results[0].0.dtype(), DType::F32, "results are floats");
+    Values::F32(joined)
+}

@@ -1,0 +1,169 @@
+//! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
+
+use super::OP;
+use super::arguments::Arguments;
+use super::problem::{Planes, Problem, SectionPlan};
+use crate::elementwise;
+use crate::text::{Text, unpack};
+use crate::{Unsupported, glsl};
+
+/// The accessors of all operands, and what the shader asks of them.
+pub(super) fn declared<'t>(mut text: Text<'t>, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
+    let section = sections[0];
+    text = text
+        .define("PARTS", format!("{}u", section.parts.len()))
+        .input("x", problem.x.dtype)
+        .output("y", problem.out.dtype);
+    if problem.x.wide && problem.columns.is_multiple_of(4) {
+        text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, 4, true);
+    }
+    if let Some((_, gain)) = &problem.norm {
+        text = text.define("NORM", 1);
+        if let Some((_, dtype)) = gain {
+            text = text.define("GAIN", 1).input("gain", *dtype);
+        }
+    }
+    for (e, extra) in section.extras.iter().enumerate() {
+        text = text.input(&format!("extra{e}"), extra.dtype);
+    }
+    match &section.parts[0].planes {
+        Planes::Dense { dtype, wide, .. } => {
+            text = text.input("w", *dtype);
+            if *wide {
+                text = text.define("WIDE", 1);
+            }
+            text.body(&format!("#define UNPACK(bits) {}\n", unpack(*dtype, "bits")))
+        }
+        Planes::Quantised(weights) => {
+            let chunk = section.parts[0].chunk();
+            let group = weights.format.group as usize;
+            weights
+                .declare(text)
+                .define("WORDS", chunk * weights.format.bits as usize / 32)
+                .define("TERMS", format!("{}u", (chunk / group).max(1)))
+        }
+    }
+}
+
+/// Everything that the arguments determine.
+///
+/// # Errors
+/// When an epilogue is no valid expression.
+pub(super) fn generated(
+    problem: &Problem<'_>,
+    sections: &[&SectionPlan<'_>],
+    arguments: &Arguments,
+) -> Result<String, Unsupported> {
+    let invalid = |e: elementwise::Invalid| Unsupported::Size {
+        op: OP,
+        what: e.to_string(),
+    };
+    let dtypes = sections[0].epilogue.dtypes().map_err(invalid)?;
+    let evaluate = elementwise::evaluate(&sections[0].epilogue, &dtypes);
+    let parts = [
+        arguments.declaration(),
+        batches(problem),
+        blocks(sections.len()),
+        planes(sections),
+        elementwise::libraries(&evaluate),
+        inputs(sections),
+        "uint constant_bits(uint n) { return NUMBER(FIRST_CONSTANT + n); }\n".into(),
+        evaluate,
+    ];
+    Ok(parts.concat())
+}
+
+/// Where x, the weights and the result of the batch at hand start.
+fn batches(problem: &Problem<'_>) -> String {
+    match problem.batch {
+        None => "const uint x_at = 0u, w_at = 0u, y_at = 0u;\n".into(),
+        Some(_) => "#define BATCHED 1\nuint x_at, w_at, y_at;\n\
+                    uint batch_offset(uint batch, uint outer, uint inner) { \
+                    return batch / INNER_BATCHES * outer + batch % INNER_BATCHES * inner; }\n"
+            .into(),
+    }
+}
+
+/// `Block block_of(uint number)`: the rows that a workgroup takes at once lie in one section.
+fn blocks(sections: usize) -> String {
+    let count = |s: usize| format!("(ROWS_{s} + per_block - 1u) / per_block");
+    let counts: Vec<String> = (0..sections).map(count).collect();
+    let mut text = format!(
+        "struct Block {{ uint section, row, rows, column; }};\n\
+         uint block_count() {{ uint per_block = ROWS * EACH; return {}; }}\n\
+         Block block_of(uint number) {{ uint per_block = ROWS * EACH; ",
+        counts.join(" + ")
+    );
+    for (s, count) in counts.iter().enumerate() {
+        let block = format!("return Block({s}u, number * per_block, ROWS_{s}, COLUMN_{s});");
+        match s + 1 == sections {
+            true => text.push_str(&format!("{block} }}\n")),
+            false => text.push_str(&format!("if (number < {count}) {block} number -= {count}; ")),
+        }
+    }
+    text
+}
+
+/// `Planes planes_of(uint section, uint part)`.
+fn planes(sections: &[&SectionPlan<'_>]) -> String {
+    let members: Vec<&str> = match &sections[0].parts[0].planes {
+        Planes::Dense { .. } => vec!["w_ref w"],
+        Planes::Quantised(weights) if weights.biases.is_some() => {
+            vec!["words_ref quants", "scales_ref scales", "biases_ref biases"]
+        }
+        Planes::Quantised(_) => vec!["words_ref quants", "scales_ref scales"],
+    };
+    let of = |s: usize, p: usize| {
+        let name = |member: &&str| {
+            let (_, name) = member.split_once(' ').expect("a type and a name");
+            format!("pc.{name}_{s}_{p}")
+        };
+        let values: Vec<String> = members.iter().map(name).collect();
+        format!("return Planes({});", values.join(", "))
+    };
+    let mut text = format!(
+        "struct Planes {{ {}; }};\nPlanes planes_of(uint section, uint part) {{ ",
+        members.join("; ")
+    );
+    let count = sections[0].parts.len();
+    let all: Vec<(usize, usize)> = (0..sections.len()).flat_map(|s| (0..count).map(move |p| (s, p))).collect();
+    for &(s, p) in &all[1..] {
+        text.push_str(&format!("if (section == {s}u && part == {p}u) {} ", of(s, p)));
+    }
+    text.push_str(&format!("{} }}\n", of(0, 0)));
+    text
+}
+
+/// The type `Inputs`, `load_inputs`, which loads what the epilogue reads beside the sums, and
+/// `with_sums`.
+fn inputs(sections: &[&SectionPlan<'_>]) -> String {
+    let section = sections[0];
+    let parts = section.parts.len();
+    let mut members = String::new();
+    for (n, &dtype) in section.epilogue.inputs.iter().enumerate() {
+        members.push_str(&format!("{} x{n}; ", glsl::compute_type(dtype)));
+    }
+    let mut loads = String::new();
+    for p in 0..parts {
+        loads.push_str(&format!("inputs.x{p} = 0.0; "));
+    }
+    for e in 0..section.extras.len() {
+        let place = format!("t * EXTRA_STRIDE_{e} + n * EXTRA_WITHIN_{e}");
+        loads.push_str(&format!("extra{e}_ref p{e} = pc.extra{e}_0; "));
+        for s in 1..sections.len() {
+            loads.push_str(&format!("if (section == {s}u) p{e} = pc.extra{e}_{s}; "));
+        }
+        loads.push_str(&format!("inputs.x{} = load_extra{e}(p{e}, {place}); ", parts + e));
+    }
+    let sums: String = (0..parts)
+        .map(|p| {
+            let sum = elementwise::rounded(format!("totals[{p}]"), section.epilogue.inputs[p]);
+            format!("inputs.x{p} = {sum}; ")
+        })
+        .collect();
+    format!(
+        "struct Inputs {{ {members}}};\n\
+         Inputs load_inputs(uint section, uint t, uint n) {{ Inputs inputs; {loads}return inputs; }}\n\
+         Inputs with_sums(Inputs inputs, float totals[PARTS]) {{ {sums}return inputs; }}\n"
+    )
+}
