@@ -1,6 +1,7 @@
 use std::fmt;
 
 use refrain_kernels::elementwise::Expression;
+use refrain_kernels::projection::Projection;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::reduce::ReduceOp;
 use refrain_kernels::{attention, rope};
@@ -68,6 +69,10 @@ pub enum Primitive {
         /// How W is stored.
         format: QuantFormat,
     },
+    /// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs
+    /// `[T, N]` …) → `[T, Σ N]`: products of few tokens with what stands before and behind them, made by
+    /// [`crate::passes::regions`].
+    Projection(Projection),
     /// (table, indices) → slices of the table along `axis`.
     Take {
         /// The axis that the indices replace.
@@ -130,6 +135,7 @@ impl Primitive {
             Primitive::TopK { .. } => "top_k",
             Primitive::Matmul => "matmul",
             Primitive::QuantMatmul { .. } => "quant_matmul",
+            Primitive::Projection(_) => "projection",
             Primitive::Take { .. } => "take",
             Primitive::TakeAlong => "take_along",
             Primitive::QuantTake { .. } => "quant_take",
@@ -183,6 +189,7 @@ impl fmt::Display for Primitive {
             Primitive::Reduce { op, axes } => write!(f, "reduce {op:?} over {axes}"),
             Primitive::TopK { k } => write!(f, "top_k {k}"),
             Primitive::QuantMatmul { format } => write!(f, "quant_matmul {format}"),
+            Primitive::Projection(projection) => write!(f, "projection {projection}"),
             Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
             Primitive::Take { axis } => write!(f, "take axis {axis}"),
             Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),

@@ -32,12 +32,17 @@ impl Arguments {
             arguments.number(&format!("COLUMN_{s}"), section.column);
         }
         for (e, extra) in sections[0].extras.iter().enumerate() {
-            arguments.stride(&format!("EXTRA_STRIDE_{e}"), if problem.tokens == 1 { 0 } else { extra.strides[0] });
+            arguments.stride(
+                &format!("EXTRA_STRIDE_{e}"),
+                if problem.tokens == 1 { 0 } else { extra.strides[0] },
+            );
             arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
         }
         let first = arguments.numbers.len();
         arguments.define("FIRST_CONSTANT", &format!("{first}u"));
-        arguments.numbers.extend(elementwise::constant_bits(&sections[0].epilogue));
+        arguments
+            .numbers
+            .extend(elementwise::constant_bits(&sections[0].epilogue));
         match arguments.bytes() {
             ..=128 => Ok(arguments),
             bytes => Err(Unsupported::Size {
@@ -128,7 +133,11 @@ impl Arguments {
 
     /// Their declaration, with a definition for each number.
     pub(super) fn declaration(&self) -> String {
-        let mut members: String = self.addresses.iter().map(|(declaration, _)| format!("{declaration}; ")).collect();
+        let mut members: String = self
+            .addresses
+            .iter()
+            .map(|(declaration, _)| format!("{declaration}; "))
+            .collect();
         let number = match self.recorded() {
             true => {
                 members.push_str("words_ref record; ");

@@ -20,8 +20,10 @@ mod source;
 
 pub use reference::{Inputs, reference};
 
-pub(crate) use problem::{Batch, Matrix, Planes, Problem};
 use problem::SectionPlan;
+pub(crate) use problem::{Batch, Matrix, Planes, Problem};
+
+use std::fmt;
 
 use crate::elementwise::{Expression, Step};
 use crate::quantised::QuantFormat;
@@ -89,6 +91,11 @@ impl Section {
         }
     }
 
+    /// Whether the sums of the one matrix are the result.
+    pub fn is_plain(&self) -> bool {
+        self.parts.len() == 1 && self.extras() == 0 && self.epilogue.steps == [Step::Input(0)]
+    }
+
     /// Inputs of the epilogue beside the sums.
     pub fn extras(&self) -> usize {
         self.epilogue.inputs.len() - self.parts.len()
@@ -102,6 +109,37 @@ impl Projection {
         let planes = self.sections.iter().flat_map(|s| &s.parts).map(|w| w.planes());
         let extras = self.sections.iter().map(Section::extras);
         2 + norm + planes.chain(extras).sum::<usize>()
+    }
+}
+
+impl fmt::Display for Projection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(norm) = &self.norm {
+            write!(f, "of rms_norm eps {:e}: ", norm.eps)?;
+        }
+        let sections: Vec<String> = self.sections.iter().map(Section::to_string).collect();
+        f.write_str(&sections.join(" | "))
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.parts.iter().map(Weights::to_string).collect();
+        f.write_str(&parts.join(", "))?;
+        if self.is_plain() {
+            Ok(())
+        } else {
+            write!(f, " {{{}}}", self.epilogue)
+        }
+    }
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Weights::Dense => f.write_str("dense"),
+            Weights::Quantised(format) => write!(f, "{format}"),
+        }
     }
 }
 

@@ -189,7 +189,13 @@ impl<'a> Problem<'a> {
     }
 
     /// The product of x and one matrix, of `rows` rows.
-    pub(crate) fn product(tokens: usize, columns: usize, x: Matrix, w: (Planes<'a>, usize), out: Matrix) -> Problem<'a> {
+    pub(crate) fn product(
+        tokens: usize,
+        columns: usize,
+        x: Matrix,
+        w: (Planes<'a>, usize),
+        out: Matrix,
+    ) -> Problem<'a> {
         let (planes, rows) = w;
         let plain = Section::plain(planes.weights(), out.dtype);
         let section = SectionPlan {
@@ -290,11 +296,7 @@ impl<'a> SectionPlan<'a> {
 }
 
 /// A matrix and its shape.
-fn part<'a>(
-    weights: Weights,
-    number: usize,
-    operands: &[&'a Operand],
-) -> Result<(Part<'a>, [usize; 2]), Unsupported> {
+fn part<'a>(weights: Weights, number: usize, operands: &[&'a Operand]) -> Result<(Part<'a>, [usize; 2]), Unsupported> {
     match weights {
         Weights::Dense => {
             let w = operands[number];
@@ -304,7 +306,10 @@ fn part<'a>(
                 return Err(Unsupported::Size { op: OP, what });
             };
             if columns > 1 && w.layout.strides[1] != 1 {
-                return Err(Unsupported::NeedsContiguous { op: OP, operand: number });
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number,
+                });
             }
             let stride = w.layout.strides[0];
             let wide = columns.is_multiple_of(16 / w.dtype.size()) && is_wide(w, &[stride]);
@@ -318,8 +323,7 @@ fn part<'a>(
         }
         Weights::Quantised(format) => {
             let biases = format.has_biases().then(|| operands[number + 2]);
-            let planes =
-                quantised::Weights::new(format, number, operands[number], operands[number + 1], biases)?;
+            let planes = quantised::Weights::new(format, number, operands[number], operands[number + 1], biases)?;
             let shape = [planes.rows, planes.columns];
             let planes = Planes::Quantised(planes);
             Ok((Part { planes }, shape))
@@ -333,7 +337,10 @@ fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<(Push, D
     require_float(OP, operand)?;
     require_shape(OP, "the norm's weight", operand, &[columns])?;
     if !operand.layout.is_contiguous() {
-        return Err(Unsupported::NeedsContiguous { op: OP, operand: number });
+        return Err(Unsupported::NeedsContiguous {
+            op: OP,
+            operand: number,
+        });
     }
     Ok((address(OP, number, operand)?, operand.dtype))
 }

@@ -39,7 +39,10 @@ pub fn reference(projection: &Projection, inputs: &Inputs<'_>) -> Values {
         });
         let mut values: Vec<Values> = sums.collect();
         values.extend(extras.by_ref().take(section.extras()).cloned());
-        results.push((elementwise::reference(&section.epilogue, &values, inputs.tokens * rows), rows));
+        results.push((
+            elementwise::reference(&section.epilogue, &values, inputs.tokens * rows),
+            rows,
+        ));
     }
     let mut joined = Vec::new();
     for t in 0..inputs.tokens {

@@ -126,7 +126,9 @@ fn planes(sections: &[&SectionPlan<'_>]) -> String {
         members.join("; ")
     );
     let count = sections[0].parts.len();
-    let all: Vec<(usize, usize)> = (0..sections.len()).flat_map(|s| (0..count).map(move |p| (s, p))).collect();
+    let all: Vec<(usize, usize)> = (0..sections.len())
+        .flat_map(|s| (0..count).map(move |p| (s, p)))
+        .collect();
     for &(s, p) in &all[1..] {
         text.push_str(&format!("if (section == {s}u && part == {p}u) {} ", of(s, p)));
     }

@@ -14,8 +14,8 @@ mod weights;
 pub use format::{QuantFormat, RECORD_VALUES, RECORD_WORDS, Zero};
 pub use rows::QuantRows;
 
-use crate::text::{Text, address, grid, require_float, require_shape};
 use crate::projection::{Matrix, Planes, Problem};
+use crate::text::{Text, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
 pub(crate) use weights::Weights;

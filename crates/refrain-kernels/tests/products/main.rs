@@ -7,6 +7,7 @@ mod common;
 mod attention;
 mod matmul;
 mod norms;
+mod projections;
 mod quantised;
 mod support;
 mod texts;

@@ -6,7 +6,7 @@ use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
 
 /// A random matrix in the resident layout.
-struct Weights {
+pub struct Weights {
     format: QuantFormat,
     shape: [usize; 2],
     parameters: DType,
@@ -23,7 +23,7 @@ fn records(random: &mut Random, words: usize) -> Vec<u32> {
 }
 
 impl Weights {
-    fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
+    pub fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
         let mut random = Random::new(shape[0] as u64);
         let count = shape[0] * shape[1];
         let parameters = if format.nested { DType::U32 } else { parameters };
@@ -48,7 +48,7 @@ impl Weights {
         }
     }
 
-    fn operands(&self) -> (Operand, Operand) {
+    pub fn operands(&self) -> (Operand, Operand) {
         let [n, k] = self.shape;
         let quants = Operand::contiguous(DType::U32, &[n, self.format.words(k)]);
         (
@@ -58,7 +58,7 @@ impl Weights {
     }
 
     /// Inputs in the order in which calls number them.
-    fn inputs<'a>(&self, quants: &'a Operand, parameters: &'a Operand) -> Vec<(&'a Operand, Values)> {
+    pub fn inputs<'a>(&self, quants: &'a Operand, parameters: &'a Operand) -> Vec<(&'a Operand, Values)> {
         let mut inputs = vec![
             (quants, Values::U32(self.quants.clone())),
             (parameters, self.scales.clone()),
@@ -69,7 +69,7 @@ impl Weights {
         inputs
     }
 
-    fn expand(&self, row: usize) -> Vec<f32> {
+    pub fn expand(&self, row: usize) -> Vec<f32> {
         let encode = |values: &Values| {
             let count = self.shape[0] * self.format.scales(self.shape[1]);
             let operand = Operand::contiguous(self.parameters, &[count]);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
 use refrain_kernels::matmul::{Rows, StoredRows};
+use refrain_kernels::projection::{self, Projection, Weights};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
     Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, sample, slots, softmax, take,
@@ -202,6 +203,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
             matmul::reference_nt(&x.f32(0), &x.planes(*format, 1).rows(), &mut result);
             Values::F32(result)
         }
+        Primitive::Projection(projection) => project(x, projection, step.output.layout.shape[0]),
         Primitive::QuantTake { format } => {
             let indices = x.i32(x.operands.len() - 1);
             Values::F32(dequantised_rows(&x.planes(*format, 0).rows(), &indices))
@@ -253,6 +255,50 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
         matmul::reference_nt(rows, &weight, result);
     }
     result
+}
+
+fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
+    enum Matrix<'a> {
+        Dense(DType, [usize; 2], Cow<'a, [u8]>),
+        Quantised(Planes<'a>),
+    }
+    let mut next = 1;
+    let mut take = |count: usize| {
+        next += count;
+        next - count
+    };
+    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+    let gain = weighted.then(|| x.f32(take(1)));
+    let parts = projection.sections.iter().flat_map(|s| &s.parts);
+    let matrices: Vec<Matrix<'_>> = parts
+        .map(|weights| match weights {
+            Weights::Dense => {
+                let number = take(1);
+                let [rows, columns] = [0, 1].map(|d| x.shape(number)[d]);
+                Matrix::Dense(x.operands[number].dtype, [rows, columns], x.gathered(number))
+            }
+            Weights::Quantised(format) => Matrix::Quantised(x.planes(*format, take(weights.planes()))),
+        })
+        .collect();
+    let rows: Vec<Box<dyn Rows + '_>> = matrices
+        .iter()
+        .map(|matrix| -> Box<dyn Rows + '_> {
+            match matrix {
+                Matrix::Dense(dtype, [rows, columns], bytes) => {
+                    Box::new(StoredRows::new(*dtype, *rows, *columns, bytes).expect("a float matrix"))
+                }
+                Matrix::Quantised(planes) => Box::new(planes.rows()),
+            }
+        })
+        .collect();
+    let inputs = projection::Inputs {
+        x: &x.f32(0),
+        gain: gain.as_deref(),
+        parts: rows.iter().map(|rows| &**rows).collect(),
+        extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
+        tokens,
+    };
+    projection::reference(projection, &inputs)
 }
 
 fn attend(x: &Inputs<'_>, params: &attention::Params) -> Vec<f32> {

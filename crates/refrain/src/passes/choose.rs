@@ -2,7 +2,8 @@ use std::collections::HashMap;
 
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, quantised, reduce, rms_norm, rope, sample,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, projection, quantised, reduce, rms_norm, rope,
+    sample,
     slots, softmax, take, take_along, top_k, write_rows,
 };
 
@@ -182,6 +183,10 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::QuantMatmul { format } => {
             chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
         }
+        Primitive::Projection(projection) => Kernels {
+            calls: projection::calls(traits, projection, &operands.iter().collect::<Vec<_>>())?,
+            ..Kernels::default()
+        },
         Primitive::QuantTake { format } => {
             let biases = if format.has_biases() { Some(&x[2]) } else { None };
             let indices = x.last().expect("indices come last");

@@ -6,6 +6,7 @@ mod choose;
 mod fuse;
 mod order;
 mod place;
+mod regions;
 mod schedule;
 mod write_through;
 
@@ -14,6 +15,7 @@ pub use choose::{Chosen, Kernels, choose};
 pub use fuse::fuse;
 pub use order::{Ordered, order};
 pub use place::place;
+pub use regions::regions;
 pub use schedule::schedule;
 pub use write_through::write_through;
 
@@ -63,7 +65,10 @@ pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
 /// [`Error::Unsupported`] where the device has no kernel for a node.
 pub fn lower_with(graph: Graph, device: &Device, options: Options) -> Result<Plan, Error> {
     let graph = canonicalise(graph);
-    let graph = fuse(graph);
+    let mut graph = fuse(graph);
+    if options.regions {
+        graph = regions(graph, device);
+    }
     let graph = write_through(graph);
     let chosen = choose(graph, device)?;
     Ok(schedule(place(order(chosen), device, options.keep)))

@@ -7,6 +7,7 @@ mod elementwise;
 mod products;
 mod programs;
 mod reductions;
+mod regions;
 mod sampling;
 mod shapes;
 mod states;

@@ -9,6 +9,7 @@ mod hazards;
 mod order;
 mod place;
 mod random;
+mod regions;
 mod schedule;
 mod write_through;
 

@@ -1,0 +1,275 @@
+use crate::common::Random;
+use crate::quantised::Weights as Quantised;
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
+use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
+use refrain_kernels::matmul::{Rows, SliceRows};
+use refrain_kernels::projection::{self, Inputs, Norm, Projection, Section, Weights};
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values};
+
+/// Sections of a projection, with as many rows each.
+struct Case {
+    tokens: usize,
+    columns: usize,
+    x: DType,
+    out: DType,
+    norm: Option<Norm>,
+    sections: Vec<(Section, usize)>,
+    /// Storage of dense matrices and of scales.
+    weights: DType,
+}
+
+/// sum + bias, or silu(sum 0) · sum 1 + residual.
+fn epilogue(parts: usize, dtype: DType) -> Expression {
+    let sum = dtype;
+    let steps = match parts {
+        1 => vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
+        _ => vec![
+            Step::Input(0),
+            Step::Unary(UnaryOp::Sigmoid, 0),
+            Step::Binary(BinaryOp::Mul, 0, 1),
+            Step::Input(1),
+            Step::Binary(BinaryOp::Mul, 2, 3),
+            Step::Input(2),
+            Step::Binary(BinaryOp::Add, 4, 5),
+        ],
+    };
+    Expression {
+        inputs: vec![sum; parts + 1],
+        steps,
+    }
+}
+
+impl Case {
+    fn check(&self, tuning: &Tuning, traits: &Traits) {
+        let mut random = Random::new(self.columns as u64);
+        let (t, k) = (self.tokens, self.columns);
+        let mut operands = vec![gappy(self.x, &[t, k])];
+        let x = stored(&operands[0], &floats(&mut random, t * k));
+        let mut values = vec![Values::F32(x.clone())];
+        let mut gain = None;
+        if self.norm.is_some_and(|n| n.weighted) {
+            operands.push(Operand::contiguous(FLOATS[t % 3], &[k]));
+            gain = Some(stored(&operands[1], &floats(&mut random, k)));
+            values.extend(gain.clone().map(Values::F32));
+        }
+        let mut matrices = Vec::new();
+        for (section, rows) in &self.sections {
+            for weights in &section.parts {
+                matrices.push((self.matrix(*weights, *rows, &mut random, &mut operands, &mut values), k));
+            }
+        }
+        let mut extras = Vec::new();
+        for (section, rows) in &self.sections {
+            for _ in 0..section.extras() {
+                // A row for all tokens, or one for each.
+                let mut extra = gappy(section.epilogue.inputs[section.parts.len()], &[t, *rows]);
+                if section.parts.len() == 1 {
+                    extra.layout.strides[0] = 0;
+                }
+                values.push(Values::F32(stored(&extra, &floats(&mut random, t * rows))));
+                extras.extend(values.last().cloned());
+                operands.push(extra);
+            }
+        }
+        let width = self.sections.iter().map(|(_, rows)| rows).sum();
+        operands.push(gappy(self.out, &[t, width]));
+        let projection = Projection {
+            norm: self.norm,
+            sections: self.sections.iter().map(|(s, _)| s.clone()).collect(),
+        };
+        let what = format!(
+            "{projection} of {t} × {k}, x {}, subgroups of {}",
+            self.x, traits.subgroup_size
+        );
+        let all: Vec<&Operand> = operands.iter().collect();
+        assert_eq!(projection::check(&projection, &all), Ok(()), "{what}");
+        let calls = projection::calls_tuned(tuning, traits, &projection, &all).expect("checked");
+        let rows: Vec<SliceRows<'_>> = matrices.iter().map(|(w, k)| SliceRows::new(w, *k)).collect();
+        let expected = projection::reference(
+            &projection,
+            &Inputs {
+                x: &x,
+                gain: gain.as_deref(),
+                parts: rows.iter().map(|r| r as &dyn Rows).collect(),
+                extras,
+                tokens: t,
+            },
+        );
+        let (out, inputs) = operands.split_last().expect("there is a result");
+        let inputs: Vec<(&Operand, Values)> = inputs.iter().zip(values).collect();
+        let actual = outcome(&calls, &inputs, out);
+        assert_close(&actual, expected.f32().to_vec(), self.out, &what);
+    }
+
+    /// A random matrix, its planes added to the operands; returns what it stands for.
+    fn matrix(
+        &self,
+        weights: Weights,
+        rows: usize,
+        random: &mut Random,
+        operands: &mut Vec<Operand>,
+        values: &mut Vec<Values>,
+    ) -> Vec<f32> {
+        match weights {
+            Weights::Dense => {
+                let operand = Operand::contiguous(self.weights, &[rows, self.columns]);
+                let w = stored(&operand, &floats(random, rows * self.columns));
+                operands.push(operand);
+                values.push(Values::F32(w.clone()));
+                w
+            }
+            Weights::Quantised(format) => {
+                let w = Quantised::random(format, [rows, self.columns], self.weights);
+                let (quants, planes) = w.operands();
+                for (operand, value) in w.inputs(&quants, &planes) {
+                    operands.push(operand.clone());
+                    values.push(value);
+                }
+                (0..rows).flat_map(|row| w.expand(row)).collect()
+            }
+        }
+    }
+}
+
+const NORM: Norm = Norm {
+    eps: 1e-6,
+    weighted: true,
+};
+
+fn plain(weights: Weights, rows: usize) -> (Section, usize) {
+    (Section::plain(weights, DType::F32), rows)
+}
+
+fn ended(parts: &[Weights], rows: usize) -> (Section, usize) {
+    let section = Section {
+        parts: parts.to_vec(),
+        epilogue: epilogue(parts.len(), DType::F32),
+    };
+    (section, rows)
+}
+
+#[test]
+fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
+    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(Weights::Quantised);
+    for (i, traits) in all_traits().into_iter().enumerate() {
+        Case {
+            tokens: 1 + 2 * i,
+            columns: 256,
+            x: DType::F32,
+            out: DType::F32,
+            norm: Some(NORM),
+            sections: vec![plain(four, 40), plain(four, 7), plain(six, 9)],
+            weights: DType::F16,
+        }
+        .check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn biases_gates_and_residuals_follow_the_sums() {
+    let mlx = Weights::Quantised(QuantFormat::mlx(4, 64));
+    for (i, traits) in all_traits().into_iter().enumerate() {
+        for sections in [
+            vec![ended(&[mlx], 20), ended(&[mlx], 6), ended(&[mlx], 5)],
+            vec![ended(&[Weights::Dense; 2], 19)],
+            vec![ended(&[Weights::Dense], 3), plain(Weights::Dense, 4)],
+        ] {
+            Case {
+                tokens: 3 - i,
+                columns: 192,
+                x: FLOATS[i],
+                out: DType::F32,
+                norm: (i != 1).then_some(NORM),
+                sections,
+                weights: FLOATS[2 - i],
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn rows_of_any_length_and_more_tokens_than_fit_at_once() {
+    let traits = device_traits();
+    // Tails of chunks and of quads; and x in several tiles.
+    for (columns, tokens) in [(1, 1), (6, 2), (67, 5), (2500, 8), (20_000, 1)] {
+        for weights in FLOATS {
+            Case {
+                tokens,
+                columns,
+                x: DType::F32,
+                out: DType::BF16,
+                norm: Some(Norm {
+                    eps: 1e-5,
+                    weighted: false,
+                }),
+                sections: vec![(Section::plain(Weights::Dense, DType::BF16), 5)],
+                weights,
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn every_tuning_row_gives_the_same_projection() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for most_groups in [2, 65_535] {
+            let mut tuning = *tuning;
+            for few in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
+                few.most_groups = most_groups;
+            }
+            let eight = Weights::Quantised(QuantFormat::Q8_0);
+            Case {
+                tokens: 2,
+                columns: 1056,
+                x: DType::F32,
+                out: DType::F32,
+                norm: Some(NORM),
+                sections: vec![plain(eight, 150), plain(eight, 31)],
+                weights: DType::F16,
+            }
+            .check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let dense = |rows, columns| Operand::contiguous(DType::F32, &[rows, columns]);
+    let projection = Projection {
+        norm: None,
+        sections: vec![plain(Weights::Dense, 4).0],
+    };
+    let refused = |operands: &[&Operand]| projection::check(&projection, operands).expect_err("refused");
+    let (x, w, out) = (dense(2, 8), dense(4, 8), dense(2, 4));
+    assert!(refused(&[&x, &out]).to_string().contains("2 operands given for 3"));
+    assert!(
+        refused(&[&x, &dense(4, 9), &out])
+            .to_string()
+            .contains("meets 8 columns")
+    );
+    assert!(refused(&[&x, &w, &dense(2, 5)]).to_string().contains("expected [2, 4]"));
+    let across = Operand {
+        layout: Layout::contiguous(&[8, 4]).permute(&[1, 0]),
+        ..w.clone()
+    };
+    let expected = Unsupported::NeedsContiguous {
+        op: "projection",
+        operand: 1,
+    };
+    assert_eq!(refused(&[&x, &across, &out]), expected);
+    let many = vec![plain(Weights::Dense, 1).0; 15];
+    let wide = Projection {
+        norm: None,
+        sections: many,
+    };
+    let row = dense(1, 8);
+    let result = dense(2, 15);
+    let operands: Vec<&Operand> = [&x].into_iter().chain([&row; 15]).chain([&result]).collect();
+    let error = projection::check(&wide, &operands).expect_err("17 addresses");
+    assert!(error.to_string().contains("the most is 128"), "{error}");
+}

@@ -1,0 +1,113 @@
+use refrain_kernels::projection::{self, Projection, Section, Weights};
+use refrain_kernels::{DType, Operand};
+
+use crate::device::Backend;
+use crate::graph::{Edge, Graph, Node};
+use crate::passes::fuse::is_state;
+use crate::{Device, Primitive};
+
+/// Tokens that the CPU executor takes together, where no kernel sets the limit.
+const FEW_ON_CPU: usize = 8;
+
+/// A node that multiplies few tokens `[T, K]` with matrices, whether or not it does more: as a
+/// projection.
+pub(super) struct Product {
+    pub projection: Projection,
+    /// The projection's operands but the result.
+    pub inputs: Vec<Edge>,
+    /// T.
+    pub tokens: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    pub dtype: DType,
+}
+
+impl Product {
+    /// Node `number`, if it is a product that `device` computes as a projection.
+    pub(super) fn of(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
+        let node = &graph.nodes[number];
+        let &[tokens, columns] = &node.shape[..] else {
+            return None;
+        };
+        let (projection, inputs) = match &node.primitive {
+            Primitive::Projection(projection) => (projection.clone(), node.inputs.clone()),
+            Primitive::QuantMatmul { format } => plain(node, Weights::Quantised(*format), node.inputs.clone()),
+            Primitive::Matmul => plain(
+                node,
+                Weights::Dense,
+                vec![node.inputs[0].clone(), rows_of(graph, node)?],
+            ),
+            _ => return None,
+        };
+        let product = Product {
+            projection,
+            inputs,
+            tokens,
+            columns,
+            dtype: node.dtype,
+        };
+        let written = node.written.is_contiguous() && node.written.offset == 0;
+        // What reads a state must stay where it is.
+        let moves = !product.inputs.iter().any(|edge| is_state(graph, edge));
+        (written && moves && product.few(device) && product.computes(graph)).then_some(product)
+    }
+
+    /// x `[T, K]`.
+    pub(super) fn x(&self) -> &Edge {
+        &self.inputs[0]
+    }
+
+    /// K.
+    pub(super) fn depth(&self) -> usize {
+        self.x().layout.shape[1]
+    }
+
+    /// Whether this is one matrix, whose sums are the result.
+    pub(super) fn is_plain(&self) -> bool {
+        self.projection.norm.is_none() && matches!(&self.projection.sections[..], [section] if section.is_plain())
+    }
+
+    fn few(&self, device: &Device) -> bool {
+        let parts = self.projection.sections.iter().flat_map(|s| &s.parts);
+        self.tokens > 0
+            && self.columns > 0
+            && parts.copied().all(|weights| match device.backend() {
+                Backend::Vulkan { traits, .. } => projection::takes(traits, weights, self.tokens),
+                _ => self.tokens <= FEW_ON_CPU,
+            })
+    }
+
+    /// Whether the kernels take the operands as they lie.
+    pub(super) fn computes(&self, graph: &Graph) -> bool {
+        let operand = |edge: &Edge| Operand {
+            dtype: graph.nodes[edge.node].dtype,
+            layout: edge.layout.clone(),
+        };
+        let result = Operand::contiguous(self.dtype, &[self.tokens, self.columns]);
+        let operands: Vec<Operand> = self.inputs.iter().map(operand).chain([result]).collect();
+        projection::check(&self.projection, &operands.iter().collect::<Vec<_>>()).is_ok()
+    }
+
+    pub(super) fn into_node(self) -> Node {
+        let shape = vec![self.tokens, self.columns];
+        Node::new(Primitive::Projection(self.projection), self.inputs, shape, self.dtype)
+    }
+}
+
+fn plain(node: &Node, weights: Weights, inputs: Vec<Edge>) -> (Projection, Vec<Edge>) {
+    let projection = Projection {
+        norm: None,
+        sections: vec![Section::plain(weights, node.dtype)],
+    };
+    (projection, inputs)
+}
+
+/// The right-hand side of a matmul as rows `[N, K]`, where it is a stored matrix.
+fn rows_of(graph: &Graph, matmul: &Node) -> Option<Edge> {
+    let Edge { node, layout } = &matmul.inputs[1];
+    let stored = matches!(graph.nodes[*node].primitive, Primitive::Stored { .. });
+    (stored && layout.rank() == 2).then(|| Edge {
+        node: *node,
+        layout: layout.permute(&[1, 0]),
+    })
+}

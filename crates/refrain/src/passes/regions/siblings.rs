@@ -1,0 +1,139 @@
+//! Products that read the same: queries, keys and values, say. Their results lie side by side.
+
+use super::product::Product;
+use crate::graph::{Edge, Graph};
+use crate::passes::fuse::is_state;
+use crate::{Device, Layout};
+
+/// Makes products that read the same one node, in the place of the first of them.
+pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
+    let mut joined = vec![false; graph.nodes.len()];
+    for number in 0..graph.nodes.len() {
+        if joined[number] {
+            continue;
+        }
+        let members = siblings(&graph, &joined, number, device);
+        if members.len() > 1 {
+            members.iter().for_each(|(member, _)| joined[*member] = true);
+            merge(&mut graph, members);
+        }
+    }
+    graph
+}
+
+/// Product `first` and those behind it that can be computed together with it.
+fn siblings(graph: &Graph, joined: &[bool], first: usize, device: &Device) -> Vec<(usize, Product)> {
+    let Some(product) = single(graph, first, device) else {
+        return Vec::new();
+    };
+    let mut together = vec![(first, product)];
+    for (number, joined) in joined.iter().enumerate().skip(first + 1) {
+        let reads_same = graph.nodes[number].inputs.first() == Some(together[0].1.x());
+        if *joined || !reads_same {
+            continue;
+        }
+        let Some(product) = single(graph, number, device).filter(|p| alike(&together[0].1, p)) else {
+            continue;
+        };
+        // It moves up to the first one's place.
+        let there = |e: &Edge| e.node < first && !is_state(graph, e);
+        if product.inputs.iter().all(there) {
+            together.push((number, product));
+            if !side_by_side(&together).computes(graph) || !seen_apart(graph, &together) {
+                together.pop();
+            }
+        }
+    }
+    together
+}
+
+/// A product of one matrix whose result the program does not return.
+fn single(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
+    let product = Product::of(graph, number, device)?;
+    let [section] = &product.projection.sections[..] else {
+        return None;
+    };
+    let returned = graph.outputs.iter().any(|e| e.node == number);
+    (section.parts.len() == 1 && !returned).then_some(product)
+}
+
+fn alike(a: &Product, b: &Product) -> bool {
+    let gain = |p: &Product| {
+        let weighted = p.projection.norm.is_some_and(|n| n.weighted);
+        weighted.then(|| p.inputs[1].clone())
+    };
+    a.x() == b.x() && a.projection.norm == b.projection.norm && gain(a) == gain(b) && a.dtype == b.dtype
+}
+
+/// One product of all members' sections.
+fn side_by_side(members: &[(usize, Product)]) -> Product {
+    let first = &members[0].1;
+    let shared = 1 + usize::from(first.projection.norm.is_some_and(|n| n.weighted));
+    let mut inputs = first.inputs[..shared].to_vec();
+    let mut projection = first.projection.clone();
+    projection.sections.clear();
+    let mut extras = Vec::new();
+    for (_, product) in members {
+        let section = &product.projection.sections[0];
+        let planes = shared + section.parts[0].planes();
+        inputs.extend_from_slice(&product.inputs[shared..planes]);
+        extras.extend_from_slice(&product.inputs[planes..]);
+        projection.sections.push(section.clone());
+    }
+    inputs.extend(extras);
+    Product {
+        projection,
+        inputs,
+        tokens: first.tokens,
+        columns: members.iter().map(|(_, p)| p.columns).sum(),
+        dtype: first.dtype,
+    }
+}
+
+/// For each member, the first column of its result.
+fn starts(members: &[(usize, Product)]) -> Vec<usize> {
+    let widths = members.iter().map(|(_, p)| p.columns);
+    widths
+        .scan(0, |next, width| {
+            *next += width;
+            Some(*next - width)
+        })
+        .collect()
+}
+
+/// Whether all users of the members' results can see them as columns of wider rows.
+fn seen_apart(graph: &Graph, members: &[(usize, Product)]) -> bool {
+    let width = members.iter().map(|(_, p)| p.columns).sum();
+    let mut edges = graph.nodes.iter().flat_map(|n| &n.inputs);
+    edges.all(|edge| match members.iter().find(|(number, _)| *number == edge.node) {
+        Some((_, product)) => within(&edge.layout, product.columns, width, 0).is_some(),
+        None => true,
+    })
+}
+
+fn merge(graph: &mut Graph, members: Vec<(usize, Product)>) {
+    let place = members[0].0;
+    let starts = starts(&members);
+    let merged = side_by_side(&members);
+    let width = merged.columns;
+    for edge in graph.nodes.iter_mut().skip(place).flat_map(|n| &mut n.inputs) {
+        if let Some(i) = members.iter().position(|(number, _)| *number == edge.node) {
+            edge.layout = within(&edge.layout, members[i].1.columns, width, starts[i]).expect("tried before");
+            edge.node = place;
+        }
+    }
+    graph.nodes[place] = merged.into_node();
+}
+
+/// A layout of rows of `from` elements, where these are columns `start..` of rows of `to` elements.
+fn within(layout: &Layout, from: usize, to: usize, start: usize) -> Option<Layout> {
+    let moved = |n: usize| n / from * to + n % from;
+    // Within rows no sum of steps may lead into the next row.
+    let steps = layout.shape.iter().zip(&layout.strides).filter(|(n, _)| **n > 1);
+    let furthest: usize = steps.map(|(n, stride)| (n - 1) * (stride % from)).sum();
+    (layout.offset % from + furthest < from).then(|| Layout {
+        shape: layout.shape.clone(),
+        strides: layout.strides.iter().map(|&stride| moved(stride)).collect(),
+        offset: moved(layout.offset) + start,
+    })
+}

@@ -1,0 +1,133 @@
+use insta::assert_snapshot;
+use refrain::graph::Graph;
+use refrain::{Array, DType, Device, QuantFormat, Quantised, fast, passes};
+
+use crate::{array, fused};
+
+fn joined(outputs: &[&Array]) -> Graph {
+    passes::regions(fused(outputs), outputs[0].device())
+}
+
+fn matrix(device: &Device, format: QuantFormat, rows: usize, columns: usize) -> Quantised {
+    let weight = |dtype, n: usize| Array::weight(device, dtype, &[rows, n], &mut |_, piece| piece.fill(0)).unwrap();
+    let parameters = if format.nested { DType::U32 } else { DType::F16 };
+    Quantised {
+        format,
+        quants: weight(DType::U32, format.words(columns)),
+        scales: weight(parameters, format.scales(columns)),
+        biases: format.has_biases().then(|| weight(parameters, format.scales(columns))),
+    }
+}
+
+fn norm(x: &Array) -> Array {
+    fast::rms_norm(x, Some(&array(x.device(), &[x.dim(-1)])), 1e-6)
+}
+
+/// What stands between the leaves and the outputs.
+fn steps(graph: &Graph) -> String {
+    let lines = graph.to_string();
+    let kept = lines
+        .lines()
+        .filter(|l| !l.contains(" = weight") && !l.contains(" = input"));
+    kept.map(|l| format!("{l}\n")).collect()
+}
+
+#[test]
+fn a_norm_and_the_products_that_read_it_are_one_node() {
+    let device = Device::cpu();
+    let h = norm(&Array::input(&device, "x", DType::F32, &[1, 64]));
+    let [q, k, v] = [32, 16, 16].map(|rows| matrix(&device, QuantFormat::Q4_0, rows, 64).matmul(&h));
+    let heads = q.reshape(&[1, 2, 16]).softmax();
+    assert_snapshot!(steps(&joined(&[&heads, &k.softmax(), &v.softmax()])), @r"
+    %8 = projection of rms_norm eps 1e-6: q4_0 | q4_0 | q4_0 f32[1, 64] (%0, %1, %2, %3, %4, %5, %6, %7)
+    %9 = softmax f32[1, 2, 16] (%8)
+    %10 = softmax f32[1, 16] (%8[1, 16]+32)
+    %11 = softmax f32[1, 16] (%8[1, 16]+48)
+    return %9, %10, %11
+    ");
+}
+
+#[test]
+fn biases_and_other_formats_do_not_keep_products_apart() {
+    let device = Device::cpu();
+    let h = norm(&Array::input(&device, "x", DType::F32, &[3, 256]));
+    let formats = [QuantFormat::Q4_K, QuantFormat::Q4_K, QuantFormat::Q6_K];
+    let [q, k, v] = formats.map(|f| (matrix(&device, f, 32, 256).matmul(&h) + array(&device, &[32])).softmax());
+    assert_snapshot!(steps(&joined(&[&q, &k, &v])), @r"
+    %11 = projection of rms_norm eps 1e-6: q4_k {x0 + x1} | q4_k {x0 + x1} | q6_k {x0 + x1} f32[3, 96] (%0, %1, %2, %3, %5, %6, %8, %9, %4[3, 32]/[0, 1], %7[3, 32]/[0, 1], %10[3, 32]/[0, 1])
+    %12 = softmax f32[3, 32] (%11[3, 32]/[96, 1])
+    %13 = softmax f32[3, 32] (%11[3, 32]/[96, 1]+32)
+    %14 = softmax f32[3, 32] (%11[3, 32]/[96, 1]+64)
+    return %12, %13, %14
+    ");
+}
+
+#[test]
+fn gate_and_up_are_one_node_and_down_adds_to_the_residual_stream() {
+    let device = Device::cpu();
+    let x = Array::input(&device, "x", DType::F32, &[1, 64]);
+    let h = norm(&x);
+    let [gate, up] = [0, 1].map(|_| matrix(&device, QuantFormat::mlx(4, 64), 128, 64).matmul(&h));
+    let down = array(&device, &[64, 128]);
+    let y = &x + (gate.silu() * up).matmul(&down.transpose());
+    assert_snapshot!(steps(&joined(&[&y])), @r"
+    %9 = projection of rms_norm eps 1e-6: mlx4g64, mlx4g64 {(x1 * sigmoid(x1)) * x0} f32[1, 128] (%0, %1, %5, %6, %7, %2, %3, %4)
+    %10 = projection dense {x1 + x0} f32[1, 64] (%9, %8, %0)
+    return %10
+    ");
+}
+
+#[test]
+fn halves_of_one_matrix_are_parts_too() {
+    let device = Device::cpu();
+    let x = Array::input(&device, "x", DType::F32, &[2, 64]);
+    let [gate, up] = x.matmul(&array(&device, &[96, 64]).transpose()).split(-1);
+    assert_snapshot!(steps(&joined(&[&(gate.silu() * up)])), @r"
+    %2 = projection dense, dense {(x1 * sigmoid(x1)) * x0} f32[2, 48] (%0, %1[48, 64]+3072, %1)
+    return %2
+    ");
+}
+
+#[test]
+fn norms_behind_products_and_parallel_blocks_lower_in_part() {
+    let device = Device::cpu();
+    let x = Array::input(&device, "x", DType::F32, &[1, 64]);
+    let w = || array(&device, &[64, 64]).transpose();
+    let behind = &x + norm(&x.matmul(&w()));
+    assert_snapshot!(steps(&joined(&[&behind])), @r"
+    %3 = matmul f32[1, 64] (%0, %1[64, 64]/[1, 64])
+    %4 = rms_norm eps 1e-6 f32[1, 64] (%3, %2)
+    %5 = elementwise {x0 + x1} f32[1, 64] (%0, %4)
+    return %5
+    ");
+    let h = norm(&x);
+    let parallel = &x + h.softmax().matmul(&w()) + h.matmul(&w()).silu().matmul(&w());
+    assert_snapshot!(steps(&joined(&[&parallel])), @"");
+}
+
+#[test]
+fn what_others_read_or_the_program_returns_stays() {
+    let device = Device::cpu();
+    let x = Array::input(&device, "x", DType::F32, &[1, 64]);
+    let h = norm(&x);
+    let y = h.matmul(&array(&device, &[64, 64]).transpose());
+    assert_snapshot!(steps(&joined(&[&(&y + &h), &y.silu()])), @r"
+    %3 = rms_norm eps 1e-6 f32[1, 64] (%0, %1)
+    %4 = matmul f32[1, 64] (%3, %2[64, 64]/[1, 64])
+    %5 = elementwise {x0 + x1} f32[1, 64] (%4, %3)
+    %6 = elementwise {x0 * sigmoid(x0)} f32[1, 64] (%4)
+    return %5, %6
+    ");
+}
+
+#[test]
+fn many_tokens_and_states_stay_as_they_are() {
+    let device = Device::cpu();
+    let state = Array::state(&device, DType::F32, &[1, 64]).unwrap();
+    let many = Array::input(&device, "x", DType::F32, &[40, 64]);
+    for x in [state, many] {
+        let y = norm(&x).matmul(&array(&device, &[64, 64]).transpose()).silu();
+        let graph = joined(&[&y]);
+        assert!(!steps(&graph).contains("of rms_norm"), "{graph}");
+    }
+}
