@@ -6,6 +6,7 @@
 //! records a call fills in their addresses.
 
 pub mod argmax;
+mod arguments;
 pub mod attention;
 mod call;
 mod dtype;

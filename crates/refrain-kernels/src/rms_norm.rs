@@ -13,6 +13,15 @@ use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rms_norm";
 
+/// A norm that is a part of something larger.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Norm {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Whether there is a weight.
+    pub weighted: bool,
+}
+
 /// The call that computes `out = x / sqrt(mean(x²) + eps) · weight`. Operands: x 0, weight 1 where
 /// there is one, then out.
 ///

@@ -54,6 +54,24 @@ pub struct Attention {
     pub enough_groups: usize,
 }
 
+/// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a
+/// token's positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decode {
+    /// Invocations per workgroup: a multiple of `positions`.
+    pub threads: u32,
+    /// Positions that a workgroup goes through at a time: a power of two.
+    pub positions: u32,
+    /// The most query heads that a workgroup takes together.
+    pub most_heads: u32,
+    /// The most workgroups that share a token's positions: at most 64.
+    pub most_parts: u32,
+    /// Workgroups that keep the device busy.
+    pub enough_groups: usize,
+    /// Whether loops over an invocation's values are unrolled.
+    pub unrolled: bool,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
@@ -71,6 +89,8 @@ pub struct Tuning {
     pub tile: Tile,
     /// Attention.
     pub attention: Attention,
+    /// Attention of single tokens.
+    pub decode: Decode,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
 }
@@ -122,6 +142,14 @@ pub const TABLE: [Tuning; 4] = [
             most_heads: 4,
             enough_groups: 256,
         },
+        decode: Decode {
+            threads: 256,
+            positions: 64,
+            most_heads: 4,
+            most_parts: 32,
+            enough_groups: 256,
+            unrolled: true,
+        },
         row_threads: 1024,
     },
     // Measured on two cores: few invocations, since each subgroup of a workgroup takes its turn.
@@ -166,6 +194,14 @@ pub const TABLE: [Tuning; 4] = [
             most_heads: 4,
             enough_groups: 2,
         },
+        decode: Decode {
+            threads: 32,
+            positions: 16,
+            most_heads: 2,
+            most_parts: 8,
+            enough_groups: 2,
+            unrolled: false,
+        },
         row_threads: 64,
     },
     Tuning {
@@ -208,6 +244,14 @@ pub const TABLE: [Tuning; 4] = [
             most_parts: 16,
             most_heads: 4,
             enough_groups: 128,
+        },
+        decode: Decode {
+            threads: 256,
+            positions: 64,
+            most_heads: 4,
+            most_parts: 16,
+            enough_groups: 128,
+            unrolled: true,
         },
         row_threads: 256,
     },
@@ -252,6 +296,14 @@ pub const TABLE: [Tuning; 4] = [
             most_heads: 2,
             enough_groups: 64,
         },
+        decode: Decode {
+            threads: 128,
+            positions: 32,
+            most_heads: 2,
+            most_parts: 8,
+            enough_groups: 64,
+            unrolled: false,
+        },
         row_threads: 128,
     },
 ];
@@ -267,6 +319,7 @@ impl Tuning {
             self.attention.threads,
             self.attention.threads_together,
             self.attention.threads_split,
+            self.decode.threads,
             self.row_threads,
         ];
         let tile = 4 * (self.tile.rows + self.tile.columns) + 2;

@@ -12,9 +12,11 @@
 //! slot to the last slot, and positions from `P · page_size` on do not exist. A softmax over no
 //! position gives zeros.
 
+mod decode;
 mod reference;
 mod sizes;
 
+pub use decode::{Decode, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
 pub use reference::{Inputs, reference};
 
 use crate::text::{Text, address};
@@ -183,7 +185,7 @@ fn join(traits: &Traits, workspace: &Operand, out: &Operand, sizes: &Sizes) -> R
         kernel: Text::new(traits, "attention.join")
             .input("x", DType::F32)
             .output("y", out.dtype)
-            .body(include_str!("../shaders/attention_join.comp"))
+            .body(include_str!("../shaders/attention/join.comp"))
             .kernel(vec![(0, traits.workgroup(sizes.head_dim.next_power_of_two() as u32))]),
         groups: groups(sizes, sizes.heads, 1)?,
         push,
@@ -247,7 +249,7 @@ fn kernel(
         .input("pages", DType::U32)
         .output("y", out.dtype)
         .body(include_str!("../shaders/lanes.glsl"))
-        .body(include_str!("../shaders/attention.comp"))
+        .body(include_str!("../shaders/attention/attention.comp"))
         .kernel(vec![
             (0, lanes * rows),
             (3, lanes),

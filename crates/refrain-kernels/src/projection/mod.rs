@@ -27,6 +27,7 @@ use std::fmt;
 
 use crate::elementwise::{Expression, Step};
 use crate::quantised::QuantFormat;
+pub use crate::rms_norm::Norm;
 use crate::text::{Text, grid, hash};
 use crate::tuning::{self, Matvec, Tuning};
 use crate::{Call, DType, Operand, Traits, Unsupported};
@@ -40,15 +41,6 @@ pub struct Projection {
     pub norm: Option<Norm>,
     /// What lies side by side in the result.
     pub sections: Vec<Section>,
-}
-
-/// A root-mean-square norm of x.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Norm {
-    /// Added to the mean square.
-    pub eps: f32,
-    /// Whether there is a weight.
-    pub weighted: bool,
 }
 
 /// Columns of the result: matrices of one shape, and what becomes of their sums.
@@ -175,7 +167,7 @@ pub fn calls_tuned(
 pub fn check(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
     let problem = Problem::new(projection, operands)?;
     for sections in problem.alike() {
-        arguments::Arguments::new(&problem, &sections)?;
+        arguments::arguments(&problem, &sections)?;
     }
     Ok(())
 }
@@ -205,16 +197,17 @@ impl Problem<'_> {
         let few = few(tuning, weights);
         let lanes = tuning::lanes(traits);
         let rows = few.threads / lanes;
-        let arguments = arguments::Arguments::new(self, sections)?;
+        let arguments = arguments::arguments(self, sections)?;
         let chunk = sections[0].parts[0].chunk();
         let tile = tile(traits, self, chunk, (lanes, rows))?;
         let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
-            .define("UNROLL", if few.unrolled { "[[unroll]]" } else { "[[dont_unroll]]" })
+            .define("UNROLLED", u32::from(few.unrolled))
             .define("CHUNK", chunk);
         let kernel = source::declared(text, self, sections)
             .body(include_str!("../shaders/lanes.glsl"))
+            .body(include_str!("../shaders/unroll.glsl"))
             .body(include_str!("../shaders/projection/sizes.glsl"))
             .body(&generated)
             .body(match weights {

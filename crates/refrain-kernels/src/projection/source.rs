@@ -1,8 +1,8 @@
 //! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
 
 use super::OP;
-use super::arguments::Arguments;
 use super::problem::{Planes, Problem, SectionPlan};
+use crate::arguments::Arguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};
 use crate::{Unsupported, glsl};

@@ -5,6 +5,7 @@
 mod common;
 
 mod attention;
+mod decode;
 mod matmul;
 mod norms;
 mod projections;

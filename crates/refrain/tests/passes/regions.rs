@@ -102,7 +102,14 @@ fn norms_behind_products_and_parallel_blocks_lower_in_part() {
     ");
     let h = norm(&x);
     let parallel = &x + h.softmax().matmul(&w()) + h.matmul(&w()).silu().matmul(&w());
-    assert_snapshot!(steps(&joined(&[&parallel])), @"");
+    assert_snapshot!(steps(&joined(&[&parallel])), @r"
+    %5 = rms_norm eps 1e-6 f32[1, 64] (%0, %1)
+    %6 = softmax f32[1, 64] (%5)
+    %7 = matmul f32[1, 64] (%6, %2[64, 64]/[1, 64])
+    %8 = projection dense {x0 * sigmoid(x0)} f32[1, 64] (%5, %3)
+    %9 = projection dense {(x1 + x2) + x0} f32[1, 64] (%8, %4, %0, %7)
+    return %9
+    ");
 }
 
 #[test]

@@ -1,0 +1,416 @@
+//! Attention of single tokens, with what stands before it: norms and rotation of queries and keys, and
+//! the write of key and value into the paged state, in one dispatch.
+//!
+//! `keys` and `values` `[slots, KVH, D]` floats of one dtype, updated in place; `q` `[T, H, D]`, `k` and
+//! `v` `[T, KVH, D]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each token
+//! is the only one of its sequence. It computes what these do one after another: [`crate::rms_norm`] over
+//! the heads of q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots that
+//! [`crate::slots`] finds, and [`crate::attention`]. Norms and rotation may be missing. Pages that do not
+//! exist are not written.
+//!
+//! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; the rotation's
+//! frequencies, the weights of q's and of k's norm, as far as there are any; out; then, where several
+//! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
+//! workgroup arrives last joins what the others left.
+
+use super::{OP, Params};
+use crate::arguments::Arguments;
+use crate::rms_norm::Norm;
+use crate::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
+use crate::tuning::{self, Tuning};
+use crate::{Call, DType, Operand, Push, Traits, Unsupported, elementwise, rope};
+
+/// What is asked for beside the operands.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DecodeParams {
+    /// Attention itself.
+    pub attention: Params,
+    /// The rotation of queries and keys.
+    pub rope: Option<rope::Params>,
+    /// The norm of each head of the queries.
+    pub q_norm: Option<Norm>,
+    /// The norm of each head of the keys.
+    pub k_norm: Option<Norm>,
+}
+
+/// The call, and what it needs beside its operands.
+#[derive(Clone, Debug)]
+pub struct Decode {
+    /// The only call.
+    pub call: Call,
+    /// Memory whose contents do not matter: the operand behind the others.
+    pub workspace: Option<Operand>,
+    /// Counters, behind the workspace.
+    pub tickets: usize,
+}
+
+impl DecodeParams {
+    /// The number of the result.
+    pub fn output(&self) -> usize {
+        let weighted = |norm: Option<Norm>| usize::from(norm.is_some_and(|n| n.weighted));
+        8 + usize::from(self.rope.is_some()) + weighted(self.q_norm) + weighted(self.k_norm)
+    }
+
+    /// Numbers of the frequencies and of the norms' weights, where there are any.
+    pub fn optional(&self) -> [Option<usize>; 3] {
+        let mut next = 8;
+        let there = |is: bool, next: &mut usize| {
+            *next += usize::from(is);
+            is.then_some(*next - 1)
+        };
+        let weighted = |norm: Option<Norm>| norm.is_some_and(|n| n.weighted);
+        [self.rope.is_some(), weighted(self.q_norm), weighted(self.k_norm)].map(|is| there(is, &mut next))
+    }
+}
+
+/// The call that computes attention of single tokens.
+///
+/// # Errors
+/// [`Unsupported::NeedsContiguous`] when heads lie apart; [`Unsupported::Size`] when shapes contradict
+/// each other or reach too far; [`Unsupported::DType`] for operands of other types.
+pub fn call(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<Decode, Unsupported> {
+    call_tuned(tuning::choose(traits), traits, operands, params)
+}
+
+/// [`call`] with a given row of the tuning table.
+pub fn call_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    operands: &[&Operand],
+    params: &DecodeParams,
+) -> Result<Decode, Unsupported> {
+    let sizes = Sizes::of(operands, params)?;
+    let variant = Variant::of(tuning, traits, operands, &sizes, params)?;
+    let groups = [sizes.heads / variant.heads, sizes.tokens, variant.parts];
+    if groups.iter().any(|&g| g > 65_535) {
+        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let arguments = arguments(operands, params, &sizes, variant.parts)?;
+    let generated = generated(operands, params, &arguments, &variant);
+    let mut text = Text::new(traits, &format!("{OP}.decode.{:016x}", hash(&generated)))
+        .define("LANE_VALUE", "float")
+        .define("UNROLLED", u32::from(tuning.decode.unrolled))
+        .input("q", operands[2].dtype)
+        .input("k", operands[3].dtype)
+        .input("v", operands[4].dtype)
+        .output("keys", operands[0].dtype)
+        .input("positions", DType::I32)
+        .input("sequences", DType::U32)
+        .input("pages", DType::U32)
+        .output("y", operands[params.output()].dtype);
+    for (name, number) in ["frequencies", "q_gain", "k_gain"].iter().zip(params.optional()) {
+        if let Some(number) = number {
+            text = text.input(name, operands[number].dtype);
+        }
+    }
+    let kernel = text
+        .body(include_str!("../shaders/unroll.glsl"))
+        .body(include_str!("../shaders/lanes.glsl"))
+        .body(include_str!("../shaders/sincos.glsl"))
+        .body(&generated)
+        .body(include_str!("../shaders/attention/decode.comp"))
+        .kernel(variant.constants(&sizes, params));
+    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
+    let call = Call {
+        kernel,
+        groups: groups.map(|g| g.max(1) as u32),
+        push: arguments.push(),
+    };
+    let several = variant.parts > 1;
+    Ok(Decode {
+        call,
+        workspace: several.then(|| Operand::contiguous(DType::F32, &workspace)),
+        tickets: if several { groups[0] * sizes.tokens } else { 0 },
+    })
+}
+
+/// Fails as [`call`] would, without building the call.
+///
+/// # Errors
+/// Those of [`call`].
+pub fn check(operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
+    Sizes::of(operands, params).map(|_| ())
+}
+
+/// Checked extents.
+struct Sizes {
+    tokens: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    slots: usize,
+    sequences: usize,
+    table: usize,
+}
+
+impl Sizes {
+    fn of(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupported> {
+        let size = |what: String| Unsupported::Size { op: OP, what };
+        if operands.len() != params.output() + 1 {
+            let (found, wanted) = (operands.len(), params.output() + 1);
+            return Err(size(format!("{found} operands given for {wanted}")));
+        }
+        let out = operands[params.output()];
+        let as_attention = [
+            operands[2],
+            operands[0],
+            operands[1],
+            operands[5],
+            operands[6],
+            operands[7],
+            out,
+        ];
+        let sizes = super::Sizes::of(as_attention, &params.attention).map_err(|error| match error {
+            Unsupported::NeedsContiguous { op, operand } => Unsupported::NeedsContiguous {
+                op,
+                operand: [2, 0, 1, 5, 6, 7, params.output()][operand],
+            },
+            other => other,
+        })?;
+        let super::Sizes {
+            tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            slots,
+            sequences,
+            table,
+            ..
+        } = sizes;
+        if operands[0].dtype != operands[1].dtype {
+            return Err(size("keys and values are stored differently".to_string()));
+        }
+        for (number, heads) in [(2, heads), (3, kv_heads), (4, kv_heads), (params.output(), heads)] {
+            let operand = operands[number];
+            require_float(OP, operand)?;
+            require_shape(OP, "an operand", operand, &[tokens, heads, head_dim])?;
+            let strides = &operand.layout.strides;
+            if strides[2] != 1 || (heads > 1 && strides[1] != head_dim) {
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number,
+                });
+            }
+        }
+        let rotated = params.rope.map_or(0, |rope| rope.dims);
+        if !rotated.is_multiple_of(2) || rotated > head_dim {
+            return Err(size(format!(
+                "{rotated} of {head_dim} values per head cannot be rotated in pairs"
+            )));
+        }
+        let lengths = [rotated / 2, head_dim, head_dim];
+        for (i, (number, length)) in params.optional().into_iter().zip(lengths).enumerate() {
+            let Some(number) = number else { continue };
+            let operand = operands[number];
+            if i == 0 {
+                require_dtype(OP, operand, DType::F32)?;
+            }
+            require_float(OP, operand)?;
+            require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
+            if !operand.layout.is_contiguous() {
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: number,
+                });
+            }
+        }
+        Ok(Sizes {
+            tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            slots,
+            sequences,
+            table,
+        })
+    }
+}
+
+/// How the work is divided.
+struct Variant {
+    lanes: u32,
+    rows: u32,
+    /// Query heads that a workgroup takes.
+    heads: usize,
+    /// Workgroups that share a token's positions.
+    parts: usize,
+    /// Positions of a tile.
+    tile: usize,
+    /// Values loaded at once.
+    unit: usize,
+}
+
+impl Variant {
+    fn of(
+        tuning: &Tuning,
+        traits: &Traits,
+        operands: &[&Operand],
+        sizes: &Sizes,
+        params: &DecodeParams,
+    ) -> Result<Variant, Unsupported> {
+        /// What the join has room for.
+        const MOST_PARTS: usize = 64;
+        let decode = &tuning.decode;
+        let lanes = tuning::lanes(traits);
+        let ratio = sizes.heads / sizes.kv_heads;
+        let most = decode.most_heads.max(1) as usize;
+        let heads = (1..=most).rev().find(|n| ratio.is_multiple_of(*n)).unwrap_or(1);
+        let tile = decode.positions as usize;
+        let reach = sizes.table * params.attention.page_size as usize;
+        let groups = (sizes.tokens * sizes.heads / heads).max(1);
+        let most = (decode.enough_groups / groups).min(reach / tile);
+        let wide = 16 / operands[0].dtype.size();
+        let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
+        let variant = Variant {
+            lanes,
+            rows: decode.threads / lanes,
+            heads,
+            parts: most.clamp(1, MOST_PARTS.min(decode.most_parts as usize)),
+            tile,
+            unit,
+        };
+        match variant.shared_bytes(sizes) > traits.shared_bytes as usize {
+            false => Ok(variant),
+            true if heads > 1 => {
+                let mut fewer = *tuning;
+                fewer.decode.most_heads = heads as u32 - 1;
+                Variant::of(&fewer, traits, operands, sizes, params)
+            }
+            true => Err(Unsupported::Size {
+                op: OP,
+                what: format!("heads of {} values do not fit into shared memory", sizes.head_dim),
+            }),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        (self.rows * self.lanes) as usize
+    }
+
+    /// Invocations along a head's values, and groups of them.
+    fn columns(&self, sizes: &Sizes) -> [usize; 2] {
+        let columns = (sizes.head_dim / self.unit).min(self.threads());
+        [columns, (self.threads() / columns).min(self.tile)]
+    }
+
+    fn shared_bytes(&self, sizes: &Sizes) -> usize {
+        let [_, groups] = self.columns(sizes);
+        let d = sizes.head_dim;
+        let floats = (self.heads + 3 + groups) * d + self.heads * (2 * self.threads() + 200);
+        4 * (floats + self.threads()) + 1024
+    }
+
+    fn constants(&self, sizes: &Sizes, params: &DecodeParams) -> Vec<(u32, u32)> {
+        let [columns, groups] = self.columns(sizes);
+        let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
+        vec![
+            (0, self.rows * self.lanes),
+            (3, self.lanes),
+            (4, self.rows),
+            (5, sizes.head_dim as u32),
+            (6, self.heads as u32),
+            (7, params.attention.page_size),
+            (8, self.tile as u32),
+            (9, (self.threads() / self.tile) as u32),
+            (10, columns as u32),
+            (11, groups as u32),
+            (12, (sizes.heads / sizes.kv_heads) as u32),
+            (13, sizes.kv_heads as u32),
+            (14, params.rope.map_or(0, |rope| rope.dims / 2) as u32),
+            (15, params.attention.scale.to_bits()),
+            (16, params.rope.map_or(1.0, |rope| rope.scale).to_bits()),
+            (17, eps(params.q_norm)),
+            (18, eps(params.k_norm)),
+            (19, params.attention.window.unwrap_or(u32::MAX)),
+        ]
+    }
+}
+
+fn arguments(
+    operands: &[&Operand],
+    params: &DecodeParams,
+    sizes: &Sizes,
+    parts: usize,
+) -> Result<Arguments, Unsupported> {
+    let mut arguments = Arguments::default();
+    let mut add = |declaration: &str, number: usize| -> Result<(), Unsupported> {
+        arguments.address(declaration, address(OP, number, operands[number])?);
+        Ok(())
+    };
+    let names = ["keys_ref keys", "keys_ref values", "q_ref q", "k_ref k", "v_ref v"];
+    let places = ["positions_ref positions", "sequences_ref sequences", "pages_ref pages"];
+    for (number, name) in names.into_iter().chain(places).enumerate() {
+        add(name, number)?;
+    }
+    let optional = ["frequencies_ref frequencies", "q_gain_ref q_gain", "k_gain_ref k_gain"];
+    for (name, number) in optional.into_iter().zip(params.optional()) {
+        if let Some(number) = number {
+            add(name, number)?;
+        }
+    }
+    let out = params.output();
+    add("y_ref y", out)?;
+    if parts > 1 {
+        for (name, operand) in [("floats_ref workspace", out + 1), ("counters_ref tickets", out + 2)] {
+            arguments.address(name, Push::Address { operand, bytes: 0 });
+        }
+    }
+    arguments.number("SLOTS", sizes.slots);
+    arguments.number("SEQUENCES", sizes.sequences);
+    arguments.number("TABLE", sizes.table);
+    for (name, number) in [("Q", 2), ("K", 3), ("V", 4), ("Y", out)] {
+        let between = if sizes.tokens == 1 {
+            0
+        } else {
+            operands[number].layout.strides[0]
+        };
+        arguments.stride(&format!("{name}_STRIDE"), between);
+    }
+    arguments.check(OP)?;
+    Ok(arguments)
+}
+
+/// The arguments, and what depends on which parts there are and how keys are stored.
+fn generated(operands: &[&Operand], params: &DecodeParams, arguments: &Arguments, variant: &Variant) -> String {
+    let keys = operands[0].dtype;
+    let (words, pair) = match (keys, variant.unit) {
+        (DType::F32, 2) => ("uvec2", "uintBitsToFloat(unit)".to_string()),
+        (DType::F32, _) => (
+            "uvec4",
+            "uintBitsToFloat(uvec2(unit[2u * i], unit[2u * i + 1u]))".into(),
+        ),
+        (_, 2) => ("uint", unpack(keys, "unit")),
+        _ => ("uvec4", unpack(keys, "unit[i]")),
+    };
+    let align = keys.size() * variant.unit;
+    let mut text = format!(
+        "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
+         layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
+         layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer floats_ref {{ float at[]; }};\n\
+         layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref {{ uint at[]; }};\n\
+         vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
+         float as_stored(float value) {{ return {}; }}\n",
+        variant.unit,
+        elementwise::rounded("value".into(), keys),
+    );
+    let [_, q_gain, k_gain] = params.optional();
+    for (name, norm, gain) in [("Q", params.q_norm, q_gain), ("K", params.k_norm, k_gain)] {
+        if norm.is_some() {
+            let lower = name.to_lowercase();
+            let value = gain.map_or("1.0".to_string(), |_| format!("load_{lower}_gain(pc.{lower}_gain, d)"));
+            text.push_str(&format!("#define {name}_NORM 1\n#define {name}_GAIN(d) {value}\n"));
+        }
+    }
+    if let Some(rope) = params.rope.filter(|rope| rope.dims > 0) {
+        text.push_str(&format!(
+            "#define ROTATES 1\n#define INTERLEAVED {}\n",
+            u32::from(rope.interleaved)
+        ));
+    }
+    if variant.parts > 1 {
+        text.push_str("#define PARTS 1\n");
+    }
+    text.push_str(&arguments.declaration());
+    text
+}

@@ -1,0 +1,388 @@
+// A workgroup takes HEADS query heads, which share a key head, of one token, and a part of its positions.
+// It first makes the queries (and, where its part holds the token's own position, the key): norm and
+// rotation. Then it goes through its positions by tiles: SUBS invocations share a position's key; after
+// the tile's softmax, COLUMNS invocations lie along a head's values, in GROUPS that take positions in
+// turn. A unit is UNIT neighbouring values of keys or values, loaded at once. Whichever workgroup of a
+// token's heads arrives last joins the parts.
+layout(constant_id = 5) const uint HEAD_DIM = 64;
+layout(constant_id = 6) const uint HEADS = 1;
+layout(constant_id = 7) const uint PAGE_SIZE = 64;
+layout(constant_id = 8) const uint TILE = 32;     // positions
+layout(constant_id = 9) const uint SUBS = 4;
+layout(constant_id = 10) const uint COLUMNS = 8;
+layout(constant_id = 11) const uint GROUPS = 4;
+layout(constant_id = 12) const uint RATIO = 1;    // query heads per key head
+layout(constant_id = 13) const uint KV_HEADS = 1;
+layout(constant_id = 14) const uint ROTATED = 0;  // pairs of a head that are rotated
+layout(constant_id = 15) const float SCALE = 1.0;
+layout(constant_id = 16) const float ROTATION_SCALE = 1.0;
+layout(constant_id = 17) const float Q_EPS = 0.0;
+layout(constant_id = 18) const float K_EPS = 0.0;
+layout(constant_id = 19) const uint WINDOW = 0xffffffffu;
+
+const uint THREADS = ROWS * LANES;
+const uint UNITS = HEAD_DIM / UNIT;
+const uint PAIRS = UNIT / 2u;
+// What an invocation holds of a tile's keys and values.
+const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
+const uint SPAN = (UNITS + COLUMNS - 1u) / COLUMNS;
+const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
+const uint MOST_PARTS = 64u;
+// Stands for minus infinity, of which differences would be NaN.
+const float MASKED = -3.0e38;
+
+// The queries, then the token's own key.
+shared float vectors[(HEADS + 1u) * HEAD_DIM];
+shared float own_value[HEAD_DIM];
+shared vec2 rotations[ROTATED + 1u]; // sine and cosine
+shared float partial_scores[HEADS * TILE * SUBS];
+shared float weights[HEADS * TILE];
+shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
+shared vec2 groups_values[GROUPS * HEAD_DIM / 2u];
+shared float part_maxima[HEADS * MOST_PARTS], part_totals[HEADS * MOST_PARTS];
+shared uint arrived;
+
+UNIT_TYPE keys[KEY_UNITS];
+UNIT_TYPE values[TURNS * SPAN];
+vec2 sums[HEADS * SPAN * PAIRS];
+
+uint token, head, kv_head, pages_at;
+// This workgroup's positions, and the token's own one if it is the last of them.
+uint first, end;
+bool has_own;
+uint own_position, own_slot;
+
+DEFINE_COMBINE(max_lanes, max, subgroupMax)
+
+// Below -87 the exponential is no longer a normal number.
+float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
+
+bool is_own(uint position) { return has_own && position == own_position; }
+
+uint unit_of(uint position, uint unit) {
+    uint page = min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (SLOTS - 1u) / PAGE_SIZE);
+    uint slot = min(page * PAGE_SIZE + position % PAGE_SIZE, SLOTS - 1u);
+    return (slot * KV_HEADS + kv_head) * UNITS + unit;
+}
+
+// Finds this workgroup's positions; returns how many parts have any.
+uint find_part() {
+    int position = load_positions(pc.positions, token);
+    uint row = load_sequences(pc.sequences, token);
+    pages_at = min(row, SEQUENCES - 1u) * TABLE;
+    bool exists = position >= 0 && SLOTS > 0u && SEQUENCES > 0u;
+    end = exists ? min(uint(position) + 1u, TABLE * PAGE_SIZE) : 0u;
+    first = end > 0u && uint(position) + 1u > WINDOW ? min(uint(position) + 1u - WINDOW, end) : 0u;
+    own_position = uint(max(position, 0));
+    bool inside = exists && row < SEQUENCES && own_position / PAGE_SIZE < TABLE;
+    if (inside) own_slot = load_pages(pc.pages, pages_at + own_position / PAGE_SIZE) * PAGE_SIZE + own_position % PAGE_SIZE;
+    uint count = end - first;
+    uint part = (count + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
+    part = max((part + TILE - 1u) / TILE, 1u) * TILE;
+    uint last = end;
+    first = min(first + gl_WorkGroupID.z * part, end);
+    end = min(first + part, end);
+    // A page that does not exist is neither written nor read as the token's own.
+    has_own = inside && own_slot < SLOTS && end == last && first < end && end == own_position + 1u;
+    return max((count + part - 1u) / part, 1u);
+}
+
+void load_keys(uint base) {
+    uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
+    [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
+        uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
+        if (unit < UNITS && !is_own(position)) keys[i] = key_units_ref(pc.keys).at[unit_of(position, unit)];
+    }
+}
+
+void load_values(uint base) {
+    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint position = min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u);
+        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
+            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
+            if (unit < UNITS && !is_own(position)) {
+                values[turn * SPAN + s] = key_units_ref(pc.values).at[unit_of(position, unit)];
+            }
+        }
+    }
+}
+
+// Queries and, if it is needed, the key, before rotation.
+void load_vectors(uint count) {
+    for (uint base = 0u; base < count; base += ROWS) {
+        uint number = base + row_in_group();
+        bool is_key = number == HEADS;
+        float squares = 0.0;
+        if (number < count) {
+            for (uint d = lane(); d < HEAD_DIM; d += LANES) {
+                float value = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
+                                     : load_q(pc.q, token * Q_STRIDE + (head + number) * HEAD_DIM + d);
+                squares += value * value;
+                vectors[number * HEAD_DIM + d] = value;
+            }
+        }
+#if defined Q_NORM || defined K_NORM
+        float mean = sum_lanes(squares) / float(HEAD_DIM);
+        if (number < count) {
+            for (uint d = lane(); d < HEAD_DIM; d += LANES) {
+                float factor = 1.0;
+#ifdef Q_NORM
+                if (!is_key) factor = Q_GAIN(d) / sqrt(mean + Q_EPS);
+#endif
+#ifdef K_NORM
+                if (is_key) factor = K_GAIN(d) / sqrt(mean + K_EPS);
+#endif
+                vectors[number * HEAD_DIM + d] *= factor;
+            }
+        }
+#endif
+    }
+}
+
+void rotate_vectors(uint count) {
+#ifdef ROTATES
+    for (uint e = gl_LocalInvocationIndex; e < count * ROTATED; e += THREADS) {
+        uint pair = e % ROTATED;
+        uint at = e / ROTATED * HEAD_DIM;
+#if INTERLEAVED
+        uint a = at + 2u * pair, b = a + 1u;
+#else
+        uint a = at + pair, b = a + ROTATED;
+#endif
+        vec2 sc = rotations[pair];
+        float x = vectors[a], y = vectors[b];
+        vectors[a] = x * sc.y - y * sc.x;
+        vectors[b] = y * sc.y + x * sc.x;
+    }
+    barrier();
+#endif
+}
+
+// Rounds the token's own key and value as the state stores them; one workgroup of each key head stores.
+void keep_own() {
+    bool stores = head % RATIO == 0u;
+    uint at = (own_slot * KV_HEADS + kv_head) * HEAD_DIM;
+    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
+        float key = vectors[HEADS * HEAD_DIM + d];
+        float value = load_v(pc.v, token * V_STRIDE + kv_head * HEAD_DIM + d);
+        if (stores) {
+            store_keys(pc.keys, at + d, key);
+            store_keys(pc.values, at + d, value);
+        }
+        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
+        own_value[d] = as_stored(value);
+    }
+    barrier();
+}
+
+void prepare() {
+#ifdef ROTATES
+    int position = load_positions(pc.positions, token);
+    for (uint pair = gl_LocalInvocationIndex; pair < ROTATED; pair += THREADS) {
+        precise float angle = float(position) * load_frequencies(pc.frequencies, pair);
+        rotations[pair] = sincos(angle) * ROTATION_SCALE;
+    }
+#endif
+    if (gl_LocalInvocationIndex < HEADS) {
+        maxima[gl_LocalInvocationIndex] = MASKED;
+        totals[gl_LocalInvocationIndex] = 0.0;
+    }
+    uint count = HEADS + (has_own ? 1u : 0u);
+    load_vectors(count);
+    barrier();
+    rotate_vectors(count);
+    if (has_own) keep_own();
+}
+
+void score(uint base) {
+    uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
+    float products[HEADS];
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) products[h] = 0.0;
+    UNROLL for (uint i = 0u; i < KEY_UNITS; ++i) {
+        uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
+        if (unit >= UNITS) break;
+        [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+            uint d = unit * UNIT + 2u * j;
+            vec2 key = unit_pair(keys[i], j);
+            if (is_own(position)) key = vec2(vectors[HEADS * HEAD_DIM + d], vectors[HEADS * HEAD_DIM + d + 1u]);
+            [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+                products[h] += dot(key, vec2(vectors[h * HEAD_DIM + d], vectors[h * HEAD_DIM + d + 1u]));
+            }
+        }
+    }
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) partial_scores[h * THREADS + gl_LocalInvocationIndex] = products[h];
+}
+
+// The tile's weights relative to the largest score so far: a row of invocations takes a head.
+void find_weights(uint base) {
+    for (uint row = 0u; row < HEADS; row += ROWS) {
+        uint h = min(row + row_in_group(), HEADS - 1u);
+        float largest = maxima[h];
+        for (uint p = lane(); p < TILE; p += LANES) {
+            float sum = 0.0;
+            for (uint s = 0u; s < SUBS; ++s) sum += partial_scores[h * THREADS + p * SUBS + s];
+            sum = base + p < end ? sum * SCALE : MASKED;
+            if (row + row_in_group() < HEADS) weights[h * TILE + p] = sum;
+            largest = max(largest, sum);
+        }
+        largest = max_lanes(largest);
+        float sum = 0.0;
+        if (row + row_in_group() < HEADS) {
+            for (uint p = lane(); p < TILE; p += LANES) {
+                float weight = base + p < end ? weight_of(weights[h * TILE + p], largest) : 0.0;
+                weights[h * TILE + p] = weight;
+                sum += weight;
+            }
+        }
+        sum = sum_lanes(sum);
+        if (lane() == 0u && row + row_in_group() < HEADS) {
+            shrinks[h] = weight_of(maxima[h], largest);
+            totals[h] = totals[h] * shrinks[h] + sum;
+            maxima[h] = largest;
+        }
+    }
+}
+
+void add_values(uint base) {
+    uint group = gl_LocalInvocationIndex / COLUMNS;
+    if (group >= GROUPS) return;
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        [[unroll]] for (uint j = 0u; j < SPAN * PAIRS; ++j) sums[h * SPAN * PAIRS + j] *= shrinks[h];
+    }
+    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint p = group + turn * GROUPS;
+        if (p >= TILE) break;
+        uint position = min(base + p, end - 1u);
+        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
+            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
+            if (unit >= UNITS) break;
+            [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+                uint d = unit * UNIT + 2u * j;
+                vec2 value = unit_pair(values[turn * SPAN + s], j);
+                if (is_own(position)) value = vec2(own_value[d], own_value[d + 1u]);
+                [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+                    sums[(h * SPAN + s) * PAIRS + j] += weights[h * TILE + p] * value;
+                }
+            }
+        }
+    }
+}
+
+void store_pair(uint h, uint d, vec2 pair) {
+    uint at = token * Y_STRIDE + (head + h) * HEAD_DIM + d;
+    store_y(pc.y, at, pair.x);
+    store_y(pc.y, at + 1u, pair.y);
+}
+
+#ifdef PARTS
+// Where head `h` has its part `part`: output, largest score, sum of weights.
+uint part_at(uint h, uint part) {
+    uint heads = gl_NumWorkGroups.x * HEADS;
+    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (HEAD_DIM + 2u);
+}
+#endif
+
+// Sums over the groups; with one part the result, else left in the workspace.
+void finish(uint parts) {
+    for (uint h = 0u; h < HEADS; ++h) {
+        uint group = gl_LocalInvocationIndex / COLUMNS;
+        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
+            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
+            [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+                uint at = (group * HEAD_DIM + unit * UNIT) / 2u + j;
+                if (group < GROUPS && unit < UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
+            }
+        }
+        barrier();
+        for (uint pair = gl_LocalInvocationIndex; pair < HEAD_DIM / 2u; pair += THREADS) {
+            vec2 sum = vec2(0.0);
+            for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[g * HEAD_DIM / 2u + pair];
+#ifdef PARTS
+            if (parts > 1u) {
+                pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair] = sum.x;
+                pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair + 1u] = sum.y;
+                continue;
+            }
+#endif
+            store_pair(h, 2u * pair, totals[h] > 0.0 ? sum / totals[h] : vec2(0.0));
+        }
+        barrier();
+    }
+}
+
+#ifdef PARTS
+// Whether this workgroup is the last of its token's heads to come here. It then sees what the others
+// left in the workspace, and the counter is zero again.
+bool arrives_last(uint parts) {
+    if (gl_LocalInvocationIndex < HEADS) {
+        uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + HEAD_DIM;
+        pc.workspace.at[at] = maxima[gl_LocalInvocationIndex];
+        pc.workspace.at[at + 1u] = totals[gl_LocalInvocationIndex];
+    }
+    memoryBarrierBuffer();
+    barrier();
+    uint ticket = token * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    if (gl_LocalInvocationIndex == 0u) {
+        arrived = atomicAdd(pc.tickets.at[ticket], 1u);
+        if (arrived + 1u == parts) atomicExchange(pc.tickets.at[ticket], 0u);
+    }
+    barrier();
+    memoryBarrierBuffer();
+    return arrived + 1u == parts;
+}
+
+void join(uint parts) {
+    for (uint e = gl_LocalInvocationIndex; e < HEADS * parts; e += THREADS) {
+        uint at = part_at(e / parts, e % parts) + HEAD_DIM;
+        part_maxima[e] = pc.workspace.at[at];
+        part_totals[e] = pc.workspace.at[at + 1u];
+    }
+    barrier();
+    for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
+        uint h = e / (HEAD_DIM / 2u);
+        uint d = 2u * (e % (HEAD_DIM / 2u));
+        float largest = MASKED;
+        for (uint p = 0u; p < parts; ++p) largest = max(largest, part_maxima[h * parts + p]);
+        float total = 0.0;
+        vec2 value = vec2(0.0);
+        for (uint p = 0u; p < parts; ++p) {
+            float weight = weight_of(part_maxima[h * parts + p], largest);
+            uint at = part_at(h, p) + d;
+            total += weight * part_totals[h * parts + p];
+            value += weight * vec2(pc.workspace.at[at], pc.workspace.at[at + 1u]);
+        }
+        store_pair(h, d, total > 0.0 ? value / total : vec2(0.0));
+    }
+}
+#endif
+
+void main() {
+    token = gl_WorkGroupID.y;
+    head = gl_WorkGroupID.x * HEADS;
+    kv_head = head / RATIO;
+    uint parts = find_part();
+    if (gl_WorkGroupID.z >= parts) return;
+    [[unroll]] for (uint j = 0u; j < HEADS * SPAN * PAIRS; ++j) sums[j] = vec2(0.0);
+    // The first tile is under way while queries and key are made.
+    if (first < end) {
+        load_keys(first);
+        load_values(first);
+    }
+    prepare();
+    for (uint base = first; base < end; base += TILE) {
+        if (base != first) {
+            load_keys(base);
+            load_values(base);
+        }
+        score(base);
+        barrier();
+        find_weights(base);
+        barrier();
+        add_values(base);
+    }
+    barrier();
+    finish(parts);
+#ifdef PARTS
+    if (parts > 1u && arrives_last(parts)) join(parts);
+#endif
+}

@@ -1,0 +1,308 @@
+//! Attention of single tokens against its pieces, one after another.
+
+use crate::common::{self, Arena, Random};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, stored};
+use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::matmul::SliceRows;
+use refrain_kernels::rms_norm::{self, Norm};
+use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::{DType, Operand, Traits, Values, rope, slots, write_rows};
+
+#[derive(Clone)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    page_size: u32,
+    /// Pages of each sequence.
+    table: usize,
+    positions: Vec<i32>,
+    window: Option<u32>,
+    rope: Option<rope::Params>,
+    norms: [Option<Norm>; 2],
+    state: DType,
+}
+
+const NORM: Option<Norm> = Some(Norm {
+    eps: 1e-6,
+    weighted: true,
+});
+
+fn halves(dims: usize) -> Option<rope::Params> {
+    Some(rope::Params {
+        dims,
+        interleaved: false,
+        scale: 1.0,
+    })
+}
+
+impl Case {
+    /// Qwen3's shape, small.
+    fn usual() -> Case {
+        Case {
+            heads: 8,
+            kv_heads: 2,
+            head_dim: 32,
+            page_size: 16,
+            table: 12,
+            positions: vec![100],
+            window: None,
+            rope: halves(32),
+            norms: [NORM, NORM],
+            state: DType::F16,
+        }
+    }
+
+    fn params(&self) -> DecodeParams {
+        DecodeParams {
+            attention: attention::Params {
+                scale: 1.0 / (self.head_dim as f32).sqrt(),
+                page_size: self.page_size,
+                window: self.window,
+                decode: true,
+            },
+            rope: self.rope,
+            q_norm: self.norms[0],
+            k_norm: self.norms[1],
+        }
+    }
+
+    /// The operands but the result, with their values: queries, keys and values side by side.
+    fn operands(&self) -> Vec<(Operand, Values)> {
+        let mut random = Random::new(self.head_dim as u64);
+        let (t, d) = (self.positions.len(), self.head_dim);
+        let slots = t * self.table * self.page_size as usize;
+        let width = (self.heads + 2 * self.kv_heads) * d;
+        let mut columns = 0;
+        let mut part = |heads: usize, random: &mut Random| {
+            let mut operand = Operand::contiguous(DType::F32, &[t, heads, d]);
+            operand.layout.strides[0] = width;
+            operand.layout.offset = columns;
+            columns += heads * d;
+            (operand, Values::F32(floats(random, t * heads * d)))
+        };
+        let parts = [self.heads, self.kv_heads, self.kv_heads].map(|heads| part(heads, &mut random));
+        let state = |random: &mut Random| {
+            let operand = Operand::contiguous(self.state, &[slots, self.kv_heads, d]);
+            let values = stored(&operand, &floats(random, slots * self.kv_heads * d));
+            (operand, Values::F32(values))
+        };
+        let mut operands = vec![state(&mut random), state(&mut random)];
+        operands.extend(parts);
+        operands.push((
+            Operand::contiguous(DType::I32, &[t]),
+            Values::I32(self.positions.clone()),
+        ));
+        let sequences = (0..t as u32).rev().collect();
+        operands.push((Operand::contiguous(DType::U32, &[t]), Values::U32(sequences)));
+        // Every page belongs to one sequence, in no order.
+        let count = (t * self.table) as u32;
+        let pages = (0..count).map(|i| (i * 7 + 3) % count).collect();
+        assert!(!count.is_multiple_of(7), "a permutation");
+        operands.push((Operand::contiguous(DType::U32, &[t, self.table]), Values::U32(pages)));
+        if let Some(rope) = self.rope {
+            let frequencies = (0..rope.dims / 2).map(|i| 10_000f32.powf(-(i as f32) / (rope.dims / 2) as f32));
+            let operand = Operand::contiguous(DType::F32, &[rope.dims / 2]);
+            operands.push((operand, Values::F32(frequencies.collect())));
+        }
+        for norm in self.norms {
+            if norm.is_some_and(|n| n.weighted) {
+                operands.push((
+                    Operand::contiguous(DType::F32, &[d]),
+                    Values::F32(floats(&mut random, d)),
+                ));
+            }
+        }
+        operands
+    }
+
+    /// The result, and what the states hold afterwards.
+    fn expected(&self, operands: &[(Operand, Values)]) -> (Vec<f32>, [Values; 2]) {
+        let d = self.head_dim;
+        let value = |number: usize| operands[number].1.clone();
+        let optional = self
+            .params()
+            .optional()
+            .map(|number| number.map(|n| value(n).f32().to_vec()));
+        let prepared = |number: usize, norm: Option<Norm>, gain: &Option<Vec<f32>>| {
+            let mut x = value(number).f32().to_vec();
+            if let Some(norm) = norm {
+                x = rms_norm::reference(&x, gain.as_deref(), norm.eps, d);
+            }
+            match (self.rope, &optional[0]) {
+                (Some(rope), Some(frequencies)) => rope::reference(&x, &self.positions, frequencies, d, &rope),
+                _ => x,
+            }
+        };
+        let q = prepared(2, self.norms[0], &optional[1]);
+        let k = prepared(3, self.norms[1], &optional[2]);
+        let (Values::U32(sequences), Values::U32(pages)) = (value(6), value(7)) else {
+            unreachable!("unsigned");
+        };
+        let shape = &operands[7].0.layout.shape;
+        let found = slots::reference(&self.positions, &sequences, &pages, shape, self.page_size as usize);
+        let mut states = [value(0), value(1)];
+        for (state, rows) in states.iter_mut().zip([Values::F32(k), value(4)]) {
+            write_rows::reference(&rows, &found, self.kv_heads * d, self.state, state);
+        }
+        let inputs = attention::Inputs {
+            q: &q,
+            keys: &SliceRows::new(states[0].f32(), self.kv_heads * d),
+            values: &SliceRows::new(states[1].f32(), self.kv_heads * d),
+            positions: &self.positions,
+            sequences: &sequences,
+            pages: &pages,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            pages_per_sequence: self.table,
+        };
+        (attention::reference(&inputs, &self.params().attention), states)
+    }
+
+    fn check(&self, tuning: &Tuning, traits: &Traits) {
+        let what = format!(
+            "{} heads of {}, {} key heads, at {:?}, subgroups of {}",
+            self.heads, self.head_dim, self.kv_heads, self.positions, traits.subgroup_size
+        );
+        let operands = self.operands();
+        let out = Operand::contiguous(DType::F32, &[self.positions.len(), self.heads, self.head_dim]);
+        let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
+        assert_eq!(attention::check_decode(&all, &self.params()), Ok(()), "{what}");
+        let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
+        let mut arena = Arena::new();
+        operands
+            .iter()
+            .for_each(|(operand, values)| arena.add(&encode(operand, values)));
+        let blank = vec![0xff; out.layout.count() * 4];
+        arena.add(&blank);
+        if let Some(workspace) = &made.workspace {
+            arena.add(&vec![0xff; workspace.layout.count() * 4]);
+            arena.add(&vec![0; made.tickets * 4]);
+        }
+        // Twice: counters are as they were, and what is written again is the same.
+        arena.run(&[made.call.clone(), made.call]);
+        let (expected, states) = self.expected(&operands);
+        let actual = common::values(&out, &blank, &arena.read(operands.len()));
+        assert_close(
+            &actual,
+            expected,
+            if self.state == DType::F32 {
+                DType::F32
+            } else {
+                DType::F16
+            },
+            &what,
+        );
+        for (number, state) in states.iter().enumerate() {
+            let operand = &operands[number].0;
+            let found = Values::load(operand.dtype, &operand.layout, &arena.read(number));
+            assert_close(
+                &found,
+                state.f32().to_vec(),
+                self.state,
+                &format!("{what}, state {number}"),
+            );
+        }
+        if made.workspace.is_some() {
+            assert!(
+                arena.read(operands.len() + 2).iter().all(|&b| b == 0),
+                "{what}: counters"
+            );
+        }
+    }
+}
+
+#[test]
+fn queries_and_keys_are_made_kept_and_attended_with() {
+    for traits in all_traits() {
+        for (i, state) in FLOATS.into_iter().enumerate() {
+            Case {
+                state,
+                // The first position, the end of a page, its start; padding beside others.
+                positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][i].clone(),
+                ..Case::usual()
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn pieces_may_be_missing() {
+    let traits = device_traits();
+    let unweighted = Some(Norm {
+        eps: 1e-5,
+        weighted: false,
+    });
+    let interleaved = rope::Params {
+        dims: 16,
+        interleaved: true,
+        scale: 1.25,
+    };
+    for (rope, norms) in [
+        (None, [None, None]),
+        (halves(32), [None, NORM]),
+        (Some(interleaved), [unweighted, None]),
+    ] {
+        Case {
+            rope,
+            norms,
+            window: Some(40),
+            ..Case::usual()
+        }
+        .check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn heads_of_any_even_size_and_ratio() {
+    for traits in [device_traits(), Traits::minimal()] {
+        for (heads, kv_heads, head_dim) in [(3, 1, 2), (4, 4, 6), (6, 2, 80), (2, 1, 256), (5, 5, 128)] {
+            Case {
+                heads,
+                kv_heads,
+                head_dim,
+                rope: halves(head_dim / 4 * 2),
+                ..Case::usual()
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn every_tuning_row_joins_parts_of_long_contexts() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for enough_groups in [1, 1 << 20] {
+            let mut tuning = *tuning;
+            tuning.decode.enough_groups = enough_groups;
+            // Less than one tile, a full one, and more than there are parts.
+            for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
+                Case {
+                    positions,
+                    table,
+                    ..Case::usual()
+                }
+                .check(&tuning, &traits);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_neither_read_nor_written() {
+    let traits = device_traits();
+    let case = Case {
+        positions: vec![500, 3],
+        ..Case::usual()
+    };
+    // A position beyond the table is attended from as far as the table goes.
+    case.check(tuning::choose(&traits), &traits);
+    let operands = case.operands();
+    let out = Operand::contiguous(DType::F32, &[2, 8, 16]);
+    let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
+    let error = attention::check_decode(&all, &case.params()).expect_err("heads of 16");
+    assert!(error.to_string().contains("[2, 8, 32]"), "{error}");
+    assert!(attention::check_decode(&all[..5], &case.params()).is_err());
+}
