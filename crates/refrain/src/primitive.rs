@@ -112,6 +112,11 @@ pub enum Primitive {
     Rope(rope::Params),
     /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
     PagedAttention(attention::Params),
+    /// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
+    /// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}) → `[T, H, D]`:
+    /// attention of tokens that are the only ones of their sequences, with the norms, rotations and writes
+    /// before it, made by [`crate::passes::regions`].
+    DecodeAttention(attention::DecodeParams),
     /// (logits `[S, V]`, settings `[S, 32]`, tokens `[S]`, positions `[S]`, history `[S, C]`, counts `[S, V]`,
     /// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
     /// history, counts and outbox go on to it in place.
@@ -146,6 +151,7 @@ impl Primitive {
             Primitive::RmsNorm { .. } => "rms_norm",
             Primitive::Rope(_) => "rope",
             Primitive::PagedAttention(_) => "paged_attention",
+            Primitive::DecodeAttention(_) => "decode_attention",
             Primitive::Sample => "sample",
         }
     }
@@ -169,6 +175,7 @@ impl Primitive {
     pub fn updates(&self) -> &'static [usize] {
         match self {
             Primitive::WriteRows => &[0],
+            Primitive::DecodeAttention(_) => &[0, 1],
             Primitive::Sample => &[2, 3, 4, 5, 6],
             _ => &[],
         }
@@ -194,6 +201,7 @@ impl fmt::Display for Primitive {
             Primitive::Take { axis } => write!(f, "take axis {axis}"),
             Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
             Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),
+            Primitive::DecodeAttention(params) => write!(f, "decode_attention{params}"),
             _ => f.write_str(self.name()),
         }
     }

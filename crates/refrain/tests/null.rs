@@ -151,8 +151,8 @@ fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
     // embedding, after them norm | head.
     let plan = step.plan();
     assert_eq!(plan.dispatches() as u64, counters.dispatches);
-    assert_eq!(counters.dispatches, 2 * 11 + 2, "{plan}");
-    assert_eq!(plan.barriers(), 2 * 8 + 1, "{plan}");
+    assert_eq!(counters.dispatches, 2 * 5 + 2, "{plan}");
+    assert_eq!(plan.barriers(), 2 * 5 + 1, "{plan}");
     let commands = events.iter().find_map(|event| match event {
         Recorded::Submit { commands, .. } => Some(commands),
         _ => None,

@@ -13,6 +13,8 @@
 //! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
 //! workgroup arrives last joins what the others left.
 
+use std::fmt;
+
 use super::{OP, Params};
 use crate::arguments::Arguments;
 use crate::rms_norm::Norm;
@@ -31,6 +33,21 @@ pub struct DecodeParams {
     pub q_norm: Option<Norm>,
     /// The norm of each head of the keys.
     pub k_norm: Option<Norm>,
+}
+
+impl fmt::Display for DecodeParams {
+    /// What stands before attention, each behind " of".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rope.is_some() {
+            f.write_str(" of rope")?;
+        }
+        for (name, norm) in [("q", self.q_norm), ("k", self.k_norm)] {
+            if let Some(norm) = norm {
+                write!(f, " of {name} rms_norm eps {:e}", norm.eps)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The call, and what it needs beside its operands.
@@ -129,8 +146,10 @@ pub fn call_tuned(
 ///
 /// # Errors
 /// Those of [`call`].
-pub fn check(operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
-    Sizes::of(operands, params).map(|_| ())
+pub fn check(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
+    let sizes = Sizes::of(operands, params)?;
+    let variant = Variant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
+    arguments(operands, params, &sizes, variant.parts).map(|_| ())
 }
 
 /// Checked extents.

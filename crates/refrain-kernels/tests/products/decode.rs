@@ -167,7 +167,7 @@ impl Case {
         let operands = self.operands();
         let out = Operand::contiguous(DType::F32, &[self.positions.len(), self.heads, self.head_dim]);
         let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
-        assert_eq!(attention::check_decode(&all, &self.params()), Ok(()), "{what}");
+        assert_eq!(attention::check_decode(traits, &all, &self.params()), Ok(()), "{what}");
         let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
         let mut arena = Arena::new();
         operands
@@ -302,7 +302,7 @@ fn what_does_not_exist_is_neither_read_nor_written() {
     let operands = case.operands();
     let out = Operand::contiguous(DType::F32, &[2, 8, 16]);
     let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
-    let error = attention::check_decode(&all, &case.params()).expect_err("heads of 16");
+    let error = attention::check_decode(&traits, &all, &case.params()).expect_err("heads of 16");
     assert!(error.to_string().contains("[2, 8, 32]"), "{error}");
-    assert!(attention::check_decode(&all[..5], &case.params()).is_err());
+    assert!(attention::check_decode(&traits, &all[..5], &case.params()).is_err());
 }

@@ -1,10 +1,11 @@
 //! The reference executor: each step by the plain-Rust reference of its primitive, in f32.
 
+mod regions;
+
 use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
 use refrain_kernels::matmul::{Rows, StoredRows};
-use refrain_kernels::projection::{self, Projection, Weights};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
     Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, sample, slots, softmax, take,
@@ -41,6 +42,9 @@ pub(super) fn run(step: &Step, memory: &Memory) {
         Primitive::WriteRows => return write(step, memory),
         Primitive::Sample => return sample_tokens(step, memory),
         _ => (),
+    }
+    if let Primitive::DecodeAttention(params) = &step.primitive {
+        return regions::decode_attention(step, params, memory);
     }
     // The inputs' guards are released before the output, which may lie in the same block, is locked.
     let result = compute(step, &Inputs::lock(&step.inputs, memory));
@@ -203,7 +207,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
             matmul::reference_nt(&x.f32(0), &x.planes(*format, 1).rows(), &mut result);
             Values::F32(result)
         }
-        Primitive::Projection(projection) => project(x, projection, step.output.layout.shape[0]),
+        Primitive::Projection(projection) => regions::project(x, projection, step.output.layout.shape[0]),
         Primitive::QuantTake { format } => {
             let indices = x.i32(x.operands.len() - 1);
             Values::F32(dequantised_rows(&x.planes(*format, 0).rows(), &indices))
@@ -223,7 +227,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
             Values::F32(rms_norm::reference(&x.f32(0), weight.as_deref(), *eps, columns(0)))
         }
         Primitive::Rope(params) => Values::F32(rope::reference(&x.f32(0), &x.i32(1), &x.f32(2), columns(0), params)),
-        Primitive::PagedAttention(params) => Values::F32(attend(x, params)),
+        Primitive::PagedAttention(params) => Values::F32(attend(x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], params)),
         other => unreachable!("{} is no step", other.name()),
     }
 }
@@ -257,69 +261,26 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
     result
 }
 
-fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
-    enum Matrix<'a> {
-        Dense(DType, [usize; 2], Cow<'a, [u8]>),
-        Quantised(Planes<'a>),
-    }
-    let mut next = 1;
-    let mut take = |count: usize| {
-        next += count;
-        next - count
-    };
-    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
-    let gain = weighted.then(|| x.f32(take(1)));
-    let parts = projection.sections.iter().flat_map(|s| &s.parts);
-    let matrices: Vec<Matrix<'_>> = parts
-        .map(|weights| match weights {
-            Weights::Dense => {
-                let number = take(1);
-                let [rows, columns] = [0, 1].map(|d| x.shape(number)[d]);
-                Matrix::Dense(x.operands[number].dtype, [rows, columns], x.gathered(number))
-            }
-            Weights::Quantised(format) => Matrix::Quantised(x.planes(*format, take(weights.planes()))),
-        })
-        .collect();
-    let rows: Vec<Box<dyn Rows + '_>> = matrices
-        .iter()
-        .map(|matrix| -> Box<dyn Rows + '_> {
-            match matrix {
-                Matrix::Dense(dtype, [rows, columns], bytes) => {
-                    Box::new(StoredRows::new(*dtype, *rows, *columns, bytes).expect("a float matrix"))
-                }
-                Matrix::Quantised(planes) => Box::new(planes.rows()),
-            }
-        })
-        .collect();
-    let inputs = projection::Inputs {
-        x: &x.f32(0),
-        gain: gain.as_deref(),
-        parts: rows.iter().map(|rows| &**rows).collect(),
-        extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
-        tokens,
-    };
-    projection::reference(projection, &inputs)
-}
-
-fn attend(x: &Inputs<'_>, params: &attention::Params) -> Vec<f32> {
-    let [slots, kv_heads, head_dim] = *x.shape(1) else {
+/// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.
+fn attend(x: &Inputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &attention::Params) -> Vec<f32> {
+    let [keys, values, positions, sequences, pages] = inputs;
+    let [slots, kv_heads, head_dim] = *x.shape(keys) else {
         unreachable!("keys have three dimensions")
     };
-    let bytes = [x.gathered(1), x.gathered(2)];
-    let rows = |n: usize| {
-        StoredRows::new(x.operands[1 + n].dtype, slots, kv_heads * head_dim, &bytes[n])
-            .expect("keys and values are floats")
-    };
+    let bytes = [keys, values].map(|number| (x.operands[number].dtype, x.gathered(number)));
+    let rows = bytes.each_ref().map(|(dtype, bytes)| {
+        StoredRows::new(*dtype, slots, kv_heads * head_dim, bytes).expect("keys and values are floats")
+    });
     let inputs = attention::Inputs {
-        q: &x.f32(0),
-        keys: &rows(0),
-        values: &rows(1),
-        positions: &x.i32(3),
-        sequences: &x.u32(4),
-        pages: &x.u32(5),
-        heads: x.shape(0)[1],
+        q,
+        keys: &rows[0],
+        values: &rows[1],
+        positions: &x.i32(positions),
+        sequences: &x.u32(sequences),
+        pages: &x.u32(pages),
+        heads,
         kv_heads,
-        pages_per_sequence: x.shape(5)[1],
+        pages_per_sequence: x.shape(pages)[1],
     };
     attention::reference(&inputs, params)
 }
@@ -365,7 +326,11 @@ fn write(step: &Step, memory: &Memory) {
     let inputs = Inputs::lock(&step.inputs[1..], memory);
     let (rows, slots) = (inputs.load(0), inputs.i32(1));
     drop(inputs);
-    store(&step.output, memory, |bytes, state| {
+    write_rows(&step.output, &rows, &slots, memory);
+}
+
+fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &Memory) {
+    store(state, memory, |bytes, state| {
         let width = state.layout.shape[1..].iter().product::<usize>();
         for (t, &slot) in slots.iter().enumerate() {
             let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < state.layout.shape[0]) else {

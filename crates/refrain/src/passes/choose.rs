@@ -213,6 +213,14 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             }
         }
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
+        Primitive::DecodeAttention(params) => {
+            let decode = attention::decode(traits, &operands.iter().collect::<Vec<_>>(), params)?;
+            Kernels {
+                workspace: decode.workspace,
+                tickets: decode.tickets,
+                ..one(decode.call)
+            }
+        }
         Primitive::Sample => sampling(traits, x, out)?,
         Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Updated => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {

@@ -1,7 +1,8 @@
 //! Random layers, lowered with regions and without, on both executors.
 
+use refrain::fast::Tokens;
 use refrain::passes::Options;
-use refrain::{Array, DType, Device, Function, QuantFormat, Quantised, fast};
+use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, fast};
 
 use crate::common::{Random, assert_silent, vulkan};
 
@@ -125,6 +126,121 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 .fold(0.0, f32::max);
             assert!(
                 furthest <= 5e-5 * largest,
+                "seed {seed}, way {which}: {furthest} of {largest}"
+            );
+        }
+    }
+    assert_silent();
+}
+
+/// Attention over a paged cache, as few models have it: the states of keys and values, and the result with
+/// their next versions.
+fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
+    const PAGE: usize = 4;
+    let (kv_heads, group, d) = (random.pick(&[1, 2]), random.pick(&[1, 3]), random.pick(&[8, 20]));
+    let dtype = random.pick(&FLOATS);
+    let shape = [tokens * 4 * PAGE, kv_heads, d];
+    let [keys, values] = [0, 1].map(|_| Array::state(device, dtype, &shape).expect("a small state"));
+    let input = |name: &str, dtype| Array::input(device, name, dtype, &[tokens]);
+    let [positions, sequences] = [("positions", DType::I32), ("sequences", DType::U32)].map(|(n, t)| input(n, t));
+    let pages: Vec<u32> = random.order(tokens * 4).into_iter().map(|p| p as u32).collect();
+    let pages = Array::from_slice(device, &pages, &[tokens, 4]);
+    let places = Tokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &pages,
+    };
+    let weight = |random: &mut Random, shape: &[usize]| {
+        let array = random.dense(device, DType::F32, shape) * 0.125;
+        array.eval().expect("a weight");
+        array
+    };
+    let x = Array::input(device, "x", DType::F32, &[tokens, HIDDEN]);
+    let heads = |random: &mut Random, heads: usize| {
+        let y = x.matmul(&weight(random, &[heads * d, HIDDEN]).transpose());
+        let y = y.reshape(&[tokens as isize, heads as isize, d as isize]);
+        let gain = weight(random, &[d]);
+        if random.one_in(2) {
+            y
+        } else {
+            fast::rms_norm(&y, Some(&gain), 1e-6)
+        }
+    };
+    let [q, k, v] = [kv_heads * group, kv_heads, kv_heads].map(|n| heads(random, n));
+    let rope = RopeParams {
+        dims: d / 4 * 2,
+        interleaved: random.one_in(2),
+        scale: 1.0,
+    };
+    let frequencies = weight(random, &[rope.dims / 2]).abs();
+    frequencies.eval().expect("a weight");
+    let rotated = !random.one_in(3);
+    let turned = |x: Array| {
+        if rotated {
+            fast::rope(&x, &positions, &frequencies, rope)
+        } else {
+            x
+        }
+    };
+    let [q, k] = [q, k].map(turned);
+    let slots = fast::slots(places, PAGE);
+    let states = [keys.clone(), values.clone()];
+    let (keys, values) = (keys.write_rows(&k, &slots), values.write_rows(&v, &slots));
+    let params = AttentionParams {
+        scale: 0.3,
+        page_size: PAGE as u32,
+        window: random.pick(&[None, Some(5)]),
+        decode: true,
+    };
+    let mixed = fast::paged_attention(&q, &keys, &values, places, params);
+    (states, [mixed * 2.0, keys, values])
+}
+
+#[test]
+fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
+    for seed in 720..726 {
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for device in [&Device::cpu(), vulkan()] {
+            for regions in [false, true] {
+                let random = &mut Random::new(seed);
+                let tokens = random.pick(&[1, 3]);
+                let (states, outputs) = attention(device, random, tokens);
+                let options = Options {
+                    regions,
+                    ..Options::default()
+                };
+                let function = Function::trace_with(&outputs.each_ref(), options).expect("a step that lowers");
+                let plan = function.plan().to_string();
+                assert_eq!(plan.contains("decode_attention"), regions, "{plan}");
+                assert_eq!(plan.contains("write_rows"), !regions, "{plan}");
+                let mut found = Vec::new();
+                for step in 0..7 {
+                    let x: Vec<f32> = (0..tokens * HIDDEN).map(|_| random.unit()).collect();
+                    // The second sequence pauses at times.
+                    let position = |t: usize| if t == 1 && step % 3 == 1 { -1 } else { (step + t) as i32 };
+                    let positions: Vec<i32> = (0..tokens).map(position).collect();
+                    let sequences: Vec<u32> = (0..tokens as u32).collect();
+                    let arguments: [(&str, &[u8]); 3] = [
+                        ("x", bytemuck::cast_slice(&x)),
+                        ("positions", bytemuck::cast_slice(&positions)),
+                        ("sequences", bytemuck::cast_slice(&sequences)),
+                    ];
+                    function.call(&arguments).expect("a call");
+                    found.extend(function.read::<f32>(0).expect("the result"));
+                }
+                for state in states {
+                    found.extend(state.astype(DType::F32).to_vec::<f32>().expect("the state"));
+                }
+                results.push(found);
+            }
+        }
+        let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
+        for (which, result) in results.iter().enumerate() {
+            let pairs = result.iter().zip(&results[0]);
+            let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            // What is kept may be rounded the other way.
+            assert!(
+                furthest <= 1e-2 * largest,
                 "seed {seed}, way {which}: {furthest} of {largest}"
             );
         }

@@ -91,17 +91,17 @@ impl Decoder {
         let input = |name: &str, dtype| Array::input(&self.device, name, dtype, &[tokens]);
         let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
         let pages = Array::input(&self.device, "pages", DType::U32, &[1, PAGES]);
-        let slots = input("slots", DType::I32);
         let places = Tokens {
             positions: &positions,
             sequences: &sequences,
             pages: &pages,
         };
+        let slots = fast::slots(places, PAGE);
         let params = AttentionParams {
             scale: 0.125,
             page_size: PAGE as u32,
             window: None,
-            decode: false,
+            decode: tokens == 1,
         };
         let rope = RopeParams {
             dims: e.head_dim,

@@ -1,6 +1,7 @@
 use insta::assert_snapshot;
+use refrain::fast::Tokens;
 use refrain::graph::Graph;
-use refrain::{Array, DType, Device, QuantFormat, Quantised, fast, passes};
+use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, fast, passes};
 
 use crate::{array, fused};
 
@@ -137,4 +138,71 @@ fn many_tokens_and_states_stay_as_they_are() {
         let graph = joined(&[&y]);
         assert!(!steps(&graph).contains("of rms_norm"), "{graph}");
     }
+}
+
+/// Attention of one token: (result, keys, values).
+fn attention(decode: bool, normed: bool) -> [Array; 3] {
+    let device = Device::cpu();
+    let input = |name: &str, dtype| Array::input(&device, name, dtype, &[1]);
+    let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
+    let pages = Array::input(&device, "pages", DType::U32, &[1, 4]);
+    let places = Tokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &pages,
+    };
+    let [keys, values] = [0, 1].map(|_| Array::state(&device, DType::F16, &[64, 2, 8]).unwrap());
+    let x = Array::input(&device, "x", DType::F32, &[1, 64]);
+    let [q, k, v] = [32, 16, 16].map(|n| x.matmul(&array(&device, &[n, 64]).transpose()).reshape(&[1, -1, 8]));
+    let rope = RopeParams {
+        dims: 8,
+        interleaved: false,
+        scale: 1.0,
+    };
+    let frequencies = array(&device, &[4]);
+    let turned = |x: Array| fast::rope(&if normed { norm(&x) } else { x }, &positions, &frequencies, rope);
+    let slots = fast::slots(places, 16);
+    let (keys, values) = (keys.write_rows(&turned(k), &slots), values.write_rows(&v, &slots));
+    let params = AttentionParams {
+        scale: 1.0,
+        page_size: 16,
+        window: None,
+        decode,
+    };
+    [
+        fast::paged_attention(&turned(q), &keys, &values, places, params),
+        keys,
+        values,
+    ]
+}
+
+#[test]
+fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
+    let [mixed, keys, values] = attention(true, true);
+    assert_snapshot!(steps(&joined(&[&mixed, &keys, &values])), @r"
+    %3 = state f16[64, 2, 8] ()
+    %4 = state f16[64, 2, 8] ()
+    %12 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
+    %13 = decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 8] (%3, %4, %12, %12[1, 2, 8]+32, %12[1, 2, 8]+48, %0, %1, %2, %9, %11, %10)
+    %14 = updated f16[64, 2, 8] (%3, %13)
+    %15 = updated f16[64, 2, 8] (%4, %13)
+    return %13, %14, %15
+    ");
+    let [mixed, ..] = attention(true, false);
+    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    %3 = state f16[64, 2, 8] ()
+    %4 = state f16[64, 2, 8] ()
+    %10 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
+    %11 = decode_attention of rope f32[1, 4, 8] (%3, %4, %10, %10[1, 2, 8]+32, %10[1, 2, 8]+48, %0, %1, %2, %9)
+    return %11
+    ");
+}
+
+#[test]
+fn attention_without_the_promise_of_single_tokens_stays() {
+    let graph = joined(&[&attention(false, true)[0]]).to_string();
+    assert!(
+        graph.contains("paged_attention") && graph.matches("write_rows").count() == 2,
+        "{graph}"
+    );
 }

@@ -1,6 +1,7 @@
 //! Regions: sequences of nodes that one dispatch can compute, found in the graph by what they are and not
 //! by the model that they belong to. Each file finds one pattern; what fits none stays as it is.
 
+mod attention;
 mod epilogue;
 mod norm;
 mod product;
@@ -11,12 +12,14 @@ use crate::Device;
 use crate::graph::{Edge, Graph};
 
 /// Joins, where tokens are few: products with the elementwise node that uses them, with the norm before
-/// them, and with each other where they read the same.
+/// them, and with each other where they read the same; and attention of single tokens with what makes
+/// and keeps their keys and values.
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
     let graph = sweep(epilogue::join(graph, device));
     let graph = sweep(norm::join(graph, device));
-    sweep(siblings::join(graph, device))
+    let graph = sweep(siblings::join(graph, device));
+    sweep(attention::join(graph, device))
 }
 
 /// Leaves compute nothing, so they may stand before everything: a node may then move up to the last of

@@ -1,0 +1,95 @@
+//! What one dispatch computes on a device, composed of the references of its pieces.
+
+use std::borrow::Cow;
+
+use refrain_kernels::attention::DecodeParams;
+use refrain_kernels::matmul::{Rows, StoredRows};
+use refrain_kernels::projection::{self, Projection, Weights};
+use refrain_kernels::rms_norm::Norm;
+use refrain_kernels::{Values, rms_norm, rope, slots};
+
+use super::{Inputs, Planes, attend, store, write_rows};
+use crate::DType;
+use crate::execute::Memory;
+use crate::plan::Step;
+
+pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
+    enum Matrix<'a> {
+        Dense(DType, [usize; 2], Cow<'a, [u8]>),
+        Quantised(Planes<'a>),
+    }
+    let mut next = 1;
+    let mut take = |count: usize| {
+        next += count;
+        next - count
+    };
+    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+    let gain = weighted.then(|| x.f32(take(1)));
+    let parts = projection.sections.iter().flat_map(|s| &s.parts);
+    let matrices: Vec<Matrix<'_>> = parts
+        .map(|weights| match weights {
+            Weights::Dense => {
+                let number = take(1);
+                let [rows, columns] = [0, 1].map(|d| x.shape(number)[d]);
+                Matrix::Dense(x.operands[number].dtype, [rows, columns], x.gathered(number))
+            }
+            Weights::Quantised(format) => Matrix::Quantised(x.planes(*format, take(weights.planes()))),
+        })
+        .collect();
+    let rows: Vec<Box<dyn Rows + '_>> = matrices
+        .iter()
+        .map(|matrix| -> Box<dyn Rows + '_> {
+            match matrix {
+                Matrix::Dense(dtype, [rows, columns], bytes) => {
+                    Box::new(StoredRows::new(*dtype, *rows, *columns, bytes).expect("a float matrix"))
+                }
+                Matrix::Quantised(planes) => Box::new(planes.rows()),
+            }
+        })
+        .collect();
+    let inputs = projection::Inputs {
+        x: &x.f32(0),
+        gain: gain.as_deref(),
+        parts: rows.iter().map(|rows| &**rows).collect(),
+        extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
+        tokens,
+    };
+    projection::reference(projection, &inputs)
+}
+
+/// Norms and rotation of queries and keys, the writes of keys and values, and attention.
+pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Memory) {
+    let inputs = Inputs::lock(&step.inputs, memory);
+    let heads = inputs.shape(2)[1];
+    let q = prepared(&inputs, 2, params.q_norm, params.optional()[1], params);
+    let k = prepared(&inputs, 3, params.k_norm, params.optional()[2], params);
+    let v = inputs.load(4);
+    let page_size = params.attention.page_size as usize;
+    let (positions, sequences, pages) = (inputs.i32(5), inputs.u32(6), inputs.u32(7));
+    let places = slots::reference(&positions, &sequences, &pages, inputs.shape(7), page_size);
+    drop(inputs);
+    write_rows(&step.inputs[0], &Values::F32(k), &places, memory);
+    write_rows(&step.inputs[1], &v, &places, memory);
+    let inputs = Inputs::lock(&step.inputs, memory);
+    let mixed = Values::F32(attend(&inputs, &q, heads, [0, 1, 5, 6, 7], &params.attention));
+    drop(inputs);
+    store(&step.output, memory, |bytes, operand| {
+        mixed.store(operand.dtype, &operand.layout, bytes)
+    });
+}
+
+/// Input `number` normalised, its norm's weight being input `gain`, and rotated.
+fn prepared(x: &Inputs<'_>, number: usize, norm: Option<Norm>, gain: Option<usize>, params: &DecodeParams) -> Vec<f32> {
+    let head_dim = x.shape(number)[2];
+    let mut values = x.f32(number);
+    if let Some(norm) = norm {
+        let gain = gain.map(|gain| x.f32(gain));
+        values = rms_norm::reference(&values, gain.as_deref(), norm.eps, head_dim);
+    }
+    match (params.rope, params.optional()[0]) {
+        (Some(rotation), Some(frequencies)) => {
+            rope::reference(&values, &x.i32(5), &x.f32(frequencies), head_dim, &rotation)
+        }
+        _ => values,
+    }
+}

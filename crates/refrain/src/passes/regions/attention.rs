@@ -1,0 +1,222 @@
+//! Attention of tokens that are the only ones of their sequences, with the norms and rotations of queries
+//! and keys and with the writes of keys and values.
+
+use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::rms_norm::Norm;
+use refrain_kernels::rope;
+use refrain_kernels::{DType, Operand, Traits};
+
+use crate::device::Backend;
+use crate::graph::{Edge, Graph, Node};
+use crate::passes::fuse::is_state;
+use crate::{Device, Layout, Primitive};
+
+/// Makes what stands before attention a part of it, where attention promises single tokens.
+pub(super) fn join(graph: Graph, device: &Device) -> Graph {
+    let uses = graph.use_counts();
+    let mut found: Vec<Option<Found>> = (0..graph.nodes.len())
+        .map(|n| joined(&graph, &uses, n, device))
+        .collect();
+    let mut written: Vec<bool> = vec![false; graph.nodes.len()];
+    found
+        .iter()
+        .flatten()
+        .flat_map(|f| f.writes)
+        .for_each(|write| written[write] = true);
+    let mut renamed = vec![usize::MAX; graph.nodes.len()];
+    let mut nodes: Vec<Node> = Vec::new();
+    for (number, node) in graph.nodes.into_iter().enumerate() {
+        if written[number] {
+            continue;
+        }
+        renamed[number] = nodes.len();
+        let Some(found) = found[number].take() else {
+            nodes.push(with_renamed(node, &renamed));
+            continue;
+        };
+        let attention = with_renamed(found.node, &renamed);
+        let states: Vec<Edge> = attention.inputs[..2].to_vec();
+        nodes.push(attention);
+        // What the writes were is now the states as attention leaves them.
+        for (write, state) in found.writes.into_iter().zip(states) {
+            let by = Edge {
+                node: renamed[number],
+                layout: Layout::contiguous(&nodes[renamed[number]].shape),
+            };
+            let (shape, dtype) = (state.layout.shape.clone(), nodes[state.node].dtype);
+            renamed[write] = nodes.len();
+            nodes.push(Node::new(Primitive::Updated, vec![state, by], shape, dtype));
+        }
+    }
+    let mut outputs = graph.outputs;
+    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+    Graph { nodes, outputs }
+}
+
+fn with_renamed(mut node: Node, renamed: &[usize]) -> Node {
+    node.inputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+    node
+}
+
+/// What takes the place of an attention node.
+struct Found {
+    node: Node,
+    /// The writes of keys and of values, which it does itself.
+    writes: [usize; 2],
+}
+
+/// Queries or keys before their norm and rotation.
+#[derive(Clone)]
+struct Prepared {
+    /// `[T, H, D]`.
+    raw: Edge,
+    rope: Option<(rope::Params, Edge)>,
+    norm: Option<(Norm, Option<Edge>)>,
+}
+
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Found> {
+    let node = &graph.nodes[number];
+    let Primitive::PagedAttention(params) = node.primitive else {
+        return None;
+    };
+    if !params.decode {
+        return None;
+    }
+    let [q, keys, values, tokens @ ..] = &node.inputs[..] else {
+        return None;
+    };
+    let mut rows = Vec::new();
+    for state in [keys, values] {
+        let (state, edge) = write(graph, state, number, tokens, params.page_size)?;
+        rows.push((state, edge));
+    }
+    let [(k_state, k), (v_state, v)] = &rows[..] else {
+        return None;
+    };
+    // Where queries and keys are rotated differently, both stay as they are.
+    let mut makers = [q, k].map(|edge| prepared(graph, uses, edge, &tokens[0]));
+    if makers[0].rope != makers[1].rope {
+        makers = [q, k].map(|edge| Prepared::as_it_is(edge));
+    }
+    let whole = [&makers, &[q, k].map(Prepared::as_it_is)];
+    let states = [k_state, v_state].map(Edge::clone);
+    whole.into_iter().find_map(|[q, k]| {
+        let decode = DecodeParams {
+            attention: params,
+            rope: q.rope.as_ref().map(|(rope, _)| *rope),
+            q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
+            k_norm: k.norm.as_ref().map(|(norm, _)| *norm),
+        };
+        let mut inputs = states.to_vec();
+        inputs.extend([&q.raw, &k.raw, v].map(Edge::clone));
+        inputs.extend_from_slice(tokens);
+        inputs.extend(q.rope.iter().map(|(_, frequencies)| frequencies.clone()));
+        let gains = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
+        inputs.extend(gains);
+        // Where tokens stand may be states: attention reads them where it did.
+        let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| is_state(graph, edge));
+        let node = Node::new(
+            Primitive::DecodeAttention(decode),
+            inputs,
+            node.shape.clone(),
+            node.dtype,
+        );
+        (moves && computes(graph, &node, &decode, device)).then_some(Found {
+            node,
+            writes: [keys.node, values.node],
+        })
+    })
+}
+
+/// The state before the write that `edge` sees, and the rows written, if they are written where `tokens`
+/// (positions, sequences, pages) stand and nothing but attention `reader` sees them before it.
+fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<(Edge, Edge)> {
+    let node = &graph.nodes[edge.node];
+    let (Primitive::WriteRows, [state, rows, slots]) = (&node.primitive, &node.inputs[..]) else {
+        return None;
+    };
+    let found = &graph.nodes[slots.node];
+    let placed = matches!(found.primitive, Primitive::Slots { page_size: n } if n == page_size as usize)
+        && found.inputs == tokens
+        && is_whole(graph, slots);
+    let between = &graph.nodes[edge.node + 1..reader];
+    let unseen = !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == edge.node);
+    let once = graph.nodes[reader]
+        .inputs
+        .iter()
+        .filter(|e| e.node == edge.node)
+        .count()
+        == 1;
+    (placed && unseen && once && is_whole(graph, edge)).then(|| (state.clone(), rows.clone()))
+}
+
+impl Prepared {
+    fn as_it_is(edge: &Edge) -> Prepared {
+        Prepared {
+            raw: edge.clone(),
+            rope: None,
+            norm: None,
+        }
+    }
+}
+
+/// What `edge` (queries or keys `[T, H, D]`) is made of: its rotation to `positions`, if there is one, and
+/// before that its norm over the heads.
+fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Prepared {
+    let mut prepared = Prepared::as_it_is(edge);
+    // Alone and in f32, so that nothing is rounded in between.
+    let source = |edge: &Edge| {
+        let node = &graph.nodes[edge.node];
+        let exact = node.dtype == DType::F32
+            && node
+                .inputs
+                .first()
+                .is_some_and(|e| graph.nodes[e.node].dtype == DType::F32);
+        (uses[edge.node] == 1 && is_whole(graph, edge) && exact).then_some(node)
+    };
+    if let Some(node) = source(&prepared.raw)
+        && let Primitive::Rope(params) = node.primitive
+        && node.inputs[1] == *positions
+    {
+        prepared.rope = Some((params, node.inputs[2].clone()));
+        prepared.raw = node.inputs[0].clone();
+    }
+    let shape = edge.layout.shape.clone();
+    if let Some(node) = source(&prepared.raw)
+        && let Primitive::RmsNorm { eps, weighted } = node.primitive
+        && node.shape.last() == shape.last()
+        && let Some(layout) = node.inputs[0].layout.reshape(&shape)
+    {
+        prepared.norm = Some((Norm { eps, weighted }, node.inputs.get(1).cloned()));
+        prepared.raw = Edge {
+            node: node.inputs[0].node,
+            layout,
+        };
+    }
+    prepared
+}
+
+/// Whether an edge sees all that its source holds, in order.
+fn is_whole(graph: &Graph, edge: &Edge) -> bool {
+    let written = &graph.nodes[edge.node].written;
+    let gapless = written.is_contiguous() && edge.layout.is_contiguous();
+    gapless && edge.layout.offset == written.offset && edge.layout.count() == written.count()
+}
+
+fn computes(graph: &Graph, node: &Node, params: &DecodeParams, device: &Device) -> bool {
+    let operand = |edge: &Edge| Operand {
+        dtype: graph.nodes[edge.node].dtype,
+        layout: edge.layout.clone(),
+    };
+    let result = Operand {
+        dtype: node.dtype,
+        layout: node.written.clone(),
+    };
+    let operands: Vec<Operand> = node.inputs.iter().map(operand).chain([result]).collect();
+    let least = Traits::minimal();
+    let traits = match device.backend() {
+        Backend::Vulkan { traits, .. } => traits,
+        _ => &least,
+    };
+    attention::check_decode(traits, &operands.iter().collect::<Vec<_>>(), params).is_ok()
+}
