@@ -48,15 +48,15 @@ impl Probed {
         decide(self.vulkan.as_ref().map(Vulkan::devices), wish)
     }
 
-    /// Opens a device without the features that are switched off.
-    pub fn open(&self, target: Target, disabled: FeatureSet) -> Result<Device, Error> {
+    /// Opens a device without the features that are switched off; `timed`: it measures what it does.
+    pub fn open(&self, target: Target, disabled: FeatureSet, timed: bool) -> Result<Device, Error> {
         let (Target::Vulkan(index), Ok(vulkan)) = (target, &self.vulkan) else {
             return Ok(Device::cpu());
         };
         let options = OpenOptions {
             disabled,
             cache_dir: host::cache_dir(),
-            timestamps: false,
+            timestamps: timed,
         };
         Ok(Device::vulkan(vulkan.open(index, &options)?))
     }
@@ -121,6 +121,18 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
 /// # Errors
 /// If there is no such device, it cannot be used, or its driver fails.
 pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
+    open_with(global, false)
+}
+
+/// As [`open`], a device that measures what it does.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_timed(global: &Global) -> anyhow::Result<Device> {
+    open_with(global, true)
+}
+
+fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {
     let disabled = disabled(&global.disable)?;
     let wants_cpu = global
         .device
@@ -134,7 +146,7 @@ pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
     if decision.notable && !global.quiet {
         output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
     }
-    let device = probed.open(decision.target, disabled)?;
+    let device = probed.open(decision.target, disabled, timed)?;
     let bar = load::count_bar(global, "compiling kernels");
     device.on_compile(move |done, total| load::show(&bar, done, total));
     if global.verbose {

@@ -1,6 +1,7 @@
 //! The refrain program: language models on any Vulkan GPU, or on the CPU.
 
 mod commands;
+mod decoding;
 mod demo;
 mod device;
 mod fit;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, inspect, logits, man, run, synth, template, tokenize,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, run, soak, synth, template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
@@ -84,6 +85,8 @@ enum Command {
     /// Write a checkpoint of random weights in a real model's shape
     Synth(synth::Arguments),
     Bench(bench::Arguments),
+    Explain(explain::Arguments),
+    Soak(soak::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
 }
@@ -131,6 +134,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => return doctor::run(global, arguments),
         Command::Convert(arguments) => return convert::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
+        Command::Soak(arguments) => return soak::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,
         Command::Tokenize(arguments) => tokenize::run(arguments)?,
@@ -138,6 +142,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Logits(arguments) => logits::run(global, arguments)?,
         Command::Eval(arguments) => eval::run(global, arguments)?,
         Command::Bench(arguments) => bench::run(global, arguments)?,
+        Command::Explain(arguments) => explain::run(global, arguments)?,
         Command::Completions(arguments) => completions::run(arguments)?,
         Command::Man(arguments) => man::run(arguments)?,
     }

@@ -7,11 +7,14 @@ use crate::device::Probed;
 /// The version alone, for `-V`.
 pub(crate) const SHORT: &str = env!("CARGO_PKG_VERSION");
 
+/// The commit that was built; empty where sources came without their history.
+pub(crate) const COMMIT: &str = env!("REFRAIN_COMMIT");
+
 /// The version with what was built, by what, and what it finds here. Loads Vulkan.
 pub(crate) fn long() -> String {
     let mut lines = vec![SHORT.to_owned()];
     let mut line = |name: &str, value: &str| lines.push(format!("{name:<9} {value}"));
-    match env!("REFRAIN_COMMIT") {
+    match COMMIT {
         "" => {}
         commit => line("commit", commit),
     }

@@ -1,131 +1,156 @@
 //! `refrain bench`: how fast a model loads, reads a prompt and writes.
 
+mod measure;
 mod report;
+mod row;
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::Args;
-use refrain_engine::{Model, Sampler, SamplerOptions, Session};
-use refrain_vulkan::Counters;
+use refrain_formats::Checkpoint;
+use serde_json::json;
 
+use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
-use crate::memory::MemoryUse;
 use crate::{Global, Usage, device, model, output, probe};
+use measure::{Kind, Test};
+use row::Row;
 
 const EXAMPLES: &str = "Examples:
-  refrain bench demo -p 64 -n 32
-  refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --json";
+  refrain bench demo
+  refrain bench demo -p 32 -n 32 -d 0,100 --mode replay --json
+  refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --report card.json";
 
-/// Measure loading, prompt and decode speed
-///
-/// Measures loading (bytes of weights per second), the prompt (tokens per second until its last
-/// logits are on the host) and decoding (tokens per second from the first to the last token that
-/// the host receives, sampling included). Each repetition begins with an empty context; one more,
-/// unmeasured, comes before them.
+/// Measures prompts (rows `pp`) and decoding (rows `tg`): tokens per second by wall clock, from the
+/// first to the last token that the host receives, sampling included, and what it costs the host and
+/// the device. -p, -n, -d and -b take lists; each prompt length and each number of generated tokens is
+/// measured at each depth and batch. Every test begins with an unmeasured run.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    /// The model; it needs no tokenizer
-    model: String,
-    /// Tokens of the prompt; decoding goes on from there (1: decoding alone)
-    #[arg(short = 'p', long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    prompt: u32,
-    /// Tokens to decode; at least 2
-    #[arg(short = 'n', long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
-    generate: u32,
-    /// Repetitions; the fastest counts
-    #[arg(short = 'r', long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The models; they need no tokenizer
+    #[arg(required = true)]
+    models: Vec<String>,
+    /// Tokens of the prompt; 0: no such test
+    #[arg(short = 'p', long, default_value = "512", value_delimiter = ',', value_name = "N")]
+    prompt: Vec<u32>,
+    /// Tokens to generate, at least 2; 0: no such test
+    #[arg(short = 'n', long, default_value = "128", value_delimiter = ',', value_name = "N")]
+    generate: Vec<u32>,
+    /// Tokens that the context holds before
+    #[arg(short = 'd', long, default_value = "0", value_delimiter = ',', value_name = "N")]
+    depth: Vec<u32>,
+    /// Equal sequences that are decoded together
+    #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    batch: Vec<u32>,
+    /// Repetitions of each test
+    #[arg(short = 'r', long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Write one JSON object
-    #[arg(long)]
+    #[command(flatten)]
+    decoding: DecodingArguments,
+    /// Write a JSON array, an object for each row
+    #[arg(long, conflicts_with = "csv")]
     json: bool,
+    /// Write comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// Write everything known of the device and all rows to a JSON file, to be shown to others
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
-/// What was measured.
-struct Measurements<'a> {
-    arguments: &'a Arguments,
-    loaded: &'a Loaded,
-    /// The repetitions, in order.
-    repetitions: Vec<Repetition>,
-    /// Bytes per second that a probe read from the device's memory.
-    bandwidth: f64,
-    /// Bytes of weights that each token reads.
-    read_per_token: u64,
-    memory: MemoryUse,
-}
-
-/// One repetition's times in seconds, and what the device did.
-#[derive(Debug, Clone, Copy)]
-struct Repetition {
-    /// Until the logits after the prompt were on the host.
-    prompt: f64,
-    /// From the first to the last token.
-    decode: f64,
-    /// What happened between them.
-    counters: Counters,
+impl Arguments {
+    /// The tests that are asked for, prompts first.
+    fn tests(&self) -> Result<Vec<Test>, Usage> {
+        let mut tests = Vec::new();
+        let kinds = [(Kind::Prompt, &self.prompt), (Kind::Generate, &self.generate)];
+        for (kind, lengths) in kinds {
+            for &tokens in lengths.iter().filter(|&&tokens| tokens > 0) {
+                if kind == Kind::Generate && tokens < 2 {
+                    let why = "-n 1 has no time between tokens to measure; the least is 2";
+                    return Err(Usage(why.to_owned()));
+                }
+                for &depth in &self.depth {
+                    for &batch in &self.batch {
+                        tests.push(Test {
+                            kind,
+                            tokens: tokens as usize,
+                            depth: depth as usize,
+                            batch: batch as usize,
+                        });
+                    }
+                }
+            }
+        }
+        match tests.is_empty() {
+            true => Err(Usage("nothing to measure: -p and -n are both 0".to_owned())),
+            false => Ok(tests),
+        }
+    }
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let checkpoint = model::open(&arguments.model)?;
-    let config = checkpoint.config();
-    let context = arguments.prompt as usize + arguments.generate as usize;
-    if context > config.max_position {
-        let limit = config.max_position;
-        let why = format!("-p and -n make {context} tokens, but the model's context is {limit}");
-        return Err(Usage(why).into());
+    let tests = arguments.tests()?;
+    let device = device::open_timed(global)?;
+    let mut rows = Vec::new();
+    let mut loads = Vec::new();
+    for name in &arguments.models {
+        let checkpoint = model::open(name)?;
+        let context = tests.iter().map(Test::context).max().unwrap_or(1);
+        let limit = checkpoint.config().max_position;
+        if context > limit {
+            let why = format!("the tests need a context of {context} tokens, but that of {name} has {limit}");
+            return Err(Usage(why).into());
+        }
+        let loaded = load::load(global, &checkpoint, &device, context)?;
+        loads.push(load_figures(name, &loaded));
+        // Its memory goes before the probe takes some.
+        let measured = measure::all(&loaded, &tests, arguments)?;
+        rows.extend(measured.into_iter().map(|figures| Row {
+            model: name.clone(),
+            arch: checkpoint.config().architecture.name().to_owned(),
+            format: weight_format(&checkpoint),
+            layers: checkpoint.config().layers,
+            figures,
+        }));
     }
-    let device = device::open(global)?;
-    let loaded = load::load(global, &checkpoint, &device, context)?;
-    let mut session = Session::new(&loaded.model, context)?;
-    let prompt = prompt(arguments.prompt, config.vocab_size);
-    // Pipelines are made and clocks rise here.
-    repetition(&loaded.model, &mut session, &prompt, arguments.generate)?;
-    let repetitions = (0..arguments.repetitions)
-        .map(|_| repetition(&loaded.model, &mut session, &prompt, arguments.generate))
-        .collect::<anyhow::Result<_>>()?;
-    // Before the probe, which takes memory of its own.
-    let memory = MemoryUse::of(&loaded.model, &session);
     let bandwidth = probe::read_bandwidth(&device)?;
-    let measurements = Measurements {
-        arguments,
-        loaded: &loaded,
-        repetitions,
-        bandwidth,
-        read_per_token: load::bytes_read_per_token(&checkpoint),
-        memory,
-    };
-    match arguments.json {
-        true => output::print_json(&report::json(&measurements))?,
-        false => output::print(&report::text(&measurements))?,
+    let rows = report::rows(&rows, &device, bandwidth);
+    if let Some(path) = &arguments.report {
+        let report = report::whole(&device, bandwidth, &loads, &rows);
+        output::write_file(path, &format!("{report:#}\n"))?;
+    }
+    match (arguments.json, arguments.csv) {
+        (true, _) => output::print_json(&rows.into())?,
+        (_, true) => output::print(&report::csv(&rows))?,
+        _ => {
+            output::print(&report::table(&rows))?;
+            if !global.quiet {
+                output::complain(&report::line(&device, bandwidth, &loads));
+            }
+        }
     }
     device::report(global, &device);
     Ok(())
 }
 
-/// Tokens without meaning, spread over the vocabulary, the same each time.
-fn prompt(tokens: u32, vocabulary: usize) -> Vec<u32> {
-    let spread = |i: u32| (u64::from(i) * 0x9E37_79B9 % vocabulary as u64) as u32;
-    (0..tokens).map(spread).collect()
+/// The format of most of the weights.
+fn weight_format(checkpoint: &Checkpoint) -> String {
+    let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+    for tensor in checkpoint.tensors() {
+        *bytes.entry(tensor.encoding.to_string().to_lowercase()).or_default() += tensor.bytes;
+    }
+    let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+    most.map_or_else(String::new, |(format, _)| format)
 }
 
-fn repetition(model: &Model, session: &mut Session<'_>, prompt: &[u32], generate: u32) -> anyhow::Result<Repetition> {
-    session.rewind(0);
-    let settings = Sampler::new(SamplerOptions::default())?.settings();
-    let start = Instant::now();
-    let mut stream = session.stream(prompt, &settings)?;
-    stream.next_tokens()?;
-    let prompt_time = start.elapsed().as_secs_f64();
-    let (first, before) = (Instant::now(), model.counters());
-    for _ in 1..generate {
-        stream.next_tokens()?;
-    }
-    let decode = first.elapsed().as_secs_f64();
-    let counters = model.counters() - before;
-    stream.end()?;
-    Ok(Repetition {
-        prompt: prompt_time,
-        decode,
-        counters,
+fn load_figures(name: &str, loaded: &Loaded) -> serde_json::Value {
+    json!({
+        "model": name,
+        "weight_bytes": loaded.model.weight_bytes(),
+        "seconds": loaded.time.as_secs_f64(),
+        "gb_per_s": loaded.bytes_per_second() / 1e9,
     })
 }

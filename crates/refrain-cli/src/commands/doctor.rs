@@ -115,7 +115,7 @@ fn examine(global: &Global) -> anyhow::Result<Examination> {
     let root = Path::new("/");
     let opened = decision.as_ref().ok().map(|decision| {
         let device = probed
-            .open(decision.target, disabled)
+            .open(decision.target, disabled, false)
             .map_err(|error| error.to_string())?;
         Opened::examine(global, device).map_err(|error| error.to_string())
     });

@@ -1,13 +1,17 @@
 //! `refrain run`: text in, text out.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
-use refrain_engine::{Finish, GenerateOptions, Generation, Sampler, Session, generate};
+use clap::{Args, ValueEnum};
+use refrain_engine::{
+    Error, Finish, Freeze, GenerateOptions, Generation, Sampler, Session, Snapshot, Verified, generate,
+};
 use refrain_formats::{Checkpoint, Conversation, Tokenizer};
 use serde_json::json;
 
+use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
 use crate::output::{self, human_rate, human_seconds};
@@ -49,6 +53,57 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     sampling: SamplingArguments,
+    #[command(flatten)]
+    decoding: DecodingArguments,
+    #[command(flatten)]
+    state: StateArguments,
+    #[command(flatten)]
+    check: CheckArguments,
+}
+
+/// Where the session's state comes from and goes to.
+#[derive(Debug, Args)]
+struct StateArguments {
+    /// Go on from the state in this file, which --save-state made: the prompt comes behind what it holds
+    #[arg(long, value_name = "FILE")]
+    load_state: Option<PathBuf>,
+    /// Write the session's state to this file at the end
+    #[arg(long, value_name = "FILE")]
+    save_state: Option<PathBuf>,
+}
+
+/// How replay is checked.
+#[derive(Debug, Args)]
+struct CheckArguments {
+    /// Run replay and eager execution side by side and stop at the first step that differs, naming it
+    #[arg(long, conflicts_with_all = ["load_state", "save_state", "mode", "tokens_per_submit"])]
+    verify: bool,
+    /// With --verify: put a wrong number behind this step of the replay (a number, or such as sample:0)
+    #[arg(long, value_name = "REGION", requires = "verify")]
+    inject_fault: Option<String>,
+    /// With --verify: hold this still from token to token
+    #[arg(long, value_enum, value_name = "WHAT", requires = "verify")]
+    freeze: Option<FreezeArgument>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FreezeArgument {
+    /// The position of the current token
+    Position,
+    /// The current token
+    Input,
+    /// Keys, values and recurrent states
+    State,
+}
+
+impl From<FreezeArgument> for Freeze {
+    fn from(argument: FreezeArgument) -> Freeze {
+        match argument {
+            FreezeArgument::Position => Freeze::Position,
+            FreezeArgument::Input => Freeze::Input,
+            FreezeArgument::State => Freeze::State,
+        }
+    }
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -61,10 +116,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let prompt = prompt_ids(&checkpoint, &tokenizer, arguments)?;
     let asked = arguments.ctx.map(|context| context as usize);
     let most = arguments.max_tokens;
-    let context = load::context(checkpoint.config(), asked, prompt.len(), most)?;
+    let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
+    let held = state.as_ref().map_or(0, |state| state.tokens().len());
+    let context = load::context(checkpoint.config(), asked, held + prompt.len(), most)?;
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, context)?;
-    let mut session = Session::new(&loaded.model, context)?;
     let options = GenerateOptions {
         max_tokens: most.or(checkpoint.generation().max_new_tokens),
         sampler,
@@ -72,7 +128,27 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         stop_strings: arguments.stop.clone(),
         tokenizer: &tokenizer,
     };
-    let generation = stream(&mut session, &prompt, &options, arguments.json)?;
+    let mut session = Session::new(&loaded.model, context)?;
+    arguments.decoding.apply(&mut session);
+    if let Some(state) = &state {
+        session.restore(state)?;
+    }
+    let check = &arguments.check;
+    let generation = match check.verify {
+        false => stream(&options, arguments.json, |options, on_text| {
+            generate(&mut session, &prompt, options, on_text)
+        })?,
+        true => {
+            let freeze = check.freeze.map(Freeze::from);
+            let mut verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
+            stream(&options, arguments.json, |options, on_text| {
+                verified.generate(&prompt, options, on_text)
+            })?
+        }
+    };
+    if let Some(path) = &arguments.state.save_state {
+        session.snapshot()?.save(path)?;
+    }
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {
         output::print_json(&as_json(arguments, &loaded, &options, &generation, &memory))?;
@@ -120,12 +196,14 @@ fn prompt_ids(checkpoint: &Checkpoint, tokenizer: &Tokenizer, arguments: &Argume
     }
 }
 
+/// Takes text and token.
+type OnText<'a> = dyn FnMut(&str, u32) -> ControlFlow<()> + 'a;
+
 /// Generates and, unless `silent`, writes the text to the standard output as it comes.
 fn stream(
-    session: &mut Session<'_>,
-    prompt: &[u32],
     options: &GenerateOptions<'_>,
     silent: bool,
+    generate: impl FnOnce(&GenerateOptions<'_>, &mut OnText<'_>) -> Result<Generation, Error>,
 ) -> anyhow::Result<Generation> {
     let deferred = interrupt::defer()?;
     let mut failure = None;
@@ -143,7 +221,7 @@ fn stream(
             false => ControlFlow::Continue(()),
         }
     };
-    let generation = generate(session, prompt, options, &mut on_text)?;
+    let generation = generate(options, &mut on_text)?;
     if let Some(error) = failure {
         return Err(error);
     }

@@ -185,20 +185,16 @@ fn ctrl_c_ends_a_text_after_its_token_with_what_there_is_to_tell() {
 
 #[test]
 fn bench_measures_loading_prompt_and_decoding() {
-    let result = run(&["bench", "demo", "-p", "16", "-n", "4", "-r", "1", "--json"]).json();
-    for path in [
-        "/load/gb_per_s",
-        "/prompt/tokens_per_s",
-        "/decode/tokens_per_s",
-        "/decode/ms_per_token",
-        "/bandwidth/probe_gb_per_s",
-        "/bandwidth/share",
-    ] {
-        assert!(
-            result.pointer(path).unwrap().as_f64().unwrap() > 0.0,
-            "{path}: {result}"
-        );
+    let rows = run(&["bench", "demo", "-p", "16", "-n", "4", "-d", "0,8", "-r", "2", "--json"]).json();
+    let tests: Vec<String> = (rows.as_array().unwrap().iter())
+        .map(|row| format!("{} {}", row["test"].as_str().unwrap(), row["depth"]))
+        .collect();
+    assert_eq!(tests, ["pp16 0", "pp16 8", "tg4 0", "tg4 8"]);
+    for key in ["tokens_per_s", "ms_per_token_p50", "weight_bytes_per_token", "probe_gbps", "bandwidth_share", "ttft_warm_ms"] {
+        assert!(rows[3][key].as_f64().unwrap() > 0.0, "{key}: {rows}");
     }
-    let text = run(&["bench", "demo", "-p", "4", "-n", "2", "-r", "1"]).done();
-    assert!(text.lines().any(|line| line.starts_with("decode ")), "{text}");
+    let table = run(&["bench", "demo", "-p", "0", "-n", "2", "-r", "1"]).done();
+    assert!(table.contains("tg2") && !table.contains("pp"), "{table}");
+    let csv = run(&["bench", "demo", "-p", "4", "-n", "0", "-r", "1", "--csv"]).done();
+    assert!(csv.starts_with("model,arch,format,"), "{csv}");
 }

@@ -1,147 +1,118 @@
 //! How measurements are told.
 
-use serde_json::{Value, json};
+use refrain::Device;
+use serde_json::{Map, Value, json};
 
-use super::{Measurements, Repetition};
-use crate::device;
-use crate::output::{human_bytes, human_rate, human_seconds};
+use super::row::Row;
+use crate::{device, version};
 
-impl Measurements<'_> {
-    fn fastest(&self, time: impl Fn(&Repetition) -> f64) -> f64 {
-        self.repetitions.iter().map(time).fold(f64::INFINITY, f64::min)
-    }
-
-    fn prompt_rate(&self) -> f64 {
-        f64::from(self.arguments.prompt) / self.fastest(|repetition| repetition.prompt)
-    }
-
-    /// Seconds per decoded token.
-    fn per_token(&self) -> f64 {
-        self.fastest(|repetition| repetition.decode) / self.decoded()
-    }
-
-    /// Tokens after the first.
-    fn decoded(&self) -> f64 {
-        f64::from(self.arguments.generate - 1)
-    }
-
-    /// Which part of the probe's bandwidth decoding makes use of.
-    fn share(&self) -> f64 {
-        self.read_per_token as f64 / self.per_token() / self.bandwidth
-    }
-
-    /// What the device does for one token: names and numbers.
-    fn per_token_counters(&self) -> Vec<(&'static str, f64)> {
-        let Some(last) = self.repetitions.last().filter(|_| !self.loaded.model.device().is_cpu()) else {
-            return Vec::new();
-        };
-        let counters = &last.counters;
-        [
-            ("submits", counters.submits),
-            ("dispatches", counters.dispatches),
-            ("barriers", counters.barriers),
-            ("transfer_submits", counters.transfer_submits),
-            ("copies", counters.copies),
-            ("waits", counters.waits),
-            ("allocations", counters.allocations),
-            ("bytes_staged", counters.bytes_staged),
-            ("record_cpu_us", counters.record_cpu_ns / 1000),
-        ]
-        .map(|(name, count)| (name, count as f64 / self.decoded()))
-        .to_vec()
-    }
+/// The rows with all their keys.
+pub(super) fn rows(rows: &[Row], device: &Device, bandwidth: f64) -> Vec<Value> {
+    rows.iter().map(|row| row.json(device, bandwidth).into()).collect()
 }
 
-/// For people, a figure a line.
-pub(super) fn text(measured: &Measurements<'_>) -> String {
-    let loaded = measured.loaded;
-    let gigabytes = |rate: f64| format!("{:.2} GB/s", rate / 1e9);
-    let mut lines = vec![
-        ("model", measured.arguments.model.clone()),
-        ("device", device::describe(loaded.model.device())),
-        (
-            "load",
-            format!(
-                "{} of weights in {}, {}",
-                human_bytes(loaded.model.weight_bytes()),
-                human_seconds(loaded.time.as_secs_f64()),
-                gigabytes(loaded.bytes_per_second()),
-            ),
-        ),
-        (
-            "prompt",
-            format!(
-                "{} tokens, {} tokens/s",
-                measured.arguments.prompt,
-                human_rate(measured.prompt_rate())
-            ),
-        ),
-        (
-            "decode",
-            format!(
-                "{} tokens, {} tokens/s ({} a token)",
-                measured.arguments.generate,
-                human_rate(1.0 / measured.per_token()),
-                human_seconds(measured.per_token()),
-            ),
-        ),
-        (
-            "bandwidth",
-            format!(
-                "{} read by a probe; decoding reads {} a token, {:.0} % of it",
-                gigabytes(measured.bandwidth),
-                human_bytes(measured.read_per_token),
-                100.0 * measured.share(),
-            ),
-        ),
-        ("memory", measured.memory.line()),
+/// For people: a table as llama-bench prints it.
+pub(super) fn table(rows: &[Value]) -> String {
+    let columns: [(&str, fn(&Map<String, Value>) -> String); 9] = [
+        ("model", |row| text(&row["model"])),
+        ("mode", |row| text(&row["mode"])),
+        ("test", |row| match row["depth"].as_u64() {
+            Some(depth) if depth > 0 => format!("{} @ d{depth}", text(&row["test"])),
+            _ => text(&row["test"]),
+        }),
+        ("batch", |row| text(&row["batch"])),
+        ("tokens/s", |row| {
+            format!("{} ± {}", number(&row["tokens_per_s"], 2), number(&row["tokens_per_s_stddev"], 2))
+        }),
+        ("ms/token", |row| number(&row["ms_per_token"], 3)),
+        ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
+        ("host µs/token", |row| number(&row["host_us_per_token"], 1)),
+        ("of bandwidth", |row| match row["bandwidth_share"].as_f64() {
+            Some(share) => format!("{:.0} %", 100.0 * share),
+            None => "-".to_owned(),
+        }),
     ];
-    let counters = measured.per_token_counters();
-    if !counters.is_empty() {
-        let counts = counters.iter().map(|(name, count)| format!("{name} {count:.1}"));
-        lines.push(("a token", counts.collect::<Vec<_>>().join(", ")));
+    let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()];
+    let objects = rows.iter().filter_map(Value::as_object);
+    lines.extend(objects.map(|row| columns.iter().map(|(_, cell)| cell(row)).collect()));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let mut table = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let cells = line.iter().zip(&widths).map(|(cell, &width)| format!(" {cell:<width$} "));
+        table.push_str(&format!("|{}|\n", cells.collect::<Vec<_>>().join("|")));
+        if number == 0 {
+            let rules = widths.iter().map(|&width| "-".repeat(width + 2));
+            table.push_str(&format!("|{}|\n", rules.collect::<Vec<_>>().join("|")));
+        }
     }
-    lines
-        .iter()
-        .map(|(name, value)| format!("{name:<10} {value}\n"))
-        .collect()
+    table
 }
 
-/// For machines.
-pub(super) fn json(measured: &Measurements<'_>) -> Value {
-    let loaded = measured.loaded;
-    let vulkan = loaded.model.device().as_vulkan();
-    let counters: serde_json::Map<String, Value> = measured
-        .per_token_counters()
-        .into_iter()
-        .map(|(name, count)| (name.to_owned(), count.into()))
-        .collect();
+/// For spreadsheets.
+pub(super) fn csv(rows: &[Value]) -> String {
+    let objects: Vec<&Map<String, Value>> = rows.iter().filter_map(Value::as_object).collect();
+    let Some(first) = objects.first() else {
+        return String::new();
+    };
+    let quoted = |cell: String| match cell.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell,
+    };
+    let head: Vec<String> = first.keys().cloned().collect();
+    let mut lines = vec![head.join(",")];
+    lines.extend(objects.iter().map(|row| {
+        let cells = head.iter().map(|key| quoted(text(&row[key])));
+        cells.collect::<Vec<_>>().join(",")
+    }));
+    lines.join("\n") + "\n"
+}
+
+/// For others: all that is known of the device, and all rows.
+pub(super) fn whole(device: &Device, bandwidth: f64, loads: &[Value], rows: &[Value]) -> Value {
+    let vulkan = device.as_vulkan().map(|device| {
+        let (info, features) = (device.info(), device.features());
+        json!({
+            "driver": format!("{} {}", info.driver_name, info.driver_info),
+            "vulkan": format!("{}.{}", info.api_version.0, info.api_version.1),
+            "vendor_id": info.vendor_id,
+            "device_id": info.device_id,
+            "features": features.iter().map(|feature| feature.to_string()).collect::<Vec<_>>(),
+            "limits": format!("{:?}", info.limits),
+            "heaps": info.heaps.iter().enumerate().map(|(number, heap)| heap.describe(number)).collect::<Vec<_>>(),
+            "matrix_shapes": format!("{:?}", info.matrix_shapes),
+        })
+    });
     json!({
-        "model": measured.arguments.model,
-        "device": loaded.model.device().name(),
-        "driver": vulkan.map(|v| format!("{} {}", v.info().driver_name, v.info().driver_info)),
-        "load": {
-            "weight_bytes": loaded.model.weight_bytes(),
-            "seconds": loaded.time.as_secs_f64(),
-            "gb_per_s": loaded.bytes_per_second() / 1e9,
-        },
-        "prompt": {
-            "tokens": measured.arguments.prompt,
-            "tokens_per_s": measured.prompt_rate(),
-            "seconds": measured.repetitions.iter().map(|r| r.prompt).collect::<Vec<_>>(),
-        },
-        "decode": {
-            "tokens": measured.arguments.generate,
-            "tokens_per_s": 1.0 / measured.per_token(),
-            "ms_per_token": 1e3 * measured.per_token(),
-            "seconds": measured.repetitions.iter().map(|r| r.decode).collect::<Vec<_>>(),
-            "per_token": counters,
-        },
-        "bandwidth": {
-            "probe_gb_per_s": measured.bandwidth / 1e9,
-            "read_bytes_per_token": measured.read_per_token,
-            "share": measured.share(),
-        },
-        "memory": measured.memory.json(),
+        "refrain": version::SHORT,
+        "git": version::COMMIT,
+        "device": device.name(),
+        "vulkan": vulkan,
+        "probe_gbps": bandwidth / 1e9,
+        "loads": loads,
+        "rows": rows,
     })
+}
+
+/// The device and how fast it reads and loads, in a line.
+pub(super) fn line(device: &Device, bandwidth: f64, loads: &[Value]) -> String {
+    let load = |load: &Value| {
+        let gigabytes = load["weight_bytes"].as_f64().unwrap_or(0.0) / 1e9;
+        format!("{gigabytes:.2} GB of weights loaded at {} GB/s", number(&load["gb_per_s"], 2))
+    };
+    let loads: Vec<String> = loads.iter().map(load).collect();
+    let reads = format!("a probe reads {:.0} GB/s", bandwidth / 1e9);
+    format!("{}: {reads}; {}", device::describe(device), loads.join("; "))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn number(value: &Value, digits: usize) -> String {
+    value.as_f64().map_or("-".to_owned(), |number| format!("{number:.digits$}"))
 }

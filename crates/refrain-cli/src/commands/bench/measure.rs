@@ -1,0 +1,191 @@
+//! The tests, and how they are measured.
+
+use std::time::{Duration, Instant};
+
+use cpu_time::ThreadTime;
+use refrain_engine::{Sampler, SamplerOptions, Session};
+use refrain_vulkan::Counters;
+
+use super::Arguments;
+use crate::load::Loaded;
+
+/// What a test measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Reading a prompt until the logits after it are on the host.
+    Prompt,
+    /// Generating, from the first to the last token that the host receives.
+    Generate,
+}
+
+/// One test.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Test {
+    pub kind: Kind,
+    pub tokens: usize,
+    pub depth: usize,
+    pub batch: usize,
+}
+
+impl Test {
+    /// As llama-bench names it.
+    pub fn name(&self) -> String {
+        match self.kind {
+            Kind::Prompt => format!("pp{}", self.tokens),
+            Kind::Generate => format!("tg{}", self.tokens),
+        }
+    }
+
+    /// Tokens that a session needs room for.
+    pub fn context(&self) -> usize {
+        self.depth + self.tokens + 2
+    }
+}
+
+/// What was measured of one test.
+#[derive(Debug, Clone)]
+pub(super) struct Figures {
+    pub test: Test,
+    pub mode: &'static str,
+    /// Seconds of each repetition, for `steps` of them.
+    pub seconds: Vec<f64>,
+    /// Tokens of a sequence that the time was spent on.
+    pub steps: usize,
+    /// Milliseconds between tokens, sorted; of decoding alone.
+    pub intervals: Vec<f64>,
+    pub gpu_ms_per_token: Option<f64>,
+    pub host_us_per_token: f64,
+    pub model_calls: u64,
+    /// Of the last repetition.
+    pub counters: Counters,
+    pub weight_bytes: u64,
+    pub kv_bytes: u64,
+    pub arena_bytes: u64,
+    pub ttft_cold_ms: f64,
+    pub ttft_warm_ms: f64,
+}
+
+/// Measures a model's tests, each in a session of its own.
+pub(super) fn all(loaded: &Loaded, tests: &[Test], arguments: &Arguments) -> anyhow::Result<Vec<Figures>> {
+    tests.iter().map(|test| one(loaded, *test, arguments)).collect()
+}
+
+/// Tokens without meaning, spread over the vocabulary, the same each time.
+fn spread(tokens: usize, vocabulary: usize) -> Vec<u32> {
+    let at = |i: usize| (i as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
+    (0..tokens).map(at).collect()
+}
+
+/// One repetition.
+struct Repetition {
+    first: Duration,
+    seconds: f64,
+    intervals: Vec<f64>,
+    host: Duration,
+    counters: Counters,
+}
+
+fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Figures> {
+    let model = &loaded.model;
+    let context = test.context().min(model.config().max_position);
+    let mut session = Session::several(model, context, test.batch)?;
+    arguments.decoding.apply(&mut session);
+    let run = |session: &mut Session<'_>| match test.kind {
+        Kind::Prompt => prompt(session, &test),
+        Kind::Generate => generate(session, &test),
+    };
+    // Programs are traced and compiled here, a mode is chosen, and clocks rise.
+    let cold = run(&mut session)?;
+    session.device_ms_per_token();
+    let calls = session.model_calls();
+    let repetitions: Vec<Repetition> = (0..arguments.repetitions)
+        .map(|_| run(&mut session))
+        .collect::<anyhow::Result<_>>()?;
+    let steps = match test.kind {
+        Kind::Prompt => test.tokens,
+        Kind::Generate => test.tokens - 1,
+    };
+    let all = steps as f64 * repetitions.len() as f64;
+    let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
+    intervals.sort_by(f64::total_cmp);
+    let host: Duration = repetitions.iter().map(|r| r.host).sum();
+    let mode = match (model.device().is_cpu(), test.kind) {
+        (true, _) => "cpu",
+        (false, Kind::Prompt) => "eager",
+        (false, Kind::Generate) => match session.mode().0 {
+            refrain::TapeMode::Eager => "eager",
+            refrain::TapeMode::Replay => "replay",
+        },
+    };
+    let held = test.depth + test.tokens / 2;
+    let kv = Session::kv_bytes_per_token(model.config(), model.device());
+    let gpu_ms_per_token = session.device_ms_per_token();
+    let (weight_bytes, arena_bytes) = match test.kind {
+        Kind::Prompt => (0, session.memory().scratch_bytes),
+        Kind::Generate => {
+            let function = session.decode_function()?;
+            (function.weight_bytes(), function.own_bytes())
+        }
+    };
+    Ok(Figures {
+        test,
+        mode,
+        seconds: repetitions.iter().map(|r| r.seconds).collect(),
+        steps,
+        intervals,
+        gpu_ms_per_token,
+        host_us_per_token: host.as_secs_f64() * 1e6 / all,
+        model_calls: session.model_calls() - calls,
+        counters: repetitions.last().map(|r| r.counters).unwrap_or_default(),
+        weight_bytes,
+        kv_bytes: kv * held as u64,
+        arena_bytes,
+        ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
+        ttft_warm_ms: repetitions.iter().map(|r| r.first.as_secs_f64()).fold(f64::INFINITY, f64::min) * 1e3,
+    })
+}
+
+fn prompt(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
+    let vocabulary = session.model().config().vocab_size;
+    session.rewind(0);
+    session.feed(&spread(test.depth, vocabulary))?;
+    let tokens = spread(test.tokens, vocabulary);
+    let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
+    session.prefill(&tokens)?;
+    let taken = start.elapsed();
+    Ok(Repetition {
+        first: taken,
+        seconds: taken.as_secs_f64(),
+        intervals: vec![],
+        host: host.elapsed(),
+        counters: session.model().counters() - before,
+    })
+}
+
+fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
+    let model = session.model();
+    let vocabulary = model.config().vocab_size;
+    session.rewind(0);
+    session.feed(&spread(test.depth, vocabulary))?;
+    let settings = Sampler::new(SamplerOptions::default())?.settings();
+    let start = Instant::now();
+    let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
+    stream.next_tokens()?;
+    let first = start.elapsed();
+    let (before, host, begin) = (model.counters(), ThreadTime::now(), Instant::now());
+    let mut ends = vec![begin];
+    for _ in 1..test.tokens {
+        stream.next_tokens()?;
+        ends.push(Instant::now());
+    }
+    let host = host.elapsed();
+    let counters = model.counters() - before;
+    stream.end()?;
+    Ok(Repetition {
+        first,
+        seconds: (ends[ends.len() - 1] - begin).as_secs_f64(),
+        intervals: ends.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3).collect(),
+        host,
+        counters,
+    })
+}

@@ -1,0 +1,85 @@
+//! A row: a model, a test, and its figures.
+
+use refrain::Device;
+use serde_json::{Map, Value, json};
+
+use super::measure::Figures;
+use crate::version;
+
+/// One test of one model.
+pub(super) struct Row {
+    pub model: String,
+    pub arch: String,
+    pub format: String,
+    pub layers: usize,
+    pub figures: Figures,
+}
+
+impl Row {
+    /// All keys of the row. `bandwidth` is what a probe read, in bytes per second.
+    pub fn json(&self, device: &Device, bandwidth: f64) -> Map<String, Value> {
+        let figures = &self.figures;
+        let (test, counters) = (&figures.test, &figures.counters);
+        let rates: Vec<f64> = figures
+            .seconds
+            .iter()
+            .map(|seconds| (figures.steps * test.batch) as f64 / seconds)
+            .collect();
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / (rates.len() as f64 - 1.0).max(1.0);
+        let per_token = |count: u64| count as f64 / figures.steps as f64;
+        let percentile = |share: f64| {
+            let last = figures.intervals.len().checked_sub(1)?;
+            figures.intervals.get((last as f64 * share).round() as usize).copied()
+        };
+        let vulkan = device.as_vulkan().map(|device| device.info());
+        let steps_per_second = mean / test.batch as f64;
+        let read = (figures.weight_bytes + figures.kv_bytes * test.batch as u64) as f64 * steps_per_second;
+        let read = (figures.weight_bytes > 0).then_some(read);
+        let row = json!({
+            "model": self.model,
+            "arch": self.arch,
+            "format": self.format,
+            "activations": "f32",
+            "device": device.name(),
+            "driver": vulkan.map(|info| format!("{} {}", info.driver_name, info.driver_info)),
+            "mode": figures.mode,
+            "test": test.name(),
+            "depth": test.depth,
+            "batch": test.batch,
+            "tokens_per_s": mean,
+            "tokens_per_s_stddev": variance.sqrt(),
+            "ms_per_token": 1e3 / steps_per_second,
+            "ms_per_token_p50": percentile(0.5),
+            "ms_per_token_p99": percentile(0.99),
+            "gpu_ms_per_token": figures.gpu_ms_per_token,
+            "host_us_per_token": figures.host_us_per_token,
+            "model_calls": figures.model_calls,
+            "submits_per_token": per_token(counters.submits),
+            "transfer_submits_per_token": per_token(counters.transfer_submits),
+            "barriers_per_token": per_token(counters.barriers),
+            "dispatches_per_token": per_token(counters.dispatches),
+            "transfers_per_token": per_token(counters.bytes_staged.min(1) * counters.transfer_submits),
+            "copies_per_token": per_token(counters.copies),
+            // There are no descriptor sets to update.
+            "descriptor_updates_per_token": 0,
+            "allocations_per_token": per_token(counters.allocations),
+            "record_us_per_token": per_token(counters.record_cpu_ns) / 1e3,
+            "waits_per_token": per_token(counters.waits),
+            "weight_bytes_per_token": figures.weight_bytes,
+            "kv_bytes_per_token": figures.kv_bytes,
+            "arena_bytes": figures.arena_bytes,
+            "read_gbps": read.map(|read| read / 1e9),
+            "probe_gbps": bandwidth / 1e9,
+            "bandwidth_share": read.map(|read| read / bandwidth),
+            "ttft_cold_ms": figures.ttft_cold_ms,
+            "ttft_warm_ms": figures.ttft_warm_ms,
+            "layers": self.layers,
+            "git": version::COMMIT,
+        });
+        match row {
+            Value::Object(row) => row,
+            _ => Map::new(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `refrain explain`: what becomes of a model's decode step on its way to the device.
+
+mod floor;
+mod graph;
+mod trace;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use refrain::passes;
+use refrain_engine::Session;
+use serde_json::json;
+
+use crate::decoding::DecodingArguments;
+use crate::{Global, Usage, device, load, model, output, probe};
+use floor::Summary;
+
+const EXAMPLES: &str = "Examples:
+  refrain explain demo
+  refrain explain synthetic:tiny:q4_0 --after fuse
+  refrain explain demo --after trace --dot";
+
+/// Prints what a decode step becomes after a pass, by default the plan, with what one token costs:
+/// dispatches, levels, barriers, bytes, and the time that reading those bytes takes at least. Without a
+/// GPU it prints what a made-up one would be given (--device null) or what the CPU executor computes.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// The model
+    model: String,
+    /// Print the program after this pass: trace, or one of the passes [default: the plan]
+    #[arg(long, value_name = "PASS")]
+    after: Option<String>,
+    /// Tokens that the context holds, for the bytes of keys and values
+    #[arg(short = 'd', long, default_value_t = 128, value_name = "N")]
+    depth: u32,
+    /// Write the program as a graph for Graphviz
+    #[arg(long, conflicts_with = "json")]
+    dot: bool,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Only what one token costs
+    #[arg(long)]
+    summary: bool,
+    /// Run some tokens and tell which steps are furthest from their floor
+    #[arg(long)]
+    profile: bool,
+    /// Write the profile as a Chrome trace, which Perfetto opens
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    decoding: DecodingArguments,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    let stages = passes::NAMES;
+    if let Some(pass) = arguments.after.as_deref().filter(|pass| !stages.contains(pass)) {
+        let why = format!("there is no pass {pass:?}; there are {}", stages.join(", "));
+        return Err(Usage(why).into());
+    }
+    let checkpoint = model::open(&arguments.model)?;
+    let device = match arguments.profile {
+        true => device::open_timed(global)?,
+        false => device::open_or_null(global)?,
+    };
+    let context = (arguments.depth as usize + 64).min(checkpoint.config().max_position);
+    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let mut session = Session::new(&loaded.model, context)?;
+    arguments.decoding.apply(&mut session);
+    let printed = session.decode_program(arguments.after.as_deref())?;
+    let kv = Session::kv_bytes_per_token(checkpoint.config(), &device) * u64::from(arguments.depth);
+    let (mode, choice) = session.mode();
+    let profile = match arguments.profile {
+        true => Some(floor::profile(&mut session, arguments.depth as usize)?),
+        false => None,
+    };
+    let bandwidth = match arguments.profile {
+        true => Some(probe::read_bandwidth(&device)?),
+        false => None,
+    };
+    let function = session.decode_function()?;
+    let summary = Summary::of(function, checkpoint.config().layers, kv, bandwidth);
+    if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
+        output::write_file(path, &trace::chrome(function.plan(), profile))?;
+    }
+    if arguments.json {
+        return output::print_json(&json!({
+            "model": arguments.model,
+            "device": device.name(),
+            "mode": format!("{mode:?}").to_lowercase(),
+            "measured": choice,
+            "after": arguments.after,
+            "program": printed.lines().collect::<Vec<_>>(),
+            "unfused": function.notes(),
+            "token": summary.json(),
+            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, bandwidth)),
+        }));
+    }
+    if arguments.dot {
+        return output::print(&graph::dot(&printed));
+    }
+    let mut text = String::new();
+    if !arguments.summary && !arguments.profile {
+        text.push_str(&printed);
+        text.push('\n');
+    }
+    text.push_str(&summary.text());
+    text.push_str(&format!("mode       {}\n", mode_line(mode, choice)));
+    for note in function.notes() {
+        text.push_str(&format!("unfused    {note}\n"));
+    }
+    if let Some(profile) = &profile {
+        text.push_str(&floor::table(function.plan(), profile, bandwidth));
+    }
+    output::print(&text)
+}
+
+fn mode_line(mode: refrain::TapeMode, choice: Option<refrain_engine::Choice>) -> String {
+    let mode = format!("{mode:?}").to_lowercase();
+    match choice {
+        Some(choice) => format!(
+            "{mode}: measured on earlier tokens, eager {:.0} µs, replay {:.0} µs",
+            choice.eager_us, choice.replay_us
+        ),
+        None => format!("{mode}: nothing was measured yet; the first tokens will"),
+    }
+}

@@ -1,0 +1,153 @@
+//! What a token costs, and how far its steps are from the time that reading their bytes takes.
+
+use refrain::plan::{Block, Plan, Step};
+use refrain::sample::Settings;
+use refrain::{Function, MemoryClass};
+use refrain_engine::Session;
+use serde_json::{Value, json};
+
+use crate::output::human_bytes;
+
+/// Runs that a profile is the best of.
+const RUNS: usize = 20;
+/// Steps that the table names.
+const SHOWN: usize = 12;
+
+/// Figures of one token.
+pub(super) struct Summary {
+    layers: usize,
+    dispatches: usize,
+    levels: usize,
+    barriers: usize,
+    arena_bytes: u64,
+    least_arena_bytes: u64,
+    weight_bytes: u64,
+    kv_bytes: u64,
+    bandwidth: Option<f64>,
+}
+
+impl Summary {
+    pub fn of(function: &Function, layers: usize, kv_bytes: u64, bandwidth: Option<f64>) -> Summary {
+        let plan = function.plan();
+        Summary {
+            layers,
+            dispatches: plan.dispatches(),
+            levels: 1 + plan.steps.iter().filter(|step| step.barrier).count(),
+            // The recording begins with one, and ends with one that lets the host read.
+            barriers: plan.barriers() + 2,
+            arena_bytes: plan.scratch_bytes,
+            least_arena_bytes: plan.least_scratch_bytes,
+            weight_bytes: function.weight_bytes(),
+            kv_bytes,
+            bandwidth,
+        }
+    }
+
+    fn floor_ms(&self) -> Option<f64> {
+        self.bandwidth
+            .map(|bandwidth| (self.weight_bytes + self.kv_bytes) as f64 / bandwidth * 1e3)
+    }
+
+    pub fn text(&self) -> String {
+        let per_layer = |count: usize| count as f64 / self.layers.max(1) as f64;
+        let mut text = format!(
+            "token      {} dispatches ({:.1} a layer), {} levels, {} barriers ({:.1} a layer), 0 transfers, 0 copies\n",
+            self.dispatches,
+            per_layer(self.dispatches),
+            self.levels,
+            self.barriers,
+            per_layer(self.barriers),
+        );
+        text.push_str(&format!(
+            "submits    one call for as many tokens as it decodes\nmemory     arena {} (results alive at once: {}), weights read {}, keys and values read {}\n",
+            human_bytes(self.arena_bytes),
+            human_bytes(self.least_arena_bytes),
+            human_bytes(self.weight_bytes),
+            human_bytes(self.kv_bytes),
+        ));
+        if let (Some(floor), Some(bandwidth)) = (self.floor_ms(), self.bandwidth) {
+            text.push_str(&format!("floor      {floor:.3} ms at {:.0} GB/s\n", bandwidth / 1e9));
+        }
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "dispatches": self.dispatches,
+            "levels": self.levels,
+            "barriers": self.barriers,
+            "transfers": 0,
+            "copies": 0,
+            "arena_bytes": self.arena_bytes,
+            "least_arena_bytes": self.least_arena_bytes,
+            "weight_bytes": self.weight_bytes,
+            "kv_bytes": self.kv_bytes,
+            "floor_ms": self.floor_ms(),
+        })
+    }
+}
+
+/// Microseconds of each step: the least of several runs, with `depth` tokens in the context.
+pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result<Vec<f64>> {
+    session.feed(&vec![1; depth.max(1)])?;
+    let mut stream = session.stream(&[1], &Settings::default())?;
+    for _ in 0..8 {
+        stream.next_tokens()?;
+    }
+    stream.end()?;
+    let function = session.decode_function()?;
+    let mut least = function.profile()?;
+    for _ in 1..RUNS {
+        for (least, us) in least.iter_mut().zip(function.profile()?) {
+            *least = least.min(us);
+        }
+    }
+    Ok(least)
+}
+
+/// Bytes of weights, keys and values that a step reads at most.
+fn bytes_read(plan: &Plan, step: &Step) -> u64 {
+    let stored = |block: Block| match block {
+        Block::Storage(number) => Some(plan.storages[number].class()),
+        _ => None,
+    };
+    let read = step.inputs.iter().filter(|operand| stored(operand.place.block) == Some(MemoryClass::Weight));
+    read.map(|operand| operand.range().end - operand.range().start).sum()
+}
+
+fn floor_us(plan: &Plan, step: &Step, bandwidth: Option<f64>) -> f64 {
+    bandwidth.map_or(0.0, |bandwidth| bytes_read(plan, step) as f64 / bandwidth * 1e6)
+}
+
+/// The steps that lose most time against reading their weights.
+pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> String {
+    let mut steps: Vec<(usize, f64, f64)> = plan
+        .steps
+        .iter()
+        .zip(profile)
+        .enumerate()
+        .map(|(number, (step, &us))| (number, us, floor_us(plan, step, bandwidth)))
+        .collect();
+    let total: f64 = profile.iter().sum();
+    steps.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
+    let mut text = format!("profile    {:.1} µs over {} steps, each timed with a barrier; furthest from their floor:\n", total, profile.len());
+    for (number, us, floor) in steps.into_iter().take(SHOWN) {
+        let step = &plan.steps[number];
+        text.push_str(&format!("  {number:4} {us:8.1} µs, floor {floor:7.1}  {}\n", step.primitive));
+    }
+    text
+}
+
+/// All steps, for machines.
+pub(super) fn json(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> Value {
+    let step = |(number, (step, us)): (usize, (&Step, &f64))| {
+        json!({
+            "step": number,
+            "primitive": step.primitive.to_string(),
+            "us": us,
+            "floor_us": floor_us(plan, step, bandwidth),
+            "weight_bytes": bytes_read(plan, step),
+        })
+    };
+    plan.steps.iter().zip(profile).enumerate().map(step).collect()
+}

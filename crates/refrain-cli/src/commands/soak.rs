@@ -1,0 +1,221 @@
+//! `refrain soak`: very many tokens, watched.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use refrain_engine::{Mode, Sampler, SamplerOptions, Session, Verified};
+use serde_json::json;
+
+use crate::decoding::DecodingArguments;
+use crate::load;
+use crate::output::{self, human_bytes, human_rate, human_seconds};
+use crate::{Global, device, model};
+
+const EXAMPLES: &str = "Examples:
+  refrain soak demo -n 200
+  refrain soak synthetic:qwen3-0.6b:q4_0 -n 100000";
+
+/// Decodes very many tokens by replay, context after context, and looks for what only shows in the long
+/// run: steps that differ from eager execution (samples of them are compared, each result of each step),
+/// a sequence that is not the same in its second run, memory that grows, tokens that take far too long.
+/// Exits with 1 if there is any.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// The model; it needs no tokenizer
+    model: String,
+    /// Tokens to decode
+    #[arg(short = 'n', long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tokens: u32,
+    /// Tokens of each context [default: 2048, less if the model was made for less]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..))]
+    ctx: Option<u32>,
+    /// Tokens that are compared with eager execution, spread over the run
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    verify: u32,
+    /// A token that takes longer is a failure
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    timeout: f64,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    decoding: DecodingArguments,
+}
+
+/// What was seen.
+#[derive(Default)]
+struct Verdict {
+    decoded: u64,
+    seconds: f64,
+    verified: u32,
+    contexts: u32,
+    slowest: Duration,
+    memory_before: u64,
+    memory_after: u64,
+    failures: Vec<String>,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let checkpoint = model::open(&arguments.model)?;
+    let limit = checkpoint.config().max_position;
+    let context = arguments.ctx.map_or(2048, |context| context as usize).min(limit);
+    let device = device::open(global)?;
+    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let mut verdict = Verdict::default();
+    let mut session = Session::new(&loaded.model, context)?;
+    arguments.decoding.apply(&mut session);
+    if !device.is_cpu() && session.mode().1.is_none() {
+        session.set_mode(Mode::Replay, None);
+    }
+    let bar = load::count_bar(global, "decoding");
+    let mut samples = 0;
+    let mut first: Option<Vec<u32>> = None;
+    while verdict.decoded < u64::from(arguments.tokens) && verdict.failures.is_empty() {
+        let left = (u64::from(arguments.tokens) - verdict.decoded) as usize;
+        let tokens = one_context(&mut session, left, arguments, &mut verdict, &mut |done| {
+            load::show(&bar, done as usize, arguments.tokens as usize)
+        })?;
+        let seen = first.get_or_insert_with(|| tokens.clone());
+        // Contexts begin alike, so they go on alike.
+        if tokens.iter().zip(seen.iter()).any(|(one, other)| one != other) {
+            verdict.failures.push(format!("context {} took another way than the first", verdict.contexts));
+        }
+        let due = (verdict.decoded * u64::from(arguments.verify)).div_ceil(u64::from(arguments.tokens)) as u32;
+        if due > samples && !device.is_cpu() {
+            let count = due - samples;
+            samples = due;
+            verify(&loaded.model, &session, count, context, &mut verdict)?;
+        }
+    }
+    bar.finish_and_clear();
+    if verdict.memory_after > verdict.memory_before {
+        verdict.failures.push(format!(
+            "memory grew from {} to {}",
+            human_bytes(verdict.memory_before),
+            human_bytes(verdict.memory_after)
+        ));
+    }
+    tell(arguments, device.name(), &verdict)?;
+    device::report(global, &device);
+    Ok(match verdict.failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Fills a context, from its first token on; the tokens.
+fn one_context(
+    session: &mut Session<'_>,
+    most: usize,
+    arguments: &Arguments,
+    verdict: &mut Verdict,
+    progress: &mut dyn FnMut(u64),
+) -> anyhow::Result<Vec<u32>> {
+    let settings = Sampler::new(SamplerOptions {
+        temperature: 1.0,
+        seed: 1,
+        ..SamplerOptions::default()
+    })?
+    .settings();
+    session.rewind(0);
+    let model = session.model();
+    let start = Instant::now();
+    let mut stream = session.stream(&[1], &settings)?;
+    let mut tokens = Vec::new();
+    let mut last = Instant::now();
+    while tokens.len() < most {
+        let Some(reported) = stream.next_tokens()? else {
+            break;
+        };
+        let taken = last.elapsed();
+        last = Instant::now();
+        // The first token of all waits for kernels to be compiled.
+        if verdict.contexts > 0 || !tokens.is_empty() {
+            verdict.slowest = verdict.slowest.max(taken);
+        }
+        if taken.as_secs_f64() > arguments.timeout {
+            verdict.failures.push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
+        }
+        if reported[0] == refrain::sample::NOT_A_NUMBER {
+            verdict.failures.push("logits are not numbers".to_owned());
+            break;
+        }
+        tokens.push(reported[0]);
+        verdict.decoded += 1;
+        progress(verdict.decoded);
+    }
+    stream.end()?;
+    verdict.seconds += start.elapsed().as_secs_f64();
+    verdict.contexts += 1;
+    let allocated = model.counters().total_bytes();
+    if verdict.contexts == 1 {
+        verdict.memory_before = allocated;
+    }
+    verdict.memory_after = allocated;
+    Ok(tokens)
+}
+
+/// Compares some tokens behind what the session holds with eager execution, step by step.
+fn verify(
+    model: &refrain_engine::Model,
+    session: &Session<'_>,
+    count: u32,
+    context: usize,
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
+    let held = session.tokens();
+    let count = (count as usize).min(held.len().max(2) - 1);
+    let prompt = &held[..held.len() - count];
+    let mut verified = Verified::new(model, context, None, None)?;
+    let mut tokens = verified.tokens(prompt, &Sampler::new(SamplerOptions::default())?.settings())?;
+    for _ in 0..count {
+        match tokens.next_token() {
+            Ok(Some(_)) => verdict.verified += 1,
+            Ok(None) => break,
+            Err(error) => {
+                verdict.failures.push(error.to_string());
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell(arguments: &Arguments, device: &str, verdict: &Verdict) -> anyhow::Result<()> {
+    let rate = verdict.decoded as f64 / verdict.seconds;
+    if arguments.json {
+        return output::print_json(&json!({
+            "model": arguments.model,
+            "device": device,
+            "verdict": if verdict.failures.is_empty() { "sound" } else { "failed" },
+            "failures": verdict.failures,
+            "tokens": verdict.decoded,
+            "seconds": verdict.seconds,
+            "tokens_per_s": rate,
+            "contexts": verdict.contexts,
+            "verified_tokens": verdict.verified,
+            "slowest_token_ms": verdict.slowest.as_secs_f64() * 1e3,
+            "device_bytes_before": verdict.memory_before,
+            "device_bytes_after": verdict.memory_after,
+        }));
+    }
+    let mut text = format!(
+        "{device}: {} tokens in {} ({} tokens/s), {} contexts, {} tokens compared with eager execution, slowest token \
+         {}, device memory {}\n",
+        verdict.decoded,
+        human_seconds(verdict.seconds),
+        human_rate(rate),
+        verdict.contexts,
+        verdict.verified,
+        human_seconds(verdict.slowest.as_secs_f64()),
+        human_bytes(verdict.memory_after),
+    );
+    for failure in &verdict.failures {
+        text.push_str(&format!("failure: {failure}\n"));
+    }
+    text.push_str(if verdict.failures.is_empty() { "verdict: sound\n" } else { "verdict: failed\n" });
+    output::print(&text)
+}

@@ -1,0 +1,42 @@
+//! How tokens are decoded, as the command line says.
+
+use clap::{Args, ValueEnum};
+use refrain_engine::{Mode, ModeCache, Session};
+
+use crate::host;
+
+/// Executors of the decode step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArgument {
+    /// Whichever is faster here, measured on the first tokens and remembered
+    Auto,
+    /// Commands are translated and submitted for each token
+    Eager,
+    /// Commands are recorded once and replayed
+    Replay,
+}
+
+/// Options of commands that decode.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DecodingArguments {
+    /// Executor of the decode step
+    #[arg(long, value_enum, default_value_t = ModeArgument::Auto, value_name = "MODE")]
+    pub mode: ModeArgument,
+    /// Tokens that one submit decodes [default: as many as fit in 50 ms, 16 at most]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub tokens_per_submit: Option<u32>,
+}
+
+impl DecodingArguments {
+    /// Sets a session up accordingly.
+    pub fn apply(&self, session: &mut Session<'_>) {
+        let mode = match self.mode {
+            ModeArgument::Auto => Mode::Auto,
+            ModeArgument::Eager => Mode::Eager,
+            ModeArgument::Replay => Mode::Replay,
+        };
+        let cache = host::cache_dir().map(|directory| ModeCache::new(&directory));
+        session.set_mode(mode, cache);
+        session.set_tokens_per_submit(self.tokens_per_submit.map(|tokens| tokens as usize));
+    }
+}
