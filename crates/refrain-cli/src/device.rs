@@ -8,6 +8,9 @@ use crate::{Global, Usage, host, load, output};
 /// The name of the CPU executor in `--device`.
 pub(crate) const CPU: &str = "cpu";
 
+/// The name of a device that computes nothing, for commands that only look at programs.
+const NULL: &str = "null";
+
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -130,6 +133,25 @@ pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
 /// As [`open`].
 pub(crate) fn open_timed(global: &Global) -> anyhow::Result<Device> {
     open_with(global, true)
+}
+
+/// As [`open`], for looking at programs only: where there is no GPU (or `--device null` asks for it) a
+/// device that computes nothing stands for one.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_or_null(global: &Global) -> anyhow::Result<Device> {
+    let wish = global.device.as_deref();
+    let null = match wish {
+        Some(wish) => wish.eq_ignore_ascii_case(NULL),
+        None => Probed::new().decide(None)?.target == Target::Cpu,
+    };
+    match null {
+        true => Ok(Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up(
+            "made-up card",
+        )))),
+        false => open(global),
+    }
 }
 
 fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {

@@ -22,7 +22,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, run, soak, synth, template, tokenize,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, run, soak, synth,
+    template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.

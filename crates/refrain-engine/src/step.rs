@@ -60,6 +60,9 @@ impl Control {
 pub(crate) struct Step {
     pub control: Control,
     function: Function,
+    /// What the function computes.
+    outputs: [Array; 2],
+    options: LowerOptions,
     tape: Option<Tape>,
     /// Runs so far: where the outbox stands.
     runs: u64,
@@ -101,6 +104,8 @@ impl Step {
         Ok(Step {
             control,
             function,
+            outputs: [reported, logits],
+            options,
             tape: None,
             runs: 0,
         })
@@ -136,6 +141,11 @@ impl Step {
     /// The traced program.
     pub fn function(&self) -> &Function {
         &self.function
+    }
+
+    /// The program after a stage of its lowering.
+    pub fn printed(&self, after: &str) -> Result<String, Error> {
+        refrain::passes::printed(&self.outputs.each_ref(), self.options, after)
     }
 
     /// Runs so far.

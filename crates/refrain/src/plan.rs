@@ -104,6 +104,8 @@ pub struct Plan {
     pub control_bytes: u64,
     /// Bytes of the arena.
     pub scratch_bytes: u64,
+    /// The most bytes of results that are needed at once: what no arena can do without.
+    pub least_scratch_bytes: u64,
     /// Bytes of the counters.
     pub ticket_bytes: u64,
     /// Bytes of each output block.

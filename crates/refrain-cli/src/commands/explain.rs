@@ -18,7 +18,8 @@ use floor::Summary;
 const EXAMPLES: &str = "Examples:
   refrain explain demo
   refrain explain synthetic:tiny:q4_0 --after fuse
-  refrain explain demo --after trace --dot";
+  refrain explain demo --after trace --dot
+  refrain explain demo --summary";
 
 /// Prints what a decode step becomes after a pass, by default the plan, with what one token costs:
 /// dispatches, levels, barriers, bytes, and the time that reading those bytes takes at least. Without a
@@ -69,7 +70,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let mut session = Session::new(&loaded.model, context)?;
     arguments.decoding.apply(&mut session);
-    let printed = session.decode_program(arguments.after.as_deref())?;
+    // A plan has no edges to draw.
+    let last = if arguments.dot { "write_through" } else { "schedule" };
+    let after = arguments.after.as_deref().unwrap_or(last);
+    let printed = session.decode_program(after)?;
     let kv = Session::kv_bytes_per_token(checkpoint.config(), &device) * u64::from(arguments.depth);
     let (mode, choice) = session.mode();
     let profile = match arguments.profile {
@@ -91,9 +95,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "device": device.name(),
             "mode": format!("{mode:?}").to_lowercase(),
             "measured": choice,
-            "after": arguments.after,
+            "after": after,
             "program": printed.lines().collect::<Vec<_>>(),
-            "unfused": function.notes(),
+            "unfused": floor::unfused(function.plan()),
             "token": summary.json(),
             "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, bandwidth)),
         }));
@@ -108,8 +112,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     text.push_str(&summary.text());
     text.push_str(&format!("mode       {}\n", mode_line(mode, choice)));
-    for note in function.notes() {
-        text.push_str(&format!("unfused    {note}\n"));
+    let unfused = floor::unfused(function.plan());
+    if !unfused.is_empty() {
+        text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
     if let Some(profile) = &profile {
         text.push_str(&floor::table(function.plan(), profile, bandwidth));

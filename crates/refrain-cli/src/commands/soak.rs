@@ -81,7 +81,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         let seen = first.get_or_insert_with(|| tokens.clone());
         // Contexts begin alike, so they go on alike.
         if tokens.iter().zip(seen.iter()).any(|(one, other)| one != other) {
-            verdict.failures.push(format!("context {} took another way than the first", verdict.contexts));
+            verdict
+                .failures
+                .push(format!("context {} took another way than the first", verdict.contexts));
         }
         let due = (verdict.decoded * u64::from(arguments.verify)).div_ceil(u64::from(arguments.tokens)) as u32;
         if due > samples && !device.is_cpu() {
@@ -137,7 +139,9 @@ fn one_context(
             verdict.slowest = verdict.slowest.max(taken);
         }
         if taken.as_secs_f64() > arguments.timeout {
-            verdict.failures.push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
+            verdict
+                .failures
+                .push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
         }
         if reported[0] == refrain::sample::NOT_A_NUMBER {
             verdict.failures.push("logits are not numbers".to_owned());
@@ -216,6 +220,10 @@ fn tell(arguments: &Arguments, device: &str, verdict: &Verdict) -> anyhow::Resul
     for failure in &verdict.failures {
         text.push_str(&format!("failure: {failure}\n"));
     }
-    text.push_str(if verdict.failures.is_empty() { "verdict: sound\n" } else { "verdict: failed\n" });
+    text.push_str(if verdict.failures.is_empty() {
+        "verdict: sound\n"
+    } else {
+        "verdict: failed\n"
+    });
     output::print(&text)
 }

@@ -190,7 +190,14 @@ fn bench_measures_loading_prompt_and_decoding() {
         .map(|row| format!("{} {}", row["test"].as_str().unwrap(), row["depth"]))
         .collect();
     assert_eq!(tests, ["pp16 0", "pp16 8", "tg4 0", "tg4 8"]);
-    for key in ["tokens_per_s", "ms_per_token_p50", "weight_bytes_per_token", "probe_gbps", "bandwidth_share", "ttft_warm_ms"] {
+    for key in [
+        "tokens_per_s",
+        "ms_per_token_p50",
+        "weight_bytes_per_token",
+        "probe_gbps",
+        "bandwidth_share",
+        "ttft_warm_ms",
+    ] {
         assert!(rows[3][key].as_f64().unwrap() > 0.0, "{key}: {rows}");
     }
     let table = run(&["bench", "demo", "-p", "0", "-n", "2", "-r", "1"]).done();

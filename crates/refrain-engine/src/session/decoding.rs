@@ -51,6 +51,14 @@ impl<'m> Session<'m> {
         Ok(self.step()?.function())
     }
 
+    /// The decode step's program after a stage of its lowering, one of [`refrain::passes::NAMES`].
+    ///
+    /// # Errors
+    /// As [`Session::prepare`]; no such stage.
+    pub fn decode_program(&mut self, after: &str) -> Result<String, Error> {
+        Ok(self.step()?.printed(after)?)
+    }
+
     /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
     /// with timestamps.
     pub fn device_ms_per_token(&mut self) -> Option<f64> {

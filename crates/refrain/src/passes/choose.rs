@@ -3,8 +3,7 @@ use std::collections::HashMap;
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::{
     Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, projection, quantised, reduce, rms_norm, rope,
-    sample,
-    slots, softmax, take, take_along, top_k, write_rows,
+    sample, slots, softmax, take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;

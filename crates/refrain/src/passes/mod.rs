@@ -19,6 +19,8 @@ pub use regions::regions;
 pub use schedule::schedule;
 pub use write_through::write_through;
 
+use std::fmt::Display;
+
 use crate::graph::Graph;
 use crate::plan::Plan;
 use crate::{Array, Device, Error};
@@ -64,12 +66,67 @@ pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
 /// # Errors
 /// [`Error::Unsupported`] where the device has no kernel for a node.
 pub fn lower_with(graph: Graph, device: &Device, options: Options) -> Result<Plan, Error> {
+    stages(graph, device, options, &mut |_, _| ())
+}
+
+/// The stages of a lowering, in order: the program as it was traced, and what each pass makes of it.
+pub const NAMES: [&str; 9] = [
+    "trace",
+    "canonicalise",
+    "fuse",
+    "regions",
+    "write_through",
+    "choose",
+    "order",
+    "place",
+    "schedule",
+];
+
+/// The program that computes `outputs` after the stage `after`, one of [`NAMES`]; nothing else is done
+/// with it.
+///
+/// # Errors
+/// As [`plan`]; no such stage.
+pub fn printed(outputs: &[&Array], options: Options, after: &str) -> Result<String, Error> {
+    let mut found = None;
+    stages(
+        Graph::trace(outputs)?,
+        outputs[0].device(),
+        options,
+        &mut |stage, program| {
+            if stage == after {
+                found = Some(program.to_string());
+            }
+        },
+    )?;
+    found.ok_or_else(|| Error::Call(format!("there is no pass {after}; there are {}", NAMES.join(", "))))
+}
+
+/// All passes in order, each stage shown to `watch`.
+fn stages(
+    graph: Graph,
+    device: &Device,
+    options: Options,
+    watch: &mut dyn FnMut(&'static str, &dyn Display),
+) -> Result<Plan, Error> {
+    watch("trace", &graph);
     let graph = canonicalise(graph);
+    watch("canonicalise", &graph);
     let mut graph = fuse(graph);
+    watch("fuse", &graph);
     if options.regions {
         graph = regions(graph, device);
     }
+    watch("regions", &graph);
     let graph = write_through(graph);
+    watch("write_through", &graph);
     let chosen = choose(graph, device)?;
-    Ok(schedule(place(order(chosen), device, options.keep)))
+    watch("choose", &chosen.graph);
+    let ordered = order(chosen);
+    watch("order", &ordered.graph);
+    let plan = place(ordered, device, options.keep);
+    watch("place", &plan);
+    let plan = schedule(plan);
+    watch("schedule", &plan);
+    Ok(plan)
 }

@@ -59,6 +59,7 @@ pub fn place(ordered: Ordered, device: &Device, keep: bool) -> Plan {
         inputs: placer.inputs,
         control_bytes: placer.control_bytes,
         scratch_bytes: placer.arena.peak,
+        least_scratch_bytes: placer.arena.most_in_use,
         ticket_bytes: placer.ticket_bytes,
         output_bytes: placer.output_bytes,
     }
@@ -209,11 +210,16 @@ struct Arena {
     free: Vec<(u64, u64)>,
     end: u64,
     peak: u64,
+    in_use: u64,
+    /// The most bytes in use at once: no arena could be smaller.
+    most_in_use: u64,
 }
 
 impl Arena {
     fn take(&mut self, bytes: u64) -> (u64, u64) {
         let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
+        self.in_use += bytes;
+        self.most_in_use = self.most_in_use.max(self.in_use);
         if let Some(i) = self.free.iter().position(|&(_, size)| size >= bytes) {
             let (offset, size) = self.free[i];
             if size == bytes {
@@ -230,6 +236,7 @@ impl Arena {
     }
 
     fn give(&mut self, (offset, bytes): (u64, u64)) {
+        self.in_use -= bytes;
         let at = self.free.partition_point(|&(o, _)| o < offset);
         self.free.insert(at, (offset, bytes));
         let mut merged: Vec<(u64, u64)> = Vec::with_capacity(self.free.len());

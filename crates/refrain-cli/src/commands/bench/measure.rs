@@ -141,7 +141,11 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         kv_bytes: kv * held as u64,
         arena_bytes,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
-        ttft_warm_ms: repetitions.iter().map(|r| r.first.as_secs_f64()).fold(f64::INFINITY, f64::min) * 1e3,
+        ttft_warm_ms: repetitions
+            .iter()
+            .map(|r| r.first.as_secs_f64())
+            .fold(f64::INFINITY, f64::min)
+            * 1e3,
     })
 }
 
@@ -184,7 +188,10 @@ fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition
     Ok(Repetition {
         first,
         seconds: (ends[ends.len() - 1] - begin).as_secs_f64(),
-        intervals: ends.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3).collect(),
+        intervals: ends
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3)
+            .collect(),
         host,
         counters,
     })

@@ -11,9 +11,12 @@ pub(super) fn rows(rows: &[Row], device: &Device, bandwidth: f64) -> Vec<Value> 
     rows.iter().map(|row| row.json(device, bandwidth).into()).collect()
 }
 
+/// A column's text in a row.
+type Cell = fn(&Map<String, Value>) -> String;
+
 /// For people: a table as llama-bench prints it.
 pub(super) fn table(rows: &[Value]) -> String {
-    let columns: [(&str, fn(&Map<String, Value>) -> String); 9] = [
+    let columns: [(&str, Cell); 9] = [
         ("model", |row| text(&row["model"])),
         ("mode", |row| text(&row["mode"])),
         ("test", |row| match row["depth"].as_u64() {
@@ -22,7 +25,11 @@ pub(super) fn table(rows: &[Value]) -> String {
         }),
         ("batch", |row| text(&row["batch"])),
         ("tokens/s", |row| {
-            format!("{} ± {}", number(&row["tokens_per_s"], 2), number(&row["tokens_per_s_stddev"], 2))
+            format!(
+                "{} ± {}",
+                number(&row["tokens_per_s"], 2),
+                number(&row["tokens_per_s_stddev"], 2)
+            )
         }),
         ("ms/token", |row| number(&row["ms_per_token"], 3)),
         ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
@@ -39,7 +46,10 @@ pub(super) fn table(rows: &[Value]) -> String {
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut table = String::new();
     for (number, line) in lines.iter().enumerate() {
-        let cells = line.iter().zip(&widths).map(|(cell, &width)| format!(" {cell:<width$} "));
+        let cells = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!(" {cell:<width$} "));
         table.push_str(&format!("|{}|\n", cells.collect::<Vec<_>>().join("|")));
         if number == 0 {
             let rules = widths.iter().map(|&width| "-".repeat(width + 2));
@@ -98,7 +108,10 @@ pub(super) fn whole(device: &Device, bandwidth: f64, loads: &[Value], rows: &[Va
 pub(super) fn line(device: &Device, bandwidth: f64, loads: &[Value]) -> String {
     let load = |load: &Value| {
         let gigabytes = load["weight_bytes"].as_f64().unwrap_or(0.0) / 1e9;
-        format!("{gigabytes:.2} GB of weights loaded at {} GB/s", number(&load["gb_per_s"], 2))
+        format!(
+            "{gigabytes:.2} GB of weights loaded at {} GB/s",
+            number(&load["gb_per_s"], 2)
+        )
     };
     let loads: Vec<String> = loads.iter().map(load).collect();
     let reads = format!("a probe reads {:.0} GB/s", bandwidth / 1e9);
@@ -114,5 +127,7 @@ fn text(value: &Value) -> String {
 }
 
 fn number(value: &Value, digits: usize) -> String {
-    value.as_f64().map_or("-".to_owned(), |number| format!("{number:.digits$}"))
+    value
+        .as_f64()
+        .map_or("-".to_owned(), |number| format!("{number:.digits$}"))
 }

@@ -87,6 +87,27 @@ impl Summary {
     }
 }
 
+/// Steps that stand for themselves although regions exist for such as them: what fits no pattern.
+pub(super) fn unfused(plan: &Plan) -> Vec<String> {
+    const JOINED: [&str; 7] = [
+        "matmul",
+        "quant_matmul",
+        "rms_norm",
+        "rope",
+        "write_rows",
+        "paged_attention",
+        "elementwise",
+    ];
+    let mut counts = std::collections::BTreeMap::new();
+    for step in plan.steps.iter().filter(|step| JOINED.contains(&step.primitive.name())) {
+        *counts.entry(step.primitive.name()).or_insert(0) += 1;
+    }
+    counts
+        .into_iter()
+        .map(|(name, count)| format!("{count} × {name}"))
+        .collect()
+}
+
 /// Microseconds of each step: the least of several runs, with `depth` tokens in the context.
 pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result<Vec<f64>> {
     session.feed(&vec![1; depth.max(1)])?;
@@ -111,7 +132,10 @@ fn bytes_read(plan: &Plan, step: &Step) -> u64 {
         Block::Storage(number) => Some(plan.storages[number].class()),
         _ => None,
     };
-    let read = step.inputs.iter().filter(|operand| stored(operand.place.block) == Some(MemoryClass::Weight));
+    let read = step
+        .inputs
+        .iter()
+        .filter(|operand| stored(operand.place.block) == Some(MemoryClass::Weight));
     read.map(|operand| operand.range().end - operand.range().start).sum()
 }
 
@@ -130,10 +154,17 @@ pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> Str
         .collect();
     let total: f64 = profile.iter().sum();
     steps.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
-    let mut text = format!("profile    {:.1} µs over {} steps, each timed with a barrier; furthest from their floor:\n", total, profile.len());
+    let mut text = format!(
+        "profile    {:.1} µs over {} steps, each timed with a barrier; furthest from their floor:\n",
+        total,
+        profile.len()
+    );
     for (number, us, floor) in steps.into_iter().take(SHOWN) {
         let step = &plan.steps[number];
-        text.push_str(&format!("  {number:4} {us:8.1} µs, floor {floor:7.1}  {}\n", step.primitive));
+        text.push_str(&format!(
+            "  {number:4} {us:8.1} µs, floor {floor:7.1}  {}\n",
+            step.primitive
+        ));
     }
     text
 }

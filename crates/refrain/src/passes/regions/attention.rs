@@ -96,7 +96,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     // Where queries and keys are rotated differently, both stay as they are.
     let mut makers = [q, k].map(|edge| prepared(graph, uses, edge, &tokens[0]));
     if makers[0].rope != makers[1].rope {
-        makers = [q, k].map(|edge| Prepared::as_it_is(edge));
+        makers = [q, k].map(Prepared::as_it_is);
     }
     let whole = [&makers, &[q, k].map(Prepared::as_it_is)];
     let states = [k_state, v_state].map(Edge::clone);
