@@ -25,6 +25,13 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 7] = [
     ),
 ];
 
+/// The files that may speak to one kind of operating system, and say what the others do instead.
+const PLATFORM_FILES: [&str; 3] = [
+    "crates/refrain-formats/src/mmap.rs",
+    "crates/refrain-formats/src/write/target.rs",
+    "crates/refrain-hub/src/cache/link.rs",
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -78,6 +85,28 @@ fn unsafe_stands_only_in_the_vulkan_crate_and_where_files_are_mapped() {
         })
         .collect();
     assert!(offenders.is_empty(), "unsafe code in {offenders:?}");
+}
+
+#[test]
+fn what_only_some_systems_have_stands_in_few_files() {
+    let names = [
+        "std::os::",
+        "libc::",
+        "nix::",
+        "cfg(unix)",
+        "cfg(windows)",
+        "cfg(target_os",
+    ];
+    let offenders: Vec<String> = sources(&["rs"])
+        .into_iter()
+        .filter(|(name, _)| name.contains("/src/") && !PLATFORM_FILES.contains(&name.as_str()))
+        .flat_map(|(name, text)| {
+            let named = |line: &str| names.iter().any(|system| code(line).contains(system));
+            let lines = text.lines().enumerate().filter(|(_, line)| named(line));
+            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(offenders.is_empty(), "only for some systems: {offenders:?}");
 }
 
 #[test]

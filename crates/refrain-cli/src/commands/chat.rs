@@ -6,6 +6,7 @@ mod file;
 mod lines;
 
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     system: Option<String>,
     /// Begin with a conversation that /save wrote, or any JSON list of messages
     #[arg(long, value_name = "FILE.json", conflicts_with = "system")]
-    load: Option<std::path::PathBuf>,
+    load: Option<PathBuf>,
     /// Tokens of one answer at most [default: until the model ends it or the context is full]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
@@ -90,6 +91,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         max_tokens: most_tokens(arguments, &checkpoint),
         last: None,
     };
+    if let Some(path) = &arguments.load {
+        chat.restore(path);
+    }
     let lines = Lines::new(!arguments.no_history)?;
     let left = chat.talk(lines)?;
     device::report(global, &device);
@@ -167,17 +171,31 @@ impl Chat<'_> {
             Some(Command::Stats) => self.tell(&self.stats()),
             Some(Command::Save(path)) => {
                 file::save(&path, self.dialogue.conversation())?;
+                let state = file::state_path(&path);
+                self.dialogue.keep(&state)?;
                 let count = self.dialogue.conversation().messages.len();
-                self.note(&format!("saved {count} messages to {}", path.display()));
+                let (path, state) = (path.display(), state.display());
+                self.note(&format!(
+                    "saved {count} messages to {path}, and what the model computed to {state}"
+                ));
             }
             Some(Command::Load(path)) => {
                 let conversation = file::load(&path)?;
                 let count = conversation.messages.len();
                 self.dialogue.replace(conversation);
                 self.note(&format!("loaded {count} messages from {}", path.display()));
+                self.restore(&path);
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes up the state beside a saved conversation, if there is one that fits.
+    fn restore(&mut self, path: &Path) {
+        let state = file::state_path(path);
+        if let Some(Err(error)) = state.exists().then(|| self.dialogue.restore(&state)) {
+            self.note(&format!("the conversation will be computed again: {error}"));
+        }
     }
 
     /// Lets the model answer, and writes its text as it comes.

@@ -65,8 +65,15 @@ fn a_conversation_is_saved_and_gone_on_with() {
     let roles: Vec<&Value> = roles.map(|message| &message["role"]).collect();
     assert_eq!(roles, ["system", "user", "assistant"]);
     assert_eq!(saved["messages"][2]["content"], "12 + 30 = 42");
-    let again = chat(&["--load", path], "/system\n/regenerate\n");
+    let again = chat(&["--load", path], "/system\nWhat is 5 + 4?\n/stats\n");
     assert!(again.stderr.contains("the system message is: Be kind."), "{again:?}");
+    // The state beside it spares computing what was said.
+    assert!(!again.stderr.contains("last answer: 0 tokens kept"), "{again:?}");
+    assert_eq!(again.done(), "5 + 4 = 9\n");
+    fs::write(format!("{path}.state"), "damaged").unwrap();
+    let again = chat(&["--load", path], "/regenerate\n/stats\n");
+    assert!(again.stderr.contains("will be computed again: "), "{again:?}");
+    assert!(again.stderr.contains("last answer: 0 tokens kept"), "{again:?}");
     assert_eq!(again.done(), "12 + 30 = 42\n");
 }
 

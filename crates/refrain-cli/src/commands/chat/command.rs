@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub(super) const HELP: &str = "  /system [TEXT]   set the system message, or show it
   /clear           begin the conversation anew; the system message stays
   /regenerate      answer the last message again, with other random numbers
-  /save FILE       write the conversation as JSON
+  /save FILE       write the conversation as JSON, and beside it what was computed
   /load FILE       go on with a conversation that was saved
   /stats           tokens, speed and memory
   /help            this list

@@ -1,9 +1,10 @@
 //! A conversation beside the session that computes it.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use refrain_engine::{GenerateOptions, Generation, Session, generate};
+use refrain_engine::{GenerateOptions, Generation, Session, Snapshot, generate};
 use refrain_formats::{ChatTemplate, Conversation, Tokenizer};
 use serde_json::{Value, json};
 
@@ -17,8 +18,6 @@ pub(super) struct Dialogue<'a> {
     tokenizer: &'a Tokenizer,
     template: ChatTemplate,
     conversation: Conversation,
-    /// The session's tokens.
-    held: Vec<u32>,
 }
 
 /// An answer of the model.
@@ -41,7 +40,6 @@ impl<'a> Dialogue<'a> {
             tokenizer,
             template,
             conversation,
-            held: Vec::new(),
         }
     }
 
@@ -56,6 +54,23 @@ impl<'a> Dialogue<'a> {
     /// Goes on with another conversation.
     pub fn replace(&mut self, conversation: Conversation) {
         self.conversation = conversation;
+    }
+
+    /// Writes what the session holds to a file, so that [`Dialogue::restore`] spares computing it again.
+    ///
+    /// # Errors
+    /// If the device fails, or the file cannot be written.
+    pub fn keep(&mut self, path: &Path) -> Result<(), refrain_engine::Error> {
+        self.session.snapshot()?.save(path)
+    }
+
+    /// Brings back what [`Dialogue::keep`] wrote. Whatever conversation it belongs to: tokens that differ
+    /// are computed.
+    ///
+    /// # Errors
+    /// If the file is damaged, or does not fit model, device or context. Nothing is lost then.
+    pub fn restore(&mut self, path: &Path) -> Result<(), refrain_engine::Error> {
+        self.session.restore(&Snapshot::open(path)?)
     }
 
     /// Forgets all messages but the system message.
@@ -126,7 +141,7 @@ impl<'a> Dialogue<'a> {
         on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
     ) -> anyhow::Result<Answer> {
         let rendered = self.template.render(&self.conversation, true)?;
-        let mut tokens = self.tokenizer.encode_rendered(&rendered)?;
+        let tokens = self.tokenizer.encode_rendered(&rendered)?;
         if tokens.len() > self.session.context() {
             bail!(
                 "the conversation has {} tokens, but the context holds {}: /clear begins anew, --ctx makes it longer",
@@ -134,19 +149,12 @@ impl<'a> Dialogue<'a> {
                 self.session.context()
             );
         }
-        let kept = common(&self.held, &tokens);
-        self.session.rewind(kept);
-        let generated = generate(&mut self.session, &tokens[kept..], options, on_text);
-        // A failure may have left any number of them in the session.
-        let picked = generated.as_ref().map_or(&[][..], |generation| &generation.ids);
-        tokens.extend(picked);
-        self.session.rewind(tokens.len());
-        tokens.truncate(self.session.position());
-        self.held = tokens;
-        Ok(Answer {
-            generation: generated?,
-            kept,
-        })
+        let common = common(self.session.tokens(), &tokens);
+        self.session.rewind(common);
+        // Recurrent states do not go back: then nothing is kept, and the session computes it again.
+        let kept = self.session.position();
+        let generation = generate(&mut self.session, &tokens[common..], options, on_text)?;
+        Ok(Answer { generation, kept })
     }
 }
 

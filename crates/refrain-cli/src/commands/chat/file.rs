@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use refrain_formats::Conversation;
@@ -18,6 +18,13 @@ use crate::input;
 pub(super) fn load(path: &Path) -> anyhow::Result<Conversation> {
     let conversation = Conversation::from_json(&input::read_text(path)?);
     conversation.map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
+/// Where a session's state stands beside a conversation.
+pub(super) fn state_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".state");
+    name.into()
 }
 
 /// Writes a conversation as JSON that [`load`] and `refrain template --messages` read. The file is
