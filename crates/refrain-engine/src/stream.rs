@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use refrain::sample::Settings;
-use refrain::{Run, TapeMode, Write};
+use refrain::{Run, Tape, TapeMode, Write};
 
 use crate::mode::Trial;
 use crate::{Error, Session};
@@ -14,6 +14,25 @@ use crate::{Error, Session};
 const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
 /// The most runs of one submit, unless they are asked for.
 const MOST_RUNS: usize = 16;
+
+/// Blocks until a run is over. Drivers wake a waiting thread late, or keep it spinning; the next runs are
+/// queued already, so that sleeping for parts of a step costs less and loses nothing.
+fn wait(tape: &Tape, run: &Run, step_time: Option<Duration>) -> Result<(), Error> {
+    const SHORTEST: Duration = Duration::from_micros(60);
+    const LONGEST: Duration = Duration::from_millis(2);
+    // A device that takes far longer than usual may be lost, which only a real wait tells.
+    const PATIENCE: u32 = 64;
+    if let Some(time) = step_time {
+        let nap = (time / 2).clamp(SHORTEST, LONGEST);
+        for _ in 0..PATIENCE {
+            if tape.is_done(run) {
+                return Ok(());
+            }
+            std::thread::sleep(nap);
+        }
+    }
+    Ok(tape.wait(run)?)
+}
 
 /// Tokens of one session's sequences, one from each at a time. The device is kept ahead of the host by
 /// up to two submits; what it does beyond the last token taken is undone by [`Stream::end`].
@@ -80,7 +99,7 @@ impl<'s, 'm> Stream<'s, 'm> {
         let number = self.first_run + self.taken() as u64;
         let sequences = self.session.sequences();
         let step = self.session.step()?;
-        step.tape(mode)?.wait(&run)?;
+        wait(step.tape(mode)?, &run, self.step_time)?;
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;

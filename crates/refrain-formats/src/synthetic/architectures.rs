@@ -30,7 +30,7 @@ fn tiny() -> ModelConfig {
         max_position: 4096,
         bos_ids: vec![1],
         eos_ids: vec![2],
-        ..qwen3([256, 512, 3, 8, 2], false)
+        ..qwen3([256, 512, 6, 8, 2], false)
     }
 }
 

@@ -149,10 +149,18 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     })
 }
 
+/// A context of `depth` tokens, all computed.
+fn begin(session: &mut Session<'_>, depth: usize) -> anyhow::Result<()> {
+    session.rewind(0);
+    if depth > 0 {
+        session.prefill(&spread(depth, session.model().config().vocab_size))?;
+    }
+    Ok(())
+}
+
 fn prompt(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
-    session.rewind(0);
-    session.feed(&spread(test.depth, vocabulary))?;
+    begin(session, test.depth)?;
     let tokens = spread(test.tokens, vocabulary);
     let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
     session.prefill(&tokens)?;
@@ -169,8 +177,7 @@ fn prompt(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> 
 fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
     let model = session.model();
     let vocabulary = model.config().vocab_size;
-    session.rewind(0);
-    session.feed(&spread(test.depth, vocabulary))?;
+    begin(session, test.depth)?;
     let settings = Sampler::new(SamplerOptions::default())?.settings();
     let start = Instant::now();
     let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
