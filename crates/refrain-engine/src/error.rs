@@ -37,14 +37,6 @@ pub enum Error {
     /// A snapshot that does not belong to the session.
     #[error("the saved state does not fit: {0}")]
     Snapshot(String),
-    /// A file that holds no snapshot, or cannot hold one.
-    #[error("state file {} {what}", path.display())]
-    StateFile {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
     /// Settings that no device can follow.
     #[error(transparent)]
     Setting(#[from] refrain::sample::TooManyStopIds),

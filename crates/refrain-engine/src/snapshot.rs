@@ -1,8 +1,9 @@
 //! Snapshots: all that a session remembers, to go back to, to fork from, or to keep in a file.
 
-mod file;
+use std::path::Path;
 
 use refrain::{Array, DType};
+use refrain_formats::{Encoding, Plane, State};
 use refrain_models::LayerState;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -11,32 +12,42 @@ use crate::{Error, Session};
 /// What a session held at one position: keys and values, convolution windows, recurrent states. It lies
 /// in host memory, and can be brought back into any session of the same model.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Snapshot {
-    /// Of the model, by [`crate::Model::identity`].
-    identity: u128,
-    /// The tokens taken in.
-    tokens: Vec<u32>,
-    planes: Vec<Plane>,
-}
-
-/// A part of one state array: its rows up to the position, or all of a recurrent state.
-#[derive(Clone, PartialEq, Debug)]
-struct Plane {
-    dtype: DType,
-    /// Extents of a row.
-    row: Vec<usize>,
-    bytes: Vec<u8>,
-}
+pub struct Snapshot(State);
 
 impl Snapshot {
     /// The tokens that it holds.
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens
+        &self.0.tokens
     }
 
     /// Bytes of the states.
     pub fn bytes(&self) -> u64 {
-        self.planes.iter().map(|plane| plane.bytes.len() as u64).sum()
+        self.0.bytes()
+    }
+
+    /// Writes the snapshot to a state file, which is there whole or not at all.
+    ///
+    /// # Errors
+    /// Naming the file if it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        Ok(self.0.save(path)?)
+    }
+
+    /// Reads a snapshot from a state file.
+    ///
+    /// # Errors
+    /// Naming the file if it cannot be read, is no state file, or is damaged.
+    pub fn open(path: &Path) -> Result<Snapshot, Error> {
+        Ok(Snapshot(State::open(path)?))
+    }
+}
+
+/// How files name the element types of states.
+fn encoding(dtype: DType) -> Encoding {
+    match dtype {
+        DType::F16 => Encoding::F16,
+        DType::BF16 => Encoding::BF16,
+        _ => Encoding::F32,
     }
 }
 
@@ -65,17 +76,17 @@ impl<'m> Session<'m> {
                 let mut bytes = vec![0; rows * row.iter().product::<usize>() * array.dtype().size()];
                 array.read_state(0, &mut bytes)?;
                 planes.push(Plane {
-                    dtype: array.dtype(),
+                    encoding: encoding(array.dtype()),
                     row,
                     bytes,
                 });
             }
         }
-        Ok(Snapshot {
+        Ok(Snapshot(State {
             identity: self.model().identity(),
             tokens: self.tokens.clone(),
             planes,
-        })
+        }))
     }
 
     /// Makes the session remember what `snapshot` holds, and nothing else.
@@ -87,10 +98,10 @@ impl<'m> Session<'m> {
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         self.one_sequence()?;
         let wrong = |what: &str| Err(Error::Snapshot(what.to_owned()));
-        if snapshot.identity != self.model().identity() {
+        if snapshot.0.identity != self.model().identity() {
             return wrong("it was made with another model, or other weights of this one");
         }
-        let tokens = snapshot.tokens.len();
+        let tokens = snapshot.0.tokens.len();
         if tokens > self.context() {
             return Err(Error::ContextFull {
                 tokens,
@@ -102,20 +113,20 @@ impl<'m> Session<'m> {
             .iter()
             .flat_map(|state| state.arrays().map(|array| (state, array)))
             .collect();
-        let fits = arrays.len() == snapshot.planes.len()
-            && arrays.iter().zip(&snapshot.planes).all(|((state, array), plane)| {
+        let fits = arrays.len() == snapshot.0.planes.len()
+            && arrays.iter().zip(&snapshot.0.planes).all(|((state, array), plane)| {
                 let elements = rows(state, array, tokens) * plane.row.iter().product::<usize>();
-                array.dtype() == plane.dtype
+                encoding(array.dtype()) == plane.encoding
                     && array.shape()[1..] == plane.row
-                    && elements * plane.dtype.size() == plane.bytes.len()
+                    && elements * array.dtype().size() == plane.bytes.len()
             });
         if !fits {
             return wrong("its states have other sizes or another precision than this session's (CPU and GPU differ)");
         }
-        for ((_, array), plane) in arrays.iter().zip(&snapshot.planes) {
+        for ((_, array), plane) in arrays.iter().zip(&snapshot.0.planes) {
             array.write_state(0, &plane.bytes)?;
         }
-        self.tokens = snapshot.tokens.clone();
+        self.tokens = snapshot.0.tokens.clone();
         self.forget_plans_of_the_past();
         Ok(())
     }

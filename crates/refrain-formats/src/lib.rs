@@ -36,6 +36,7 @@ mod mlx;
 mod mmap;
 mod quantise;
 mod safetensors;
+mod state;
 pub mod synthetic;
 pub mod template;
 mod tensor;
@@ -48,6 +49,7 @@ pub use config::{
 };
 pub use encoding::Encoding;
 pub use error::Error;
+pub use state::{Plane, State};
 pub use template::{ChatTemplate, Conversation};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};

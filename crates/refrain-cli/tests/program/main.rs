@@ -5,6 +5,7 @@ mod bad_gguf;
 mod bad_input;
 mod chat;
 mod convert;
+mod decode;
 mod demo;
 mod devices;
 mod doctor;

@@ -1,32 +1,60 @@
-//! Snapshots in files.
+//! State files: what a session remembers, between two runs of the program.
 //!
 //! Little-endian: magic `refrain\0`, u32 version, u32 zero, u128 model identity, u64 number of tokens and
-//! the tokens (u32), u32 number of planes; of each plane u32 dtype, u32 rank of a row, its extents (u64),
-//! u64 bytes, and the bytes; at the end the xxh3 128-bit hash of all before it. Whoever reads it checks
-//! the hash first and believes no size beyond the file's own.
+//! the tokens (u32), u32 number of planes; of each plane u32 element type, u32 rank of a row, its extents
+//! (u64), u64 bytes, and the bytes; at the end the xxh3 128-bit hash of all before it. Whoever reads it
+//! checks the hash first and believes no size beyond the file's own.
 
 use std::io::Write;
 use std::path::Path;
 
-use refrain::DType;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Plane, Snapshot};
-use crate::Error;
+use crate::{Encoding, Error};
+
+/// A session's state at one position.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// A number that tells models apart.
+    pub identity: u128,
+    /// The tokens taken in.
+    pub tokens: Vec<u32>,
+    /// Keys, values, convolution windows and recurrent states, in the model's order.
+    pub planes: Vec<Plane>,
+}
+
+/// A part of one state array: rows of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plane {
+    /// F32, F16 or BF16.
+    pub encoding: Encoding,
+    /// Extents of a row.
+    pub row: Vec<usize>,
+    /// The rows, gapless.
+    pub bytes: Vec<u8>,
+}
 
 const MAGIC: &[u8; 8] = b"refrain\0";
 const VERSION: u32 = 1;
 const HASH: usize = 16;
 
-impl Snapshot {
-    /// Writes the snapshot to a file, which is there whole or not at all.
+/// The element types of planes, by their number in files.
+const ENCODINGS: [Encoding; 3] = [Encoding::F32, Encoding::F16, Encoding::BF16];
+
+impl State {
+    /// Bytes of the planes.
+    pub fn bytes(&self) -> u64 {
+        self.planes.iter().map(|plane| plane.bytes.len() as u64).sum()
+    }
+
+    /// Writes a file, which is there whole or not at all.
     ///
     /// # Errors
-    /// [`Error::StateFile`] naming the file if it cannot be written.
+    /// Naming the file if it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let failed = |source: std::io::Error| Error::StateFile {
+        let failed = |source: std::io::Error| Error::Write {
             path: path.to_owned(),
-            what: format!("cannot be written: {source}"),
+            source,
         };
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
@@ -42,17 +70,19 @@ impl Snapshot {
         written.map_err(failed)
     }
 
-    /// Reads a snapshot from a file.
+    /// Reads a file.
     ///
     /// # Errors
-    /// [`Error::StateFile`] naming the file if it cannot be read, is no state file, or is damaged.
-    pub fn open(path: &Path) -> Result<Snapshot, Error> {
-        let failed = |what: String| Error::StateFile {
+    /// Naming the file if it cannot be read, is no state file, or is damaged.
+    pub fn open(path: &Path) -> Result<State, Error> {
+        let bytes = std::fs::read(path).map_err(|source| Error::Read {
             path: path.to_owned(),
-            what,
-        };
-        let bytes = std::fs::read(path).map_err(|source| failed(format!("cannot be read: {source}")))?;
-        Snapshot::decode(&bytes).map_err(failed)
+            source,
+        })?;
+        State::decode(&bytes).map_err(|reason| Error::File {
+            file: path.display().to_string(),
+            reason: format!("state file {reason}"),
+        })
     }
 
     /// The file's bytes.
@@ -66,22 +96,27 @@ impl Snapshot {
         bytes.extend(self.tokens.iter().flat_map(|token| token.to_le_bytes()));
         bytes.extend((self.planes.len() as u32).to_le_bytes());
         for plane in &self.planes {
-            bytes.extend(code(plane.dtype).to_le_bytes());
+            bytes.extend(code(plane.encoding).to_le_bytes());
             bytes.extend((plane.row.len() as u32).to_le_bytes());
             bytes.extend(plane.row.iter().flat_map(|&n| (n as u64).to_le_bytes()));
             bytes.extend((plane.bytes.len() as u64).to_le_bytes());
             bytes.extend(&plane.bytes);
         }
-        let hash = xxh3_128(&bytes);
-        bytes.extend(hash.to_le_bytes());
-        bytes
+        State::seal(bytes)
     }
 
-    /// The snapshot that a file's bytes hold.
+    /// A file's content with the checksum that it ends with.
+    pub fn seal(mut content: Vec<u8>) -> Vec<u8> {
+        let hash = xxh3_128(&content);
+        content.extend(hash.to_le_bytes());
+        content
+    }
+
+    /// The state that a file's bytes hold.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn decode(bytes: &[u8]) -> Result<Snapshot, String> {
+    pub fn decode(bytes: &[u8]) -> Result<State, String> {
         if !bytes.starts_with(MAGIC) {
             return Err("is no state file of refrain".to_owned());
         }
@@ -105,7 +140,7 @@ impl Snapshot {
         if !reader.0.is_empty() {
             return Err("goes on behind its end".to_owned());
         }
-        Ok(Snapshot {
+        Ok(State {
             identity,
             tokens: tokens.iter().map(|&token| u32::from_le_bytes(token)).collect(),
             planes,
@@ -113,8 +148,8 @@ impl Snapshot {
     }
 }
 
-fn code(dtype: DType) -> u32 {
-    DType::ALL.iter().position(|&d| d == dtype).unwrap_or_default() as u32
+fn code(encoding: Encoding) -> u32 {
+    ENCODINGS.iter().position(|&e| e == encoding).unwrap_or_default() as u32
 }
 
 fn short() -> String {
@@ -148,8 +183,8 @@ impl<'a> Reader<'a> {
 
     fn plane(&mut self) -> Result<Plane, String> {
         let code = self.u32()?;
-        let dtype = DType::ALL.get(code as usize).copied();
-        let dtype = dtype.ok_or_else(|| format!("names element type {code}, which there is not"))?;
+        let encoding = ENCODINGS.get(code as usize).copied();
+        let encoding = encoding.ok_or_else(|| format!("names element type {code}, which there is not"))?;
         let rank = self.u32()?;
         let mut row = Vec::new();
         for _ in 0..rank {
@@ -157,7 +192,7 @@ impl<'a> Reader<'a> {
         }
         let bytes = self.u64()?;
         Ok(Plane {
-            dtype,
+            encoding,
             row,
             bytes: self.take(bytes)?.to_vec(),
         })
@@ -168,18 +203,18 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn snapshot() -> Snapshot {
-        Snapshot {
+    fn state() -> State {
+        State {
             identity: 7 << 90,
             tokens: vec![1, 2, 70_000],
             planes: vec![
                 Plane {
-                    dtype: DType::F16,
+                    encoding: Encoding::F16,
                     row: vec![2, 4],
                     bytes: (0..48).collect(),
                 },
                 Plane {
-                    dtype: DType::F32,
+                    encoding: Encoding::F32,
                     row: vec![],
                     bytes: vec![9; 4],
                 },
@@ -188,37 +223,36 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_comes_back_from_its_file() {
+    fn a_state_comes_back_from_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
-        snapshot().save(&path).unwrap();
-        assert_eq!(Snapshot::open(&path).unwrap(), snapshot());
+        state().save(&path).unwrap();
+        assert_eq!(State::open(&path).unwrap(), state());
         let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "nothing else is left behind");
     }
 
     #[test]
     fn a_file_with_any_byte_changed_or_missing_is_refused() {
-        let good = snapshot().encode();
+        let good = state().encode();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert!(Snapshot::decode(&bad).is_err(), "byte {at} was changed");
-            assert!(Snapshot::decode(&good[..at]).is_err(), "the file ends at {at}");
+            assert!(State::decode(&bad).is_err(), "byte {at} was changed");
+            assert!(State::decode(&good[..at]).is_err(), "the file ends at {at}");
         }
     }
 
     #[test]
     fn sizes_that_lie_under_a_right_checksum_are_refused() {
-        let good = snapshot().encode();
+        let good = state().encode();
         let content = good.len() - HASH;
         for at in MAGIC.len()..content {
             let mut bad = good[..content].to_vec();
             bad[at] = bad[at].wrapping_add(0x7f);
-            let hash = xxh3_128(&bad);
-            bad.extend(hash.to_le_bytes());
+            let bad = State::seal(bad);
             // Whatever it says now, reading ends, and takes no more memory than there is file.
-            if let Ok(read) = Snapshot::decode(&bad) {
+            if let Ok(read) = State::decode(&bad) {
                 assert!(read.bytes() as usize <= bad.len());
             }
         }

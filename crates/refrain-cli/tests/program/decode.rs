@@ -1,0 +1,134 @@
+//! How tokens are decoded: explained, compared, saved, soaked.
+
+use serde_json::Value;
+
+use super::support::{refrain, run};
+
+const QUESTION: &str = "What is 348 + 276?";
+
+/// Runs the program on the first Vulkan device.
+fn on_vulkan(arguments: &[&str]) -> super::support::Outcome {
+    refrain(arguments).env("REFRAIN_DEVICE", "0").output().unwrap().into()
+}
+
+#[test]
+fn explain_prints_every_stage_and_what_a_token_costs() {
+    let explained = |arguments: &[&str]| {
+        let arguments = [&["explain", "synthetic:tiny:q4_0", "--device", "null"], arguments].concat();
+        run(&arguments).done()
+    };
+    for stage in refrain::passes::NAMES {
+        let text = explained(&["--after", stage]);
+        assert!(text.contains("f32[1, 256]"), "{stage}: {text}");
+    }
+    let plan = explained(&[]);
+    assert!(
+        plan.contains("decode_attention") && plan.contains("---- barrier"),
+        "{plan}"
+    );
+    assert!(!plan.contains("unfused"), "{plan}");
+    let dot = explained(&["--dot"]);
+    assert!(dot.starts_with("digraph") && dot.contains("->"), "{dot}");
+    let json: Value = serde_json::from_str(&explained(&["--json"])).unwrap();
+    let token = &json["token"];
+    assert!(token["dispatches"].as_u64().unwrap() <= 7 * 6, "{token}");
+    assert!(token["barriers"].as_u64().unwrap() <= 6 * 6, "{token}");
+    assert!(token["weight_bytes"].as_u64().unwrap() > 0 && token["kv_bytes"].as_u64().unwrap() > 0);
+    // Norms of the results and of whole projections fit no pattern.
+    let olmo = run(&[
+        "explain",
+        super::support::fixture("olmo2-bf16").to_str().unwrap(),
+        "--device",
+        "null",
+    ])
+    .done();
+    assert!(olmo.contains("unfused") && olmo.contains("rms_norm"), "{olmo}");
+    run(&["explain", "demo", "--after", "nothing"]).failed(2, &["no pass", "schedule"]);
+}
+
+#[test]
+fn replay_is_verified_and_an_injected_fault_is_named() {
+    let ask = |more: &[&str]| on_vulkan(&[&["run", "demo", QUESTION, "--temp", "0", "-q", "--verify"], more].concat());
+    assert_eq!(ask(&[]).done(), "348 + 276 = 624\n");
+    let found = ask(&["--inject-fault", "decode_attention:2"]);
+    found.failed(
+        1,
+        &["replay and eager differ at token 0", "decode_attention", "12345.67"],
+    );
+    ask(&["--inject-fault", "nonsense:0"]).failed(1, &["no region", "nonsense"]);
+    let frozen = ask(&["--freeze", "input", "-n", "3"]);
+    assert_eq!(frozen.code, Some(0), "{frozen:?}");
+}
+
+#[test]
+fn modes_and_submits_change_no_token() {
+    let story = |more: &[&str]| {
+        let arguments = [
+            "run",
+            "demo",
+            "Tell me a story.",
+            "-n",
+            "40",
+            "--seed",
+            "3",
+            "--temp",
+            "0.9",
+            "-q",
+        ];
+        on_vulkan(&[&arguments, more].concat()).done()
+    };
+    let eager = story(&["--mode", "eager"]);
+    assert_eq!(story(&["--mode", "replay", "--tokens-per-submit", "8"]), eager);
+    assert_eq!(story(&["--mode", "auto"]), eager);
+}
+
+#[test]
+fn a_state_goes_on_in_the_next_run_and_a_damaged_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let path = state.to_str().unwrap();
+    let ask = |arguments: &[&str]| run(&[&["run", "demo", "--raw", "--temp", "0", "-q", "--json"], arguments].concat());
+    let ids = |outcome: super::support::Outcome| outcome.json()["ids"].clone();
+    let whole = ids(ask(&["Once upon a time", "-n", "12"]));
+    let first = ask(&["Once upon a", "-n", "1", "--save-state", path]).json();
+    assert_eq!(first["finish"], "length");
+    // The state holds the prompt; what was generated last was never taken in.
+    let rest = ids(ask(&[" time", "-n", "12", "--load-state", path]));
+    assert_eq!(rest, whole);
+    let mut bytes = std::fs::read(&state).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&state, &bytes).unwrap();
+    ask(&[" time", "--load-state", path]).failed(1, &["state file", "damaged"]);
+    ask(&[" time", "--load-state", "no/such/file"]).failed(1, &["no/such/file"]);
+    bytes[middle] ^= 1;
+    std::fs::write(&state, &bytes).unwrap();
+    let other = super::support::fixture("qwen3-bf16");
+    let other = ["run", other.to_str().unwrap(), "a", "--raw", "--load-state", path];
+    run(&other).failed(1, &["saved state does not fit", "another model"]);
+}
+
+#[test]
+fn soak_gives_a_verdict() {
+    let sound = on_vulkan(&[
+        "soak",
+        "synthetic:tiny:q4_0",
+        "-n",
+        "60",
+        "--ctx",
+        "24",
+        "--verify",
+        "2",
+        "--json",
+    ])
+    .json();
+    assert_eq!(sound["verdict"], "sound", "{sound}");
+    assert_eq!(
+        (sound["tokens"].as_u64(), sound["contexts"].as_u64()),
+        (Some(60), Some(3))
+    );
+    assert!(sound["verified_tokens"].as_u64().unwrap() >= 2, "{sound}");
+    let slow = run(&["soak", "demo", "-n", "5", "--timeout", "0"]);
+    assert_eq!(slow.code, Some(1), "{slow:?}");
+    assert!(slow.stdout.contains("verdict: failed"), "{slow:?}");
+}
