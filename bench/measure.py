@@ -89,8 +89,26 @@ def timed(report, name, work):
 
 
 def bench(program, model, arguments):
+    """Rows of `refrain bench`, or what it complained about."""
     done = program.run("bench", model, "--json", *arguments)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+
+def soak(program, arguments):
+    done = program.run("soak", *arguments, "--json")
+    return json.loads(done.stdout) if done.stdout else done.stderr.strip()
+
+
+def agreement(program, scratch, model, tokens):
+    """Whether replay and eager decoding give the same tokens, greedy and seeded."""
+    texts = {}
+    for name, sampling in {"greedy": ["--temp", "0"], "seeded": ["--temp", "1", "--seed", "5"]}.items():
+        ids = []
+        for mode in ("replay", "eager"):
+            done = program.run("run", model, "Once upon a time", "--raw", "-n", str(tokens), "--mode", mode, "--json", *sampling)
+            ids.append(json.loads(done.stdout)["ids"] if done.returncode == 0 else done.stderr)
+        texts[name] = {"equal": ids[0] == ids[1], "tokens": len(ids[0])}
+    return texts
 
 
 def main():
@@ -100,6 +118,7 @@ def main():
     parser.add_argument("--device", default="0")
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--bench", default="-p 512 -n 128 -r 3", help="arguments of `refrain bench`")
+    parser.add_argument("--soak", default="", help="arguments of `refrain soak`")
     parser.add_argument("--checkpoints", nargs="*", type=Path, default=[], help="folders by references/random_checkpoints.py")
     parser.add_argument("--questions", type=int, default=2, help="of each subject of the demo")
     options = parser.parse_args()
@@ -113,14 +132,17 @@ def main():
         timed(report, f"logits of {folder.name}", lambda: logits_errors(program, out, folder))
     timed(report, "story", lambda: story_error(program, out))
     timed(report, "demo answers", lambda: demo_answers(program, out, options.questions))
+    timed(report, "replay and eager", lambda: agreement(program, out, "demo", 200))
+    if options.soak:
+        timed(report, "soak", lambda: soak(program, options.soak.split()))
     for model in options.models:
         timed(report, model, lambda: bench(program, model, options.bench.split()))
     (out / "report.json").write_text(json.dumps(report, indent=1))
     for model in options.models:
-        row = report[model]
-        if isinstance(row, dict):
-            print(f"{model:28} {row['device']}: pp {row['prompt']['tokens_per_s']:9.1f}  tg {row['decode']['tokens_per_s']:7.1f}  "
-                  f"load {row['load']['gb_per_s']:5.2f} GB/s  share of {row['bandwidth']['probe_gb_per_s']:.0f} GB/s: {row['bandwidth']['share']:.3f}")
+        for row in report[model] if isinstance(report[model], list) else []:
+            share = row["bandwidth_share"]
+            print(f"{model:28} {row['device']} {row['mode']:6} {row['test']:6} d{row['depth']}: {row['tokens_per_s']:9.1f} tokens/s"
+                  + (f", {share:.3f} of {row['probe_gbps']:.0f} GB/s" if share else ""))
 
 
 if __name__ == "__main__":
