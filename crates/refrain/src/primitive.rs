@@ -166,6 +166,17 @@ impl Primitive {
         self.is_leaf() || matches!(self, Primitive::Updated)
     }
 
+    /// Whether this writes the elements of its one input somewhere else, and nothing more.
+    pub fn is_copy(&self) -> bool {
+        match self {
+            Primitive::Elementwise(expression) => match expression.inputs[..] {
+                [dtype] => *expression == Expression::cast(dtype, dtype),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Whether the result is the memory of input 0, a state, at its next version.
     pub fn is_next_version(&self) -> bool {
         matches!(self, Primitive::WriteRows | Primitive::Updated)

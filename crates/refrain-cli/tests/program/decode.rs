@@ -33,6 +33,7 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
     let token = &json["token"];
     assert!(token["dispatches"].as_u64().unwrap() <= 7 * 6, "{token}");
     assert!(token["barriers"].as_u64().unwrap() <= 6 * 6, "{token}");
+    assert_eq!((&token["copies"], &token["transfers"]), (&0.into(), &0.into()));
     assert!(token["weight_bytes"].as_u64().unwrap() > 0 && token["kv_bytes"].as_u64().unwrap() > 0);
     // Norms of the results and of whole projections fit no pattern.
     let olmo = run(&[

@@ -19,6 +19,10 @@ pub(super) struct Summary {
     dispatches: usize,
     levels: usize,
     barriers: usize,
+    /// Arguments that the host writes for each run.
+    transfers: usize,
+    /// Steps that only move elements.
+    copies: usize,
     arena_bytes: u64,
     least_arena_bytes: u64,
     weight_bytes: u64,
@@ -35,6 +39,8 @@ impl Summary {
             levels: 1 + plan.steps.iter().filter(|step| step.barrier).count(),
             // The recording begins with one, and ends with one that lets the host read.
             barriers: plan.barriers() + 2,
+            transfers: plan.inputs.len(),
+            copies: plan.steps.iter().filter(|step| step.primitive.is_copy()).count(),
             arena_bytes: plan.scratch_bytes,
             least_arena_bytes: plan.least_scratch_bytes,
             weight_bytes: function.weight_bytes(),
@@ -51,12 +57,14 @@ impl Summary {
     pub fn text(&self) -> String {
         let per_layer = |count: usize| count as f64 / self.layers.max(1) as f64;
         let mut text = format!(
-            "token      {} dispatches ({:.1} a layer), {} levels, {} barriers ({:.1} a layer), 0 transfers, 0 copies\n",
+            "token      {} dispatches ({:.1} a layer), {} levels, {} barriers ({:.1} a layer), {} transfers, {} copies\n",
             self.dispatches,
             per_layer(self.dispatches),
             self.levels,
             self.barriers,
             per_layer(self.barriers),
+            self.transfers,
+            self.copies,
         );
         text.push_str(&format!(
             "submits    one call for as many tokens as it decodes\nmemory     arena {} (results alive at once: {}), weights read {}, keys and values read {}\n",
@@ -76,8 +84,8 @@ impl Summary {
             "dispatches": self.dispatches,
             "levels": self.levels,
             "barriers": self.barriers,
-            "transfers": 0,
-            "copies": 0,
+            "transfers": self.transfers,
+            "copies": self.copies,
             "arena_bytes": self.arena_bytes,
             "least_arena_bytes": self.least_arena_bytes,
             "weight_bytes": self.weight_bytes,
