@@ -14,7 +14,7 @@ use crate::{Global, device, model};
 
 const EXAMPLES: &str = "Examples:
   refrain soak demo -n 200
-  refrain soak synthetic:qwen3-0.6b:q4_0 -n 100000";
+  refrain soak synthetic:qwen3-0.6b:q4_0 -n 300 --ctx 128 --json";
 
 /// Decodes very many tokens by replay, context after context, and looks for what only shows in the long
 /// run: steps that differ from eager execution (samples of them are compared, each result of each step),
