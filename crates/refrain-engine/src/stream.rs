@@ -19,16 +19,17 @@ const MOST_RUNS: usize = 16;
 /// queued already, so that sleeping for parts of a step costs less and loses nothing.
 fn wait(tape: &Tape, run: &Run, step_time: Option<Duration>) -> Result<(), Error> {
     const SHORTEST: Duration = Duration::from_micros(60);
-    const LONGEST: Duration = Duration::from_millis(2);
+    const LONGEST: Duration = Duration::from_millis(20);
     // A device that takes far longer than usual may be lost, which only a real wait tells.
     const PATIENCE: u32 = 64;
     if let Some(time) = step_time {
-        let nap = (time / 2).clamp(SHORTEST, LONGEST);
+        let mut nap = time * 15 / 16;
         for _ in 0..PATIENCE {
             if tape.is_done(run) {
                 return Ok(());
             }
-            std::thread::sleep(nap);
+            std::thread::sleep(nap.clamp(SHORTEST, LONGEST));
+            nap = time / 8;
         }
     }
     Ok(tape.wait(run)?)

@@ -244,9 +244,25 @@ impl Device {
     /// # Errors
     /// As [`Device::submit`].
     pub fn record(&self, list: CommandList) -> Result<Recording, Error> {
+        let mut recordings = self.record_copies(list, 1)?;
+        Ok(recordings.remove(0))
+    }
+
+    /// [`Device::record`] several times, for regions that are timed while others of the same list are in
+    /// flight.
+    ///
+    /// # Errors
+    /// As [`Device::submit`].
+    pub fn record_copies(&self, mut list: CommandList, copies: usize) -> Result<Vec<Recording>, Error> {
         self.check(&list)?;
-        let translated = self.queues.record(Queue::Compute, &list, list.host_reads(), true)?;
-        Ok(Recording::new(translated, list))
+        let host_reads = list.host_reads();
+        let uses: Arc<[_]> = std::mem::take(&mut list.uses).into();
+        (0..copies)
+            .map(|_| {
+                let translated = self.queues.record(Queue::Compute, &list, host_reads, true)?;
+                Ok(Recording::new(translated, uses.clone()))
+            })
+            .collect()
     }
 
     /// Submits recordings by one call to the driver. They start after the lists before them and after

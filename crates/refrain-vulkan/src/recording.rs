@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Queue, RawRecording};
-use crate::command::{Access, Command, CommandList};
+use crate::command::{Access, Command};
 use crate::counters::Counters;
 use crate::memory::Buffer;
 
@@ -63,16 +63,14 @@ impl Drop for Translated {
 /// A command list translated once, for any number of submissions, of which several may be in flight.
 pub struct Recording {
     pub(crate) translated: Arc<Translated>,
-    pub(crate) uses: Vec<(Buffer, Access)>,
+    /// Shared by recordings of one list.
+    pub(crate) uses: Arc<[(Buffer, Access)]>,
 }
 
 impl Recording {
-    pub(crate) fn new(translated: Arc<Translated>, list: CommandList) -> Self {
+    pub(crate) fn new(translated: Arc<Translated>, uses: Arc<[(Buffer, Access)]>) -> Self {
         debug_assert_eq!(translated.raw.queue, Queue::Compute);
-        Self {
-            translated,
-            uses: list.uses,
-        }
+        Self { translated, uses }
     }
 }
 

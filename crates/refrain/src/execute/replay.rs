@@ -207,9 +207,7 @@ impl Recorded {
             .map(|_| Message::new(device, executable, &list))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Recorded {
-            copies: (0..copies)
-                .map(|_| device.record(list.clone()))
-                .collect::<Result<_, _>>()?,
+            copies: device.record_copies(list.clone(), copies)?,
             list,
             place: Mutex::new(Place {
                 copy: 0,
