@@ -21,7 +21,7 @@ fn a_command_line_that_cannot_be_meant_exits_with_2() {
         &["tokenize", "demo", "text", "--file", "too"],
         &["logits", "demo"],
         &["logits", "demo", "--tokens", "a", "--out", "b", "--chunk", "0"],
-        &["bench", "demo", "-p", "1000", "-n", "1000"],
+        &["bench", "demo", "-p", "4000"],
     ] {
         let outcome = run(arguments);
         assert_eq!(outcome.code, Some(2), "{arguments:?}: {outcome:?}");
