@@ -4,8 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 
 use clap::Args;
 use refrain_engine::SamplerOptions;
-use refrain_formats::GenerationConfig;
+use refrain_formats::{Checkpoint, GenerationConfig};
 use serde_json::{Value, json};
+
+use crate::Usage;
 
 /// What is not given comes from the model's generation_config.json (do_sample: false there means
 /// temperature 0); where that is silent too, from llama.cpp's usual settings.
@@ -44,8 +46,22 @@ pub(crate) struct SamplingArguments {
     seed: Option<u64>,
 }
 
-/// The settings that these arguments mean for a model.
-pub(crate) fn options(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
+/// The settings that these arguments mean for a checkpoint.
+///
+/// # Errors
+/// If a biased token is beyond its vocabulary.
+pub(crate) fn options(wish: &SamplingArguments, checkpoint: &Checkpoint) -> Result<SamplerOptions, Usage> {
+    let vocabulary = checkpoint.config().vocab_size;
+    match wish.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
+        None => Ok(combined(wish, checkpoint.generation())),
+        Some((id, _)) => Err(Usage(format!(
+            "--logit-bias: token id {id} is out of range: the vocabulary has {vocabulary} tokens"
+        ))),
+    }
+}
+
+/// The user's wishes, then the model's, then what is usual.
+fn combined(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
     let usual = SamplerOptions::default();
     let greedy = (model.do_sample == Some(false)).then_some(0.0);
     SamplerOptions {
@@ -143,7 +159,7 @@ mod tests {
             seed: Some(1),
             ..Default::default()
         };
-        let found = options(&wish, &model);
+        let found = combined(&wish, &model);
         assert_eq!((found.temperature, found.top_k, found.top_p), (0.6, 5, 0.95));
         assert_eq!(found.seed, 1);
     }
@@ -155,12 +171,12 @@ mod tests {
             temperature: Some(0.6),
             ..GenerationConfig::default()
         };
-        assert_eq!(options(&SamplingArguments::default(), &model).temperature, 0.0);
+        assert_eq!(combined(&SamplingArguments::default(), &model).temperature, 0.0);
         let wish = SamplingArguments {
             temp: Some(1.5),
             ..Default::default()
         };
-        assert_eq!(options(&wish, &model).temperature, 1.5);
+        assert_eq!(combined(&wish, &model).temperature, 1.5);
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Picking the next token: validated settings, and the plain reference that the device's sampler is
-//! checked against.
+//! How the next token is picked: settings that were checked.
 
-use refrain::sample::{self, Settings};
+use refrain::sample::Settings;
 
 /// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
 /// are those of [`refrain::sample`].
@@ -56,7 +55,7 @@ pub struct InvalidSetting {
     bounds: &'static str,
 }
 
-/// Picks tokens from logits, as [`refrain::sample`] says.
+/// Checked options, and the settings that kernels make of them.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplerOptions,
@@ -70,7 +69,7 @@ impl Sampler {
     /// If a setting lies outside its bounds.
     pub fn new(options: SamplerOptions) -> Result<Self, InvalidSetting> {
         validate(&options)?;
-        let settings = Settings {
+        let mut settings = Settings {
             temperature: options.temperature,
             top_k: words(options.top_k),
             top_p: options.top_p,
@@ -83,6 +82,9 @@ impl Sampler {
             biased: !options.logit_bias.is_empty(),
             ..Settings::default()
         };
+        if !settings.penalises() {
+            settings.window = 0;
+        }
         Ok(Self { options, settings })
     }
 
@@ -91,18 +93,10 @@ impl Sampler {
         &self.options
     }
 
-    /// The settings with which the device samples likewise, without stop tokens or an end. The window is
-    /// 0 where nothing is penalised, so that nothing is counted.
+    /// The settings as kernels take them, without stop tokens or an end. The window is 0 where nothing is
+    /// penalised, so that nothing is counted.
     pub fn settings(&self) -> Settings {
-        let window = if self.settings.penalises() {
-            self.settings.window
-        } else {
-            0
-        };
-        Settings {
-            window,
-            ..self.settings.clone()
-        }
+        self.settings.clone()
     }
 
     /// What is added to each logit of a vocabulary, `[V]`; empty if nothing is. Tokens beyond the
@@ -118,31 +112,6 @@ impl Sampler {
             }
         }
         bias
-    }
-
-    /// How often each token of a vocabulary is among the recent ones of `history`, `[V]`: what the
-    /// device goes on from. All zero where nothing is penalised.
-    pub fn counts(&self, history: &[u32], vocabulary: usize) -> Vec<u32> {
-        let window = if self.settings.penalises() {
-            self.settings.window
-        } else {
-            0
-        };
-        sample::counts(history, window, vocabulary)
-    }
-
-    /// The token at `position` (counted from the beginning of the sequence), given its `logits`
-    /// \[vocabulary\] and the tokens before it; `None` if a logit is not a number. Bias and penalties
-    /// are applied to `logits` in place.
-    ///
-    /// # Panics
-    /// If there are no logits.
-    pub fn pick(&self, logits: &mut [f32], history: &[u32], position: u64) -> Option<u32> {
-        if self.settings.biased || self.settings.penalises() {
-            let (counts, bias) = (self.counts(history, logits.len()), self.bias(logits.len()));
-            sample::adjust(logits, &counts, &bias, &self.settings);
-        }
-        sample::pick(logits, &self.settings, position)
     }
 }
 
@@ -214,30 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn penalties_and_biases_are_applied_to_the_logits() {
-        let sampler = sampler(|o| {
-            (o.repeat_penalty, o.presence_penalty, o.repeat_last) = (2.0, 0.5, 2);
-            o.logit_bias = vec![(1, 3.0), (3, f32::NEG_INFINITY), (9, 1.0)];
-        });
-        let mut logits = [2.0, -1.0, 2.0, 9.0];
-        // Of the history the last two tokens are recent.
-        assert_eq!(sampler.pick(&mut logits, &[2, 0, 0], 3), Some(1));
-        assert_eq!(logits, [0.5, 2.0, 2.0, f32::NEG_INFINITY]);
-    }
-
-    #[test]
-    fn the_device_is_told_the_same_settings() {
-        let sampler = sampler(|o| (o.temperature, o.top_k, o.repeat_penalty, o.repeat_last) = (0.7, 40, 1.1, 3));
-        let settings = sampler.settings();
-        assert_eq!((settings.temperature, settings.top_k, settings.window), (0.7, 40, 3));
-        assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0, 2, 1, 0]);
-        assert!(sampler.bias(4).is_empty());
+    fn biases_of_one_token_add_up_and_those_of_unknown_tokens_do_nothing() {
+        let biased = sampler(|o| o.logit_bias = vec![(1, 3.0), (3, f32::NEG_INFINITY), (1, 0.5), (9, 1.0)]);
+        assert!(biased.settings().biased);
+        assert_eq!(biased.bias(4), [0.0, 3.5, 0.0, f32::NEG_INFINITY]);
+        let unbiased = sampler(|_| ());
+        assert!(!unbiased.settings().biased && unbiased.bias(4).is_empty());
     }
 
     #[test]
     fn nothing_is_counted_where_nothing_is_penalised() {
-        let sampler = sampler(|_| ());
-        assert_eq!(sampler.settings().window, 0);
-        assert_eq!(sampler.counts(&[0, 1, 1, 2], 4), [0; 4]);
+        assert_eq!(sampler(|o| o.repeat_last = 3).settings().window, 0);
+        let penalising = sampler(|o| (o.repeat_last, o.presence_penalty) = (3, 0.5));
+        assert_eq!(penalising.settings().window, 3);
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         let why = "this model has no chat template; use `refrain run MODEL --raw`";
         return Err(Usage(why.to_owned()).into());
     };
-    let settings = sampling::options(&arguments.sampling, checkpoint.generation());
+    let settings = sampling::options(&arguments.sampling, &checkpoint)?;
     Sampler::new(settings.clone())?;
     let asked = arguments.ctx.map(|context| context as usize);
     let context = load::context(checkpoint.config(), asked, 0, None)?;

@@ -112,7 +112,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     }
     let checkpoint = model::open(&arguments.model)?;
     let tokenizer = checkpoint.tokenizer()?;
-    let sampler = Sampler::new(sampling::options(&arguments.sampling, checkpoint.generation()))?;
+    let sampler = Sampler::new(sampling::options(&arguments.sampling, &checkpoint)?)?;
     let prompt = prompt_ids(&checkpoint, &tokenizer, arguments)?;
     let asked = arguments.ctx.map(|context| context as usize);
     let most = arguments.max_tokens;

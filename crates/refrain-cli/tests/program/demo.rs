@@ -130,6 +130,23 @@ fn equal_seeds_give_equal_texts() {
 }
 
 #[test]
+fn a_forbidden_token_is_not_picked_and_a_wanted_one_is() {
+    let ids = |arguments: &[&str]| {
+        let fixed = ["run", "demo", SUM, "--temp", "0", "-n", "3", "--json"];
+        let result = run(&[&fixed, arguments].concat()).json();
+        let ids = result["ids"].as_array().unwrap().iter();
+        ids.map(|id| id.as_u64().unwrap()).collect::<Vec<u64>>()
+    };
+    let usual = ids(&[]);
+    let forbidden = ids(&["--logit-bias", &format!("{}-inf", usual[0])]);
+    assert!(!forbidden.contains(&usual[0]), "{forbidden:?}, {usual:?}");
+    assert_eq!(ids(&["--logit-bias", "40+1000"]), [40; 3]);
+    // Penalised once the bias still outweighs the rest, penalised twice it no longer does.
+    let falling = ids(&["--logit-bias", "40+1000", "--frequency-penalty", "900"]);
+    assert!(falling[..2] == [40; 2] && falling[2] != 40, "{falling:?}");
+}
+
+#[test]
 fn length_stop_strings_and_the_context_end_a_text() {
     let finish = |arguments: &[&str]| {
         let fixed = ["run", "demo", SUM, "--temp", "0", "--json"];
