@@ -12,10 +12,9 @@ import reference
 
 # Model, text, tokens of a window, tokens from one to the next, and the model to compare with.
 CASES = (
-    ("demo/model", "demo/story.txt", 256, 128, None),
-    ("demo/model", "demo/story.txt", 100, 100, None),
-    ("tests/fixtures/llama-bias-f16", "references/corpus.txt", 96, 32, None),
-    ("tests/fixtures/qwen3-bf16", "references/corpus.txt", 64, 48, "tests/fixtures/qwen2-bf16"),
+    ("demo/model", "demo/story.txt", 192, 96, None),
+    ("tests/fixtures/llama-bias-f16", "demo/story.txt", 96, 64, None),
+    ("tests/fixtures/qwen3-bf16", "demo/story.txt", 64, 64, "tests/fixtures/qwen2-bf16"),
 )
 
 
