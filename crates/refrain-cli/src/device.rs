@@ -147,11 +147,41 @@ pub(crate) fn open_or_null(global: &Global) -> anyhow::Result<Device> {
         None => Probed::new().decide(None)?.target == Target::Cpu,
     };
     match null {
-        true => Ok(Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up(
-            "made-up card",
-        )))),
+        true => Ok(Device::vulkan(refrain_vulkan::Device::null(made_up()))),
         false => open(global),
     }
+}
+
+/// For plans alone: a device that is lowered for like the one that [`open`] opens (a made-up card where there
+/// is no GPU or `--device null` asks for it), but computes nothing, keeps nothing and has room for any model.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
+    const ROOM: u64 = 1 << 50;
+    let disabled = disabled(&global.disable)?;
+    let wish = global.device.as_deref();
+    let mut info = match wish {
+        Some(wish) if wish.eq_ignore_ascii_case(NULL) => made_up(),
+        _ => {
+            let probed = Probed::new();
+            match probed.decide(wish)?.target {
+                Target::Vulkan(index) => probed.devices()[index].clone(),
+                Target::Cpu if wish.is_some() => return Ok(Device::cpu()),
+                Target::Cpu => made_up(),
+            }
+        }
+    };
+    info.features = info.features.without(&disabled);
+    info.limits.max_allocation_bytes = ROOM;
+    for heap in &mut info.heaps {
+        (heap.size, heap.budget, heap.used) = (ROOM, None, 0);
+    }
+    Ok(Device::vulkan(refrain_vulkan::Device::null_without_contents(info)))
+}
+
+fn made_up() -> DeviceInfo {
+    DeviceInfo::made_up("made-up card")
 }
 
 fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, run, soak, synth,
-    template, tokenize,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, plan_check, run, soak,
+    synth, template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
@@ -85,6 +85,7 @@ enum Command {
     Convert(convert::Arguments),
     /// Write a checkpoint of random weights in a real model's shape
     Synth(synth::Arguments),
+    PlanCheck(plan_check::Arguments),
     Bench(bench::Arguments),
     Explain(explain::Arguments),
     Soak(soak::Arguments),
@@ -136,6 +137,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Convert(arguments) => return convert::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Soak(arguments) => return soak::run(global, arguments),
+        Command::PlanCheck(arguments) => return plan_check::run(global, arguments),
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,
         Command::Tokenize(arguments) => tokenize::run(arguments)?,

@@ -45,6 +45,8 @@ pub struct Device {
     info: Arc<DeviceInfo>,
     features: FeatureSet,
     timestamps: bool,
+    /// Whether uploads are carried out.
+    keeps_contents: bool,
     backend: Arc<dyn Backend>,
     tally: Arc<Tally>,
     queues: Arc<Queues>,
@@ -65,7 +67,16 @@ impl Device {
     /// # Panics
     /// If `info` describes memory in which the staging ring does not fit.
     pub fn null(info: DeviceInfo) -> Arc<Self> {
-        Self::null_with(info, None)
+        Self::null_with(info, None, true)
+    }
+
+    /// As [`Device::null`], but uploads are not even filled: for what is known of a program from its
+    /// shapes alone, however large its weights are.
+    ///
+    /// # Panics
+    /// As [`Device::null`].
+    pub fn null_without_contents(info: DeviceInfo) -> Arc<Self> {
+        Self::null_with(info, None, false)
     }
 
     /// As [`Device::null`], but the device is lost while it runs the command list of that number,
@@ -74,13 +85,13 @@ impl Device {
     /// # Panics
     /// As [`Device::null`].
     pub fn null_lost_at(info: DeviceInfo, list: u64) -> Arc<Self> {
-        Self::null_with(info, Some(list))
+        Self::null_with(info, Some(list), true)
     }
 
-    fn null_with(info: DeviceInfo, lost_at: Option<u64>) -> Arc<Self> {
+    fn null_with(info: DeviceInfo, lost_at: Option<u64>, keeps_contents: bool) -> Arc<Self> {
         let backend = Arc::new(Null::new(info.clone(), lost_at));
         let features = info.features;
-        let made = Self::new(backend, info, features, OpenOptions::default());
+        let made = Self::make(backend, info, features, OpenOptions::default(), keeps_contents);
         made.expect("the made-up device has room for the staging ring")
     }
 
@@ -89,6 +100,16 @@ impl Device {
         info: DeviceInfo,
         features: FeatureSet,
         options: OpenOptions,
+    ) -> Result<Arc<Self>, Error> {
+        Self::make(backend, info, features, options, true)
+    }
+
+    fn make(
+        backend: Arc<dyn Backend>,
+        info: DeviceInfo,
+        features: FeatureSet,
+        options: OpenOptions,
+        keeps_contents: bool,
     ) -> Result<Arc<Self>, Error> {
         let info = Arc::new(info);
         let tally = Arc::new(Tally::default());
@@ -107,6 +128,7 @@ impl Device {
             info,
             features,
             timestamps: options.timestamps,
+            keeps_contents,
             backend,
             tally,
             queues,
@@ -159,6 +181,9 @@ impl Device {
         fill: &mut dyn FnMut(u64, &mut [u8]),
     ) -> Result<(), Error> {
         buffer.check(offset, bytes)?;
+        if !self.keeps_contents {
+            return Ok(());
+        }
         self.staging
             .upload(&self.queues, &self.tally, (buffer, offset), bytes, fill)
     }

@@ -84,6 +84,7 @@
 //! [`execute::Executable`] runs that; each can be printed.
 
 mod array;
+pub mod check;
 mod device;
 mod element;
 mod error;

@@ -181,16 +181,22 @@ impl Plan {
     }
 }
 
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Block::Storage(n) => write!(f, "storage{n}"),
+            Block::Control => f.write_str("control"),
+            Block::Scratch => f.write_str("scratch"),
+            Block::Tickets => f.write_str("tickets"),
+            Block::Output(n) => write!(f, "output{n}"),
+        }
+    }
+}
+
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place.block {
-            Block::Storage(n) => write!(f, "storage{n}")?,
-            Block::Control => write!(f, "control")?,
-            Block::Scratch => write!(f, "scratch")?,
-            Block::Tickets => write!(f, "tickets")?,
-            Block::Output(n) => write!(f, "output{n}")?,
-        }
-        write!(f, "[{}] {}{}", self.place.offset, self.dtype, self.layout)
+        let Place { block, offset } = self.place;
+        write!(f, "{block}[{offset}] {}{}", self.dtype, self.layout)
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod man;
+pub(crate) mod plan_check;
 pub(crate) mod run;
 pub(crate) mod soak;
 pub(crate) mod synth;

@@ -59,6 +59,20 @@ impl<'m> Session<'m> {
         Ok(self.step()?.printed(after)?)
     }
 
+    /// The program that takes in a chunk of `tokens` tokens of a prompt and computes the logits after the last,
+    /// made for the next power of two.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn prefill_function(&mut self, tokens: usize) -> Result<&Function, Error> {
+        let class = ShapeClass {
+            tokens: tokens.clamp(1, MAX_CHUNK).next_power_of_two(),
+            wanted: 1,
+        };
+        self.trace(class)?;
+        Ok(&self.functions[&class])
+    }
+
     /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
     /// with timestamps.
     pub fn device_ms_per_token(&mut self) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! What each pass makes of small programs, and that plans keep their promises.
 
 mod canonicalise;
+mod check;
 mod choose;
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,0 +1,184 @@
+use refrain::check::{self, Actor, Given, Hazard, Kind, Timeline};
+use refrain::fast::{self, Sequences};
+use refrain::plan::Plan;
+use refrain::sample::Settings;
+use refrain::{Array, DType, Device};
+
+use crate::common::Random;
+use crate::common::decoder::{Decoder, Extents};
+use crate::hazards::unordered;
+use crate::random::program;
+use crate::{array, null, planned};
+
+fn random_plan(device: &Device, seed: u64) -> Plan {
+    let outputs = program(device, &mut Random::new(seed));
+    planned(&outputs.iter().collect::<Vec<_>>())
+}
+
+/// The steps of hazards within one run.
+fn pairs(hazards: &[Hazard]) -> Vec<(usize, usize)> {
+    let within = hazards.iter().filter(|hazard| !hazard.next_run);
+    let mut found: Vec<(usize, usize)> = within
+        .filter_map(|hazard| match (&hazard.first, &hazard.second) {
+            (Actor::Step { number: first, .. }, Actor::Step { number: second, .. }) => Some((*first, *second)),
+            _ => None,
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn all_conflicts_of_random_programs_are_in_order() {
+    let (devices, mut proven) = ([null(), Device::cpu()], 0);
+    for seed in 0..2000 {
+        let plan = random_plan(&devices[usize::from(seed % 4 == 0)], seed);
+        let proof = check::prove(&plan);
+        assert_eq!(proof.unordered, [], "seed {seed}: {plan}");
+        proven += proof.ordered;
+    }
+    assert!(proven > 100_000, "{proven} pairs");
+}
+
+#[test]
+fn each_barrier_that_is_dropped_is_noticed() {
+    let (device, mut dropped) = (null(), 0);
+    for seed in 0..60 {
+        let plan = random_plan(&device, seed);
+        let timeline = Timeline::of(&plan);
+        for number in 0..timeline.barriers() {
+            let proof = timeline.clone().without_barrier(number).prove();
+            assert!(!proof.unordered.is_empty(), "seed {seed}: barrier {number} of {plan}");
+            dropped += 1;
+        }
+    }
+    assert!(dropped > 200, "{dropped} barriers were tried");
+}
+
+/// The proof against one by sets of single bytes, on schedules with random barriers.
+#[test]
+fn the_same_pairs_are_found_byte_by_byte() {
+    let mut found = 0;
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let mut plan = random_plan(&Device::cpu(), seed);
+        plan.steps
+            .iter_mut()
+            .for_each(|step| step.barrier &= random.below(3) > 0);
+        let mut expected = unordered(&plan);
+        expected.sort();
+        assert_eq!(pairs(&check::prove(&plan).unordered), expected, "seed {seed}: {plan}");
+        found += expected.len();
+    }
+    assert!(found > 100, "{found} pairs");
+}
+
+#[test]
+fn a_missing_barrier_is_named_with_both_steps_and_the_bytes() {
+    let x = array(&Device::cpu(), &[2, 4]);
+    let y = x.softmax();
+    let plan = planned(&[&y, &y.argmax()]);
+    let proof = Timeline::of(&plan).without_barrier(0).prove();
+    let text: Vec<String> = proof.unordered.iter().map(Hazard::to_string).collect();
+    let expected = "step 1 (argmax) reads output0[0..32], which step 0 (softmax) writes, and nothing orders them";
+    assert_eq!(text, [expected]);
+}
+
+#[test]
+fn each_barrier_of_a_decoder_is_noticed_those_between_chained_dispatches_too() {
+    let extents = Extents {
+        layers: 2,
+        hidden: 64,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 32,
+        inner: 128,
+        vocabulary: 96,
+    };
+    let device = null();
+    let logits = Decoder::new(&device, extents).step(1);
+    let settings = Array::state(&device, DType::U32, &[1, Settings::WORDS]).unwrap();
+    let sequences = Sequences::new(&device, 1, extents.vocabulary, 40, 8).unwrap();
+    let (token, _) = fast::sample(&logits, &settings, &sequences, None);
+    let plan = planned(&[&token]);
+    let timeline = Timeline::of(&plan);
+    assert_eq!(timeline.prove().unordered, [], "{plan}");
+    let mut inside = 0;
+    for number in 0..timeline.barriers() {
+        let hazards = timeline.clone().without_barrier(number).prove().unordered;
+        assert!(!hazards.is_empty(), "barrier {number} of {plan}");
+        let chained = |actor: &Actor| matches!(actor, Actor::Step { call: Some(_), .. });
+        let within = |h: &Hazard| pairs(std::slice::from_ref(h)).iter().any(|(a, b)| a == b);
+        inside += usize::from(
+            hazards
+                .iter()
+                .any(|h| within(h) && chained(&h.first) && chained(&h.second)),
+        );
+    }
+    assert_eq!(inside, 1, "sampling: {plan}");
+}
+
+/// A step of a loop as decoding has it: states alone, one of them seen by the host.
+fn cycle(device: &Device) -> Plan {
+    let state = Array::state(device, DType::F32, &[2, 4]).unwrap();
+    let seen = Array::mapped_state(device, DType::F32, &[2, 4]).unwrap();
+    let rows = Array::arange(device, DType::I32, 2);
+    let next = state.softmax() + 1.0;
+    planned(&[
+        &state.write_rows(&next, &rows),
+        &seen.write_rows(&next, &rows),
+        &next.sum(&[0]),
+    ])
+}
+
+#[test]
+fn a_run_waits_for_the_run_before_it() {
+    for device in [null(), Device::cpu()] {
+        let plan = cycle(&device);
+        assert_eq!(check::prove(&plan).unordered, [], "{plan}");
+        let hazards = Timeline::of(&plan).without(Given::Head).prove().unordered;
+        let from_run_to_run = |kind| {
+            let steps = |actor: &Actor| matches!(actor, Actor::Step { .. });
+            let across = |h: &&Hazard| h.next_run && steps(&h.first) && steps(&h.second);
+            hazards.iter().filter(across).any(|hazard| hazard.kind == kind)
+        };
+        assert!(from_run_to_run(Kind::ReadAfterWrite), "{hazards:#?}");
+        assert!(
+            hazards.iter().any(|hazard| hazard.first == Actor::Inbox),
+            "{hazards:#?}"
+        );
+        assert!(
+            hazards.iter().any(|hazard| hazard.second == Actor::Results),
+            "{hazards:#?}"
+        );
+    }
+}
+
+#[test]
+fn the_host_reads_what_is_visible_and_writes_what_is_no_longer_read() {
+    let device = null();
+    let plan = cycle(&device);
+    for given in [Given::HostBarrier, Given::Wait] {
+        let hazards = Timeline::of(&plan).without(given).prove().unordered;
+        assert!(!hazards.is_empty(), "{given:?}");
+        assert!(
+            hazards.iter().all(|hazard| hazard.second == Actor::Host),
+            "{hazards:#?}"
+        );
+    }
+    let x = Array::input(&device, "x", DType::F32, &[4]);
+    let plan = planned(&[&(&x + 1.0)]);
+    assert_eq!(check::prove(&plan).unordered, []);
+    let hazards = Timeline::of(&plan).without(Given::Submit).prove().unordered;
+    assert!(
+        hazards
+            .iter()
+            .any(|hazard| hazard.first == Actor::Arguments && hazard.kind == Kind::ReadAfterWrite)
+    );
+    let hazards = Timeline::of(&plan).without(Given::Wait).prove().unordered;
+    assert!(
+        hazards
+            .iter()
+            .any(|hazard| hazard.second == Actor::Arguments && hazard.kind == Kind::WriteAfterRead)
+    );
+}
