@@ -174,6 +174,34 @@ impl Plan {
         self.steps.iter().map(|s| s.calls.len()).sum()
     }
 
+    /// Every block with its bytes: of storages, those that steps reach.
+    pub fn blocks(&self) -> Vec<(Block, u64)> {
+        let storages = (0..self.storages.len()).map(Block::Storage);
+        let own = [Block::Control, Block::Scratch, Block::Tickets].into_iter();
+        let all = storages
+            .chain(own)
+            .chain((0..self.output_bytes.len()).map(Block::Output));
+        all.map(|block| (block, self.bytes_of(block))).collect()
+    }
+
+    /// Bytes of a block: of a storage, those that steps reach.
+    pub fn bytes_of(&self, block: Block) -> u64 {
+        match block {
+            Block::Storage(_) => {
+                let ranges = self.steps.iter().flat_map(|step| step.reads().chain(step.writes()));
+                ranges
+                    .filter(|range| range.block == block)
+                    .map(|range| range.end)
+                    .max()
+                    .unwrap_or(0)
+            }
+            Block::Control => self.control_bytes,
+            Block::Scratch => self.scratch_bytes,
+            Block::Tickets => self.ticket_bytes,
+            Block::Output(number) => self.output_bytes[number],
+        }
+    }
+
     /// Barriers between steps and inside chained ones.
     pub fn barriers(&self) -> usize {
         let inside = |s: &Step| if s.chained { s.calls.len().saturating_sub(1) } else { 0 };

@@ -1,7 +1,6 @@
 //! `refrain plan-check`: the proof that a model's plans have every barrier that they need.
 
-use std::process::ExitCode;
-
+use anyhow::bail;
 use clap::Args;
 use refrain::check::{Proof, Timeline};
 use refrain::plan::Plan;
@@ -35,7 +34,7 @@ pub(crate) struct Arguments {
     drop_barrier: Option<usize>,
 }
 
-pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let checkpoint = model::open(&arguments.model)?;
     let context = CONTEXT.min(checkpoint.config().max_position);
     let device = device::open_for_plans(global)?;
@@ -49,13 +48,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         checked.push(Checked::new(&name, session.prefill_function(tokens)?.plan(), None)?);
         tokens *= 2;
     }
-    output::print(&table(&checked))?;
-    let unordered: usize = checked.iter().map(|checked| checked.proof.unordered.len()).sum();
-    if unordered == 0 {
-        return Ok(ExitCode::SUCCESS);
+    if checked.iter().any(|checked| !checked.proof.unordered.is_empty()) {
+        bail!("{}", complaint(&checked));
     }
-    output::complain(&format!("error: {unordered} pairs of accesses are not in order"));
-    Ok(ExitCode::FAILURE)
+    output::print(&table(&checked))
 }
 
 /// A plan and what became of it.
@@ -105,13 +101,20 @@ fn table(checked: &[Checked]) -> String {
         let (ordered, unordered) = (proof.ordered, proof.unordered.len());
         text += &format!("{name:<12} {steps:>6} {dispatches:>10} {barriers:>8} {ordered:>14} {unordered:>9}\n");
     }
+    text
+}
+
+/// The pairs that are not in order, the first of each plan by name.
+fn complaint(checked: &[Checked]) -> String {
+    let unordered: usize = checked.iter().map(|checked| checked.proof.unordered.len()).sum();
+    let mut text = format!("{unordered} pairs of accesses are not in order");
     for Checked { name, proof, .. } in checked {
         for hazard in proof.unordered.iter().take(MOST_NAMED) {
-            text += &format!("{name}: {hazard}\n");
+            text += &format!("\n  {name}: {hazard}");
         }
         let more = proof.unordered.len().saturating_sub(MOST_NAMED);
         if more > 0 {
-            text += &format!("{name}: and {more} more\n");
+            text += &format!("\n  {name}: and {more} more");
         }
     }
     text

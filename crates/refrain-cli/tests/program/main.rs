@@ -12,6 +12,7 @@ mod doctor;
 mod eval;
 mod examples;
 mod logits;
+mod plan_check;
 mod support;
 mod synth;
 mod text;

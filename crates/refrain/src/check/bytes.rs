@@ -65,6 +65,11 @@ impl Bytes {
         Bytes { block, pieces }
     }
 
+    /// Start and end of each piece, ascending.
+    pub fn pieces(&self) -> &[(u64, u64)] {
+        &self.pieces
+    }
+
     /// The first bytes that both have.
     pub fn common(&self, other: &Bytes) -> Option<Range> {
         let (Some(mine), Some(theirs)) = (self.hull(), other.hull()) else {

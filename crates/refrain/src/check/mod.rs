@@ -6,15 +6,17 @@
 //!
 //! A plan that runs again and again is a cycle: its last steps come before its first ones. Two runs are
 //! looked at, with the words that the host puts in before each and what it reads after each
-//! ([`Timeline`]). That the steps touch no other bytes than their operands is another proof, by running
-//! them one at a time.
+//! ([`Timeline`]). That the steps touch no other bytes than those of their operands is shown by
+//! running them one at a time ([`run_among_poison`]).
 
 mod bytes;
+mod ranges;
 mod timeline;
 
 use std::collections::HashMap;
 use std::fmt;
 
+pub use ranges::{Trespass, run_among_poison};
 pub use timeline::{Actor, Given, Timeline};
 
 use crate::plan::{Block, Plan, Range};

@@ -4,6 +4,7 @@ use refrain_vulkan::MemoryClass;
 
 use super::bytes::Bytes;
 use crate::plan::{Block, Plan, Step};
+use crate::storage::Storage;
 
 /// Two runs of a plan: what reads and writes memory, and what puts it into an order.
 #[derive(Clone)]
@@ -84,7 +85,7 @@ impl Timeline {
             if plan.inputs.is_empty() {
                 events.extend([Given::Submit, Given::Head].map(Event::Given));
                 events.push(Event::Work(Work {
-                    writes: states(plan, |class| class != MemoryClass::Weight),
+                    writes: states(plan, |_| true),
                     ..work(Actor::Inbox, false)
                 }));
             } else {
@@ -173,17 +174,12 @@ fn accesses(step: &Step) -> (Vec<Bytes>, Vec<Bytes>) {
     (reads, step.written().map(Bytes::of).collect())
 }
 
-/// The storages of some classes, as far as steps reach into them.
+/// The states of some classes.
 fn states(plan: &Plan, wanted: impl Fn(MemoryClass) -> bool) -> Vec<Bytes> {
-    let chosen = |number: usize| wanted(plan.storages[number].class()) && plan.storages[number].is_state();
-    let mut ends = vec![0; plan.storages.len()];
-    for range in plan.steps.iter().flat_map(|step| step.reads().chain(step.writes())) {
-        if let Block::Storage(number) = range.block {
-            ends[number] = range.end.max(ends[number]);
-        }
-    }
+    let chosen = |storage: &Storage| storage.is_state() && wanted(storage.class());
     (0..plan.storages.len())
-        .filter(|&number| chosen(number))
-        .map(|number| Bytes::whole(Block::Storage(number), 0, ends[number]))
+        .filter(|&number| chosen(&plan.storages[number]))
+        .map(Block::Storage)
+        .map(|block| Bytes::whole(block, 0, plan.bytes_of(block)))
         .collect()
 }

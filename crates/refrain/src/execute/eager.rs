@@ -8,7 +8,7 @@ use refrain_vulkan::{
     Access, Buffer, Command, CommandList, Device as VulkanDevice, Feature, MemoryClass, Pipeline, Submission,
 };
 
-use super::Memory as Blocks;
+use super::{Memory as Blocks, Part};
 use crate::device::Flush;
 use crate::plan::{Plan, Step};
 use crate::storage::{Memory, Storage};
@@ -90,6 +90,26 @@ impl Recorded {
         let (_, end) = self.ends[step];
         list.commands.splice(end..end, commands);
         list
+    }
+
+    /// Dispatches of the plan in an order of the caller's.
+    pub(super) fn parts(&self, parts: &[Part]) -> CommandList {
+        let dispatch = |step: usize, call: usize| {
+            let (list, end) = self.ends[step];
+            let before = step.checked_sub(1).map(|before| self.ends[before]);
+            let start = before.filter(|before| before.0 == list).map_or(0, |before| before.1);
+            let commands = self.lists[list].commands[start..end].iter();
+            let mut dispatches = commands.filter(|command| matches!(command, Command::Dispatch { .. }));
+            dispatches.nth(call).expect("the plan has such a dispatch").clone()
+        };
+        let mut steps = CommandList::new("steps");
+        steps.uses = self.lists[0].uses.clone();
+        let commands = parts.iter().map(|part| match *part {
+            Part::Barrier => Command::Barrier,
+            Part::Call { step, call } => dispatch(step, call),
+        });
+        steps.commands = commands.collect();
+        steps
     }
 
     /// The list with a region for each step, named by the step's number.

@@ -4,10 +4,12 @@ mod compare;
 mod eager;
 mod reference;
 mod replay;
+mod stepper;
 
 pub use compare::Difference;
 pub(crate) use compare::first_difference;
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
+pub use stepper::{Part, Stepper};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -6,11 +6,14 @@ mod conversions;
 mod elementwise;
 mod products;
 mod programs;
+#[path = "../passes/random.rs"]
+mod random;
 mod reductions;
 mod regions;
 mod sampling;
 mod shapes;
 mod states;
+mod stepwise;
 
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};

@@ -1,0 +1,36 @@
+//! The proof that plans have the barriers that they need.
+
+use crate::support::run;
+
+#[test]
+fn a_models_plans_are_proven_without_a_device() {
+    let table = run(&["plan-check", "synthetic:tiny:q4_0", "--device", "null"]).done();
+    let names: Vec<&str> = table.lines().map(|line| line[..12].trim()).collect();
+    let chunks = (0..10).map(|power| format!("prefill {}", 1 << power));
+    let expected: Vec<String> = ["plan", "decode"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(chunks)
+        .collect();
+    assert_eq!(names, expected, "{table}");
+    assert!(table.lines().skip(1).all(|line| line.ends_with(" 0")), "{table}");
+}
+
+#[test]
+fn a_barrier_that_is_dropped_is_missed_by_name() {
+    let check = [
+        "plan-check",
+        "synthetic:tiny:q4_0",
+        "--device",
+        "null",
+        "--drop-barrier",
+    ];
+    let words = [
+        "not in order",
+        "decode: step 2 (",
+        "which step ",
+        "and nothing orders them",
+    ];
+    run(&[&check[..], &["1"]].concat()).failed(1, &words);
+    run(&[&check[..], &["100000"]].concat()).failed(2, &["--drop-barrier 100000", "counted from 0"]);
+}

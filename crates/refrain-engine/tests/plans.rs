@@ -1,0 +1,143 @@
+//! The plans of models: all that must be ordered is, steps keep to their operands, and the order between
+//! two barriers does not matter.
+
+#[allow(dead_code)]
+mod common;
+
+use std::path::Path;
+
+use common::Gpu;
+use refrain::LowerOptions;
+use refrain::check::{self, Timeline, run_among_poison};
+use refrain::execute::Stepper;
+use refrain::plan::{Block, Plan};
+use refrain::sample::Settings;
+use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_formats::Checkpoint;
+use refrain_vulkan::DeviceInfo;
+
+/// A device that lowers like a card and computes nothing.
+fn null() -> Device {
+    let info = DeviceInfo::made_up("card");
+    Device::vulkan(refrain_vulkan::Device::null_without_contents(info))
+}
+
+fn load(checkpoint: &Checkpoint, device: &Device) -> Model {
+    Model::load(checkpoint, device, &LoadOptions::default()).expect("loads")
+}
+
+fn tiny(device: &Device) -> Model {
+    load(
+        &Checkpoint::synthetic("tiny:q4_0").expect("a synthetic checkpoint"),
+        device,
+    )
+}
+
+/// With regions and without.
+fn lowerings() -> [LowerOptions; 2] {
+    [true, false].map(|regions| LowerOptions {
+        regions,
+        ..LowerOptions::default()
+    })
+}
+
+#[test]
+fn all_conflicts_in_the_plans_of_every_family_are_in_order() {
+    let device = null();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut proven = 0;
+    for entry in std::fs::read_dir(fixtures).expect("fixtures are in the repository") {
+        let path = entry.expect("readable").path();
+        // What is stored otherwise is the same program with other products.
+        if !path.to_string_lossy().ends_with("-bf16") {
+            continue;
+        }
+        let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
+        let model = load(&checkpoint, &device);
+        for options in lowerings() {
+            let mut session = Session::new(&model, 64).expect("fits");
+            session.set_lowering(options);
+            let mut prove = |plan: &Plan, what: &str| {
+                let proof = check::prove(plan);
+                assert_eq!(proof.unordered, [], "{what} with {path:?}, {options:?}");
+                proven += proof.ordered;
+            };
+            prove(session.decode_function().expect("lowers").plan(), "decoding");
+            prove(session.prefill_function(8).expect("lowers").plan(), "a prompt");
+        }
+    }
+    assert!(proven > 1000, "{proven} pairs");
+}
+
+#[test]
+fn every_barrier_of_a_decode_step_is_needed_and_missed() {
+    let model = tiny(&null());
+    for options in lowerings() {
+        let mut session = Session::new(&model, 1000).expect("fits");
+        session.set_lowering(options);
+        let timeline = Timeline::of(session.decode_function().expect("lowers").plan());
+        assert!(timeline.barriers() > 10);
+        for number in 0..timeline.barriers() {
+            let proof = timeline.clone().without_barrier(number).prove();
+            assert!(!proof.unordered.is_empty(), "barrier {number}, {options:?}");
+        }
+    }
+}
+
+/// Blocks with what they hold.
+type Contents = Vec<(Block, Vec<u8>)>;
+
+fn contents(stepper: &Stepper, wanted: impl Fn(Block) -> bool) -> Contents {
+    let blocks = stepper.plan().blocks().into_iter().map(|(block, _)| block);
+    let wanted = blocks.filter(|&block| wanted(block));
+    wanted
+        .map(|block| (block, stepper.read(block).expect("reads")))
+        .collect()
+}
+
+#[test]
+fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barriers_permit() {
+    let gpu = Gpu::open();
+    let model = tiny(&gpu.device);
+    for options in lowerings() {
+        let mut session = Session::new(&model, 600).expect("fits");
+        session.set_lowering(options);
+        let prompt: Vec<u32> = (0..300).map(|i| i * 37 % 257).collect();
+        let mut stream = session.stream(&prompt, &Settings::default()).expect("begins");
+        stream.next_tokens().expect("goes on").expect("the context is not full");
+        stream.end().expect("ends");
+        let stepper = Stepper::new(session.decode_function().expect("lowers").plan().clone()).expect("memory");
+        let is_state = |block| matches!(block, Block::Storage(n) if stepper.plan().storages[n].is_state());
+        let states = contents(&stepper, is_state);
+        let results = || contents(&stepper, |block| is_state(block) || matches!(block, Block::Output(_)));
+        let restore = || {
+            states
+                .iter()
+                .for_each(|(block, bytes)| stepper.write(*block, bytes).expect("writes"))
+        };
+
+        stepper.run(&stepper.in_order()).expect("runs");
+        let expected = results();
+        assert!(
+            contents(&stepper, is_state) != states,
+            "the step goes on to the next token"
+        );
+        restore();
+        assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{options:?}");
+        assert!(results() == expected, "among poison, {options:?}");
+        let mut number = 12345u64;
+        let mut below = |n: usize| {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) as usize % n
+        };
+        for _ in 0..3 {
+            restore();
+            let parts = stepper.shuffled(&mut below);
+            stepper.run(&parts).expect("runs");
+            assert!(results() == expected, "{options:?}: {parts:?}");
+        }
+    }
+    gpu.assert_silent();
+}
