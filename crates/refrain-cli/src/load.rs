@@ -91,7 +91,7 @@ pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar 
         // Draws nothing where the standard error is no terminal.
         false => ProgressDrawTarget::stderr(),
     };
-    let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
+    let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
     ProgressBar::with_draw_target(None, target)
         .with_style(style.progress_chars("=> "))

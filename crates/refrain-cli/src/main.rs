@@ -6,6 +6,7 @@ mod demo;
 mod device;
 mod fit;
 mod host;
+mod hub;
 mod input;
 mod interrupt;
 mod load;
@@ -22,15 +23,16 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, logits, man, plan_check, run, soak,
-    synth, template, tokenize,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, pull,
+    rm, run, soak, synth, template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
 ///
 /// A MODEL is a directory as Hugging Face publishes it (config.json, safetensors, tokenizer.json;
-/// plain or quantised by MLX), a .gguf file, `demo` (a small model inside the program), or
-/// `synthetic:ARCH:FORMAT` (random weights of a real shape, for measurements).
+/// plain or quantised by MLX), a .gguf file, a name on the Hugging Face hub (ORG/NAME or, of several
+/// GGUF files, ORG/NAME:QUANT), `demo` (a small model inside the program), or `synthetic:ARCH:FORMAT`
+/// (random weights of a real shape, for measurements).
 #[derive(Debug, Parser)]
 #[command(name = "refrain", version = version::SHORT, disable_help_subcommand = true)]
 struct Cli {
@@ -55,6 +57,9 @@ pub(crate) struct Global {
         value_name = "FEATURE"
     )]
     pub disable: Vec<String>,
+    /// Make no network request (as with HF_HUB_OFFLINE=1); models that were downloaded before are found
+    #[arg(long, global = true)]
+    pub offline: bool,
     /// Write nothing to standard error but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -68,6 +73,13 @@ enum Command {
     /// Generate text
     Run(run::Arguments),
     Chat(chat::Arguments),
+    /// Download a model from the Hugging Face hub
+    Pull(pull::Arguments),
+    /// List the models that have been downloaded
+    #[command(visible_alias = "ls")]
+    List(list::Arguments),
+    /// Remove models that have been downloaded
+    Rm(rm::Arguments),
     /// List the devices, and which one is chosen and why
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
@@ -137,6 +149,9 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Convert(arguments) => return convert::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
         Command::Soak(arguments) => return soak::run(global, arguments),
+        Command::Pull(arguments) => pull::run(global, arguments)?,
+        Command::List(arguments) => list::run(global, arguments)?,
+        Command::Rm(arguments) => rm::run(global, arguments)?,
         Command::Devices(arguments) => devices::run(global, arguments)?,
         Command::Inspect(arguments) => inspect::run(global, arguments)?,
         Command::Tokenize(arguments) => tokenize::run(arguments)?,

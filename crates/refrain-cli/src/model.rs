@@ -1,22 +1,35 @@
 //! Opening what the command line calls MODEL.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use refrain_formats::{ChatTemplate, Checkpoint, Tokenizer, TokenizerFiles};
 
-use crate::demo;
+use crate::{Global, demo, hub};
 
 /// What MODEL may be, for messages.
-const KINDS: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file, \
-                     `demo`, or `synthetic:ARCH:FORMAT`";
+pub(crate) const KINDS: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file (any part of a split one), \
+                                a name on the Hugging Face hub (ORG/NAME or ORG/NAME:QUANT), `demo`, or `synthetic:ARCH:FORMAT`";
 
-/// Opens a checkpoint.
+/// Opens a checkpoint that is on this computer.
 ///
 /// # Errors
 /// If there is none, or it is damaged or not supported.
 pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
+    open_from(model, hub::cached)
+}
+
+/// Opens a checkpoint; one of the hub is downloaded if it is not here yet.
+///
+/// # Errors
+/// As [`open`], or if the download fails.
+pub(crate) fn open_or_pull(global: &Global, model: &str) -> anyhow::Result<Checkpoint> {
+    open_from(model, |name| hub::cached_or_pulled(global, name))
+}
+
+/// Opens a checkpoint; what is neither ours nor a path, `locate` looks for.
+fn open_from(model: &str, locate: impl FnOnce(&str) -> anyhow::Result<PathBuf>) -> anyhow::Result<Checkpoint> {
     if model == demo::NAME {
         return Ok(demo::checkpoint()?);
     }
@@ -24,10 +37,10 @@ pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
         return Ok(Checkpoint::synthetic(spec)?);
     }
     let path = Path::new(model);
-    if !path.exists() {
-        return Err(anyhow!("there is no model at {model:?}; {KINDS}"));
+    match path.exists() {
+        true => Ok(Checkpoint::open(path)?),
+        false => Ok(Checkpoint::open(&locate(model)?)?),
     }
-    Ok(Checkpoint::open(path)?)
 }
 
 /// Tokenizer and chat template, from a checkpoint or from files that need hold nothing else.
@@ -42,11 +55,16 @@ impl TextSide {
     /// # Errors
     /// If there is nothing of that kind.
     pub fn open(model: &str) -> anyhow::Result<Self> {
-        let path = Path::new(model);
-        let gguf = path.extension().is_some_and(|extension| extension == "gguf") && path.exists();
-        Ok(match (path.is_dir() || gguf) && model != demo::NAME {
-            true => Self::Files(TokenizerFiles::open(path)?),
-            false => Self::Checkpoint(Box::new(open(model)?)),
+        let is_built_in = model == demo::NAME || model.starts_with("synthetic:");
+        let path = match Path::new(model) {
+            _ if is_built_in => return Ok(Self::Checkpoint(Box::new(open(model)?))),
+            path if path.exists() => path.to_owned(),
+            _ => hub::cached(model)?,
+        };
+        let gguf = path.extension().is_some_and(|extension| extension == "gguf");
+        Ok(match path.is_dir() || gguf {
+            true => Self::Files(TokenizerFiles::open(&path)?),
+            false => Self::Checkpoint(Box::new(Checkpoint::open(&path)?)),
         })
     }
 

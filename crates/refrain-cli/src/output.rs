@@ -69,6 +69,26 @@ pub(crate) fn human_seconds(seconds: f64) -> String {
     }
 }
 
+/// How long ago something was: `5 minutes ago`, `3 weeks ago`.
+pub(crate) fn human_age(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 6] = [
+        (365 * 86_400, "year"),
+        (30 * 86_400, "month"),
+        (7 * 86_400, "week"),
+        (86_400, "day"),
+        (3600, "hour"),
+        (60, "minute"),
+    ];
+    let unit = UNITS.iter().find(|(length, _)| seconds >= *length);
+    let Some((length, unit)) = unit else {
+        return "just now".to_owned();
+    };
+    match seconds / length {
+        1 => format!("1 {unit} ago"),
+        count => format!("{count} {unit}s ago"),
+    }
+}
+
 /// A rate with as many digits as are worth reading: `0.52`, `23.4`, `1520`.
 pub(crate) fn human_rate(rate: f64) -> String {
     match rate {
@@ -100,6 +120,9 @@ mod tests {
         assert_eq!(human_rate(0.518), "0.52");
         assert_eq!(human_rate(23.44), "23.4");
         assert_eq!(human_rate(1520.4), "1520");
+        assert_eq!(human_age(59), "just now");
+        assert_eq!(human_age(3600), "1 hour ago");
+        assert_eq!(human_age(20 * 86_400), "2 weeks ago");
         assert_eq!(human_count(999), "999");
         assert_eq!(human_count(596_049_920), "596.0 M");
         assert_eq!(human_count(8_190_735_360), "8.19 B");

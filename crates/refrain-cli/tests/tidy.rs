@@ -7,11 +7,12 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 7] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 8] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-kernels", &[], &["refrain-vulkan"]),
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
     ("refrain-formats", &[], &[]),
+    ("refrain-hub", &[], &[]),
     ("refrain-models", &["refrain", "refrain-formats"], &[]),
     (
         "refrain-engine",
@@ -20,7 +21,13 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 7] = [
     ),
     (
         "refrain-cli",
-        &["refrain", "refrain-engine", "refrain-formats", "refrain-vulkan"],
+        &[
+            "refrain",
+            "refrain-engine",
+            "refrain-formats",
+            "refrain-hub",
+            "refrain-vulkan",
+        ],
         &[],
     ),
 ];

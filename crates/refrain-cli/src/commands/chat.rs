@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let checkpoint = model::open(&arguments.model)?;
+    let checkpoint = model::open_or_pull(global, &arguments.model)?;
     let tokenizer = checkpoint.tokenizer()?;
     let Some(template) = checkpoint.chat_template()? else {
         let why = "this model has no chat template; use `refrain run MODEL --raw`";

@@ -20,14 +20,14 @@ use crate::{Global, Usage, demo, device, input, interrupt, model};
 
 const EXAMPLES: &str = "Examples:
   refrain run demo \"What is 348 + 276?\"
-  refrain run Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
+  refrain run Qwen/Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
   refrain run model.gguf --raw \"Once upon a time\" -n 50 --seed 7
   refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model
+    /// The model; one of the Hugging Face hub is downloaded if it is not here yet
     #[arg(default_value = demo::NAME)]
     model: String,
     /// The prompt; read from standard input if not given or `-`, without the newline at its end (kept with --raw)
@@ -110,7 +110,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     if arguments.stop.iter().any(String::is_empty) {
         return Err(Usage("--stop needs a text to stop at".to_owned()).into());
     }
-    let checkpoint = model::open(&arguments.model)?;
+    let checkpoint = model::open_or_pull(global, &arguments.model)?;
     let tokenizer = checkpoint.tokenizer()?;
     let sampler = Sampler::new(sampling::options(&arguments.sampling, &checkpoint)?)?;
     let prompt = prompt_ids(&checkpoint, &tokenizer, arguments)?;

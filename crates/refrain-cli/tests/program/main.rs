@@ -11,6 +11,9 @@ mod devices;
 mod doctor;
 mod eval;
 mod examples;
+#[path = "../../../refrain-hub/tests/hub/fake.rs"]
+mod fake_hub;
+mod hub;
 mod logits;
 mod plan_check;
 mod support;

@@ -58,9 +58,18 @@ impl From<Output> for Outcome {
 pub fn refrain(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
     command.args(arguments).stdin(Stdio::null());
-    for name in ["REFRAIN_DEVICE", "REFRAIN_DISABLE", "NO_COLOR"] {
+    for name in [
+        "REFRAIN_DEVICE",
+        "REFRAIN_DISABLE",
+        "NO_COLOR",
+        "HF_HUB_CACHE",
+        "HF_HOME",
+        "HF_TOKEN",
+    ] {
         command.env_remove(name);
     }
+    command.env("NO_PROXY", "127.0.0.1");
+    command.env("HF_HUB_OFFLINE", "1");
     // Shared by the tests, so that each shader is compiled once.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command

@@ -6,15 +6,17 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::fake_hub::FakeHub;
 use crate::support::{Outcome, fixture, refrain};
 
-/// A user's folder with the files that command lines name, and settings that keep everything in it.
-pub struct Workplace(TempDir);
+/// A user's folder with the files that command lines name, settings that keep everything in it, and a
+/// hub that has the same model by every name.
+pub struct Workplace(TempDir, FakeHub);
 
 impl Workplace {
     /// With models, prompts and conversations.
     pub fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let place = Self(tempfile::tempdir().unwrap(), hub());
         let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");
         for folder in ["Qwen3-0.6B", "Qwen3-0.6B-4bit", "tokenizer-files"] {
             fs::create_dir(place.path(folder)).unwrap();
@@ -65,7 +67,32 @@ impl Workplace {
         shell
             .env("HOME", self.0.path())
             .env("XDG_STATE_HOME", self.path("state"));
-        shell.env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "1");
+        shell.env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "0");
+        shell.env("HF_ENDPOINT", &self.1.address);
         shell.stdin(std::process::Stdio::null()).output().unwrap().into()
     }
+}
+
+/// With a checkpoint, and GGUF files of it.
+fn hub() -> FakeHub {
+    let checkpoint = [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    let mut files: Vec<(String, PathBuf)> = checkpoint
+        .iter()
+        .map(|name| ((*name).to_owned(), fixture("qwen3-bf16").join(name)))
+        .collect();
+    for quant in ["Q4_0", "Q8_0"] {
+        let path = fixture(&format!("qwen3-gguf-{}", quant.to_lowercase())).join("model.gguf");
+        files.push((format!("model-{quant}.gguf"), path));
+    }
+    let contents: Vec<Vec<u8>> = files.iter().map(|(_, path)| fs::read(path).unwrap()).collect();
+    let named = files
+        .iter()
+        .zip(&contents)
+        .map(|((name, _), content)| (name.as_str(), &content[..]));
+    FakeHub::new(crate::fake_hub::ANY, &named.collect::<Vec<_>>())
 }

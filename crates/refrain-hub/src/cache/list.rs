@@ -1,0 +1,106 @@
+//! All models of the cache.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Cache, CachedModel, Repository, repository};
+use crate::Error;
+use crate::name::{DEFAULT_REVISION, ModelName};
+use crate::select::{self, Kind, Selection};
+
+/// What `Cache::list` found.
+#[derive(Debug, Default)]
+pub struct List {
+    /// Models that are here with all their files, sorted by repository.
+    pub models: Vec<CachedModel>,
+    /// Repositories with interrupted downloads, and the bytes that those take.
+    pub interrupted: Vec<(String, u64)>,
+}
+
+impl Cache {
+    /// Lists what is here. Repositories without a model that this program could read are left out.
+    ///
+    /// # Errors
+    /// If the cache cannot be read.
+    pub fn list(&self) -> Result<List, Error> {
+        let mut list = List::default();
+        for repository in self.repositories()? {
+            for commit in repository.commits()? {
+                list.models.extend(models(&repository, &commit)?);
+            }
+            let bytes = interrupted(&repository)?;
+            if bytes > 0 {
+                list.interrupted.push((repository.name().to_owned(), bytes));
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// The models of a snapshot.
+fn models(repository: &Repository, commit: &str) -> Result<Vec<CachedModel>, Error> {
+    let revision = revision(repository, commit)?;
+    let selections = select::all(&repository.files(commit)?);
+    let model = |selection: &Selection| {
+        let same = selections.iter().filter(|other| other.kind == selection.kind).count();
+        let quant = match &selection.kind {
+            Kind::Safetensors => None,
+            Kind::Gguf(label) if same == 1 => Some(label.clone()),
+            Kind::Gguf(_) => selection.files[0].rsplit('/').next().map(str::to_owned),
+        };
+        let name = ModelName {
+            repo: repository.name().to_owned(),
+            quant,
+            revision: revision.clone(),
+        };
+        repository.model(name, commit, selection)
+    };
+    Ok(selections.iter().map(model).filter(|model| model.is_whole).collect())
+}
+
+/// How a commit is called: not at all if it is what a name without revision means.
+fn revision(repository: &Repository, commit: &str) -> Result<Option<String>, Error> {
+    let mut names = Vec::new();
+    for name in repository.refs()? {
+        if repository.commit(&name)?.as_deref() == Some(commit) {
+            names.push(name);
+        }
+    }
+    if names.iter().any(|name| name == DEFAULT_REVISION) {
+        return Ok(None);
+    }
+    Ok(Some(names.into_iter().next().unwrap_or_else(|| commit.to_owned())))
+}
+
+/// Bytes of interrupted downloads.
+fn interrupted(repository: &Repository) -> Result<u64, Error> {
+    let blobs = repository.blobs();
+    let names = repository::names(&blobs)?;
+    let unfinished = names.iter().filter(|name| name.ends_with(".incomplete"));
+    Ok(unfinished
+        .filter_map(|name| fs::metadata(blobs.join(name)).ok())
+        .map(|found| found.len())
+        .sum())
+}
+
+impl CachedModel {
+    /// What its weights are stored as, in a few words: `GGUF Q4_K_M`, `MLX 4-bit`, `bfloat16`.
+    pub fn format(&self) -> String {
+        if let Kind::Gguf(label) = &self.kind {
+            return format!("GGUF {label}");
+        }
+        let text = fs::read(self.path.join("config.json")).unwrap_or_default();
+        let config: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        if let Some(bits) = config.pointer("/quantization/bits").and_then(Value::as_u64) {
+            return format!("MLX {bits}-bit");
+        }
+        text(config.pointer("/quantization_config/quant_method"))
+            .or_else(|| text(config.get("dtype")))
+            .or_else(|| text(config.get("torch_dtype")))
+            .or_else(|| text(config.pointer("/text_config/dtype")))
+            .or_else(|| text(config.pointer("/text_config/torch_dtype")))
+            .unwrap_or_else(|| "safetensors".to_owned())
+    }
+}

@@ -1,0 +1,43 @@
+//! Models from the Hugging Face hub, kept in the hub's own cache.
+//!
+//! The cache is the one that `huggingface_hub` uses (`~/.cache/huggingface/hub`), so what Python
+//! programs have downloaded is found, and they find what is downloaded here. This is the only crate
+//! that makes network requests, and only [`Hub::plan`] and [`Hub::download`] do.
+//!
+//! ```no_run
+//! use refrain_hub::{Cache, Hub, ModelName, Settings};
+//!
+//! let settings = Settings::from_environment()?;
+//! let name: ModelName = "Qwen/Qwen3-0.6B-GGUF:Q8_0".parse()?;
+//! let model = match Cache::new(&settings.cache).find(&name)? {
+//!     Some(cached) => cached,
+//!     None => {
+//!         let hub = Hub::new(settings);
+//!         hub.download(&hub.plan(&name, &())?, &())?
+//!     }
+//! };
+//! println!("{}", model.path.display());
+//! # Ok::<(), refrain_hub::Error>(())
+//! ```
+
+mod blob;
+mod cache;
+mod checksum;
+mod error;
+mod http;
+mod listing;
+mod name;
+mod pull;
+mod quant;
+mod retry;
+mod select;
+mod settings;
+mod watch;
+
+pub use cache::{Cache, CachedModel, List, Removal};
+pub use error::Error;
+pub use name::ModelName;
+pub use pull::{Hub, Plan, PlannedFile};
+pub use select::{Kind, Selection};
+pub use settings::{Settings, Token};
+pub use watch::Watcher;

@@ -1,0 +1,150 @@
+//! GGUF files of a repository: which belong together, and what people call them.
+
+use std::collections::BTreeMap;
+
+use crate::select::File;
+
+/// One model in one quantisation: a file, or the parts of one that was split.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct GgufSet {
+    /// Its quantisation in capital letters, such as `Q4_K_M`, or its file name where that tells none.
+    pub label: String,
+    /// Its path without the number of the part and `.gguf`.
+    pub stem: String,
+    /// The paths of its parts, in order.
+    pub files: Vec<String>,
+    /// Whether all parts are there.
+    pub is_whole: bool,
+}
+
+impl GgufSet {
+    /// Whether a user who writes this means it: its quantisation or its file name, in any case of letters.
+    pub fn is_called(&self, wanted: &str) -> bool {
+        let file = file_name(&self.files[0]);
+        let names = [
+            &self.label,
+            file,
+            without_ending(file).unwrap_or(file),
+            file_name(&self.stem),
+        ];
+        names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
+    }
+}
+
+/// All GGUF models among the files, sorted by path. Vision projectors and importance matrices, which
+/// are GGUF files too, are no models.
+pub(crate) fn gguf_sets(files: &[File]) -> Vec<GgufSet> {
+    let mut found: BTreeMap<(&str, usize), Vec<(usize, &str)>> = BTreeMap::new();
+    for File { path, .. } in files {
+        let lower = file_name(path).to_ascii_lowercase();
+        if lower.contains("mmproj") || lower.contains("imatrix") {
+            continue;
+        }
+        if let Some(stem) = without_ending(path) {
+            let (stem, part, parts) = split_part(stem).unwrap_or((stem, 1, 1));
+            found.entry((stem, parts)).or_default().push((part, path));
+        }
+    }
+    let set = |((stem, parts), mut files): ((&str, usize), Vec<(usize, &str)>)| {
+        files.sort_unstable();
+        GgufSet {
+            label: label(file_name(stem)).unwrap_or_else(|| file_name(stem).to_owned()),
+            stem: stem.to_owned(),
+            is_whole: files.iter().map(|(part, _)| *part).eq(1..=parts),
+            files: files.into_iter().map(|(_, path)| path.to_owned()).collect(),
+        }
+    };
+    found.into_iter().map(set).collect()
+}
+
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn without_ending(path: &str) -> Option<&str> {
+    let (stem, ending) = path.rsplit_once('.')?;
+    ending.eq_ignore_ascii_case("gguf").then_some(stem)
+}
+
+/// Takes `-00002-of-00003` off a name: the rest, 2 and 3.
+pub(crate) fn split_part(stem: &str) -> Option<(&str, usize, usize)> {
+    let number = |digits: &str| (digits.len() == 5).then(|| digits.parse::<usize>().ok()).flatten();
+    let (rest, parts) = stem.rsplit_once("-of-")?;
+    let (rest, part) = rest.rsplit_once('-')?;
+    Some((rest, number(part)?, number(parts)?))
+}
+
+/// The quantisation at the end of a file's name, as `llama-3-8b.Q4_K_M` and `Qwen3-8B-UD-Q4_K_XL` have it.
+fn label(stem: &str) -> Option<String> {
+    let mut parts = stem.rsplit(['-', '.']);
+    let last = parts.next()?.to_ascii_uppercase();
+    let dynamic = parts.next().is_some_and(|part| part.eq_ignore_ascii_case("UD"));
+    let after_underscores = last.match_indices('_').map(|(at, _)| &last[at + 1..]);
+    let quant = std::iter::once(last.as_str())
+        .chain(after_underscores)
+        .find(|part| is_quant(part))?;
+    Some(match dynamic {
+        true => format!("UD-{quant}"),
+        false => quant.to_owned(),
+    })
+}
+
+/// Whether capital letters name a quantisation, known to this program or not.
+fn is_quant(name: &str) -> bool {
+    let digit_after = |prefix: &str| {
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    matches!(name, "F16" | "F32" | "BF16" | "FP16" | "FP32" | "I2_S" | "I8_S")
+        || ["Q", "IQ", "TQ", "MXFP", "NVFP"].into_iter().any(digit_after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quantisation_is_read_from_names_as_people_choose_them() {
+        for (stem, expected) in [
+            ("llama-2-7b.Q4_K_M", "Q4_K_M"),
+            ("qwen2.5-7b-instruct-q4_k_m", "Q4_K_M"),
+            ("Qwen3-30B-A3B-UD-Q4_K_XL", "UD-Q4_K_XL"),
+            ("Phi-3-mini-4k-instruct-fp16", "FP16"),
+            ("gemma-3-4b-it-BF16", "BF16"),
+            ("gpt-oss-20b-MXFP4_MOE", "MXFP4_MOE"),
+            ("model_q8_0", "Q8_0"),
+            ("Llama-3.2-1B-Instruct-IQ4_XS", "IQ4_XS"),
+        ] {
+            assert_eq!(label(stem).as_deref(), Some(expected), "{stem}");
+        }
+        assert_eq!(label("ggml-vocab"), None);
+        assert_eq!(label("Mistral-7B-v0.1"), None);
+    }
+
+    #[test]
+    fn the_parts_of_a_split_model_belong_together() {
+        let file = |path: &str| File {
+            path: path.to_owned(),
+            size: 1,
+        };
+        let sets = gguf_sets(&[
+            file("Q8_0/m-Q8_0-00002-of-00002.gguf"),
+            file("m-F16-00001-of-00003.gguf"),
+            file("m-F16-00003-of-00003.gguf"),
+            file("Q8_0/m-Q8_0-00001-of-00002.gguf"),
+            file("m-Q4_0.GGUF"),
+            file("mmproj-m-f16.gguf"),
+            file("README.md"),
+        ]);
+        let labels: Vec<(&str, bool)> = sets.iter().map(|set| (set.label.as_str(), set.is_whole)).collect();
+        assert_eq!(labels, [("Q8_0", true), ("F16", false), ("Q4_0", true)]);
+        assert_eq!(
+            sets[0].files,
+            ["Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"]
+        );
+        for name in ["q8_0", "M-q8_0", "m-Q8_0-00001-of-00002.gguf"] {
+            assert!(sets[0].is_called(name), "{name}");
+        }
+        assert!(!sets[0].is_called("Q8"));
+    }
+}

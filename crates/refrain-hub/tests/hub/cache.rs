@@ -1,0 +1,268 @@
+//! What downloads leave in the cache, and how it is found, listed and removed.
+
+use std::fs;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use refrain_hub::{Kind, ModelName};
+
+use crate::fake::{COMMIT, FakeHub, Fault, etag};
+use crate::support::{Notices, REPO, User, noise};
+
+const LATER: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+struct Checkpoint {
+    weights: [Vec<u8>; 2],
+    index: Vec<u8>,
+    config: Vec<u8>,
+}
+
+impl Checkpoint {
+    fn new(seed: u32) -> Self {
+        let index =
+            br#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
+        Self {
+            weights: [noise(40_000, seed), noise(50_000, seed + 1)],
+            index: index.to_vec(),
+            config: br#"{"dtype": "bfloat16"}"#.to_vec(),
+        }
+    }
+
+    fn files(&self) -> Vec<(&str, &[u8])> {
+        vec![
+            (".gitattributes", b"not wanted"),
+            ("README.md", b"not wanted"),
+            ("config.json", &self.config),
+            ("model-00001-of-00002.safetensors", &self.weights[0]),
+            ("model-00002-of-00002.safetensors", &self.weights[1]),
+            ("model.safetensors.index.json", &self.index),
+            ("tokenizer.json", b"{}"),
+        ]
+    }
+}
+
+fn remove(user: &User, name: &str) -> u64 {
+    let removal = user.cache().removal(&name.parse().unwrap()).unwrap().unwrap();
+    let bytes = removal.bytes;
+    removal.run().unwrap();
+    bytes
+}
+
+fn names(user: &User) -> Vec<String> {
+    user.cache()
+        .list()
+        .unwrap()
+        .models
+        .iter()
+        .map(|model| model.name.to_string())
+        .collect()
+}
+
+/// The layout that `references/hub_cache.py` compares with `huggingface_hub`'s.
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_lies_where_python_programs_look_for_it() {
+    let checkpoint = Checkpoint::new(1);
+    let user = User::of(&FakeHub::new(REPO, &checkpoint.files()));
+    let model = user.pull(REPO).unwrap();
+    let root = "models--acme--tiny";
+    let mut expected = vec![format!("{root}/refs/main")];
+    for (name, content) in checkpoint
+        .files()
+        .into_iter()
+        .filter(|(_, content)| *content != b"not wanted")
+    {
+        expected.push(format!("{root}/blobs/{}", etag(content)));
+        expected.push(format!(
+            "{root}/snapshots/{COMMIT}/{name} -> ../../blobs/{}",
+            etag(content)
+        ));
+    }
+    expected.sort();
+    assert_eq!(user.tree(), expected);
+    assert_eq!(fs::read_to_string(user.repository().join("refs/main")).unwrap(), COMMIT);
+    assert_eq!(
+        (model.kind.clone(), model.format().as_str()),
+        (Kind::Safetensors, "bfloat16")
+    );
+    assert_eq!(model.path, user.repository().join("snapshots").join(COMMIT));
+    assert_eq!(user.find(REPO), Some(model));
+}
+
+#[cfg(unix)]
+#[test]
+fn parts_in_folders_are_linked_and_opened_by_the_first() {
+    let parts = [noise(2000, 1), noise(3000, 2)];
+    let files = [
+        ("Q8_0/m-Q8_0-00001-of-00002.gguf", &parts[0][..]),
+        ("Q8_0/m-Q8_0-00002-of-00002.gguf", &parts[1]),
+    ];
+    let user = User::of(&FakeHub::new(REPO, &files));
+    let model = user.pull("acme/tiny:q8_0").unwrap();
+    assert!(model.path.ends_with("Q8_0/m-Q8_0-00001-of-00002.gguf"));
+    let second = model.path.with_file_name("m-Q8_0-00002-of-00002.gguf");
+    assert_eq!(fs::read(second).unwrap(), parts[1]);
+    assert_eq!(model.size, 5000);
+    assert_eq!(names(&user), ["acme/tiny:Q8_0"]);
+}
+
+#[test]
+fn without_links_a_snapshot_holds_the_contents_itself() {
+    let (weights, same) = (noise(2000, 1), noise(700, 2));
+    let files = [
+        ("config.json", &same[..]),
+        ("model.safetensors", &weights),
+        ("tokenizer.json", &same),
+    ];
+    let hub = FakeHub::new(REPO, &files);
+    let mut user = User::of(&hub);
+    user.settings.links = false;
+    let model = user.pull(REPO).unwrap();
+    for (name, content) in files {
+        let path = model.path.join(name);
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(fs::read(path).unwrap(), content);
+    }
+    assert_eq!(user.tree().len(), 4, "three files and the branch: {:?}", user.tree());
+    hub.seen();
+    assert_eq!(user.pull(REPO).unwrap(), model);
+    assert_eq!(hub.seen().len(), 1, "only the list was asked for");
+    assert_eq!(remove(&user, &format!("{REPO}@main")), 3400);
+    assert_eq!(user.tree(), Vec::<String>::new());
+}
+
+#[test]
+fn names_are_found_in_any_case_and_without_organisation_while_one_model_has_them() {
+    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &noise(2000, 1))]);
+    let mut user = User::of(&hub);
+    user.pull(REPO).unwrap();
+    for name in ["tiny", "Tiny:q4_0", "ACME/tiny", "acme/tiny@main"] {
+        let found = user.find(name).expect(name);
+        assert_eq!(found.name.repo, REPO);
+    }
+    for name in ["acme/tiny:Q8_0", "acme/tin", "tiny@v1"] {
+        assert_eq!(user.find(name), None, "{name}");
+    }
+    let other = FakeHub::new("other/tiny", &[("m-Q4_0.gguf", &noise(2000, 1))]);
+    user.settings.endpoint = other.address.clone();
+    user.pull("other/tiny").unwrap();
+    let error = user.cache().find(&"tiny".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("acme/tiny, other/tiny"), "{error}");
+    assert!(user.find(REPO).is_some());
+}
+
+#[test]
+fn a_checkpoint_of_which_python_fetched_a_part_is_completed() {
+    let checkpoint = Checkpoint::new(1);
+    let hub = FakeHub::new(REPO, &checkpoint.files());
+    let user = User::of(&hub);
+    let model = user.pull(REPO).unwrap();
+    for part in [
+        "model-00002-of-00002.safetensors",
+        "model-00001-of-00002.safetensors",
+        "config.json",
+    ] {
+        fs::remove_file(model.path.join(part)).unwrap();
+        assert_eq!(user.find(REPO), None, "{part}");
+        assert_eq!(names(&user).len(), 0);
+        hub.seen();
+        assert_eq!(user.pull(REPO).unwrap(), model);
+        assert_eq!(hub.seen().len(), 1, "only the list was asked for");
+    }
+    fs::remove_file(user.blob(&etag(&checkpoint.weights[1]))).unwrap();
+    assert_eq!(user.find(REPO), None);
+    user.pull(REPO).unwrap();
+    assert_eq!(hub.seen().len(), 2);
+}
+
+#[test]
+fn a_newer_commit_fetches_what_changed_and_both_are_kept() {
+    let (old, mut new) = (Checkpoint::new(1), Checkpoint::new(1));
+    new.weights[1] = noise(60_000, 9);
+    let hub = FakeHub::new(REPO, &old.files());
+    let user = User::of(&hub);
+    user.pull(REPO).unwrap();
+    hub.commit(LATER, &new.files());
+    hub.seen();
+    let newer = user.pull(REPO).unwrap();
+    let paths: Vec<String> = hub.seen().into_iter().map(|seen| seen.path).collect();
+    assert!(
+        paths.len() == 2 && paths[1].ends_with("00002-of-00002.safetensors"),
+        "{paths:?}"
+    );
+    assert_eq!(user.find(REPO), Some(newer));
+    assert_eq!(names(&user), [format!("{REPO}@{COMMIT}"), REPO.to_owned()]);
+
+    // What the newer one shares stays.
+    assert_eq!(remove(&user, &format!("{REPO}@{COMMIT}")), 50_000);
+    assert_eq!(names(&user), [REPO]);
+    assert!(user.blob(&etag(&old.weights[0])).exists() && !user.blob(&etag(&old.weights[1])).exists());
+    remove(&user, REPO);
+    assert_eq!(user.tree(), Vec::<String>::new());
+}
+
+#[test]
+fn a_quantisation_is_removed_alone() {
+    let (small, large) = (noise(2000, 1), noise(3000, 2));
+    let user = User::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &small), ("m-Q8_0.gguf", &large)]));
+    user.pull("acme/tiny:Q4_0").unwrap();
+    user.pull("acme/tiny:Q8_0").unwrap();
+    assert_eq!(names(&user), ["acme/tiny:Q4_0", "acme/tiny:Q8_0"]);
+    assert!(user.find(REPO).unwrap().notice.unwrap().contains("Q4_0"));
+    assert_eq!(remove(&user, "tiny:q8_0"), 3000);
+    assert_eq!(names(&user), ["acme/tiny:Q4_0"]);
+    assert!(!user.blob(&etag(&large)).exists());
+    let absent = user.cache().removal(&"acme/tiny:Q8_0".parse().unwrap()).unwrap();
+    assert!(absent.is_none());
+    assert_eq!(remove(&user, "acme/tiny:Q4_0"), 2000);
+    assert_eq!(user.tree(), Vec::<String>::new());
+}
+
+#[test]
+fn revisions_are_kept_apart() {
+    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &noise(2000, 1))]);
+    let user = User::of(&hub);
+    let model = user.pull("acme/tiny@refs/pr/1").unwrap();
+    assert!(hub.seen()[0].path.contains("/revision/refs%2Fpr%2F1?"));
+    assert_eq!(user.find(REPO), None);
+    assert_eq!(names(&user), ["acme/tiny:Q4_0@refs/pr/1"]);
+    let commit = format!("acme/tiny@{COMMIT}");
+    assert_eq!(user.find(&commit).unwrap().path, model.path);
+}
+
+#[test]
+fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
+    let content = noise(200_000, 1);
+    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]);
+    let user = User::of(&hub);
+    hub.fail("m-Q4_0", Fault::Slow(250));
+    let first = Notices::default();
+    thread::scope(|scope| {
+        scope.spawn(|| user.pull_watched(REPO, &first).unwrap());
+        while first.positions.lock().unwrap().len() < 3 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let removal = user
+            .cache()
+            .removal(&REPO.parse::<ModelName>().unwrap())
+            .unwrap()
+            .unwrap();
+        let error = removal.run().unwrap_err().to_string();
+        assert!(error.contains("being downloaded"), "{error}");
+        let interrupted = user.cache().list().unwrap().interrupted;
+        assert_eq!(interrupted.len(), 1);
+        let second = Notices::default();
+        user.pull_watched(REPO, &second).unwrap();
+        let lines: Mutex<Vec<String>> = second.lines;
+        assert!(lines.lock().unwrap()[0].contains("waiting"));
+    });
+    let contents = hub
+        .seen()
+        .into_iter()
+        .filter(|seen| seen.path.contains("resolve"))
+        .count();
+    assert_eq!(contents, 1);
+    assert_eq!(fs::read(user.find(REPO).unwrap().path).unwrap(), content);
+    assert!(user.home().exists());
+}

@@ -1,0 +1,233 @@
+//! A hub on this computer that fails in all the ways in which real ones do.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ring::digest;
+use serde_json::{Value, json};
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// The name of a repository that is found by every name.
+pub const ANY: &str = "*";
+/// Files from this size on are listed with their SHA-256, smaller ones with git's hash.
+const LARGE: usize = 1000;
+
+/// What goes wrong with the next request that it is meant for.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// Only this status, with these headers.
+    Status(u16, &'static str),
+    /// Silence after so many bytes of the content.
+    Stall(usize),
+    /// The end of the connection after so many bytes of the content.
+    Cut(usize),
+    /// The first byte is another.
+    WrongByte,
+    /// The answer says that the content is so much longer than listed, and sends as much.
+    Longer(usize),
+    /// Ranges are ignored: the whole comes with status 200.
+    NoRanges,
+    /// The content is at this address.
+    Elsewhere(String),
+    /// The content comes in pieces of so many bytes, with a pause of a millisecond between them.
+    Slow(usize),
+}
+
+/// A request that was seen.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub path: String,
+    pub range: Option<String>,
+    pub authorization: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    repo: String,
+    commit: String,
+    files: Vec<(String, Vec<u8>)>,
+    faults: VecDeque<(String, Fault)>,
+    seen: Vec<Seen>,
+}
+
+/// The hub. It serves one repository until the test ends.
+pub struct FakeHub {
+    pub address: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl FakeHub {
+    pub fn new(repo: &str, files: &[(&str, &[u8])]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let owned = files
+            .iter()
+            .map(|(name, content)| ((*name).to_owned(), content.to_vec()));
+        let state = Arc::new(Mutex::new(State {
+            repo: repo.to_owned(),
+            commit: COMMIT.to_owned(),
+            files: owned.collect(),
+            ..State::default()
+        }));
+        let shared = state.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let state = shared.clone();
+                // A client that goes away is what some tests want.
+                thread::spawn(move || drop(answer(stream, &state)));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Lets the next request whose path contains `part` fail.
+    pub fn fail(&self, part: &str, fault: Fault) {
+        self.state.lock().unwrap().faults.push_back((part.to_owned(), fault));
+    }
+
+    /// Replaces the repository's content by that of another commit.
+    pub fn commit(&self, commit: &str, files: &[(&str, &[u8])]) {
+        let mut state = self.state.lock().unwrap();
+        state.commit = commit.to_owned();
+        state.files = files
+            .iter()
+            .map(|(name, content)| ((*name).to_owned(), content.to_vec()))
+            .collect();
+    }
+
+    /// The requests since this was last asked.
+    pub fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.state.lock().unwrap().seen)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of a content in the cache.
+pub fn etag(content: &[u8]) -> String {
+    match content.len() < LARGE {
+        true => {
+            let text = [format!("blob {}\0", content.len()).as_bytes(), content].concat();
+            hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref())
+        }
+        false => hex(digest::digest(&digest::SHA256, content).as_ref()),
+    }
+}
+
+fn listing(state: &State) -> Value {
+    let file = |(name, content): &(String, Vec<u8>)| {
+        let size = content.len();
+        match size < LARGE {
+            true => json!({"rfilename": name, "size": size, "blobId": etag(content)}),
+            false => json!({"rfilename": name, "size": size, "blobId": "0".repeat(40),
+                            "lfs": {"sha256": etag(content), "size": size, "pointerSize": 134}}),
+        }
+    };
+    json!({"id": state.repo, "sha": state.commit, "siblings": state.files.iter().map(file).collect::<Vec<_>>()})
+}
+
+fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut lines = BufReader::new(&stream).lines();
+    let request = lines.next().unwrap_or(Ok(String::new()))?;
+    let path = request.split(' ').nth(1).unwrap_or("").to_owned();
+    let mut seen = Seen {
+        path: path.clone(),
+        range: None,
+        authorization: None,
+    };
+    for line in lines {
+        match line?.split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("range") => seen.range = Some(value.to_owned()),
+            Some((name, value)) if name.eq_ignore_ascii_case("authorization") => {
+                seen.authorization = Some(value.to_owned());
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let from = seen
+        .range
+        .as_ref()
+        .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let (fault, found) = {
+        let mut state = state.lock().unwrap();
+        state.seen.push(seen);
+        let position = state.faults.iter().position(|(part, _)| path.contains(part.as_str()));
+        let fault = position
+            .and_then(|position| state.faults.remove(position))
+            .map(|(_, fault)| fault);
+        (fault, content(&state, &path))
+    };
+    reply(&stream, fault, found, from.unwrap_or(0))
+}
+
+/// What a path stands for.
+fn content(state: &State, path: &str) -> Option<Vec<u8>> {
+    let api = path.strip_prefix("/api/models/");
+    let parts: Vec<&str> = api.or(path.strip_prefix('/'))?.splitn(5, '/').collect();
+    let (org, name, rest) = (parts.first()?, parts.get(1)?, &parts[2..]);
+    if state.repo != ANY && state.repo != format!("{org}/{name}") {
+        return None;
+    }
+    match (api, rest) {
+        (Some(_), ["revision", ..]) => Some(listing(state).to_string().into_bytes()),
+        (None, ["resolve", commit, file]) if *commit == state.commit => {
+            let found = state.files.iter().find(|(known, _)| known == file);
+            found.map(|(_, content)| content.clone())
+        }
+        _ => None,
+    }
+}
+
+fn reply(mut stream: &TcpStream, fault: Option<Fault>, found: Option<Vec<u8>>, from: usize) -> std::io::Result<()> {
+    let head = |status: u16, headers: &str| format!("HTTP/1.1 {status} X\r\nConnection: close\r\n{headers}\r\n");
+    let Some(mut content) = found else {
+        let missing = head(404, "X-Error-Code: RepoNotFound\r\nContent-Length: 0\r\n");
+        return stream.write_all(missing.as_bytes());
+    };
+    match &fault {
+        Some(Fault::Status(status, headers)) => {
+            let headers = format!("Content-Length: 0\r\n{headers}");
+            return stream.write_all(head(*status, &headers).as_bytes());
+        }
+        Some(Fault::Elsewhere(address)) => {
+            let headers = format!("Location: {address}\r\nContent-Length: 0\r\n");
+            return stream.write_all(head(302, &headers).as_bytes());
+        }
+        Some(Fault::WrongByte) => content[0] ^= 1,
+        Some(Fault::Longer(bytes)) => content.extend(vec![0; *bytes]),
+        _ => {}
+    }
+    let whole = content.len();
+    let ranged = from > 0 && !matches!(fault, Some(Fault::NoRanges));
+    let body = if ranged {
+        &content[from.min(whole)..]
+    } else {
+        &content[..]
+    };
+    let headers = match ranged {
+        true => format!("Content-Range: bytes {from}-{}/{whole}\r\n", whole - 1),
+        false => String::new(),
+    };
+    let headers = format!("{headers}Content-Length: {}\r\n", body.len());
+    stream.write_all(head(if ranged { 206 } else { 200 }, &headers).as_bytes())?;
+    match fault {
+        Some(Fault::Cut(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
+        Some(Fault::Stall(bytes)) => {
+            stream.write_all(&body[..bytes.min(body.len())])?;
+            thread::sleep(Duration::from_secs(20));
+            Ok(())
+        }
+        Some(Fault::Slow(piece)) => body.chunks(piece).try_for_each(|piece| {
+            thread::sleep(Duration::from_millis(1));
+            stream.write_all(piece)
+        }),
+        _ => stream.write_all(body),
+    }
+}

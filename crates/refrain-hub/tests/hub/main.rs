@@ -1,0 +1,7 @@
+//! Downloads from a hub that misbehaves, and the cache that they leave.
+
+mod cache;
+mod fake;
+mod network;
+mod refusals;
+mod support;

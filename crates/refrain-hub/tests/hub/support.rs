@@ -1,0 +1,121 @@
+//! A fresh cache for each test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use refrain_hub::{Cache, CachedModel, Error, Hub, ModelName, Settings, Token, Watcher};
+use tempfile::TempDir;
+
+use crate::fake::FakeHub;
+
+pub const REPO: &str = "acme/tiny";
+
+/// Bytes that hardly repeat.
+pub fn noise(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// A user's settings and cache.
+pub struct User {
+    pub settings: Settings,
+    home: TempDir,
+}
+
+impl User {
+    pub fn of(hub: &FakeHub) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            endpoint: hub.address.clone(),
+            cache: home.path().join("hub"),
+            token: None,
+            offline: false,
+            links: true,
+            stall: Duration::from_millis(300),
+            first_wait: Duration::from_millis(10),
+        };
+        Self { settings, home }
+    }
+
+    pub fn with_token(mut self) -> Self {
+        let (value, source) = ("hf_secret".to_owned(), "HF_TOKEN".to_owned());
+        self.settings.token = Some(Token { value, source });
+        self
+    }
+
+    pub fn pull(&self, name: &str) -> Result<CachedModel, Error> {
+        self.pull_watched(name, &())
+    }
+
+    pub fn pull_watched(&self, name: &str, watcher: &dyn Watcher) -> Result<CachedModel, Error> {
+        let hub = Hub::new(self.settings.clone());
+        let plan = hub.plan(&name.parse::<ModelName>().unwrap(), watcher)?;
+        hub.download(&plan, watcher)
+    }
+
+    pub fn find(&self, name: &str) -> Option<CachedModel> {
+        self.cache().find(&name.parse().unwrap()).unwrap()
+    }
+
+    pub fn cache(&self) -> Cache {
+        Cache::new(&self.settings.cache)
+    }
+
+    pub fn repository(&self) -> PathBuf {
+        self.settings.cache.join("models--acme--tiny")
+    }
+
+    pub fn blob(&self, etag: &str) -> PathBuf {
+        self.repository().join("blobs").join(etag)
+    }
+
+    /// Everything below the cache but locks: paths, and for links where they lead.
+    pub fn tree(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        walk(&self.settings.cache, &self.settings.cache, &mut found);
+        found.sort();
+        found
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+}
+
+fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        match fs::read_link(&path) {
+            Ok(target) => found.push(format!("{name} -> {}", target.display())),
+            Err(_) if name == ".locks" => {}
+            Err(_) if path.is_dir() => walk(root, &path, found),
+            Err(_) => found.push(name),
+        }
+    }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub struct Notices {
+    pub lines: Mutex<Vec<String>>,
+    pub positions: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Watcher for Notices {
+    fn progress(&self, done: u64, total: u64) {
+        self.positions.lock().unwrap().push((done, total));
+    }
+
+    fn notice(&self, line: &str) {
+        self.lines.lock().unwrap().push(line.to_owned());
+    }
+}
