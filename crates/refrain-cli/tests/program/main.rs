@@ -11,6 +11,7 @@ mod devices;
 mod doctor;
 mod eval;
 mod examples;
+#[allow(dead_code)] // what the tests of the hub itself need
 #[path = "../../../refrain-hub/tests/hub/fake.rs"]
 mod fake_hub;
 mod hub;
