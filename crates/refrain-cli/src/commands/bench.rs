@@ -22,13 +22,14 @@ const EXAMPLES: &str = "Examples:
   refrain bench demo -p 32 -n 32 -d 0,100 --mode replay --json
   refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --report card.json";
 
+/// Measure how fast a model reads prompts and writes
+///
 /// Measures prompts (rows `pp`) and decoding (rows `tg`): tokens per second by wall clock, from the
 /// first to the last token that the host receives, sampling included, and what it costs the host and
 /// the device. -p, -n, -d and -b take lists; each prompt length and each number of generated tokens is
 /// measured at each depth and batch. Every test begins with an unmeasured run.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// The models; they need no tokenizer
     #[arg(required = true)]

@@ -21,12 +21,13 @@ const EXAMPLES: &str = "Examples:
   refrain explain demo --after trace --dot
   refrain explain demo --summary";
 
+/// Print what a decode step becomes on its way to the device
+///
 /// Prints what a decode step becomes after a pass, by default the plan, with what one token costs:
 /// dispatches, levels, barriers, bytes, and the time that reading those bytes takes at least. Without a
 /// GPU it prints what a made-up one would be given (--device null) or what the CPU executor computes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// The model
     model: String,

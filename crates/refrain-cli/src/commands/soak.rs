@@ -16,13 +16,14 @@ const EXAMPLES: &str = "Examples:
   refrain soak demo -n 200
   refrain soak synthetic:qwen3-0.6b:q4_0 -n 300 --ctx 128 --json";
 
+/// Decode very many tokens and look for what only shows in the long run
+///
 /// Decodes very many tokens by replay, context after context, and looks for what only shows in the long
 /// run: steps that differ from eager execution (samples of them are compared, each result of each step),
 /// a sequence that is not the same in its second run, memory that grows, tokens that take far too long.
 /// Exits with 1 if there is any.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// The model; it needs no tokenizer
     model: String,
