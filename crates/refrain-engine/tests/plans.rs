@@ -55,7 +55,7 @@ fn all_conflicts_in_the_plans_of_every_family_are_in_order() {
         let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
         let model = load(&checkpoint, &device);
         for options in lowerings() {
-            let mut session = Session::new(&model, 64).expect("fits");
+            let mut session = Session::new(&model, 32).expect("fits");
             session.set_lowering(options);
             let mut prove = |plan: &Plan, what: &str| {
                 let proof = check::prove(plan);
