@@ -316,7 +316,7 @@ impl Variant {
     fn shared_bytes(&self, sizes: &Sizes) -> usize {
         let [_, groups] = self.columns(sizes);
         let d = sizes.head_dim;
-        let floats = (self.heads + 3 + groups) * d + self.heads * (2 * self.threads() + 200);
+        let floats = (self.heads + 3 + self.heads * groups) * d + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
 

@@ -195,10 +195,15 @@ impl Problem<'_> {
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let weights = sections[0].parts[0].planes.weights();
         let few = few(tuning, weights);
-        let lanes = tuning::lanes(traits);
-        let rows = few.threads / lanes;
-        let arguments = arguments::arguments(self, sections)?;
         let chunk = sections[0].parts[0].chunk();
+        let division = Division::of(few, tuning::lanes(traits), sections, self.columns.div_ceil(chunk));
+        let Division {
+            lanes,
+            rows,
+            each,
+            loads,
+        } = division;
+        let arguments = arguments::arguments(self, sections)?;
         let tile = tile(traits, self, chunk, (lanes, rows))?;
         let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
@@ -206,9 +211,9 @@ impl Problem<'_> {
             .define("UNROLLED", u32::from(few.unrolled))
             .define("CHUNK", chunk);
         let kernel = source::declared(text, self, sections)
-            .body(include_str!("../shaders/lanes.glsl"))
             .body(include_str!("../shaders/unroll.glsl"))
             .body(include_str!("../shaders/projection/sizes.glsl"))
+            .body(include_str!("../shaders/lanes.glsl"))
             .body(&generated)
             .body(match weights {
                 Weights::Dense => include_str!("../shaders/projection/dense.glsl"),
@@ -220,20 +225,57 @@ impl Problem<'_> {
                 (3, lanes),
                 (4, rows),
                 (5, self.tokens as u32),
-                (6, few.loads),
-                (7, few.rows),
+                (6, loads),
+                (7, each),
                 (8, weights.group()),
                 (9, tile),
             ]);
-        let per_block = (rows * few.rows) as usize;
-        let blocks: usize = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum();
-        let [x, y, _] = grid(OP, blocks.min(few.most_groups as usize))?;
+        let [x, y, _] = grid(OP, division.blocks(sections).min(few.most_groups as usize))?;
         let batches = self.batch.as_ref().map_or(1, Batch::count);
         Ok(Call {
             kernel,
             groups: [x, y, batches.clamp(1, 65_535) as u32],
             push: arguments.push(),
         })
+    }
+}
+
+/// How a workgroup is divided.
+struct Division {
+    /// Invocations that share rows.
+    lanes: u32,
+    /// How many such rows of invocations there are.
+    rows: u32,
+    /// Rows of each matrix that such a row takes together.
+    each: u32,
+    /// Chunks under way.
+    loads: u32,
+}
+
+impl Division {
+    /// What the tuning asks for, less where workgroups would be too few or a row has fewer chunks.
+    fn of(few: &Matvec, lanes: u32, sections: &[&SectionPlan<'_>], chunks: usize) -> Division {
+        let parts = sections[0].parts.len() as u32;
+        let mut division = Division {
+            lanes,
+            rows: few.threads / lanes,
+            each: (few.rows / parts).max(1),
+            loads: few.loads.min(chunks.div_ceil(lanes as usize).max(1) as u32),
+        };
+        let enough = few.enough_groups as usize;
+        while division.each > 1 && division.blocks(sections) < 2 * enough {
+            division.each /= 2;
+        }
+        while division.rows > 1 && division.blocks(sections) < enough {
+            division.rows = division.rows.div_ceil(2);
+        }
+        division
+    }
+
+    /// Workgroups, if each takes rows once.
+    fn blocks(&self, sections: &[&SectionPlan<'_>]) -> usize {
+        let per_block = (self.rows * self.each) as usize;
+        sections.iter().map(|s| s.rows.div_ceil(per_block)).sum()
     }
 }
 
@@ -251,7 +293,7 @@ fn tile(traits: &Traits, problem: &Problem<'_>, chunk: usize, (lanes, rows): (u3
     /// More would keep a second workgroup off the processor.
     const MOST_BYTES: usize = 40 << 10;
     // Beside x lie the sums of lanes and of rows, and what drivers take.
-    let taken = (4 * (lanes * rows + rows) + 1024) as usize;
+    let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
     let bytes = (traits.shared_bytes as usize).saturating_sub(taken).min(MOST_BYTES);
     // A line is one chunk longer than the tile where that is even.
     let most = (bytes / (4 * chunk * problem.tokens)).saturating_sub(1);

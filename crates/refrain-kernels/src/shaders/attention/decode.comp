@@ -38,7 +38,7 @@ shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
-shared vec2 groups_values[GROUPS * HEAD_DIM / 2u];
+shared vec2 groups_values[HEADS * GROUPS * HEAD_DIM / 2u];
 shared float part_maxima[HEADS * MOST_PARTS], part_totals[HEADS * MOST_PARTS];
 shared uint arrived;
 
@@ -284,29 +284,30 @@ uint part_at(uint h, uint part) {
 
 // Sums over the groups; with one part the result, else left in the workspace.
 void finish(uint parts) {
-    for (uint h = 0u; h < HEADS; ++h) {
-        uint group = gl_LocalInvocationIndex / COLUMNS;
+    uint group = gl_LocalInvocationIndex / COLUMNS;
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                uint at = (group * HEAD_DIM + unit * UNIT) / 2u + j;
+                uint at = ((h * GROUPS + group) * HEAD_DIM + unit * UNIT) / 2u + j;
                 if (group < GROUPS && unit < UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
             }
         }
-        barrier();
-        for (uint pair = gl_LocalInvocationIndex; pair < HEAD_DIM / 2u; pair += THREADS) {
-            vec2 sum = vec2(0.0);
-            for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[g * HEAD_DIM / 2u + pair];
+    }
+    barrier();
+    for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
+        uint h = e / (HEAD_DIM / 2u);
+        uint pair = e % (HEAD_DIM / 2u);
+        vec2 sum = vec2(0.0);
+        for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * HEAD_DIM / 2u + pair];
 #ifdef PARTS
-            if (parts > 1u) {
-                pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair] = sum.x;
-                pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair + 1u] = sum.y;
-                continue;
-            }
-#endif
-            store_pair(h, 2u * pair, totals[h] > 0.0 ? sum / totals[h] : vec2(0.0));
+        if (parts > 1u) {
+            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair] = sum.x;
+            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair + 1u] = sum.y;
+            continue;
         }
-        barrier();
+#endif
+        store_pair(h, 2u * pair, totals[h] > 0.0 ? sum / totals[h] : vec2(0.0));
     }
 }
 

@@ -1,8 +1,8 @@
 // Few tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A row
 // of invocations takes EACH rows of each matrix and sums over k for all tokens at once. Neighbouring
 // invocations take neighbouring chunks of CHUNK values; each loads LOADS chunks of each row before it
-// computes. Of x (normalised first, if there is a norm) a tile lies in shared memory, in an order in
-// which neighbouring invocations read neighbouring words. Declared elsewhere: the arguments, Planes,
+// computes. Of x (with the norm's weight, if there is a norm) a tile lies in shared memory, in an order
+// in which neighbouring invocations read neighbouring words. Declared elsewhere: the arguments, Planes,
 // Chunk and how chunks are loaded, Inputs and the epilogue.
 const uint QUADS = CHUNK / 4u;
 // Odd, so that quads of one chunk lie in different banks while they are stored.
@@ -28,36 +28,34 @@ vec4 load_quad(uint t, uint k) {
 }
 
 #ifdef NORM
-shared float row_squares[ROWS];
+shared float row_squares[VECTORS * ROWS];
 
-// 1 / sqrt(mean(x[t]²) + eps): each workgroup computes it for itself.
+// This invocation's part of the sum over x[t]², once all of x was staged for the first time.
+float squares[VECTORS];
+// 1 / sqrt(mean(x[t]²) + eps): the sums are multiplied by it, not x.
 float inverse_norms[VECTORS];
 
-void find_norms() {
-    UNROLL for (uint t = 0u; t < VECTORS; ++t) {
-        float squares = 0.0;
-        for (uint k = 4u * gl_LocalInvocationIndex; k < COLUMNS; k += 4u * ROWS * LANES) {
-            vec4 quad = load_quad(t, k);
-            squares += dot(quad, quad);
-        }
-        squares = sum_lanes(squares);
-        if (lane() == 0u) row_squares[row_in_group()] = squares;
-        barrier();
-        float total = 0.0;
-        for (uint r = 0u; r < ROWS; ++r) total += row_squares[r];
-        inverse_norms[t] = 1.0 / sqrt(total / float(COLUMNS) + uintBitsToFloat(EPS));
-        barrier();
-    }
-}
-
-vec4 normalised(vec4 quad, uint t, uint k) {
-    quad *= inverse_norms[t];
+vec4 with_gain(vec4 quad, uint k) {
 #ifdef GAIN
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         if (k + i < COLUMNS) quad[i] *= load_gain(pc.gain, k + i);
     }
 #endif
     return quad;
+}
+
+// To be called once all of x was staged; each workgroup computes the norms for itself.
+void find_norms() {
+    UNROLL for (uint t = 0u; t < VECTORS; ++t) {
+        float row = sum_lanes(squares[t]);
+        if (lane() == 0u) row_squares[t * ROWS + row_in_group()] = row;
+    }
+    barrier();
+    UNROLL for (uint t = 0u; t < VECTORS; ++t) {
+        float total = 0.0;
+        for (uint r = 0u; r < ROWS; ++r) total += row_squares[t * ROWS + r];
+        inverse_norms[t] = 1.0 / sqrt(total / float(COLUMNS) + uintBitsToFloat(EPS));
+    }
 }
 #endif
 
@@ -69,7 +67,8 @@ void stage(uint first) {
             uint k = first * CHUNK + 4u * e;
             vec4 quad = load_quad(t, k);
 #ifdef NORM
-            quad = normalised(quad, t, k);
+            squares[t] += dot(quad, quad);
+            quad = with_gain(quad, k);
 #endif
             x_tile[(t * QUADS + e % QUADS) * LINE + e / QUADS] = quad;
         }
@@ -126,7 +125,12 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
     [[unroll]] for (uint r = 0u; r < EACH; ++r) {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
             float totals[PARTS];
-            [[unroll]] for (uint p = 0u; p < PARTS; ++p) totals[p] = sum_lanes(sums[r * PARTS + p][t]);
+            [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
+                totals[p] = sum_lanes(sums[r * PARTS + p][t]);
+#ifdef NORM
+                totals[p] *= inverse_norms[t];
+#endif
+            }
             if (lane() == 0u && row + r < block.rows) {
                 uint at = y_at + t * Y_STRIDE + (block.column + row + r) * Y_WITHIN;
                 store_y(pc.y, at, evaluate(t * block.rows + row + r, with_sums(inputs[r][t], totals)));
@@ -139,7 +143,8 @@ void run_batch() {
     uint chunk_count = (COLUMNS + CHUNK - 1u) / CHUNK;
     uint staged = ~0u;
 #ifdef NORM
-    find_norms();
+    [[unroll]] for (uint t = 0u; t < VECTORS; ++t) squares[t] = 0.0;
+    bool has_norms = false;
 #endif
     uint blocks = block_count();
     uint groups = gl_NumWorkGroups.x * gl_NumWorkGroups.y;
@@ -159,6 +164,10 @@ void run_batch() {
             staged = first;
             add_tile(block, row, first, min(TILE, chunk_count - first));
         }
+#ifdef NORM
+        if (!has_norms) find_norms();
+        has_norms = true;
+#endif
         finish(block, row, inputs);
     }
 }

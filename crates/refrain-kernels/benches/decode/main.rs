@@ -1,0 +1,178 @@
+//! How fast the kernels of a decode step are on the GPU at hand, for rows of the tuning table and their
+//! neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a part of a
+//! line's name, such as `8b.down q4_0` or `attention`; `all` adds every neighbour of the chosen row.
+//!
+//! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
+//! caches hold. A line: name, tuning, µs per dispatch, GB/s of weights (or of keys and values).
+
+mod workload;
+
+use std::time::{Duration, Instant};
+
+use refrain_kernels::Traits;
+use refrain_kernels::tuning::{self, Matvec, Tuning};
+use refrain_vulkan::{
+    Access, Buffer, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options, Vulkan,
+};
+use workload::{Workload, attentions, projections};
+
+/// More than any cache holds, and enough for the largest matrix.
+const WORKING_SET: usize = 1536 << 20;
+/// Load before a measurement: clocks fall in idle gaps.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+fn main() {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let vulkan = Vulkan::load(Options::default()).expect("a Vulkan loader");
+    let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+    let device = vulkan.open(index, &OpenOptions::default()).expect("the device opens");
+    let (info, features) = (device.info(), device.features());
+    let traits = Traits {
+        vendor: info.vendor_id,
+        subgroup_size: info.limits.subgroup_size,
+        subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
+        storage16: features.contains(Feature::Storage16),
+        storage8: features.contains(Feature::Storage8),
+        max_invocations: info.limits.max_workgroup_invocations,
+        shared_bytes: info.limits.shared_memory_bytes,
+    };
+    println!("{}, {} {}", info.name, info.driver_name, info.driver_info);
+    let memory = device
+        .allocate(MemoryClass::Scratch, WORKING_SET as u64)
+        .expect("memory");
+    let wanted = |name: &str| {
+        let parts: Vec<&String> = filters.iter().filter(|f| *f != "all").collect();
+        parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
+    };
+    let all = filters.iter().any(|f| f == "all");
+    for workload in projections().chain(attentions()).filter(|w| wanted(&w.name())) {
+        let rows: Vec<Tuning> = match all {
+            true => neighbours(tuning::choose(&traits), &workload).collect(),
+            false => vec![*tuning::choose(&traits)],
+        };
+        let rows: Vec<Tuning> = rows.into_iter().filter(|row| row.fits(&traits)).collect();
+        let mut lines: Vec<(f64, String)> = measured(&device, &traits, &memory, &workload, &rows);
+        lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let chosen = workload.row(tuning::choose(&traits));
+        for (place, (seconds, row)) in lines.iter().enumerate() {
+            let is_chosen = *row == chosen;
+            if place >= 6 && !is_chosen {
+                continue;
+            }
+            let mark = if is_chosen { "*" } else { " " };
+            let rate = workload.bytes() as f64 / seconds / 1e9;
+            println!(
+                "{:24}{mark}{row:24} {:8.2} µs {rate:8.0} GB/s",
+                workload.name(),
+                seconds * 1e6
+            );
+        }
+    }
+}
+
+/// Rows that differ from `row` in what the workload depends on.
+fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuning>> {
+    let row = *row;
+    if let Workload::Attention { .. } = workload {
+        let choices = [128, 256, 512].into_iter().flat_map(|t| [32, 64, 128].map(|p| (t, p)));
+        let choices = choices.flat_map(|(t, p)| [1, 2, 4].map(|h| (t, p, h)));
+        return Box::new(choices.flat_map(move |(threads, positions, most_heads)| {
+            [132, 264, 528].map(|enough_groups| {
+                let mut row = row;
+                row.decode.threads = threads;
+                row.decode.positions = positions;
+                row.decode.most_heads = most_heads;
+                row.decode.enough_groups = enough_groups;
+                row
+            })
+        }));
+    }
+    let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
+    let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
+    Box::new(choices.flat_map(move |(threads, rows, loads)| {
+        [264, 528, 65_535].map(|most_groups| {
+            let few = Matvec {
+                threads,
+                rows,
+                loads,
+                most_groups,
+                enough_groups: 1,
+                ..row.dense
+            };
+            Tuning {
+                dense: few,
+                four_bit: few,
+                eight_bit: few,
+                ..row
+            }
+        })
+    }))
+}
+
+/// Seconds per dispatch and the row, of each row.
+fn measured(
+    device: &Device,
+    traits: &Traits,
+    memory: &Buffer,
+    workload: &Workload,
+    rows: &[Tuning],
+) -> Vec<(f64, String)> {
+    let made: Vec<workload::Made> = rows.iter().map(|row| workload.calls(row, traits)).collect();
+    let kernels: Vec<refrain_vulkan::Kernel> = made.iter().flat_map(|m| m.kernels()).collect();
+    device.prepare(&kernels, &|_, _| {}).expect("kernels compile");
+    let measure = |(row, made): (&Tuning, &workload::Made)| {
+        let list = recorded(device, memory, workload, made);
+        let dispatches = list.commands.len() / 2;
+        let run = || {
+            let started = Instant::now();
+            let submission = device.submit(list.clone()).expect("a submit");
+            device.wait(&submission).expect("the work ends");
+            started.elapsed()
+        };
+        let warm = Instant::now();
+        while warm.elapsed() < WARM_UP / 20 {
+            run();
+        }
+        let best = (0..5).map(|_| run()).min().expect("several");
+        (best.as_secs_f64() / dispatches as f64, workload.row(row))
+    };
+    let warm = recorded(device, memory, workload, &made[0]);
+    let started = Instant::now();
+    while started.elapsed() < WARM_UP {
+        let submission = device.submit(warm.clone()).expect("a submit");
+        device.wait(&submission).expect("the work ends");
+    }
+    rows.iter().zip(&made).map(measure).collect()
+}
+
+/// As many dispatches as take milliseconds, each over its own copy of the weights.
+fn recorded(device: &Device, memory: &Buffer, workload: &Workload, made: &workload::Made) -> CommandList {
+    let small = workload.small(device, made);
+    let copies = (WORKING_SET / workload.bytes().next_multiple_of(4096)).max(1);
+    let mut list = CommandList::new("measurement");
+    let mut uses = vec![(memory.clone(), Access::Write), (small.clone(), Access::Write)];
+    let count = ((6e9 / workload.bytes() as f64) as usize).clamp(20, 300);
+    for number in 0..count {
+        let base = memory.address() + (number % copies * workload.bytes().next_multiple_of(4096)) as u64;
+        for call in &made.calls {
+            let mut records = Vec::new();
+            let push = made.push(call, base, small.address(), &mut |words| {
+                let record = workload::upload(device, bytemuck::cast_slice(words));
+                records.push(record.clone());
+                record.address()
+            });
+            uses.extend(records.into_iter().map(|r| (r, Access::Read)));
+            let pipeline = device
+                .pipeline(&workload::translated(&call.kernel, push.len()))
+                .expect("compiled");
+            list.commands.push(Command::Dispatch {
+                pipeline,
+                groups: call.groups,
+                push,
+            });
+            list.commands.push(Command::Barrier);
+        }
+    }
+    list.uses = uses;
+    list
+}

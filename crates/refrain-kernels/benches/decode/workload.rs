@@ -1,0 +1,329 @@
+//! What is measured: the projections and the attention of two models at their real sizes.
+
+use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
+use refrain_kernels::projection::{self, Norm, Projection, Section, Weights};
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{Call, DType, Kernel, Layout, Operand, Push, Traits, rope};
+use refrain_vulkan::{Buffer, Device, MemoryClass};
+
+/// One kind of dispatch.
+pub enum Workload {
+    Projection {
+        model: &'static str,
+        part: &'static str,
+        weights: Weights,
+        columns: usize,
+        /// Rows of each matrix.
+        rows: Vec<usize>,
+    },
+    Attention {
+        model: &'static str,
+        heads: usize,
+        kv_heads: usize,
+        /// Positions that are attended over.
+        context: usize,
+    },
+}
+
+/// Calls, and where their operands lie: in a copy of the large memory, or in the small one.
+pub struct Made {
+    pub calls: Vec<Call>,
+    /// For each operand whether it is large, and its offset.
+    places: Vec<(bool, u64)>,
+    small_bytes: usize,
+}
+
+const HEAD_DIM: usize = 128;
+const PAGE: usize = 64;
+const PAGES: usize = 512;
+
+/// The projections of a layer and the head, in the usual formats.
+pub fn projections() -> impl Iterator<Item = Workload> {
+    let formats = [
+        Weights::Quantised(QuantFormat::Q4_0),
+        Weights::Quantised(QuantFormat::mlx(4, 64)),
+        Weights::Quantised(QuantFormat::Q4_K),
+        Weights::Quantised(QuantFormat::Q6_K),
+        Weights::Quantised(QuantFormat::Q8_0),
+        Weights::Dense,
+    ];
+    let models = [("0.6b", 1024, 2048, 1024, 3072), ("8b", 4096, 4096, 1024, 12_288)];
+    formats.into_iter().flat_map(move |weights| {
+        models.into_iter().flat_map(move |(model, hidden, q, kv, inner)| {
+            let parts = [
+                ("qkv", hidden, vec![q, kv, kv]),
+                ("o", q, vec![hidden]),
+                ("gate+up", hidden, vec![inner, inner]),
+                ("down", inner, vec![hidden]),
+                ("head", hidden, vec![151_936]),
+            ];
+            parts.map(|(part, columns, rows)| Workload::Projection {
+                model,
+                part,
+                weights,
+                columns,
+                rows,
+            })
+        })
+    })
+}
+
+/// Attention at several depths.
+pub fn attentions() -> impl Iterator<Item = Workload> {
+    let models = [("0.6b", 16, 8), ("8b", 32, 8)];
+    models.into_iter().flat_map(|(model, heads, kv_heads)| {
+        [130, 1000, 4100, 16_400].map(|context| Workload::Attention {
+            model,
+            heads,
+            kv_heads,
+            context,
+        })
+    })
+}
+
+impl Workload {
+    pub fn name(&self) -> String {
+        match self {
+            Workload::Projection {
+                model, part, weights, ..
+            } => format!("{model}.{part} {weights}"),
+            Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
+        }
+    }
+
+    /// What of a tuning row matters here.
+    pub fn row(&self, row: &Tuning) -> String {
+        let few = match self {
+            Workload::Attention { .. } => {
+                let d = row.decode;
+                return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
+            }
+            Workload::Projection { weights, .. } => match weights {
+                Weights::Dense => row.dense,
+                Weights::Quantised(format) if format.bits <= 4 => row.four_bit,
+                Weights::Quantised(_) => row.eight_bit,
+            },
+        };
+        format!("{}t {}r {}l {}g", few.threads, few.rows, few.loads, few.most_groups)
+    }
+
+    /// Bytes of weights, or of keys and values, that a dispatch reads.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Workload::Projection {
+                weights, columns, rows, ..
+            } => {
+                let planes = rows.iter().flat_map(|&rows| planes(*weights, rows, *columns));
+                planes.map(|o| o.layout.count() * o.dtype.size()).sum()
+            }
+            Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
+        }
+    }
+
+    pub fn calls(&self, row: &Tuning, traits: &Traits) -> Made {
+        match self {
+            Workload::Projection {
+                part,
+                weights,
+                columns,
+                rows,
+                ..
+            } => projected(row, traits, part, *weights, *columns, rows),
+            Workload::Attention {
+                heads,
+                kv_heads,
+                context,
+                ..
+            } => attended(row, traits, *heads, *kv_heads, *context),
+        }
+    }
+
+    /// The small operands: zeros, and for attention the position and the pages.
+    pub fn small(&self, device: &Device, made: &Made) -> Buffer {
+        let mut bytes = vec![0u8; made.small_bytes];
+        if let Workload::Attention { context, .. } = self {
+            let mut put = |number: usize, words: &[u32]| {
+                let at = made.places[number].1 as usize;
+                bytes[at..at + 4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
+            };
+            put(5, &[*context as u32 - 1]);
+            let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32).collect();
+            put(7, &pages);
+        }
+        upload(device, &bytes)
+    }
+}
+
+/// Operands of a matrix.
+fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
+    match weights {
+        Weights::Dense => vec![Operand::contiguous(DType::BF16, &[rows, columns])],
+        Weights::Quantised(format) => {
+            let dtype = if format.nested { DType::U32 } else { DType::F16 };
+            let parameters = Operand::contiguous(dtype, &[rows, format.scales(columns)]);
+            let quants = Operand::contiguous(DType::U32, &[rows, format.words(columns)]);
+            let biases = format.has_biases().then(|| parameters.clone());
+            [quants, parameters].into_iter().chain(biases).collect()
+        }
+    }
+}
+
+fn projected(row: &Tuning, traits: &Traits, part: &str, weights: Weights, columns: usize, rows: &[usize]) -> Made {
+    let normed = !matches!(part, "o" | "down");
+    let norm = normed.then_some(Norm {
+        eps: 1e-6,
+        weighted: true,
+    });
+    let residual = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)];
+    let gated = vec![
+        Step::Input(0),
+        Step::Unary(UnaryOp::Sigmoid, 0),
+        Step::Binary(BinaryOp::Mul, 0, 1),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let ended = |parts: usize, steps: Vec<Step>| Section {
+        parts: vec![weights; parts],
+        epilogue: Expression {
+            inputs: vec![DType::F32; 2],
+            steps,
+        },
+    };
+    let (sections, width) = match part {
+        "o" | "down" => (vec![ended(1, residual)], rows[0]),
+        "gate+up" => (vec![ended(2, gated)], rows[0]),
+        _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
+    };
+    let mut operands = vec![(false, Operand::contiguous(DType::F32, &[1, columns]))];
+    if normed {
+        operands.push((false, Operand::contiguous(DType::F32, &[columns])));
+    }
+    let matrices = rows.iter().flat_map(|&rows| planes(weights, rows, columns));
+    operands.extend(matrices.map(|plane| (true, plane)));
+    let result = Operand::contiguous(DType::F32, &[1, width]);
+    if !normed {
+        operands.push((false, result.clone()));
+    }
+    operands.push((false, result));
+    let all: Vec<&Operand> = operands.iter().map(|(_, o)| o).collect();
+    let calls = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
+    Made::new(calls, &operands)
+}
+
+fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
+    let slots = context.div_ceil(PAGE) * PAGE;
+    let width = (heads + 2 * kv_heads) * HEAD_DIM;
+    let part = |heads: usize, offset: usize| Operand {
+        dtype: DType::F32,
+        layout: Layout {
+            shape: vec![1, heads, HEAD_DIM],
+            strides: vec![width, HEAD_DIM, 1],
+            offset,
+        },
+    };
+    let vector = |dtype, n: usize| Operand::contiguous(dtype, &[n]);
+    let state = Operand::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
+    let norm = Some(Norm {
+        eps: 1e-6,
+        weighted: true,
+    });
+    let params = DecodeParams {
+        attention: attention::Params {
+            scale: 0.088,
+            page_size: PAGE as u32,
+            window: None,
+            decode: true,
+        },
+        rope: Some(rope::Params {
+            dims: HEAD_DIM,
+            interleaved: false,
+            scale: 1.0,
+        }),
+        q_norm: norm,
+        k_norm: norm,
+    };
+    let mut operands = vec![
+        (true, state.clone()),
+        (true, state),
+        (false, part(heads, 0)),
+        (false, part(kv_heads, heads * HEAD_DIM)),
+        (false, part(kv_heads, (heads + kv_heads) * HEAD_DIM)),
+        (false, vector(DType::I32, 1)),
+        (false, vector(DType::U32, 1)),
+        (false, Operand::contiguous(DType::U32, &[1, PAGES])),
+        (false, vector(DType::F32, HEAD_DIM / 2)),
+        (false, vector(DType::F32, HEAD_DIM)),
+        (false, vector(DType::F32, HEAD_DIM)),
+        (false, Operand::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
+    ];
+    let all: Vec<&Operand> = operands.iter().map(|(_, o)| o).collect();
+    let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
+    operands.extend(made.workspace.map(|workspace| (false, workspace)));
+    operands.push((false, vector(DType::U32, made.tickets)));
+    Made::new(vec![made.call], &operands)
+}
+
+impl Made {
+    fn new(calls: Vec<Call>, operands: &[(bool, Operand)]) -> Made {
+        let mut next = [0, 0];
+        let places = operands.iter().map(|(large, operand)| {
+            let end = &mut next[usize::from(*large)];
+            let at = *end as u64;
+            *end = (*end + operand.layout.end() * operand.dtype.size()).next_multiple_of(256);
+            (*large, at)
+        });
+        Made {
+            places: places.collect(),
+            calls,
+            small_bytes: next[0].max(256),
+        }
+    }
+
+    pub fn kernels(&self) -> impl Iterator<Item = refrain_vulkan::Kernel> + '_ {
+        let bytes = |call: &Call| call.push.iter().map(|p| p.size() as usize).sum();
+        self.calls.iter().map(move |call| translated(&call.kernel, bytes(call)))
+    }
+
+    /// Push constants, with large operands behind `large` and the others behind `small`.
+    pub fn push(&self, call: &Call, large: u64, small: u64, record: &mut dyn FnMut(&[u32]) -> u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for member in &call.push {
+            match member {
+                Push::Address { operand, bytes: offset } => {
+                    let (is_large, at) = self.places[*operand];
+                    let base = if is_large { large } else { small };
+                    bytes.extend((base + at + offset).to_le_bytes());
+                }
+                Push::Record(words) => bytes.extend(record(words).to_le_bytes()),
+                Push::U32(value) => bytes.extend(value.to_le_bytes()),
+                Push::F32(value) => bytes.extend(value.to_le_bytes()),
+            }
+        }
+        bytes
+    }
+}
+
+pub fn translated(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel {
+    refrain_vulkan::Kernel {
+        name: kernel.name.clone(),
+        source: kernel.source.clone(),
+        defines: Vec::new(),
+        constants: kernel.constants.clone(),
+        push_bytes: push_bytes as u32,
+        subgroup_size: None,
+    }
+}
+
+pub fn upload(device: &Device, bytes: &[u8]) -> Buffer {
+    let length = bytes.len().next_multiple_of(4) as u64;
+    let buffer = device.allocate(MemoryClass::Scratch, length).expect("memory");
+    let fill = &mut |offset: u64, part: &mut [u8]| {
+        let from = offset as usize;
+        let end = (from + part.len()).min(bytes.len());
+        part[..end - from].copy_from_slice(&bytes[from..end]);
+    };
+    device.upload(&buffer, 0, length, fill).expect("an upload");
+    buffer
+}
