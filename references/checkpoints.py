@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 import drawing
 import gguf_file
 import huggingface
+import hybrids
 import mlx_affine
 import reference
 
@@ -19,6 +20,8 @@ WRITERS = {
     "f32": huggingface.write,
     "mlx": mlx_affine.write,
     "gguf": gguf_file.write,
+    "vision": hybrids.write_with_vision,
+    "hybrid-mlx": hybrids.write_mlx,
 }
 
 

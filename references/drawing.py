@@ -21,18 +21,20 @@ def parameter(name, shape, seed, tied):
     if len(shape) == 1:
         if name.endswith("bias"):
             return (0.2 * noise).astype(np.float32)
+        if name.endswith("A_log"):  # states that forget half within a few to a few dozen tokens
+            return (noise - 2).astype(np.float32)
         return np.clip(1 + 0.3 * noise, 0.3, 2).astype(np.float32)
-    if len(shape) > 2:  # of what sees images
+    if len(shape) > 2 and "layers" not in name:  # of what sees images
         return (0.02 * noise).astype(np.float32)
-    width = shape[1]
+    width = shape[-1]
     if "embed_tokens" in name:
         return (noise * (width**-0.5 if tied else 0.5)).astype(np.float32)
     gain = 1.0
     if "q_proj" in name or "k_proj" in name:
         gain = 1.2
-    elif "o_proj" in name or "down_proj" in name:
+    elif any(part in name for part in ("o_proj", "out_proj", "down_proj")):
         gain = 0.7
-    rows = np.exp(0.3 * rng.standard_normal((shape[0], 1)))
+    rows = np.exp(0.3 * rng.standard_normal((*shape[:-1], 1)))
     if "lm_head" in name:
         rows = 1.0
     return (noise * rows * gain * width**-0.5).astype(np.float32)

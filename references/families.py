@@ -8,6 +8,8 @@ from transformers import (
     Olmo3Config,
     Phi3Config,
     Qwen2Config,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeTextConfig,
     SmolLM3Config,
 )
 
@@ -110,3 +112,48 @@ def stretch(config, original, longest, part):
         "long_factor": [round(1.1**pair + pair, 3) for pair in range(pairs)],
         "original_max_position_embeddings": original,
     }
+
+
+def qwen3_5_moe(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linear, experts, widths, interval=4):
+    """Gated delta nets, with gated attention in every `interval`th layer, and a mixture of experts in each.
+
+    `linear` is key heads, value heads, and the sizes of each; `experts` all and those used for a token; `widths` those
+    inside a routed expert and inside the shared one.
+    """
+    pairs = head_dim // 8  # a quarter of a head is rotated
+    section = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    parameters = rope(1e7, partial_rotary_factor=0.25, mrope_section=section, mrope_interleaved=True)
+    return Qwen3_5MoeTextConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocabulary,
+        max_position_embeddings=4096,
+        full_attention_interval=interval,
+        linear_num_key_heads=linear[0],
+        linear_num_value_heads=linear[1],
+        linear_key_head_dim=linear[2],
+        linear_value_head_dim=linear[3],
+        num_experts=experts[0],
+        num_experts_per_tok=experts[1],
+        moe_intermediate_size=widths[0],
+        shared_expert_intermediate_size=widths[1],
+        rope_parameters=parameters,
+    )
+
+
+def with_vision(text):
+    """The configuration `text` inside that of a model that also sees, of which the eyes are as small as can be."""
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "num_heads": 2,
+        "intermediate_size": 16,
+        "out_hidden_size": text.hidden_size,
+        "patch_size": 4,
+        "in_channels": 1,
+        "num_position_embeddings": 4,
+    }
+    return Qwen3_5MoeConfig(text_config=text.to_dict(), vision_config=vision)

@@ -19,7 +19,7 @@ LLAMA3_ROPE = {
 
 @dataclass
 class Fixture:
-    """One checkpoint: `storage` is bf16, f16, f32, mlx or gguf; `options` are those of its writer."""
+    """One checkpoint: `storage` is one of checkpoints.WRITERS; `options` are those of its writer."""
 
     name: str
     config: object
@@ -84,7 +84,16 @@ def llama(
 
 def fixtures():
     """Every committed checkpoint."""
-    return [*plain(), *mlx(), *gguf(), *other_families(), *mlx_of_other_families(), *long_contexts(), *with_images()]
+    return [
+        *plain(),
+        *mlx(),
+        *gguf(),
+        *other_families(),
+        *mlx_of_other_families(),
+        *long_contexts(),
+        *with_images(),
+        *hybrids(),
+    ]
 
 
 def plain():
@@ -372,3 +381,25 @@ def with_images():
     """A model that also takes images, of which the text model is read."""
     gemma3 = families.gemma3(64, 64, 3, 2, 1, 337, head_dim=32, window=8, pattern=3, scalar=24)
     return [Fixture("gemma3-images-bf16", families.with_images(gemma3), "bf16", 71, "qwen2", 331, 1)]
+
+
+def hybrids():
+    """Gated delta nets and gated attention with mixtures of experts; sequences long enough for what states forget.
+
+    Seeds are such that no token is within 0.001 of another expert, which rounding might choose instead.
+    """
+    hybrid = families.qwen3_5_moe
+    bf16 = hybrid(32, 4, 2, 1, 307, head_dim=64, linear=(2, 4, 24, 16), experts=(5, 2), widths=(16, 24))
+    vision = hybrid(32, 3, 3, 1, 313, head_dim=32, linear=(1, 3, 16, 24), experts=(5, 3), widths=(16, 32), interval=3)
+    f32 = hybrid(24, 3, 2, 2, 311, head_dim=32, linear=(2, 2, 8, 20), experts=(7, 1), widths=(8, 24), interval=2)
+    mlx4 = hybrid(64, 2, 4, 2, 317, head_dim=32, linear=(2, 4, 32, 32), experts=(4, 2), widths=(64, 64), interval=2)
+    mlx8 = hybrid(64, 2, 2, 1, 331, head_dim=32, linear=(2, 2, 32, 32), experts=(4, 2), widths=(32, 64), interval=2)
+    mlx4_options = {"bits": 4, "group": 64, "dtype": "bf16"}
+    mlx8_options = {"bits": 8, "group": 32, "dtype": "f16"}
+    return [
+        Fixture("qwen3.5-moe-bf16", bf16, "bf16", 81, "qwen2", 307, 1, 47),
+        Fixture("qwen3.5-moe-vision-f16", vision, "vision", 82, "qwen2", 311, 2, 41, options={"dtype": "f16"}),
+        Fixture("qwen3.5-moe-f32", f32, "f32", 88, "qwen2", 311, 1, 101),
+        Fixture("qwen3.5-moe-mlx4", mlx4, "hybrid-mlx", 84, "qwen2", 311, 1, 43, options=mlx4_options),
+        Fixture("qwen3.5-moe-mlx8-group32", mlx8, "hybrid-mlx", 85, "qwen2", 331, 1, 43, options=mlx8_options),
+    ]

@@ -138,7 +138,7 @@ impl<'m> Session<'m> {
 
     /// Bytes of keys and values that [`Session::new`] keeps for each token.
     pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
-        (2 * config.layers * config.kv_heads * config.head_dim * cache_dtype(device).size()) as u64
+        (2 * config.attention_layers() * config.kv_heads * config.head_dim * cache_dtype(device).size()) as u64
     }
 
     /// Tokens of the model's vocabulary: numbers in a row of logits.

@@ -1,6 +1,7 @@
 //! A checkpoint: its configuration, its tensors, its tokenizer and its chat template.
 
 mod directory;
+mod hybrid;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -153,7 +154,8 @@ impl Checkpoint {
             generation,
             wrapped,
         } = directory::configuration(&set)?;
-        let weights = directory::weights(&set, config.quantisation.as_ref(), wrapped)?;
+        let mut weights = directory::weights(&set, config.quantisation.as_ref(), wrapped)?;
+        hybrid::canonicalise(&mut config, &mut weights.tensors);
         if wrapped {
             // The configurations of the whole and of the text model contradict each other here.
             config.tie_word_embeddings = !weights.tensors.iter().any(|(info, _)| info.name == "lm_head.weight");

@@ -45,7 +45,8 @@ mod write;
 
 pub use checkpoint::{Checkpoint, Format};
 pub use config::{
-    Activation, Architecture, GenerationConfig, LayerAttention, LayerRope, ModelConfig, Quantisation, RopeScaling,
+    Activation, Architecture, DeltaNets, GenerationConfig, LayerAttention, LayerRope, Mixture, ModelConfig,
+    Quantisation, RopeScaling,
 };
 pub use encoding::Encoding;
 pub use error::Error;

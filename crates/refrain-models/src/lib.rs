@@ -13,6 +13,8 @@ mod loader;
 mod olmo2;
 mod phi3;
 mod qwen3;
+mod qwen3_5_moe;
+mod stack;
 mod state;
 mod transformer;
 
@@ -50,6 +52,7 @@ pub fn load(checkpoint: &Checkpoint, device: &Device, progress: &dyn Fn(Progress
         Architecture::Olmo2 | Architecture::Olmo3 => olmo2::STYLE,
         Architecture::Phi3 => phi3::STYLE,
         Architecture::Gemma3 => gemma3::STYLE,
+        Architecture::Qwen3_5Moe => return Ok(Box::new(qwen3_5_moe::Qwen3_5Moe::load(&loader)?)),
     };
     Ok(Box::new(transformer::Transformer::load(&loader, &style)?))
 }

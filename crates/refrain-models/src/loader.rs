@@ -5,6 +5,7 @@ use refrain_formats::{Checkpoint, Encoding, ModelConfig, Tensor};
 
 use crate::Error;
 use crate::blocks::{Linear, Weight};
+use crate::stack::Stack;
 
 /// How far loading has come.
 #[derive(Clone, Copy, Debug)]
@@ -43,20 +44,54 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// Whether there is a tensor of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.checkpoint.tensor(name).is_some()
+    }
+
     /// A matrix `[rows, columns]`, quantised or not.
     pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Weight, Error> {
         let tensor = self.checkpoint.expect(name, &[rows, columns])?;
-        let weight = match quant_format(tensor.info.encoding) {
-            None => Weight::Dense(self.dense(&tensor)?),
-            Some(format) => Weight::Quantised(self.quantised(&tensor, format, rows, columns)?),
+        self.stacked(vec![tensor], rows, columns)
+    }
+
+    /// The matrices `[rows, columns]` of all experts as one `[experts · rows, columns]`: from tensor
+    /// `{name}.{part}` `[experts, rows, columns]`, or from one `{name}.N.{part}.weight` for each.
+    pub fn experts(&self, name: &str, part: &str, experts: usize, shape: [usize; 2]) -> Result<Weight, Error> {
+        let [rows, columns] = shape;
+        let whole = format!("{name}.{part}");
+        let tensors = match self.has(&whole) {
+            true => vec![self.checkpoint.expect(&whole, &[experts, rows, columns])?],
+            false => (0..experts)
+                .map(|number| {
+                    self.checkpoint
+                        .expect(&format!("{name}.{number}.{part}.weight"), &shape)
+                })
+                .collect::<Result<_, _>>()?,
         };
-        tensor.discard();
-        Ok(weight)
+        self.stacked(tensors, experts * rows, columns)
+    }
+
+    /// An array of floats, such as the weights of a convolution.
+    pub fn array(&self, name: &str, shape: &[usize]) -> Result<Array, Error> {
+        let tensor = self.checkpoint.expect(name, shape)?;
+        self.dense(&Stack::new(vec![tensor]).map_err(|other| unreadable(&other))?, shape)
     }
 
     /// A vector `[n]`, such as a norm's gain or a bias.
     pub fn vector(&self, name: &str, n: usize) -> Result<Array, Error> {
-        self.dense(&self.checkpoint.expect(name, &[n])?)
+        self.array(name, &[n])
+    }
+
+    /// Tensors one after the other as a matrix `[rows, columns]`.
+    fn stacked(&self, tensors: Vec<Tensor<'_>>, rows: usize, columns: usize) -> Result<Weight, Error> {
+        let stack = Stack::new(tensors).map_err(|other| unreadable(&other))?;
+        let weight = match quant_format(stack.first().info.encoding) {
+            None => Weight::Dense(self.dense(&stack, &[rows, columns])?),
+            Some(format) => Weight::Quantised(self.quantised(&stack, format, rows, columns)?),
+        };
+        stack.discard();
+        Ok(weight)
     }
 
     /// The projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
@@ -70,20 +105,20 @@ impl<'a> Loader<'a> {
         Ok(Linear { weight, bias })
     }
 
-    fn dense(&self, tensor: &Tensor<'_>) -> Result<Array, Error> {
+    fn dense(&self, stack: &Stack<'_>, shape: &[usize]) -> Result<Array, Error> {
+        let tensor = stack.first();
         let dtype = dtype_of(tensor.info.encoding).ok_or_else(|| unreadable(tensor))?;
-        self.plane(dtype, &tensor.info.shape, &|offset, piece| {
-            tensor.write_data(offset, piece)
-        })
+        self.plane(dtype, shape, &|offset, piece| stack.write_data(offset, piece))
     }
 
     fn quantised(
         &self,
-        tensor: &Tensor<'_>,
+        stack: &Stack<'_>,
         format: QuantFormat,
         rows: usize,
         columns: usize,
     ) -> Result<Quantised, Error> {
+        let tensor = stack.first();
         let scale = tensor
             .scale_encoding()
             .and_then(scale_dtype)
@@ -91,13 +126,13 @@ impl<'a> Loader<'a> {
         let groups = [rows, format.scales(columns)];
         let words = [rows, format.words(columns)];
         let biases = match format.has_biases() {
-            true => Some(self.plane(scale, &groups, &|offset, piece| tensor.write_biases(offset, piece))?),
+            true => Some(self.plane(scale, &groups, &|offset, piece| stack.write_biases(offset, piece))?),
             false => None,
         };
         Ok(Quantised {
             format,
-            quants: self.plane(DType::U32, &words, &|offset, piece| tensor.write_quants(offset, piece))?,
-            scales: self.plane(scale, &groups, &|offset, piece| tensor.write_scales(offset, piece))?,
+            quants: self.plane(DType::U32, &words, &|offset, piece| stack.write_quants(offset, piece))?,
+            scales: self.plane(scale, &groups, &|offset, piece| stack.write_scales(offset, piece))?,
             biases,
         })
     }

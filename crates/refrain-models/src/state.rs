@@ -1,4 +1,6 @@
-use refrain::{Array, DType, Device, Error};
+use refrain::{Array, DType, Device, Error, fast};
+
+use crate::Batch;
 
 /// What a layer remembers of the tokens before, at its newest version. A clone names the same memory.
 #[derive(Clone)]
@@ -21,9 +23,9 @@ pub struct Cache {
 /// The states of one recurrent layer. A sequence whose token at position 0 is seen starts from zeros.
 #[derive(Clone)]
 pub struct Recurrence {
-    /// `[S, width − 1, C]`: the last inputs of a short convolution.
+    /// f32 `[S, taps − 1, C]`: the last inputs of a short convolution.
     pub window: Array,
-    /// f32 `[S, H, Dk, Dv]`.
+    /// f32 `[S, H, Dv, Dk]`: the memory of each head.
     pub state: Array,
 }
 
@@ -76,5 +78,22 @@ impl Cache {
     pub fn write(&mut self, keys: &Array, values: &Array, slots: &Array) {
         self.keys = self.keys.write_rows(keys, slots);
         self.values = self.values.write_rows(values, slots);
+    }
+}
+
+impl Recurrence {
+    /// A causal convolution of x `[T, C]` by weights `[C, taps]` → f32 `[T, C]`, which takes in the tokens.
+    pub fn convolve(&mut self, x: &Array, weights: &Array, batch: &Batch) -> Array {
+        let (result, window) = fast::causal_conv(x, weights, batch.places(), &self.window);
+        self.window = window;
+        result
+    }
+
+    /// The gated delta rule by q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32
+    /// `[T, H, Dv]`, which takes in the tokens.
+    pub fn remember(&mut self, qkv: [&Array; 3], gates: [&Array; 2], batch: &Batch) -> Array {
+        let (result, state) = fast::gated_delta(qkv, gates, batch.places(), &self.state);
+        self.state = state;
+        result
     }
 }

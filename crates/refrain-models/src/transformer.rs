@@ -1,6 +1,6 @@
 use refrain::{Array, DType};
 
-use crate::blocks::{Attention, Embedding, Head, Mlp, Norm, QkNorm, Ropes};
+use crate::blocks::{Attention, Embedding, Head, Mlp, Norm, QkNorm, QkvStyle, Ropes};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
 /// What sets one family of dense transformers apart from another, beyond its configuration. Norms are
@@ -64,9 +64,10 @@ impl Layer {
             own.map(|own| Norm::load(loader, &name(own), loader.config.hidden_size))
                 .transpose()
         };
+        let qkv = if style.fused { QkvStyle::Fused } else { QkvStyle::Apart };
         Ok(Layer {
             before_attention: norm(style.before_attention)?,
-            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, style.fused)?,
+            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, qkv)?,
             after_attention: norm(style.after_attention)?,
             before_mlp: norm(style.before_mlp)?,
             mlp: Mlp::load(loader, &name("mlp"), style.fused)?,

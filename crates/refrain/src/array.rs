@@ -1,14 +1,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use refrain_vulkan::MemoryClass;
 
 use crate::device::Flush;
-use crate::execute::{Executable, layout_in_storage};
-use crate::graph::{Graph, Update};
+use crate::evaluate::{eval, evaluate};
 use crate::ops::Operation;
 use crate::storage::Storage;
-use crate::{DType, Device, Element, Error, Layout, Primitive, passes};
+use crate::{DType, Device, Element, Error, Layout, Primitive};
 
 /// A lazy n-dimensional array on a device. Cloning shares it.
 ///
@@ -28,6 +27,8 @@ struct Node {
     dtype: DType,
     device: Device,
     content: Mutex<Content>,
+    /// States as this array's computation leaves them, while anything still names them.
+    next_versions: OnceLock<Vec<Weak<Node>>>,
 }
 
 /// What an array is made of.
@@ -57,7 +58,20 @@ impl Array {
             dtype,
             device: device.clone(),
             content: Mutex::new(content),
+            next_versions: OnceLock::new(),
         }))
+    }
+
+    /// Says which arrays are the states that this array's computation updates: they are evaluated with it.
+    pub(crate) fn set_next_versions(&self, states: &[Array]) {
+        let states = states.iter().map(|state| Arc::downgrade(&state.0)).collect();
+        self.0.next_versions.get_or_init(|| states);
+    }
+
+    /// What [`Array::set_next_versions`] named, if it is still there.
+    pub(crate) fn next_versions(&self) -> impl Iterator<Item = Array> + '_ {
+        let states = self.0.next_versions.get().into_iter().flatten();
+        states.filter_map(|state| state.upgrade().map(Array))
     }
 
     /// Whether this is the whole of a state or of an update of one: what may be written in place.
@@ -335,65 +349,6 @@ impl Array {
         let copy = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&fill[offset as usize..][..piece.len()]);
         Array::filled(device, MemoryClass::Scratch, self.dtype(), self.shape(), bytes, copy)
     }
-}
-
-/// Computes several arrays of one device by one plan and one submit. Updates of states among what they
-/// depend on happen, in the order in which the program made them.
-///
-/// # Errors
-/// The first error of an invalid array; operations that the device cannot do; a state read at a version
-/// that is no longer there; a placeholder of a traced function; failures of the device.
-pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
-    evaluate(arrays, Flush::Requested)
-}
-
-fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
-    let mut pending: Vec<&Array> = Vec::new();
-    for array in arrays {
-        match &*array.content() {
-            Content::Invalid(error) => return Err(error.clone()),
-            Content::Ready(_) => {}
-            Content::Lazy(..) => pending.push(array),
-        }
-    }
-    let Some(device) = pending.first().map(|a| a.device().clone()) else {
-        return Ok(());
-    };
-    let traced = Graph::of(&pending)?;
-    if let Some(name) = traced.graph.inputs().next() {
-        return Err(Error::UnboundInput { name: name.to_string() });
-    }
-    let plan = passes::lower(traced.graph, &device)?;
-    let executable = Executable::new(plan)?;
-    executable.run(reason)?;
-    for Update {
-        storage,
-        changes,
-        array,
-    } in traced.updates
-    {
-        if changes {
-            storage.advance();
-        }
-        if let Some(array) = array {
-            array.set_ready(Value {
-                version: storage.version(),
-                layout: Layout::contiguous(array.shape()),
-                storage,
-            });
-        }
-    }
-    for (number, array) in pending.iter().enumerate() {
-        let (operand, storage) = executable.output(number);
-        // What aliases a state sees it as it was then, and may be stale by now.
-        let version = traced.seen[number].map_or(storage.version(), |seen| seen.version);
-        array.set_ready(Value {
-            version,
-            layout: layout_in_storage(operand),
-            storage,
-        });
-    }
-    Ok(())
 }
 
 /// Frees a long chain of unevaluated arrays without recursion.

@@ -133,7 +133,7 @@ impl Graph {
     }
 }
 
-/// Every array that `outputs` depend on, in program order.
+/// Every array that `outputs` depend on, and states as those leave them, in program order.
 fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
     let mut found: HashMap<u64, Array> = HashMap::new();
     let mut pending: Vec<Array> = outputs.iter().map(|&a| a.clone()).collect();
@@ -143,6 +143,7 @@ fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
         }
         if let Content::Lazy(_, inputs) = &*array.content() {
             pending.extend(inputs.iter().cloned());
+            pending.extend(array.next_versions());
         }
         found.insert(array.id(), array);
     }

@@ -21,7 +21,8 @@
 //! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |
 //! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to) … |
 //! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`], [`concatenate`] |
-//! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`] |
+//! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`], [`fast::expert_matmul`] |
+//! | recurrences | [`fast::causal_conv`], [`fast::gated_delta`] |
 //! | states | [`Array::state`], [`Array::write_rows`] |
 //!
 //! Shapes broadcast as NumPy's do, and negative axes count from the last. Operations build a graph and
@@ -88,6 +89,7 @@ pub mod check;
 mod device;
 mod element;
 mod error;
+mod evaluate;
 pub mod execute;
 mod function;
 pub mod graph;
@@ -97,10 +99,11 @@ pub mod plan;
 mod primitive;
 mod storage;
 
-pub use array::{Array, eval};
+pub use array::Array;
 pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
+pub use evaluate::eval;
 pub use execute::{Difference, Run, Tape, TapeMode, Write};
 pub use function::Function;
 pub use ops::fast;

@@ -121,6 +121,18 @@ pub enum Primitive {
     /// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
     /// history, counts and outbox go on to it in place.
     Sample,
+    /// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and
+    /// the state in place: a causal convolution of each channel by itself.
+    CausalConv,
+    /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
+    /// state `[S, H, E, D]`) → `[T, H, E]`, and the state in place: the gated delta rule.
+    GatedDelta,
+    /// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
+    /// with the matrices of the experts that are named.
+    ExpertMatmul {
+        /// How W is stored, if it is quantised.
+        format: Option<QuantFormat>,
+    },
 }
 
 impl Primitive {
@@ -153,6 +165,9 @@ impl Primitive {
             Primitive::PagedAttention(_) => "paged_attention",
             Primitive::DecodeAttention(_) => "decode_attention",
             Primitive::Sample => "sample",
+            Primitive::CausalConv => "causal_conv",
+            Primitive::GatedDelta => "gated_delta",
+            Primitive::ExpertMatmul { .. } => "expert_matmul",
         }
     }
 
@@ -188,6 +203,8 @@ impl Primitive {
             Primitive::WriteRows => &[0],
             Primitive::DecodeAttention(_) => &[0, 1],
             Primitive::Sample => &[2, 3, 4, 5, 6],
+            Primitive::CausalConv => &[4],
+            Primitive::GatedDelta => &[7],
             _ => &[],
         }
     }
@@ -209,6 +226,7 @@ impl fmt::Display for Primitive {
             Primitive::QuantMatmul { format } => write!(f, "quant_matmul {format}"),
             Primitive::Projection(projection) => write!(f, "projection {projection}"),
             Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
+            Primitive::ExpertMatmul { format: Some(format) } => write!(f, "expert_matmul {format}"),
             Primitive::Take { axis } => write!(f, "take axis {axis}"),
             Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
             Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),

@@ -31,6 +31,12 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
     let device = Device::cpu();
     let x = Array::zeros(&device, DType::F32, &[2, 3]);
     let i = Array::zeros(&device, DType::I32, &[4]);
+    let four = Array::zeros(&device, DType::F32, &[4, 4]);
+    let places = Tokens {
+        positions: &i,
+        sequences: &Array::zeros(&device, DType::U32, &[4]),
+        pages: &x,
+    };
     #[rustfmt::skip]
     let mistakes: Vec<(Array, u32, &str, &[&str])> = vec![
         (&x + &i, line!(), "add", &["[2, 3]", "[4]"]),
@@ -56,6 +62,10 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
         (x.write_rows(&x.slice(0, 0, 1), &i.slice(0, 0, 1)), line!(), "write_rows", &["state"]),
         (concatenate(&[&x, &i], 0), line!(), "concatenate", &["[4]", "[2, 3]"]),
         (concatenate(&[], 0), line!(), "concatenate", &["nothing to join"]),
+        (fast::expert_matmul(&x, &i, &x, 1), line!(), "expert_matmul", &["x f32[2, 3]", "experts i32[4]"]),
+        (fast::causal_conv(&x, &x, places, &x).0, line!(), "causal_conv", &["f32[2, 3]", "i32[4]"]),
+        (fast::gated_delta([&x, &x, &x], [&x, &x], places, &x).1, line!(), "gated_delta", &["f32[2, 3]"]),
+        (fast::causal_conv(&four, &four, places, &Array::zeros(&device, DType::F32, &[1, 3, 4])).1, line!(), "causal_conv", &["only a whole state"]),
         (fast::rms_norm(&x, Some(&i), 1e-5), line!(), "rms_norm", &["i32[4]", "f32[2, 3]"]),
         (fast::scaled_dot_product_attention(&x, &x, &x, 1.0, Mask::None), line!(), "scaled_dot_product_attention", &["[2, 3]"]),
         (Array::from_slice(&device, &[1.0f32], &[2]), line!(), "from_bytes", &["4 bytes", "[2]"]),

@@ -1,6 +1,7 @@
 //! Reading Hugging Face's `config.json`.
 
 mod families;
+mod hybrid;
 mod rope;
 mod wrapper;
 
@@ -97,9 +98,10 @@ impl ModelConfig {
         let max_position = reader
             .count("max_position_embeddings")?
             .unwrap_or(defaults.max_position);
-        let rope = rope::read(&reader, architecture, max_position, defaults.rope_theta)?;
+        let rope = rope::read(&reader, architecture, max_position, &defaults)?;
         let biased = architecture != Architecture::Mistral && reader.flag("attention_bias")?;
         let gemma = architecture == Architecture::Gemma3;
+        let mixture = hybrid::mixture(&reader, architecture)?;
         let scored = match gemma {
             true => reader.number("query_pre_attn_scalar")?.unwrap_or(256.0),
             false => head_dim as f64,
@@ -107,7 +109,10 @@ impl ModelConfig {
         let config = ModelConfig {
             architecture,
             hidden_size,
-            intermediate_size: reader.needed("intermediate_size")?,
+            intermediate_size: match &mixture {
+                Some(mixture) => mixture.intermediate_size,
+                None => reader.needed("intermediate_size")?,
+            },
             layers,
             heads,
             kv_heads: reader
@@ -135,12 +140,17 @@ impl ModelConfig {
             mlp_bias: matches!(architecture, Architecture::Llama | Architecture::SmolLm3) && reader.flag("mlp_bias")?,
             activation: families::activation(&reader, architecture)?,
             embedding_scale: if gemma { (hidden_size as f32).sqrt() } else { 1.0 },
-            norm_offset: if gemma { 1.0 } else { 0.0 },
+            norm_offset: match architecture {
+                Architecture::Gemma3 | Architecture::Qwen3_5Moe => 1.0,
+                _ => 0.0,
+            },
             logit_cap: reader
                 .number("final_logit_softcapping")?
                 .filter(|_| gemma)
                 .map(|cap| cap as f32),
             layer_attention: families::layer_attention(&reader, architecture, layers)?,
+            delta_nets: hybrid::delta_nets(&reader, architecture, layers)?,
+            mixture,
             bos_ids: token_ids(object, "bos_token_id", file)?,
             eos_ids: token_ids(object, "eos_token_id", file)?,
             quantisation: quantisation(&reader)?,

@@ -2,6 +2,7 @@
 
 mod generation;
 mod hf;
+mod hybrid;
 mod layers;
 mod rope;
 
@@ -13,11 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 pub use generation::GenerationConfig;
+pub use hybrid::{DeltaNets, Mixture};
 pub use layers::{Activation, LayerAttention, LayerRope};
 pub use rope::RopeScaling;
 
 pub(crate) use generation::token_ids;
 pub(crate) use hf::text_name;
+use hybrid::check_counts;
 
 /// The model families that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,11 +44,13 @@ pub enum Architecture {
     Phi3,
     /// Gemma 3's text decoder.
     Gemma3,
+    /// Qwen3.5's mixtures of experts (and those that followed in their structure), their text decoder.
+    Qwen3_5Moe,
 }
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Architecture; 9] = [
+    pub const ALL: [Architecture; 10] = [
         Architecture::Qwen3,
         Architecture::Llama,
         Architecture::Qwen2,
@@ -55,6 +60,7 @@ impl Architecture {
         Architecture::Olmo3,
         Architecture::Phi3,
         Architecture::Gemma3,
+        Architecture::Qwen3_5Moe,
     ];
 
     /// The name in `model_type` of config.json and, but for [`Architecture::gguf_name`], in GGUF.
@@ -69,6 +75,7 @@ impl Architecture {
             Architecture::Olmo3 => "olmo3",
             Architecture::Phi3 => "phi3",
             Architecture::Gemma3 => "gemma3_text",
+            Architecture::Qwen3_5Moe => "qwen3_5_moe_text",
         }
     }
 
@@ -78,24 +85,35 @@ impl Architecture {
             Architecture::Mistral => "llama",
             Architecture::Olmo3 => "olmo2",
             Architecture::Gemma3 => "gemma3",
+            Architecture::Qwen3_5Moe => "qwen35moe",
             other => other.name(),
         }
     }
 
     /// The architecture of a `model_type`; `file` is for the message if there is none.
     pub(crate) fn by_name(name: &str, file: &str) -> Result<Self, Error> {
-        Self::find(name, file, Self::name)
+        // mlx-lm takes the name of the whole model for that of its text decoder.
+        let name = if name == "qwen3_5_moe" {
+            "qwen3_5_moe_text"
+        } else {
+            name
+        };
+        Self::find(&Self::ALL, name, file, Self::name)
     }
 
     /// The architecture of a `general.architecture`; `file` is for the message if there is none.
     pub(crate) fn by_gguf_name(name: &str, file: &str) -> Result<Self, Error> {
-        Self::find(name, file, Self::gguf_name)
+        let known: Vec<Self> = Self::ALL
+            .into_iter()
+            .filter(|known| *known != Self::Qwen3_5Moe)
+            .collect();
+        Self::find(&known, name, file, Self::gguf_name)
     }
 
-    fn find(name: &str, file: &str, naming: fn(Self) -> &'static str) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().find(|known| naming(*known) == name);
+    fn find(known: &[Self], name: &str, file: &str, naming: fn(Self) -> &'static str) -> Result<Self, Error> {
+        let found = known.iter().copied().find(|known| naming(*known) == name);
         found.ok_or_else(|| {
-            let mut supported = Vec::from(Self::ALL.map(naming));
+            let mut supported: Vec<&str> = known.iter().map(|known| naming(*known)).collect();
             let mut seen = BTreeSet::new();
             supported.retain(|known| seen.insert(*known));
             Error::Architecture {
@@ -165,6 +183,11 @@ pub struct ModelConfig {
     /// What sets layers apart, in order; layers beyond its end are as by default (see
     /// [`ModelConfig::layer_attention`]).
     pub layer_attention: Vec<LayerAttention>,
+    /// The gated delta nets that some layers have in the place of attention.
+    pub delta_nets: Option<DeltaNets>,
+    /// The experts that layers have in the place of one feed-forward network (whose width is then that of
+    /// an expert).
+    pub mixture: Option<Mixture>,
     /// Tokens that begin a text.
     pub bos_ids: Vec<u32>,
     /// Tokens that end a text.
@@ -197,9 +220,9 @@ impl Quantisation {
 }
 
 /// Larger counts than any model has; what is above is a damaged file.
-const MAX_WIDTH: usize = 1 << 20;
+pub(crate) const MAX_WIDTH: usize = 1 << 20;
 pub(crate) const MAX_LAYERS: usize = 1 << 12;
-const MAX_HEADS: usize = 1 << 12;
+pub(crate) const MAX_HEADS: usize = 1 << 12;
 const MAX_VOCABULARY: usize = 1 << 24;
 const MAX_POSITION: usize = 1 << 31;
 
@@ -207,6 +230,17 @@ impl ModelConfig {
     /// How layer `number` attends.
     pub fn layer_attention(&self, number: usize) -> LayerAttention {
         self.layer_attention.get(number).copied().unwrap_or_default()
+    }
+
+    /// Whether layer `number` is a gated delta net.
+    pub fn is_recurrent(&self, number: usize) -> bool {
+        let listed = self.delta_nets.as_ref().and_then(|nets| nets.layers.get(number));
+        listed.copied().unwrap_or(false)
+    }
+
+    /// How many layers attend.
+    pub fn attention_layers(&self) -> usize {
+        (0..self.layers).filter(|&number| !self.is_recurrent(number)).count()
     }
 
     /// Check that the numbers are ones that a model can have; `file` is for messages.
@@ -223,13 +257,12 @@ impl ModelConfig {
             ("vocab_size", self.vocab_size, MAX_VOCABULARY),
             ("max_position_embeddings", self.max_position, MAX_POSITION),
         ];
-        for (name, value, limit) in counts {
-            if value == 0 || value > limit {
-                return Err(Error::file(
-                    file,
-                    format!("{name} is {value}, which is not between 1 and {limit}"),
-                ));
-            }
+        check_counts(file, &counts)?;
+        if let Some(nets) = &self.delta_nets {
+            nets.validate(file)?;
+        }
+        if let Some(mixture) = &self.mixture {
+            mixture.validate(file)?;
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::file(
@@ -269,7 +302,8 @@ impl ModelConfig {
     }
 
     fn validate_rope(&self, file: &str) -> Result<(), Error> {
-        let partial = self.architecture == Architecture::Phi3 && self.rope_dims.is_multiple_of(2);
+        let partial = matches!(self.architecture, Architecture::Phi3 | Architecture::Qwen3_5Moe)
+            && self.rope_dims.is_multiple_of(2);
         if self.rope_dims != self.head_dim && !(partial && (2..self.head_dim).contains(&self.rope_dims)) {
             return Err(Error::file(
                 file,

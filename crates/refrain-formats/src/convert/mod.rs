@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::write::{Progress, Target};
-use crate::{Checkpoint, Encoding, Error};
+use crate::{Architecture, Checkpoint, Encoding, Error};
 
 pub use recipe::Recipe;
 pub use tensor::Deviation;
@@ -75,6 +75,12 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &Options<'_>) -> Result
                 "a GGUF file, whose name must end in .gguf"
             },
             out.display()
+        )));
+    }
+    if source.config().architecture == Architecture::Qwen3_5Moe {
+        return Err(Error::Conversion(format!(
+            "checkpoints of {} cannot be converted yet",
+            source.config().architecture
         )));
     }
     let mut target = Target::new(out, options.replace, options.progress)?;

@@ -64,6 +64,8 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
             .filter(|_| gemma)
             .map(|cap| cap as f32),
         layer_attention: layers::attention(gguf, bytes, &key, architecture, layer_count)?,
+        delta_nets: None,
+        mixture: None,
         bos_ids: metadata.id("tokenizer.ggml.bos_token_id")?.into_iter().collect(),
         eos_ids: tokenizer::eos_ids(gguf, bytes)?,
         quantisation: None,

@@ -1,6 +1,6 @@
 //! The shapes of published models, from the `config.json` of each.
 
-use crate::{Activation, Architecture, ModelConfig, RopeScaling};
+use crate::{Activation, Architecture, DeltaNets, Mixture, ModelConfig, RopeScaling};
 
 /// Makes a model's hyperparameters.
 pub(super) type Config = fn() -> ModelConfig;
@@ -9,6 +9,7 @@ pub(super) type Config = fn() -> ModelConfig;
 pub(super) const ALL: &[(&str, Config)] = &[
     ("tiny", tiny),
     ("tiny-llama", tiny_llama),
+    ("tiny-hybrid", tiny_hybrid),
     ("qwen3-0.6b", || qwen3([1024, 3072, 28, 16, 8], true)),
     ("qwen3-1.7b", || qwen3([2048, 6144, 28, 16, 8], true)),
     ("qwen3-4b", || qwen3([2560, 9728, 36, 32, 8], true)),
@@ -18,6 +19,7 @@ pub(super) const ALL: &[(&str, Config)] = &[
     ("llama-3.2-1b", || llama3([2048, 8192, 16, 32, 8], 64, 32.0, true)),
     ("llama-3.2-3b", || llama3([3072, 8192, 28, 24, 8], 128, 32.0, true)),
     ("llama-3.1-8b", || llama3([4096, 14336, 32, 32, 8], 128, 8.0, false)),
+    ("qwen3.5-35b-a3b", qwen3_5_35b),
 ];
 
 /// Qwen3's structure at a size for tests. Rows are whole blocks of every format.
@@ -75,6 +77,8 @@ fn qwen3(sizes: Sizes, tied: bool) -> ModelConfig {
         norm_offset: 0.0,
         logit_cap: None,
         layer_attention: Vec::new(),
+        delta_nets: None,
+        mixture: None,
         bos_ids: vec![151_643],
         eos_ids: vec![151_645],
         quantisation: None,
@@ -103,4 +107,73 @@ fn llama3(sizes: Sizes, head_dim: usize, rope_factor: f64, tied: bool) -> ModelC
         eos_ids: vec![128_001],
         ..qwen3(sizes, tied)
     }
+}
+
+/// Qwen3.5-35B-A3B.
+fn qwen3_5_35b() -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Qwen3_5Moe,
+        head_dim: 256,
+        attention_scale: 0.0625,
+        vocab_size: 248_320,
+        rope_theta: 1e7,
+        local_rope_theta: 1e7,
+        rope_dims: 64,
+        max_position: 262_144,
+        norm_offset: 1.0,
+        delta_nets: Some(DeltaNets {
+            key_heads: 16,
+            value_heads: 32,
+            key_dim: 128,
+            value_dim: 128,
+            taps: 4,
+            layers: three_of_four(40),
+        }),
+        mixture: Some(Mixture {
+            experts: 256,
+            used: 8,
+            intermediate_size: 512,
+            shared_intermediate_size: 512,
+        }),
+        bos_ids: vec![248_044],
+        eos_ids: vec![248_046],
+        ..qwen3([2048, 512, 40, 16, 2], false)
+    }
+}
+
+/// Its structure at a size for tests. Rows are whole blocks of every format.
+fn tiny_hybrid() -> ModelConfig {
+    ModelConfig {
+        head_dim: 64,
+        attention_scale: 0.125,
+        vocab_size: 997,
+        rope_dims: 16,
+        max_position: 4096,
+        delta_nets: Some(DeltaNets {
+            key_heads: 2,
+            value_heads: 4,
+            key_dim: 64,
+            value_dim: 64,
+            taps: 4,
+            layers: three_of_four(4),
+        }),
+        mixture: Some(Mixture {
+            experts: 8,
+            used: 2,
+            intermediate_size: 256,
+            shared_intermediate_size: 256,
+        }),
+        bos_ids: vec![1],
+        eos_ids: vec![2],
+        hidden_size: 256,
+        intermediate_size: 256,
+        layers: 4,
+        heads: 4,
+        ..qwen3_5_35b()
+    }
+}
+
+/// Delta nets but in every fourth layer.
+fn three_of_four(layers: usize) -> Vec<bool> {
+    (1..=layers).map(|number| !number.is_multiple_of(4)).collect()
 }

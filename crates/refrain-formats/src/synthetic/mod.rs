@@ -8,6 +8,7 @@ mod architectures;
 mod format;
 mod random;
 mod scales;
+mod shapes;
 mod spec;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 //! Word k of a plane (8 bytes) is number k of a SplitMix64 sequence (Steele, Lea and Flood 2014,
 //! "Fast splittable pseudorandom number generators") that begins at a hash of the tensor's name, so
 //! that any range can be made alone. The bits are numbers already but for a mask: a matrix's values
-//! have a standard deviation near 0.02 and the mean 0, a norm's gains lie between 0.9 and 1.1.
+//! have a standard deviation near 0.02 and the mean 0, a norm's gains lie between 0.9 and 1.1. What else is
+//! small lies where models have it.
 
 use half::{bf16, f16};
 
@@ -21,18 +22,25 @@ pub(crate) struct Random {
     seed: u64,
     values: usize,
     encoding: Encoding,
-    /// Whether the values are a norm's gains rather than a matrix.
-    gains: bool,
+    /// Least value and span of what is no matrix.
+    range: Option<[f32; 2]>,
 }
 
 impl Random {
-    /// A matrix, or a norm's gains if `shape` has one axis only.
-    pub(super) fn new(name: &str, shape: &[usize], encoding: Encoding) -> Self {
+    /// A matrix, or by its name what else models have; norms' gains are stored less `offset`.
+    pub(super) fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
         Random {
             seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),
             values: shape.iter().product(),
             encoding,
-            gains: shape.len() == 1,
+            range: match name.rsplit('.').find(|part| *part != "weight") {
+                Some("A_log") => Some([-4.0, 3.0]),
+                Some("dt_bias") => Some([-1.0, 2.0]),
+                Some("conv1d") => Some([-0.7, 1.4]),
+                _ if shape.len() > 1 => None,
+                _ if name.ends_with("linear_attn.norm.weight") => Some([0.9, 0.2]),
+                _ => Some([0.9 - offset, 0.2]),
+            },
         }
     }
 
@@ -75,22 +83,22 @@ impl Random {
     /// Make the bytes from `start` on of the data plane.
     pub(crate) fn write_data(&self, start: usize, out: &mut [u8]) {
         let seed = self.plane(0);
-        match (self.gains, self.encoding) {
-            (true, Encoding::F32) => for_units::<4>(start, out, |index, unit| {
-                *unit = gain(seed, index).to_le_bytes();
+        match (self.range, self.encoding) {
+            (Some(range), Encoding::F32) => for_units::<4>(start, out, |index, unit| {
+                *unit = value(seed, index, range).to_le_bytes();
             }),
-            (true, Encoding::BF16) => for_units::<2>(start, out, |index, unit| {
-                *unit = bf16::from_f32(gain(seed, index)).to_le_bytes();
+            (Some(range), Encoding::BF16) => for_units::<2>(start, out, |index, unit| {
+                *unit = bf16::from_f32(value(seed, index, range)).to_le_bytes();
             }),
-            (true, _) => for_units::<2>(start, out, |index, unit| {
-                *unit = f16::from_f32(gain(seed, index)).to_le_bytes();
+            (Some(range), _) => for_units::<2>(start, out, |index, unit| {
+                *unit = f16::from_f32(value(seed, index, range)).to_le_bytes();
             }),
             // Random signs and mantissas; exponents from 2^-12 to 2^-5, all as often.
-            (false, Encoding::F32) => fill(seed, start, out, |word| {
+            (None, Encoding::F32) => fill(seed, start, out, |word| {
                 (word & 0x83ff_ffff_83ff_ffff) + ((115 << 55) | (115 << 23))
             }),
-            (false, Encoding::BF16) => fill(seed, start, out, |word| (word & lanes(0x83ff)) + lanes(115 << 7)),
-            (false, _) => fill(seed, start, out, |word| (word & lanes(0x9fff)) + lanes(3 << 10)),
+            (None, Encoding::BF16) => fill(seed, start, out, |word| (word & lanes(0x83ff)) + lanes(115 << 7)),
+            (None, _) => fill(seed, start, out, |word| (word & lanes(0x9fff)) + lanes(3 << 10)),
         }
     }
 
@@ -129,10 +137,10 @@ impl Random {
     }
 }
 
-/// Value `index` of a norm's gains.
-fn gain(seed: u64, index: usize) -> f32 {
+/// Value `index` of those from `least` on.
+fn value(seed: u64, index: usize, [least, span]: [f32; 2]) -> f32 {
     let unit = (word(seed, index) >> 40) as f32 / (1 << 24) as f32;
-    0.9 + 0.2 * unit
+    least + span * unit
 }
 
 /// Word `index` of the sequence with a seed.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::format::Weights;
+use super::shapes::shapes;
 use super::{Random, architectures};
 use crate::config::Quantisation;
 use crate::tensor::{Storage, TensorInfo};
@@ -80,9 +81,16 @@ impl Spec {
             group_size,
             overrides: BTreeMap::new(),
         });
+        let config = (self.config)();
         ModelConfig {
+            // mlx-lm adds it to the gains that it stores.
+            norm_offset: if quantisation.is_some() {
+                0.0
+            } else {
+                config.norm_offset
+            },
             quantisation,
-            ..(self.config)()
+            ..config
         }
     }
 
@@ -90,10 +98,12 @@ impl Spec {
     pub(crate) fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, Storage)> {
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
-                [_, columns] => self.weights.of_matrix(config, &name, columns),
+                [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
+                    self.weights.of_matrix(config, &name, columns)
+                }
                 _ => self.weights.of_vectors(),
             };
-            let random = Random::new(&name, &shape, encoding);
+            let random = Random::new(&name, &shape, encoding, config.norm_offset);
             let info = TensorInfo {
                 name,
                 shape,
@@ -106,38 +116,4 @@ impl Spec {
         tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
         tensors
     }
-}
-
-/// Names and shapes of a model's tensors.
-fn shapes(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
-    let hidden = config.hidden_size;
-    let queries = config.heads * config.head_dim;
-    let keys = config.kv_heads * config.head_dim;
-    let mut layer = vec![
-        ("input_layernorm", vec![hidden]),
-        ("self_attn.q_proj", vec![queries, hidden]),
-        ("self_attn.k_proj", vec![keys, hidden]),
-        ("self_attn.v_proj", vec![keys, hidden]),
-        ("self_attn.o_proj", vec![hidden, queries]),
-        ("post_attention_layernorm", vec![hidden]),
-        ("mlp.gate_proj", vec![config.intermediate_size, hidden]),
-        ("mlp.up_proj", vec![config.intermediate_size, hidden]),
-        ("mlp.down_proj", vec![hidden, config.intermediate_size]),
-    ];
-    if config.architecture == crate::Architecture::Qwen3 {
-        layer.push(("self_attn.q_norm", vec![config.head_dim]));
-        layer.push(("self_attn.k_norm", vec![config.head_dim]));
-    }
-    let mut shapes = vec![
-        ("model.embed_tokens.weight".to_owned(), vec![config.vocab_size, hidden]),
-        ("model.norm.weight".to_owned(), vec![hidden]),
-    ];
-    if !config.tie_word_embeddings {
-        shapes.push(("lm_head.weight".to_owned(), vec![config.vocab_size, hidden]));
-    }
-    for number in 0..config.layers {
-        let parts = layer.iter();
-        shapes.extend(parts.map(|(part, shape)| (format!("model.layers.{number}.{part}.weight"), shape.clone())));
-    }
-    shapes
 }

@@ -74,14 +74,19 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     let formats = all_formats();
     // Llama has rows in another order.
     let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
-    let specs = formats.iter().map(|format| format!("tiny:{format}")).chain(llama);
+    let hybrid = ["f32", "f16", "bf16", "mlx4", "mlx8-g32"].map(|format| format!("tiny-hybrid:{format}"));
+    let specs = formats
+        .iter()
+        .map(|format| format!("tiny:{format}"))
+        .chain(llama)
+        .chain(hybrid);
     for spec in specs {
         let out = directory.path().join(spec.replace(':', "-"));
         write(&spec, &out, &quietly).unwrap();
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 4);
+    assert_eq!(left.len(), formats.len() + 9);
 }
 
 #[test]
@@ -200,6 +205,7 @@ fn architectures_have_the_published_sizes() {
         ("llama-3.2-1b", 1_235_814_400),
         ("llama-3.2-3b", 3_212_749_824),
         ("llama-3.1-8b", 8_030_261_248),
+        ("qwen3.5-35b-a3b", 34_660_610_688),
     ] {
         let checkpoint = Checkpoint::synthetic(&format!("{architecture}:q4_0")).unwrap();
         let count: usize = checkpoint.tensors().map(|tensor| tensor.values()).sum();

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::Spec;
 use crate::blocks::{RowOrder, store_block};
 use crate::gguf;
-use crate::write::{Item, Part, Progress, Target, config_json, directory, gguf as gguf_file, gguf_metadata};
-use crate::{Checkpoint, Error, Format, ModelConfig, Tensor};
+use crate::write::{Item, Part, Progress, Target, config_json, directory, gguf as gguf_file, gguf_metadata, hybrid};
+use crate::{Architecture, Checkpoint, Error, Format, ModelConfig, Tensor};
 
 /// Write the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`: a directory as Hugging Face has it
 /// for `f32`, `f16` and `bf16` (of several files above 4 GiB), the same quantised by MLX for `mlx2` to
@@ -37,6 +37,7 @@ pub(super) fn write_shards(
     let config = checkpoint.config();
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if spec.format() != Format::Gguf {
+        let items = tensors.map(|tensor| hybrid::published(config, Item::planes(tensor)));
         let contents = directory::Contents {
             config: config_json::object(config, spec.weights().of_vectors()),
             files: Vec::new(),
@@ -45,8 +46,14 @@ pub(super) fn write_shards(
                 None => "pt",
             },
         };
-        let written = directory::write(&contents, tensors.map(Item::planes).collect(), shard, &mut target)?;
+        let written = directory::write(&contents, items.collect(), shard, &mut target)?;
         return target.finish_directory(written);
+    }
+    if config.architecture == Architecture::Qwen3_5Moe {
+        return Err(Error::Synthetic {
+            spec: spec.label(),
+            reason: "no GGUF file of this architecture can be written; f32, f16, bf16 and MLX's formats can".to_owned(),
+        });
     }
     let mut metadata = gguf_metadata::metadata(&spec.name(), spec.weights().file_type(), config);
     metadata.extend(gguf_metadata::no_tokenizer(config));

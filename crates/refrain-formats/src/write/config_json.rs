@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::hybrid;
 use crate::Encoding;
 use crate::config::{Architecture, LayerRope, ModelConfig, Quantisation, RopeScaling};
 
@@ -18,6 +19,7 @@ pub(crate) fn object(config: &ModelConfig, numbers: Encoding) -> Value {
         Architecture::Olmo3 => "Olmo3ForCausalLM",
         Architecture::Phi3 => "Phi3ForCausalLM",
         Architecture::Gemma3 => "Gemma3ForCausalLM",
+        Architecture::Qwen3_5Moe => "Qwen3_5MoeForCausalLM",
     };
     let mut object = json!({
         "architectures": [class],
@@ -51,7 +53,10 @@ pub(crate) fn object(config: &ModelConfig, numbers: Encoding) -> Value {
             put_quantisation(fields, quantisation);
         }
     }
-    object
+    match (config.architecture, &config.quantisation) {
+        (Architecture::Qwen3_5Moe, Some(_)) => hybrid::wrapped(object),
+        _ => object,
+    }
 }
 
 /// Adds what mlx-lm reads, and what transformers writes no more since version 5, where it is missing.
@@ -134,6 +139,7 @@ fn own_fields(config: &ModelConfig) -> Map<String, Value> {
             "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
             "sliding_window": window,
         }),
+        Architecture::Qwen3_5Moe => hybrid::fields(config),
         Architecture::Gemma3 => json!({
             "attn_logit_softcapping": null,
             "final_logit_softcapping": config.logit_cap,

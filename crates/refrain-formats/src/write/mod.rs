@@ -8,6 +8,7 @@ pub(crate) mod config_json;
 pub(crate) mod directory;
 pub(crate) mod gguf;
 pub(crate) mod gguf_metadata;
+pub(crate) mod hybrid;
 mod target;
 
 use std::fs::File;

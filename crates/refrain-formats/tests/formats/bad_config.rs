@@ -25,7 +25,8 @@ fn sizes_that_cannot_be_have_their_message() {
     check(&[
         (
             json!({"model_type": "gpt2"}),
-            r#"architecture "gpt2" is not supported (supported: qwen3, llama, qwen2, mistral, smollm3, olmo2, olmo3, phi3, gemma3_text)"#,
+            "architecture \"gpt2\" is not supported (supported: qwen3, llama, qwen2, mistral, smollm3, olmo2, olmo3, \
+             phi3, gemma3_text, qwen3_5_moe_text)",
         ),
         (json!({"model_type": null}), "model_type is missing"),
         (json!({"model_type": 3}), "model_type is a number"),

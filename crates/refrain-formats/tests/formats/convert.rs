@@ -93,6 +93,11 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
         for (recipe, gguf) in ALL {
             let folder = tempfile::tempdir().unwrap();
             let (out, report) = converted(&source, recipe, gguf, folder.path());
+            if name.starts_with("qwen3.5") {
+                let message = report.unwrap_err().to_string();
+                assert!(message.contains("cannot be converted yet"), "{name}: {message}");
+                continue;
+            }
             if let Err(error) = &report {
                 let known = UNSAYABLE.iter().find(|(fixtures, _)| gguf && name.contains(fixtures));
                 let (_, reason) = known.unwrap_or_else(|| panic!("{name} {recipe}: {error}"));

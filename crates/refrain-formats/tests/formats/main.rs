@@ -9,6 +9,7 @@ mod convert;
 mod converted;
 mod directory;
 mod fixtures;
+mod hybrid;
 mod llama_cpp;
 mod planes;
 mod split;

@@ -139,7 +139,7 @@ fn product(
 }
 
 /// Neighbouring values that an invocation takes at once: those of a word, or else eight.
-fn run(format: QuantFormat) -> usize {
+pub(crate) fn run(format: QuantFormat) -> usize {
     if format.bits == 8 { 4 } else { 8 }
 }
 

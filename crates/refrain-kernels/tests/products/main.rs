@@ -6,9 +6,11 @@ mod common;
 
 mod attention;
 mod decode;
+mod experts;
 mod matmul;
 mod norms;
 mod projections;
 mod quantised;
+mod recurrences;
 mod support;
 mod texts;

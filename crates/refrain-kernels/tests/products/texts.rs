@@ -1,7 +1,8 @@
 use crate::common::check_texts;
 use crate::support::{FLOATS, swapped};
+use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::{DType, Operand, Traits, attention, matmul, rms_norm, rope, tuning};
+use refrain_kernels::{DType, Operand, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning};
 
 fn traits() -> [Traits; 2] {
     let full = Traits {
@@ -88,6 +89,77 @@ fn norms_and_rotations() {
                     let rotation = rope::call(&traits, &input, &positions, &frequencies, &output, &params);
                     calls.push(rotation.expect("supported"));
                 }
+            }
+        }
+    }
+    check_texts(calls);
+}
+
+#[test]
+fn recurrences() {
+    let mut calls = Vec::new();
+    let operand = |dtype, shape: &[usize]| Operand::contiguous(dtype, shape);
+    let (positions, sequences) = (operand(DType::I32, &[3]), operand(DType::U32, &[3]));
+    for traits in traits() {
+        for x in FLOATS {
+            for y in FLOATS {
+                let (input, weights) = (operand(x, &[3, 40]), operand(y, &[40, 4]));
+                let window = operand(DType::F32, &[2, 3, 40]);
+                let conv = causal_conv::call(
+                    &traits,
+                    &input,
+                    &weights,
+                    [&positions, &sequences, &window],
+                    &operand(y, &[3, 40]),
+                );
+                calls.push(conv.expect("supported"));
+                let (keys, values, gate) = (operand(x, &[3, 2, 24]), operand(y, &[3, 4, 20]), operand(x, &[3, 4]));
+                let delta = gated_delta::call(
+                    &traits,
+                    &gated_delta::Operands {
+                        q: &keys,
+                        k: &keys,
+                        v: &values,
+                        decay: &gate,
+                        beta: &gate,
+                        positions: &positions,
+                        sequences: &sequences,
+                        state: &operand(DType::F32, &[2, 4, 20, 24]),
+                        out: &values,
+                    },
+                );
+                calls.push(delta.expect("supported"));
+            }
+        }
+    }
+    check_texts(calls);
+}
+
+#[test]
+fn products_with_experts() {
+    let mut calls = Vec::new();
+    let experts = Operand::contiguous(DType::U32, &[3, 2]);
+    for traits in traits() {
+        for dtype in FLOATS {
+            let operands = |k: usize| {
+                (
+                    Operand::contiguous(dtype, &[3, 2, k]),
+                    Operand::contiguous(dtype, &[3, 2, 10]),
+                )
+            };
+            for (w, k) in FLOATS.into_iter().flat_map(|w| [(w, 64), (w, 63)]) {
+                let (x, out) = operands(k);
+                let w = Operand::contiguous(w, &[40, k]);
+                calls.extend(expert_matmul::call(&traits, &x, &experts, Matrices::Dense(&w), &out).expect("supported"));
+            }
+            let (x, out) = operands(256);
+            for format in QuantFormat::ALL {
+                let quants = Operand::contiguous(DType::U32, &[40, format.words(256)]);
+                let parameters = if format.nested { DType::U32 } else { dtype };
+                let scales = Operand::contiguous(parameters, &[40, format.scales(256)]);
+                let biases = format.has_biases().then_some(&scales);
+                let matrices = Matrices::Quantised(format, [&quants, &scales], biases);
+                calls.extend(expert_matmul::call(&traits, &x, &experts, matrices, &out).expect("supported"));
             }
         }
     }

@@ -18,6 +18,7 @@ pub enum QkNorm {
 /// Grouped-query attention (Ainslie et al. 2023) over a paged cache.
 pub struct Attention {
     qkv: Qkv,
+    gated: bool,
     o: Linear,
     norms: Option<[Norm; 2]>,
     qk_norm: QkNorm,
@@ -29,21 +30,32 @@ pub struct Attention {
     rope: LayerRope,
 }
 
+/// How queries, keys and values are projected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum QkvStyle {
+    /// `q_proj`, `k_proj` and `v_proj`.
+    Apart,
+    /// `qkv_proj`: the rows of q, then those of k, then those of v.
+    Fused,
+    /// Apart; for each head `q_proj` has the rows of the query and then those of a gate, by whose sigmoid
+    /// what the head has mixed is multiplied (Qiu et al. 2025, arXiv:2505.06708).
+    Gated,
+}
+
 enum Qkv {
     Apart([Linear; 3]),
-    /// The rows of q, then those of k, then those of v.
     Fused(Linear),
 }
 
 impl Attention {
-    /// `{name}.q_proj`, `k_proj` and `v_proj`, or `qkv_proj` if `fused`; `o_proj`; `q_norm` and `k_norm`
-    /// if there are any. Window and positions are those of layer `layer`.
+    /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm` and `k_norm` if there
+    /// are any. Window and positions are those of layer `layer`.
     pub fn load(
         loader: &Loader<'_>,
         name: &str,
         layer: usize,
         qk_norm: QkNorm,
-        fused: bool,
+        style: QkvStyle,
     ) -> Result<Attention, Error> {
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
@@ -55,14 +67,15 @@ impl Attention {
         };
         let own = config.layer_attention(layer);
         Ok(Attention {
-            qkv: match fused {
-                true => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
-                false => Qkv::Apart([
-                    project("q_proj", inner)?,
+            qkv: match style {
+                QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
+                QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart([
+                    project("q_proj", if style == QkvStyle::Gated { 2 * inner } else { inner })?,
                     project("k_proj", kv_inner)?,
                     project("v_proj", kv_inner)?,
                 ]),
             },
+            gated: style == QkvStyle::Gated,
             o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention_output_bias)?,
             norms: match qk_norm {
                 QkNorm::None => None,
@@ -89,6 +102,7 @@ impl Attention {
     /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.
     pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut Cache) -> Array {
         let [q, k, v] = self.project(x);
+        let (q, gate) = self.gate(q);
         let [q, k] = self.normalise(q, k);
         let (q, k) = match ropes.of(self.rope) {
             Some(rope) => (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions)),
@@ -103,8 +117,23 @@ impl Attention {
             decode: batch.decode,
         };
         let mixed = fast::paged_attention(&q, &cache.keys, &cache.values, batch.places(), params);
+        let mixed = match gate {
+            Some(gate) => mixed * gate.sigmoid(),
+            None => mixed,
+        };
         self.o
             .forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
+    }
+
+    /// Queries `[T, heads · D]` from what `q_proj` gave, and the heads' gates `[T, heads, D]` if there are any.
+    fn gate(&self, q: Array) -> (Array, Option<Array>) {
+        if !self.gated {
+            return (q, None);
+        }
+        let [q, gate] = q
+            .reshape(&[-1, self.heads as isize, 2 * self.head_dim as isize])
+            .split(-1);
+        (q.reshape(&[-1, (self.heads * self.head_dim) as isize]), Some(gate))
     }
 
     /// Queries, keys and values `[T, heads · D]`.

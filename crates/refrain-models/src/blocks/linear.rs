@@ -1,4 +1,4 @@
-use refrain::{Array, DType, Device, Quantised};
+use refrain::{Array, DType, Device, Quantised, fast};
 
 use crate::{Error, Loader};
 
@@ -17,6 +17,15 @@ impl Weight {
         match self {
             Weight::Dense(w) => x.matmul(&w.transpose()),
             Weight::Quantised(w) => w.matmul(x),
+        }
+    }
+
+    /// x `[T, U, K]` or `[T, 1, K]` with the matrices of `experts` (u32 `[T, U]`), `rows` rows each →
+    /// f32 `[T, U, rows]`.
+    pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
+        match self {
+            Weight::Dense(w) => fast::expert_matmul(x, experts, w, rows),
+            Weight::Quantised(w) => w.expert_matmul(x, experts, rows),
         }
     }
 

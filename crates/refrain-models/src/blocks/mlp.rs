@@ -20,8 +20,13 @@ enum GateUp {
 impl Mlp {
     /// `{name}.gate_proj` and `up_proj`, or `gate_up_proj` if `fused`, and `down_proj`.
     pub fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<Mlp, Error> {
+        Mlp::of_width(loader, name, loader.config.intermediate_size, fused)
+    }
+
+    /// As [`Mlp::load`], `inner` wide inside.
+    pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, fused: bool) -> Result<Mlp, Error> {
         let config = loader.config;
-        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        let (hidden, bias) = (config.hidden_size, config.mlp_bias);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let gate_up = match fused {
             true => GateUp::Fused(project("gate_up_proj", 2 * inner)?),
@@ -40,11 +45,15 @@ impl Mlp {
             GateUp::Apart(gate, up) => [gate.forward(x), up.forward(x)],
             GateUp::Fused(both) => both.forward(x).split(-1),
         };
-        let gate = match self.activation {
-            Activation::Silu => gate.silu(),
-            Activation::GeluTanh => gelu_tanh(&gate),
-        };
-        self.down.forward(&(gate * up))
+        self.down.forward(&(activate(&gate, self.activation) * up))
+    }
+}
+
+/// The gate's activation.
+pub(super) fn activate(gate: &Array, activation: Activation) -> Array {
+    match activation {
+        Activation::Silu => gate.silu(),
+        Activation::GeluTanh => gelu_tanh(gate),
     }
 }
 

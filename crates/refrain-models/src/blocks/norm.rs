@@ -11,13 +11,18 @@ pub struct Norm {
 impl Norm {
     /// `{name}.weight` `[n]`, to which families that store gains less one have the one added.
     pub fn load(loader: &Loader<'_>, name: &str, n: usize) -> Result<Norm, Error> {
-        let mut gain = loader.vector(&format!("{name}.weight"), n)?;
+        let mut norm = Norm::plain(loader, name, n)?;
         if loader.config.norm_offset != 0.0 {
-            gain = gain.astype(DType::F32) + loader.config.norm_offset;
-            gain.eval()?;
+            norm.gain = norm.gain.astype(DType::F32) + loader.config.norm_offset;
+            norm.gain.eval()?;
         }
+        Ok(norm)
+    }
+
+    /// `{name}.weight` `[n]` as it is stored.
+    pub fn plain(loader: &Loader<'_>, name: &str, n: usize) -> Result<Norm, Error> {
         Ok(Norm {
-            gain,
+            gain: loader.vector(&format!("{name}.weight"), n)?,
             eps: loader.config.rms_norm_eps,
         })
     }

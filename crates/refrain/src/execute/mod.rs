@@ -2,6 +2,7 @@
 
 mod compare;
 mod eager;
+mod recurrent;
 mod reference;
 mod replay;
 mod stepper;

@@ -8,11 +8,11 @@ use std::sync::RwLockReadGuard;
 use refrain_kernels::matmul::{Rows, StoredRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
-    Layout, Values, argmax, attention, elementwise, matmul, reduce, rms_norm, rope, sample, slots, softmax, take,
-    take_along, top_k,
+    Layout, Values, argmax, attention, elementwise, expert_matmul, matmul, reduce, rms_norm, rope, sample, slots,
+    softmax, take, take_along, top_k,
 };
 
-use super::Memory;
+use super::{Memory, recurrent};
 use crate::plan::{Block, Operand, Step};
 use crate::storage::{self, HostBuffer};
 use crate::{DType, Error, Primitive};
@@ -41,6 +41,7 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     match step.primitive {
         Primitive::WriteRows => return write(step, memory),
         Primitive::Sample => return sample_tokens(step, memory),
+        Primitive::CausalConv | Primitive::GatedDelta => return recurrent::run(step, memory),
         _ => (),
     }
     if let Primitive::DecodeAttention(params) = &step.primitive {
@@ -60,20 +61,20 @@ fn host(memory: &Memory, block: Block) -> &HostBuffer {
     }
 }
 
-fn store(operand: &Operand, memory: &Memory, write: impl FnOnce(&mut [u8], &Operand)) {
+pub(super) fn store(operand: &Operand, memory: &Memory, write: impl FnOnce(&mut [u8], &Operand)) {
     let mut words = host(memory, operand.place.block).write();
     let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[operand.place.offset as usize..];
     write(bytes, operand);
 }
 
 /// A step's inputs with their memory locked for reading.
-struct Inputs<'a> {
+pub(super) struct Inputs<'a> {
     operands: &'a [Operand],
     blocks: Vec<(Block, RwLockReadGuard<'a, Vec<u32>>)>,
 }
 
 impl<'a> Inputs<'a> {
-    fn lock(operands: &'a [Operand], memory: &'a Memory) -> Inputs<'a> {
+    pub(super) fn lock(operands: &'a [Operand], memory: &'a Memory) -> Inputs<'a> {
         let mut blocks: Vec<(Block, RwLockReadGuard<'a, Vec<u32>>)> = Vec::new();
         for block in operands.iter().filter(|o| o.layout.count() > 0).map(|o| o.place.block) {
             if blocks.iter().all(|(b, _)| *b != block) {
@@ -97,7 +98,7 @@ impl<'a> Inputs<'a> {
         Values::load(operand.dtype, &operand.layout, self.bytes(number))
     }
 
-    fn f32(&self, number: usize) -> Vec<f32> {
+    pub(super) fn f32(&self, number: usize) -> Vec<f32> {
         match self.load(number) {
             Values::F32(values) => values,
             other => unreachable!("input {number} holds {}", other.dtype()),
@@ -105,7 +106,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Indices, whichever integer type they have; what is too large for i32 is outside of any axis.
-    fn i32(&self, number: usize) -> Vec<i32> {
+    pub(super) fn i32(&self, number: usize) -> Vec<i32> {
         match self.load(number) {
             Values::I32(values) => values,
             Values::U32(values) => values
@@ -116,14 +117,14 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    fn u32(&self, number: usize) -> Vec<u32> {
+    pub(super) fn u32(&self, number: usize) -> Vec<u32> {
         match self.load(number) {
             Values::U32(values) => values,
             other => unreachable!("input {number} holds {}", other.dtype()),
         }
     }
 
-    fn shape(&self, number: usize) -> &[usize] {
+    pub(super) fn shape(&self, number: usize) -> &[usize] {
         &self.operands[number].layout.shape
     }
 
@@ -228,6 +229,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
         }
         Primitive::Rope(params) => Values::F32(rope::reference(&x.f32(0), &x.i32(1), &x.f32(2), columns(0), params)),
         Primitive::PagedAttention(params) => Values::F32(attend(x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], params)),
+        Primitive::ExpertMatmul { format } => Values::F32(routed(x, *format, out)),
         other => unreachable!("{} is no step", other.name()),
     }
 }
@@ -259,6 +261,20 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
         matmul::reference_nt(rows, &weight, result);
     }
     result
+}
+
+/// Products with the matrices of experts, each read once.
+fn routed(x: &Inputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32> {
+    let (values, experts, rows) = (x.f32(0), x.u32(1), out[2]);
+    match format {
+        Some(format) => expert_matmul::reference(&values, &experts, &x.planes(format, 2).rows(), rows),
+        None => {
+            let [all, columns] = [0, 1].map(|d| x.shape(2)[d]);
+            let bytes = x.gathered(2);
+            let weights = StoredRows::new(x.operands[2].dtype, all, columns, &bytes).expect("float matrices");
+            expert_matmul::reference(&values, &experts, &weights, rows)
+        }
+    }
 }
 
 /// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.

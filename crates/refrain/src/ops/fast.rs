@@ -5,6 +5,8 @@ use refrain_kernels::{attention, rope};
 pub use super::sampling::{Sequences, sample};
 
 use super::Operation;
+pub use super::experts::expert_matmul;
+pub use super::recurrent::{causal_conv, gated_delta};
 use crate::{Array, DType, Primitive};
 
 /// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32.

@@ -1,12 +1,14 @@
 //! What can be done with arrays: each operation checks shapes and makes a lazy node.
 
 mod elementwise;
+mod experts;
 pub mod fast;
 mod index;
 pub mod join;
 mod linear;
 mod operation;
 pub mod quantised;
+mod recurrent;
 mod reduce;
 mod sampling;
 mod shape;

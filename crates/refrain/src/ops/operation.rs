@@ -56,7 +56,8 @@ impl Operation {
             ),
         };
         let next = |state: &&Array| self.node(Primitive::Updated, &[state, &result], state.shape(), state.dtype());
-        let next = states.iter().map(next).collect();
+        let next: Vec<Array> = states.iter().map(next).collect();
+        result.set_next_versions(&next);
         (result, next)
     }
 

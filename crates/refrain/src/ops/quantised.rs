@@ -31,12 +31,12 @@ impl Quantised {
         self.format.columns(self.quants.dim(1))
     }
 
-    fn planes(&self) -> Vec<&Array> {
+    pub(super) fn planes(&self) -> Vec<&Array> {
         [&self.quants, &self.scales].into_iter().chain(&self.biases).collect()
     }
 
     /// What is wrong with the planes.
-    fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<String> {
         if self.quants.rank() != 2 || self.quants.dtype() != DType::U32 {
             return Some(format!(
                 "quants are u32 [N, K], not {}{:?}",

@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 
 use refrain_kernels::elementwise::{self, Expression};
+use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, matmul, projection, quantised, reduce, rms_norm, rope,
-    sample, slots, softmax, take, take_along, top_k, write_rows,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, causal_conv, gated_delta, matmul, projection,
+    quantised, reduce, rms_norm, rope, sample, slots, softmax, take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;
@@ -211,6 +212,15 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
                 ..chained(calls)
             }
         }
+        Primitive::CausalConv => one(causal_conv::call(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
+        Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
+        Primitive::ExpertMatmul { format } => {
+            let matrices = match format {
+                Some(format) => Matrices::Quantised(*format, [&x[2], &x[3]], x.get(4)),
+                None => Matrices::Dense(&x[2]),
+            };
+            chained(expert_matmul::call(traits, &x[0], &x[1], matrices, out)?)
+        }
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
         Primitive::DecodeAttention(params) => {
             let decode = attention::decode(traits, &operands.iter().collect::<Vec<_>>(), params)?;
@@ -226,6 +236,20 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             unreachable!("views are gone after canonicalise")
         }
     })
+}
+
+fn delta<'a>(x: &'a [Operand], out: &'a Operand) -> gated_delta::Operands<'a> {
+    gated_delta::Operands {
+        q: &x[0],
+        k: &x[1],
+        v: &x[2],
+        decay: &x[3],
+        beta: &x[4],
+        positions: &x[5],
+        sequences: &x[6],
+        state: &x[7],
+        out,
+    }
 }
 
 fn chained(calls: Vec<Call>) -> Kernels {

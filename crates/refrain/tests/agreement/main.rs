@@ -8,6 +8,7 @@ mod products;
 mod programs;
 #[path = "../passes/random.rs"]
 mod random;
+mod recurrent;
 mod reductions;
 mod regions;
 mod sampling;

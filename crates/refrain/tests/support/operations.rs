@@ -131,6 +131,12 @@ fn others() -> Vec<Operation> {
         operation("rope", rope),
         operation("paged_attention of f32 over a cache", paged_attention),
         operation("sample from logits", sample),
+        operation("causal_conv", causal_conv),
+        operation("gated_delta", gated_delta),
+        operation("expert_matmul", |d, t| {
+            let weights = Array::input(d, "weights", t, &[16, COLUMNS]);
+            fast::expert_matmul(&expert_inputs(d, t), &chosen_experts(d), &weights, 4)
+        }),
         operation("scaled_dot_product_attention", |d, t| {
             let [q, k, v] = ["q", "k", "v"].map(|name| Array::input(d, name, t, &[1, 4, 16, 64]));
             fast::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::Causal)
@@ -224,6 +230,57 @@ fn sample(device: &Device, dtype: DType) -> Array {
     fast::sample(&logits, &settings, &sequences, None).0
 }
 
+fn places(device: &Device) -> [Array; 3] {
+    [
+        Array::input(device, "positions", DType::I32, &[ROWS]),
+        Array::input(device, "sequences", DType::U32, &[ROWS]),
+        Array::input(device, "pages", DType::U32, &[1, 2]),
+    ]
+}
+
+fn tokens([positions, sequences, pages]: &[Array; 3]) -> Tokens<'_> {
+    Tokens {
+        positions,
+        sequences,
+        pages,
+    }
+}
+
+/// The dtype is that of x and the weights.
+fn causal_conv(device: &Device, dtype: DType) -> Array {
+    let state = Array::state(device, DType::F32, &[1, 3, COLUMNS]).expect("a small state");
+    let weights = Array::input(device, "weights", dtype, &[COLUMNS, 4]);
+    fast::causal_conv(&x(device, dtype), &weights, tokens(&places(device)), &state).0
+}
+
+/// The dtype is that of all inputs.
+fn gated_delta(device: &Device, dtype: DType) -> Array {
+    let state = Array::state(device, DType::F32, &[1, 4, 32, 64]).expect("a small state");
+    let input = |name: &str, shape: &[usize]| Array::input(device, name, dtype, shape);
+    let [q, k] = ["q", "k"].map(|name| input(name, &[ROWS, 2, 64]));
+    let [decay, beta] = ["decay", "beta"].map(|name| input(name, &[ROWS, 4]));
+    let v = input("v", &[ROWS, 4, 32]);
+    fast::gated_delta([&q, &k, &v], [&decay, &beta], tokens(&places(device)), &state).0
+}
+
+fn expert_inputs(device: &Device, dtype: DType) -> Array {
+    x(device, dtype).expand_dims(1)
+}
+
+fn chosen_experts(device: &Device) -> Array {
+    Array::input(device, "experts", DType::U32, &[ROWS, 2])
+}
+
+/// Products with the matrices of experts, for each format; the dtype is that of x and of the scales.
+fn quantised_experts() -> Vec<Operation> {
+    let product = |format: QuantFormat| {
+        operation(format.to_string(), move |d, t| {
+            planes(d, format, t).expert_matmul(&expert_inputs(d, t), &chosen_experts(d), 128)
+        })
+    };
+    QuantFormat::ALL.map(product).into()
+}
+
 /// Every operation in the tables of the document, by title.
 pub fn sections() -> Vec<(&'static str, Vec<Operation>)> {
     vec![
@@ -231,6 +288,7 @@ pub fn sections() -> Vec<(&'static str, Vec<Operation>)> {
         ("Reductions, products, indices, transformers", others()),
         ("Quantised matmul of 1 row", quantised_matmul(1)),
         ("Quantised matmul of 256 rows", quantised_matmul(256)),
+        ("Quantised experts", quantised_experts()),
         ("Quantised take", quantised_take()),
     ]
 }

@@ -19,6 +19,8 @@ pub(super) struct Defaults {
     pub vocab_size: Option<usize>,
     pub max_position: usize,
     pub rope_theta: f64,
+    /// The fraction of each head that is rotated.
+    pub rotated: f64,
     pub rms_norm_eps: f64,
     pub tie_word_embeddings: bool,
     pub activation: Activation,
@@ -32,6 +34,7 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
         vocab_size: None,
         max_position: 32768,
         rope_theta: 10_000.0,
+        rotated: 1.0,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
         activation: Activation::Silu,
@@ -83,6 +86,12 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
             activation: Activation::GeluTanh,
             ..common
         },
+        Architecture::Qwen3_5Moe => Defaults {
+            head_dim: Some(256),
+            kv_heads: Some(2),
+            rotated: 0.25,
+            ..common
+        },
     }
 }
 
@@ -93,6 +102,10 @@ pub(super) fn layer_attention(
     layers: usize,
 ) -> Result<Vec<LayerAttention>, Error> {
     let layers = layers.min(MAX_LAYERS);
+    // Its layer types say which layers attend at all; those that do see everything.
+    if architecture == Architecture::Qwen3_5Moe {
+        return Ok(Vec::new());
+    }
     let window = window(reader, architecture)?;
     let ropes = match architecture {
         Architecture::SmolLm3 => Some(rotated_layers(reader, layers)?),
@@ -103,7 +116,7 @@ pub(super) fn layer_attention(
     let pattern = reader.count("sliding_window_pattern")?.unwrap_or(6);
     let first_windowed = reader.number("max_window_layers")?.unwrap_or(28.0);
     let local = |layer: usize| match (architecture, &listed) {
-        (Architecture::Llama | Architecture::Olmo2, _) => false,
+        (Architecture::Llama | Architecture::Olmo2 | Architecture::Qwen3_5Moe, _) => false,
         (Architecture::Mistral | Architecture::Phi3, _) => window.is_some(),
         (_, Some(listed)) => listed[layer],
         (Architecture::Gemma3, None) => !(layer + 1).is_multiple_of(pattern),
@@ -135,7 +148,7 @@ fn window(reader: &Reader<'_>, architecture: Architecture) -> Result<Option<usiz
     let given = reader.count("sliding_window")?;
     let silent = !reader.object.contains_key("sliding_window");
     Ok(match architecture {
-        Architecture::Llama | Architecture::Olmo2 => None,
+        Architecture::Llama | Architecture::Olmo2 | Architecture::Qwen3_5Moe => None,
         Architecture::Qwen2 | Architecture::Qwen3 | Architecture::SmolLm3 => {
             given.filter(|_| matches!(reader.value("use_sliding_window"), Some(Value::Bool(true))))
         }
@@ -181,7 +194,7 @@ fn rotated_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Error
 }
 
 /// A list with something for each layer.
-fn list<'a>(reader: &Reader<'_>, key: &str, value: &'a Value, layers: usize) -> Result<&'a [Value], Error> {
+pub(super) fn list<'a>(reader: &Reader<'_>, key: &str, value: &'a Value, layers: usize) -> Result<&'a [Value], Error> {
     match value.as_array() {
         Some(list) if list.len() >= layers => Ok(list),
         Some(list) => Err(reader.error(format!("{key} lists {} layers of {layers}", list.len()))),

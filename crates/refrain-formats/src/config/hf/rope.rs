@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::families::Defaults;
 use super::{Reader, number};
 use crate::Error;
 use crate::config::{Architecture, RopeScaling};
@@ -20,12 +21,12 @@ pub(super) struct Rope {
 const ORIGINAL: &str = "original_max_position_embeddings";
 
 /// Read `rope_parameters` as transformers 5 writes them, or `rope_theta` and `rope_scaling` as earlier
-/// versions did. `base` is taken where there is no theta; `max_position` is what the file says.
+/// versions did. `defaults` are taken where there is no theta or no part to rotate; `max_position` is what the file says.
 pub(super) fn read(
     reader: &Reader<'_>,
     architecture: Architecture,
     max_position: usize,
-    base: f64,
+    defaults: &Defaults,
 ) -> Result<Rope, Error> {
     let empty = JsonObject::new();
     let parameters = parameters(reader)?.unwrap_or(&empty);
@@ -46,8 +47,8 @@ pub(super) fn read(
     }
     .read(architecture)?;
     Ok(Rope {
-        theta: own("rope_theta", base)?,
-        rotated: own("partial_rotary_factor", 1.0)?,
+        theta: own("rope_theta", defaults.rope_theta)?,
+        rotated: own("partial_rotary_factor", defaults.rotated)?,
         max_position: match &scaling {
             RopeScaling::Yarn {
                 factor,

@@ -1,0 +1,48 @@
+//! Hybrids' tensors under the names and shapes of transformers, whichever tool wrote them.
+
+use crate::tensor::{Storage, TensorInfo};
+use crate::{Architecture, ModelConfig};
+
+/// Gives a hybrid's tensors one naming: experts in one tensor are `mlp.experts.PART` `[E, N, K]`; the weights
+/// of short convolutions are `[C, W]`.
+pub(super) fn canonicalise(config: &mut ModelConfig, tensors: &mut [(TensorInfo, Storage)]) {
+    if config.architecture != Architecture::Qwen3_5Moe {
+        return;
+    }
+    for (info, _) in tensors.iter_mut() {
+        if let Some(name) = of_experts(&info.name) {
+            info.name = name;
+        }
+        if info.name.ends_with("conv1d.weight")
+            && let [channels, first, last] = info.shape[..]
+        {
+            // mlx-lm has taps before the one channel of each filter, and has added their one to the gains.
+            if first > 1 && last == 1 {
+                config.norm_offset = 0.0;
+            }
+            info.shape = vec![channels, first * last];
+        }
+    }
+    tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+}
+
+/// Transformers' name of a tensor of all experts that mlx-lm named.
+fn of_experts(name: &str) -> Option<String> {
+    let (layer, part) = name.split_once(".switch_mlp.")?;
+    Some(format!(
+        "{layer}.experts.{}",
+        part.strip_suffix(".weight").unwrap_or(part)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_of_mlx_are_named_as_those_of_transformers() {
+        let name = "model.layers.3.mlp.switch_mlp.up_proj.weight";
+        assert_eq!(of_experts(name).as_deref(), Some("model.layers.3.mlp.experts.up_proj"));
+        assert_eq!(of_experts("model.layers.3.mlp.experts.up_proj"), None);
+    }
+}

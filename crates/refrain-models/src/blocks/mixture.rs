@@ -1,0 +1,78 @@
+use refrain::Array;
+use refrain_formats::Activation;
+
+use super::mlp::activate;
+use super::{Linear, Mlp, Weight};
+use crate::{Error, Loader};
+
+/// A mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token is computed by the few
+/// feed-forward networks that a router scores highest, their results weighted by its scores, and by one that
+/// all tokens share behind a gate of its own.
+pub struct Mixture {
+    router: Linear,
+    gate_up: GateUp,
+    down: Weight,
+    shared: Mlp,
+    shared_gate: Linear,
+    used: usize,
+    inner: usize,
+    hidden: usize,
+    activation: Activation,
+}
+
+/// The matrices of all experts.
+enum GateUp {
+    Apart(Weight, Weight),
+    /// For each expert the rows of the gate, then those of up.
+    Fused(Weight),
+}
+
+impl Mixture {
+    /// `{name}.gate` (the router), `{name}.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and
+    /// `down_proj`, `{name}.shared_expert` and `shared_expert_gate`.
+    pub fn load(loader: &Loader<'_>, name: &str, sizes: &refrain_formats::Mixture) -> Result<Mixture, Error> {
+        let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
+        let linear = |part: &str, outputs| loader.linear(&format!("{name}.{part}"), outputs, hidden, false);
+        let all = format!("{name}.experts");
+        let experts = |part: &str, shape| loader.experts(&all, part, sizes.experts, shape);
+        Ok(Mixture {
+            router: linear("gate", sizes.experts)?,
+            gate_up: match loader.has(&format!("{all}.gate_up_proj")) {
+                true => GateUp::Fused(experts("gate_up_proj", [2 * inner, hidden])?),
+                false => GateUp::Apart(
+                    experts("gate_proj", [inner, hidden])?,
+                    experts("up_proj", [inner, hidden])?,
+                ),
+            },
+            down: experts("down_proj", [hidden, inner])?,
+            shared: Mlp::of_width(
+                loader,
+                &format!("{name}.shared_expert"),
+                sizes.shared_intermediate_size,
+                false,
+            )?,
+            shared_gate: linear("shared_expert_gate", 1)?,
+            used: sizes.used,
+            inner,
+            hidden,
+            activation: loader.config.activation,
+        })
+    }
+
+    /// x `[T, hidden]` → `[T, hidden]`.
+    pub fn forward(&self, x: &Array) -> Array {
+        let scores = self.router.forward(x).softmax();
+        let experts = scores.top_k(self.used);
+        let weights = scores.take_along(&experts);
+        let weights = &weights / weights.sum(&[-1]).expand_dims(1);
+
+        let each = x.expand_dims(1);
+        let [gate, up] = match &self.gate_up {
+            GateUp::Apart(gate, up) => [gate, up].map(|w| w.expert_matmul(&each, &experts, self.inner)),
+            GateUp::Fused(both) => both.expert_matmul(&each, &experts, 2 * self.inner).split(-1),
+        };
+        let inner = activate(&gate, self.activation) * up;
+        let routed = self.down.expert_matmul(&inner, &experts, self.hidden) * weights.expand_dims(2);
+        routed.sum(&[1]) + self.shared_gate.forward(x).sigmoid() * self.shared.forward(x)
+    }
+}

@@ -1,0 +1,224 @@
+use refrain::fast::{self, Tokens};
+use refrain::{Array, DType, Device, Error, QuantFormat, Quantised, eval};
+
+use crate::check;
+use crate::common::{Random, assert_silent, plain, vulkan};
+
+/// Sizes of a recurrence: sequences, key heads, width of one, value heads, width of one, taps.
+#[derive(Clone, Copy)]
+struct Sizes {
+    sequences: usize,
+    key_heads: usize,
+    key_dim: usize,
+    heads: usize,
+    value_dim: usize,
+    taps: usize,
+}
+
+impl Sizes {
+    fn random(random: &mut Random) -> Sizes {
+        let key_heads = random.pick(&[1, 2]);
+        Sizes {
+            sequences: random.pick(&[1, 2, 3]),
+            key_heads,
+            key_dim: random.pick(&[3, 16, 40]),
+            heads: key_heads * random.pick(&[1, 2, 3]),
+            value_dim: random.pick(&[1, 16, 33]),
+            taps: random.pick(&[2, 4, 5]),
+        }
+    }
+
+    fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.heads * self.value_dim
+    }
+}
+
+/// What one token brings along.
+struct Row {
+    position: i32,
+    sequence: u32,
+    x: Vec<f32>,
+    gates: Vec<f32>,
+}
+
+fn row(sizes: Sizes, position: i32, sequence: usize, random: &mut Random) -> Row {
+    let mut floats = |n: usize| (0..n).map(|_| random.unit()).collect::<Vec<f32>>();
+    Row {
+        position,
+        sequence: sequence as u32,
+        x: floats(sizes.channels()),
+        gates: floats(2 * sizes.heads).iter().map(|gate| 0.5 + 0.5 * gate).collect(),
+    }
+}
+
+/// A convolution and a gated delta rule with their states, as a layer has them.
+struct Layer {
+    sizes: Sizes,
+    weights: Array,
+    window: Array,
+    state: Array,
+}
+
+impl Layer {
+    fn new(device: &Device, sizes: Sizes, random: &mut Random) -> Layer {
+        let s = sizes;
+        let state = |shape: &[usize]| Array::state(device, DType::F32, shape).expect("a small state");
+        Layer {
+            sizes,
+            weights: random.dense(device, DType::F32, &[s.channels(), s.taps]),
+            window: state(&[s.sequences, s.taps - 1, s.channels()]),
+            state: state(&[s.sequences, s.heads, s.value_dim, s.key_dim]),
+        }
+    }
+
+    /// `[T, H, E]`: the answers to `rows`, which the states take in.
+    fn step(&mut self, rows: &[Row]) -> Array {
+        let (device, s, t) = (self.weights.device().clone(), self.sizes, rows.len());
+        let positions: Vec<i32> = rows.iter().map(|row| row.position).collect();
+        let sequences: Vec<u32> = rows.iter().map(|row| row.sequence).collect();
+        let x: Vec<f32> = rows.iter().flat_map(|row| row.x.clone()).collect();
+        let gates: Vec<f32> = rows.iter().flat_map(|row| row.gates.clone()).collect();
+        let positions = Array::from_slice(&device, &positions, &[t]);
+        let sequences = Array::from_slice(&device, &sequences, &[t]);
+        let pages = Array::from_slice(&device, &vec![0u32; s.sequences], &[s.sequences, 1]);
+        let tokens = Tokens {
+            positions: &positions,
+            sequences: &sequences,
+            pages: &pages,
+        };
+        let x = Array::from_slice(&device, &x, &[t, s.channels()]);
+        let (mixed, window) = fast::causal_conv(&x, &self.weights, tokens, &self.window);
+        let (keys, values) = (s.key_heads * s.key_dim, s.heads * s.value_dim);
+        let part = |start: usize, n: usize, heads: usize| {
+            mixed
+                .slice(-1, start, start + n)
+                .reshape(&[-1, heads as isize, (n / heads) as isize])
+        };
+        let unit = |x: Array| fast::rms_norm(&x, None, 1e-6) * (s.key_dim as f32).powf(-0.5);
+        let (q, k) = (unit(part(0, keys, s.key_heads)), unit(part(keys, keys, s.key_heads)));
+        let v = part(2 * keys, values, s.heads);
+        let gates = Array::from_slice(&device, &gates, &[t, 2 * s.heads]);
+        let [decay, beta] = gates.split(-1);
+        let (answers, state) = fast::gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+        (self.window, self.state) = (window, state);
+        answers
+    }
+}
+
+#[test]
+fn recurrences_over_several_calls_agree() {
+    for seed in 900..912 {
+        check(seed, |device, random| {
+            let sizes = Sizes::random(random);
+            let mut layer = Layer::new(device, sizes, random);
+            let mut positions = vec![0; sizes.sequences];
+            let mut results = vec![];
+            for _ in 0..3 {
+                let rows: Vec<Row> = (0..1 + random.below(6))
+                    .map(|_| {
+                        let sequence = random.below(sizes.sequences);
+                        if random.one_in(5) {
+                            return row(sizes, -1, sequence, random);
+                        }
+                        // Now and then a sequence begins anew.
+                        let position = if random.one_in(6) { 0 } else { positions[sequence] };
+                        positions[sequence] = position + 1;
+                        row(sizes, position, sequence, random)
+                    })
+                    .collect();
+                results.push(layer.step(&rows));
+                if random.one_in(2) {
+                    eval(&results.iter().collect::<Vec<_>>()).expect("computed");
+                }
+            }
+            results.extend([&layer.window * 1.0, &layer.state * 1.0]);
+            results
+        });
+    }
+}
+
+#[test]
+fn cutting_a_sequence_into_calls_changes_nothing() {
+    for device in [&Device::cpu(), vulkan(), plain()] {
+        let sizes = Sizes {
+            sequences: 1,
+            key_heads: 2,
+            key_dim: 40,
+            heads: 4,
+            value_dim: 20,
+            taps: 4,
+        };
+        let answers = |cut: usize| {
+            let random = &mut Random::new(3);
+            let mut layer = Layer::new(device, sizes, random);
+            let rows: Vec<Row> = (0..24).map(|position| row(sizes, position, 0, random)).collect();
+            let calls = rows
+                .chunks(cut)
+                .map(|rows| layer.step(rows).to_vec::<f32>().expect("computed"));
+            let answers: Vec<f32> = calls.collect::<Vec<_>>().concat();
+            (answers, layer.state.to_vec::<f32>().expect("the state"))
+        };
+        let whole = answers(24);
+        for cut in [1, 5, 16] {
+            assert_eq!(answers(cut), whole, "calls of {cut} tokens on {device:?}");
+        }
+    }
+    assert_silent();
+}
+
+#[test]
+fn products_with_experts_agree() {
+    for seed in 920..932 {
+        check(seed, |device, random| {
+            let (experts, rows, columns) = (1 + random.below(6), 1 + random.below(40), 32 * (1 + random.below(5)));
+            let (tokens, used) = (1 + random.below(7), 1 + random.below(experts));
+            let ids: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
+            let ids = Array::from_slice(device, &ids, &[tokens, used]);
+            let shared = random.one_in(2);
+            let x = random.viewed(device, DType::F32, &[tokens, if shared { 1 } else { used }, columns]);
+            if random.one_in(2) {
+                let dtype = random.pick(&[DType::F32, DType::F16, DType::BF16]);
+                let weights = random.dense(device, dtype, &[experts * rows, columns]);
+                return vec![fast::expert_matmul(&x, &ids, &weights, rows)];
+            }
+            let format = QuantFormat::mlx(random.pick(&[4, 8]), 32);
+            let words: Vec<u32> = (0..experts * rows * format.words(columns))
+                .map(|_| random.bits() as u32)
+                .collect();
+            let shape = [experts * rows, columns / 32];
+            let weights = Quantised {
+                format,
+                quants: Array::from_slice(device, &words, &[experts * rows, format.words(columns)]),
+                scales: random.dense(device, DType::F16, &shape),
+                biases: Some(random.dense(device, DType::F16, &shape)),
+            };
+            vec![weights.expert_matmul(&x, &ids, rows)]
+        });
+    }
+}
+
+#[test]
+fn states_go_on_in_order_and_older_versions_are_gone() {
+    for device in [&Device::cpu(), vulkan()] {
+        let sizes = Sizes {
+            sequences: 1,
+            key_heads: 1,
+            key_dim: 4,
+            heads: 1,
+            value_dim: 2,
+            taps: 2,
+        };
+        let random = &mut Random::new(5);
+        let mut layer = Layer::new(device, sizes, random);
+        let before = layer.state.clone();
+        let first = layer.step(&[row(sizes, 0, 0, random)]);
+        let after_first = layer.state.clone();
+        let second = layer.step(&[row(sizes, 1, 0, random)]);
+        eval(&[&first, &second]).expect("both are computed");
+        for older in [before, after_first] {
+            let error = older.to_vec::<f32>().expect_err("the state went on");
+            assert!(matches!(error, Error::StaleState { .. }), "{error}");
+        }
+        assert_eq!(layer.state.to_vec::<f32>().expect("the newest").len(), 8);
+    }
+}
