@@ -68,7 +68,14 @@ fn the_cpu_executor_decodes_what_the_reference_picks() {
 #[test]
 fn replay_and_eager_decode_the_same_over_page_boundaries() {
     let gpu = Gpu::open();
-    let model = model("tiny:q4_0", &gpu.device);
+    for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
+        same_over_page_boundaries(&gpu, spec);
+    }
+    gpu.assert_silent();
+}
+
+fn same_over_page_boundaries(gpu: &Gpu, spec: &str) {
+    let model = model(spec, &gpu.device);
     // Pages have 256 positions. Exactly as many runs as tokens, so that the last logits are those of the
     // last token.
     for (settings, held, tokens) in [(Settings::default(), 250, 12), (seeded(), 505, 14)] {
@@ -90,7 +97,6 @@ fn replay_and_eager_decode_the_same_over_page_boundaries() {
             assert!(logits == eager.1, "the last logits differ in {mode:?}");
         }
     }
-    gpu.assert_silent();
 }
 
 #[test]
@@ -132,31 +138,64 @@ fn a_token_costs_the_host_next_to_nothing() {
 
 #[test]
 fn a_fork_and_a_rewind_go_on_like_a_fresh_session() {
-    let model = model("tiny:f32", &Device::cpu());
-    let fresh = |tokens| {
+    for spec in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(spec, &Device::cpu());
+        let fresh = |tokens| {
+            let mut session = Session::new(&model, 256).expect("fits");
+            decoded(&mut session, &prompt(30), &seeded(), tokens)
+        };
+        let whole = fresh(60);
         let mut session = Session::new(&model, 256).expect("fits");
-        decoded(&mut session, &prompt(30), &seeded(), tokens)
-    };
-    let whole = fresh(60);
-    let mut session = Session::new(&model, 256).expect("fits");
-    let mut first = decoded(&mut session, &prompt(30), &seeded(), 25);
-    assert_eq!(session.tokens().len(), 30 + 24);
-    let mut fork = session.fork().expect("forks");
-    for session in [&mut session, &mut fork] {
-        let last = *first.last().expect("tokens");
-        let rest = decoded(session, &[last], &seeded(), 35);
-        assert_eq!([&first[..], &rest].concat(), whole);
+        let mut first = decoded(&mut session, &prompt(30), &seeded(), 25);
+        assert_eq!(session.tokens().len(), 30 + 24);
+        let mut fork = session.fork().expect("forks");
+        for session in [&mut session, &mut fork] {
+            let last = *first.last().expect("tokens");
+            let rest = decoded(session, &[last], &seeded(), 35);
+            assert_eq!([&first[..], &rest].concat(), whole, "{spec}");
+        }
+        fork.rewind(30);
+        first.truncate(1);
+        // The first token is the one at position 30: all after it are decoded anew.
+        let rest = decoded(&mut fork, &first, &seeded(), 59);
+        assert_eq!([&first[..], &rest].concat(), whole, "{spec}");
     }
-    fork.rewind(30);
-    first.truncate(1);
-    // The first token is the one at position 30: all after it are decoded anew.
-    let rest = decoded(&mut fork, &first, &seeded(), 59);
-    assert_eq!([&first[..], &rest].concat(), whole);
+}
+
+#[test]
+fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
+    let gpu = Gpu::open();
+    for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
+        let model = model(spec, &gpu.device);
+        let session = || {
+            let mut session = Session::new(&model, 128).expect("fits");
+            session.set_mode(Mode::Replay, None);
+            session.set_tokens_per_submit(Some(4));
+            session
+        };
+        let whole = decoded(&mut session(), &prompt(5), &seeded(), 20);
+        let mut parts = session();
+        let mut prompt = prompt(5);
+        let mut taken: Vec<u32> = vec![];
+        // Each part ends somewhere within a submit, with another one in flight.
+        for tokens in [3, 6, 1, 10] {
+            taken.extend(decoded(&mut parts, &prompt, &seeded(), tokens));
+            prompt = taken[taken.len() - 1..].to_vec();
+        }
+        assert_eq!(taken, whole, "{spec}");
+    }
+    gpu.assert_silent();
 }
 
 #[test]
 fn replay_and_eager_are_compared_step_by_step_and_a_fault_is_named() {
     let gpu = Gpu::open();
+    let hybrid = model("tiny-hybrid:f16", &gpu.device);
+    let mut verified = Verified::new(&hybrid, 64, None, None).expect("fits");
+    let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
+    (0..4).for_each(|_| {
+        tokens.next_token().expect("both agree").expect("not full");
+    });
     let model = model("tiny:q4_0", &gpu.device);
     for freeze in [None, Some(Freeze::Input), Some(Freeze::Position), Some(Freeze::State)] {
         let mut verified = Verified::new(&model, 64, None, freeze).expect("fits");

@@ -28,7 +28,7 @@ float part_of_row(uint row, uint x_at) {
     uint groups = pc.k / GROUP;
     for (uint run = lane(); run < runs; run += LANES) {
         RUN_BITS bits = load_quants(pc.quants, row, pc.k, run);
-        vec2 parameters = PARAMETERS(row * groups + run * RUN / GROUP);
+        vec2 parameters = PARAMETERS(pc, row * groups + run * RUN / GROUP);
 #if BITS == 8
         vec4 x;
         load4_x(pc.x, x_at + run * RUN, x);
