@@ -24,6 +24,8 @@ pub(super) const FAMILIES: &[Family] = &[
     ("RMS norm", rms_norm),
     ("RoPE", rope),
     ("attention", attention),
+    ("mixture of experts", experts),
+    ("recurrence", recurrences),
     ("sampling", sampling),
 ];
 
@@ -295,6 +297,47 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
         }
     }
     results
+}
+
+fn experts(device: &Device) -> Vec<(String, Array)> {
+    let mut source = Source::new(device);
+    // One expert more than there are.
+    let routed = source.indices(&[5, 2], 4);
+    let x = source.floats(DType::F32, &[5, 1, 256]);
+    let dense = source.floats(DType::F16, &[3 * 24, 256]);
+    let weight = quantised(&mut source, QuantFormat::Q4_0, 3 * 24, 256);
+    vec![
+        named("f16", fast::expert_matmul(&x, &routed, &dense, 24)),
+        named("q4_0", weight.expert_matmul(&x, &routed, 24)),
+    ]
+}
+
+fn recurrences(device: &Device) -> Vec<(String, Array)> {
+    let mut source = Source::new(device);
+    let positions = source.positions(0, 5);
+    let sequences = Array::from_slice(device, &[0u32; 5], &[5]);
+    let pages = Array::from_slice(device, &[0u32], &[1, 1]);
+    let tokens = Tokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &pages,
+    };
+    let state = |shape: &[usize]| Array::state(device, DType::F32, shape);
+    // Without memory for states, the others tell.
+    let (Ok(window), Ok(memory)) = (state(&[1, 3, 40]), state(&[1, 4, 16, 32])) else {
+        return vec![];
+    };
+    let (x, weights) = (source.floats(DType::F32, &[5, 40]), source.floats(DType::F32, &[40, 4]));
+    let [q, k] = [(); 2].map(|()| source.floats(DType::F32, &[5, 2, 32]));
+    let v = source.floats(DType::F32, &[5, 4, 16]);
+    let [decay, beta] = [(); 2].map(|()| source.floats(DType::F32, &[5, 4]));
+    vec![
+        named("convolution", fast::causal_conv(&x, &weights, tokens, &window).0),
+        named(
+            "delta rule",
+            fast::gated_delta([&q, &k, &v], [&decay, &beta], tokens, &memory).0,
+        ),
+    ]
 }
 
 fn sampling(device: &Device) -> Vec<(String, Array)> {
