@@ -71,7 +71,7 @@ pub fn call(
     })
 }
 
-/// What [`reference`] reads, gapless.
+/// What [`reference()`] reads, gapless.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// `[T, C]`.

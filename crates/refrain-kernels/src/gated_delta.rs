@@ -141,7 +141,7 @@ fn check(
     Ok(())
 }
 
-/// What [`reference`] reads, gapless.
+/// What [`reference()`] reads, gapless.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// `[T, HK, D]`.

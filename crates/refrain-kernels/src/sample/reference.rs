@@ -1,7 +1,7 @@
 use super::settings::{Settings, reciprocal};
 use super::{FINISHED, NOT_A_NUMBER, philox};
 
-/// What [`reference`] updates: each row is one sequence's.
+/// What [`reference()`] updates: each row is one sequence's.
 pub struct State<'a> {
     /// `[S]`: the token at the position below.
     pub tokens: &'a mut [u32],
