@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use indicatif::ProgressBar;
-use refrain_hub::{Cache, CachedModel, Hub, ModelName, Plan, Settings, Watcher};
+use refrain_hub::{Cache, CachedModel, Hub, ModelName, Outline, Plan, Settings, Watcher};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, load};
@@ -47,6 +47,35 @@ pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<P
         return Err(not_cached(model, &name));
     }
     Ok(pull(global, settings, &name)?.path)
+}
+
+/// What describes a model of the hub that is not in the cache, without its weights; `None` if the text
+/// is no full name of one.
+///
+/// # Errors
+/// If there is no such model, or the hub cannot be asked.
+pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<Outline>> {
+    let Some(name) = name(model).ok().filter(ModelName::is_full) else {
+        return Ok(None);
+    };
+    let settings = settings(global)?;
+    let folder = model.split('/').next().unwrap_or(model);
+    if Path::new(folder).is_dir() || Cache::new(&settings.cache).find(&name)?.is_some() {
+        return Ok(None);
+    }
+    let hub = Hub::new(settings);
+    let watcher = Bar::new(global);
+    let plan = hub.plan(&name, &watcher)?;
+    say(global, plan.selection.notice.as_deref());
+    let size = human_bytes(plan.size());
+    say(
+        global,
+        Some(&format!(
+            "{name} at {} has {size}; fetching its description",
+            hub.endpoint()
+        )),
+    );
+    Ok(Some(hub.outline(&plan, &watcher)?))
 }
 
 /// Downloads what of a model is not here, with a line that says so and a progress bar.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use refrain_formats::{ChatTemplate, Checkpoint, Tokenizer, TokenizerFiles};
+use refrain_hub::Outline;
 
 use crate::{Global, demo, hub};
 
@@ -26,6 +27,33 @@ pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
 /// As [`open`], or if the download fails.
 pub(crate) fn open_or_pull(global: &Global, model: &str) -> anyhow::Result<Checkpoint> {
     open_from(model, |name| hub::cached_or_pulled(global, name))
+}
+
+/// Opens a checkpoint to look at its description alone: of a model of the hub that is not here, no more is
+/// fetched. Its tensors must not be read.
+///
+/// # Errors
+/// As [`open`], or if the hub cannot be asked.
+pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described> {
+    let is_here = model == demo::NAME || model.starts_with("synthetic:") || Path::new(model).exists();
+    let outline = match is_here {
+        true => None,
+        false => hub::outline(global, model)?,
+    };
+    Ok(Described {
+        checkpoint: match &outline {
+            Some(outline) => Checkpoint::open(&outline.path)?,
+            None => open(model)?,
+        },
+        _outline: outline,
+    })
+}
+
+/// A checkpoint of which perhaps no more than the description is here.
+pub(crate) struct Described {
+    pub checkpoint: Checkpoint,
+    /// Its files. They must outlive it, so this stands last.
+    _outline: Option<Outline>,
 }
 
 /// Opens a checkpoint; what is neither ours nor a path, `locate` looks for.

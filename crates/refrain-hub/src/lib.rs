@@ -2,7 +2,8 @@
 //!
 //! The cache is the one that `huggingface_hub` uses (`~/.cache/huggingface/hub`), so what Python
 //! programs have downloaded is found, and they find what is downloaded here. This is the only crate
-//! that makes network requests, and only [`Hub::plan`] and [`Hub::download`] do.
+//! that makes network requests, and only [`Hub::plan`], [`Hub::outline`] and
+//! [`Hub::download`] do.
 //!
 //! ```no_run
 //! use refrain_hub::{Cache, Hub, ModelName, Settings};
@@ -27,6 +28,7 @@ mod error;
 mod http;
 mod listing;
 mod name;
+mod outline;
 mod pull;
 mod quant;
 mod retry;
@@ -37,6 +39,7 @@ mod watch;
 pub use cache::{Cache, CachedModel, List, Removal};
 pub use error::Error;
 pub use name::ModelName;
+pub use outline::Outline;
 pub use pull::{Hub, Plan, PlannedFile};
 pub use select::{Kind, Selection};
 pub use settings::{Settings, Token};

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::blob::{Blob, Download};
 use crate::cache::{Cache, CachedModel, Lock, Repository};
@@ -50,6 +51,11 @@ impl PlannedFile {
     pub fn size(&self) -> u64 {
         self.blob.size
     }
+
+    /// Its address.
+    pub(crate) fn url(&self) -> &str {
+        &self.blob.url
+    }
 }
 
 impl Plan {
@@ -83,6 +89,15 @@ impl Hub {
     /// The address of the hub.
     pub fn endpoint(&self) -> &str {
         &self.settings.endpoint
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// How long to wait after a first failure.
+    pub(crate) fn first_wait(&self) -> Duration {
+        self.settings.first_wait
     }
 
     /// Asks the hub which files the model consists of. Downloads none.

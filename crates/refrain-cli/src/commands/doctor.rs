@@ -37,7 +37,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// A model to place on the device; its weights are not loaded
+    /// A model to place on the device; its weights are not loaded, and those of a model of the hub not downloaded
     model: Option<String>,
     /// Tokens of context that the model is to hold [default: 4096, or the model's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -84,9 +84,11 @@ struct Placed {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // First: a name that means no model must not cost the time of an examination.
-    let checkpoint = arguments.model.as_deref().map(model::open).transpose()?;
+    let described = arguments.model.as_deref().map(|name| model::describe(global, name));
+    let described = described.transpose()?;
     let mut examination = examine(global)?;
-    if let (Some(checkpoint), Some(Ok(opened))) = (&checkpoint, &examination.opened) {
+    if let (Some(described), Some(Ok(opened))) = (&described, &examination.opened) {
+        let checkpoint = &described.checkpoint;
         let asked = arguments.ctx.map(|context| context as usize);
         examination.model = Some(Placed {
             name: arguments.model.clone().unwrap_or_default(),

@@ -237,6 +237,30 @@ fn only_run_and_pull_download() {
 }
 
 #[test]
+fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
+    for (name, file) in [("qwen3-bf16", ""), ("llama-gguf-q4_0", "model.gguf")] {
+        let world = World::new(name);
+        let asked = world.run(&["doctor", REPO, "--json"]).json();
+        let here = fixture(name).join(file);
+        let known = world.run(&["doctor", here.to_str().unwrap(), "--json"]).json();
+        for key in ["weight_bytes", "needed_bytes", "read_bytes_per_token", "context"] {
+            assert_eq!(asked["model"][key], known["model"][key], "{name}: {key}");
+        }
+        assert_eq!(world.listed(), [""; 0], "{name}");
+        assert!(fs::read_dir(world.cache.path()).unwrap().next().is_none(), "{name}");
+    }
+    let world = World::new("qwen3-bf16");
+    world
+        .run(&["doctor", "acme/unknown"])
+        .failed(1, &["acme/unknown", "spelling"]);
+    world.run(&["doctor", REPO, "--offline"]).failed(1, &[REPO, "offline"]);
+    world.run(&["pull", REPO]).done();
+    world.hub.seen();
+    world.run(&["doctor", REPO]).done();
+    assert_eq!(world.hub.seen().len(), 0, "what is here is not asked for");
+}
+
+#[test]
 fn what_the_hub_refuses_is_an_error_with_what_to_do() {
     let world = World::new("qwen3-bf16");
     world
