@@ -62,13 +62,19 @@ pub(crate) fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
 }
 
 /// Bytes of weights that one decoded token reads: all but the embedding, of which it needs one row,
-/// unless that is the output head too.
+/// unless that is the output head too, and of experts those that the token is routed to.
 pub(crate) fn bytes_read_per_token(checkpoint: &Checkpoint) -> u64 {
     let embedding = match checkpoint.config().tie_word_embeddings {
         true => None,
         false => checkpoint.tensor("model.embed_tokens.weight"),
     };
-    weight_bytes(checkpoint) - embedding.map_or(0, |tensor| tensor.info.bytes)
+    // Of the routed experts, those that are not the token's.
+    let unrouted = checkpoint.config().mixture.as_ref().map_or(0, |mixture| {
+        let experts = checkpoint.tensors().filter(|info| info.name.contains(".mlp.experts."));
+        let bytes: u64 = experts.map(|info| info.bytes).sum();
+        bytes / mixture.experts as u64 * (mixture.experts - mixture.used) as u64
+    });
+    weight_bytes(checkpoint) - embedding.map_or(0, |tensor| tensor.info.bytes) - unrouted
 }
 
 /// Refuses what cannot fit before the time to load it is spent. On the CPU executor nothing else

@@ -1,12 +1,10 @@
 use std::sync::{Arc, Mutex};
 
-use refrain_vulkan::MemoryClass;
-
 use crate::device::Flush;
 use crate::execute::{Difference, Executable, Tape, TapeMode};
 use crate::graph::Graph;
-use crate::plan::{Block, Operand, Plan};
-use crate::{Array, Device, Element, Error, Primitive, passes};
+use crate::plan::{Operand, Plan};
+use crate::{Array, Device, Element, Error, passes};
 
 /// A program traced once and called many times: its placeholders ([`Array::input`]) get new values
 /// at each call, and the states that it updates keep what the last call wrote. An array that names
@@ -209,18 +207,6 @@ impl Function {
     /// Bytes of weights that one call reads if it reads each once.
     pub fn weight_bytes(&self) -> u64 {
         let plan = self.plan();
-        let weights = plan
-            .steps
-            .iter()
-            .filter(|s| !matches!(s.primitive, Primitive::QuantTake { .. } | Primitive::Take { .. }));
-        let operands = weights
-            .flat_map(|s| &s.inputs)
-            .filter(|operand| match operand.place.block {
-                Block::Storage(n) => plan.storages[n].class() == MemoryClass::Weight,
-                _ => false,
-            });
-        operands
-            .map(|operand| operand.range().end - operand.range().start)
-            .sum()
+        plan.steps.iter().map(|step| plan.weight_bytes(step)).sum()
     }
 }

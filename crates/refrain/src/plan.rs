@@ -5,6 +5,7 @@
 use std::fmt;
 
 use refrain_kernels::Call;
+use refrain_vulkan::MemoryClass;
 
 use crate::storage::Storage;
 use crate::{DType, Device, Layout, Primitive};
@@ -172,6 +173,25 @@ impl Plan {
     /// Number of dispatches.
     pub fn dispatches(&self) -> usize {
         self.steps.iter().map(|s| s.calls.len()).sum()
+    }
+
+    /// Bytes of weights that a step reads if it reads each once: of a table only the rows that are looked
+    /// up, of experts no more than tokens are routed to.
+    pub fn weight_bytes(&self, step: &Step) -> u64 {
+        let is_weight = |operand: &&Operand| match operand.place.block {
+            Block::Storage(number) => self.storages[number].class() == MemoryClass::Weight,
+            _ => false,
+        };
+        let shape = |number: usize| &step.inputs[number].layout.shape;
+        let [wanted, all] = match &step.primitive {
+            Primitive::ExpertMatmul { .. } => [step.output.layout.count(), shape(2)[0]],
+            Primitive::Take { axis } => [shape(1).iter().product(), shape(0)[*axis]],
+            Primitive::QuantTake { .. } => [step.output.layout.shape[0], shape(0)[0]],
+            _ => [1, 1],
+        };
+        let (all, wanted) = (all.max(1) as u64, wanted.min(all) as u64);
+        let bytes = |operand: &Operand| (operand.range().end - operand.range().start) / all * wanted;
+        step.inputs.iter().filter(is_weight).map(bytes).sum()
     }
 
     /// Every block with its bytes: of storages, those that steps reach.

@@ -270,6 +270,23 @@ fn tracing_uploads_nothing_and_memory_stays_in_its_class() {
 }
 
 #[test]
+fn weights_count_as_far_as_a_step_reads_them() {
+    let device = Device::cpu();
+    let weight = |rows: usize| {
+        let fill = &mut |_: u64, piece: &mut [u8]| piece.fill(0);
+        Array::weight(&device, DType::F32, &[rows, 4], fill).unwrap()
+    };
+    let input = |name: &str, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
+    let looked_up = weight(100).take(&input("tokens", DType::U32, &[3]), 0);
+    // Two tokens, each with two of ten experts.
+    let experts = input("experts", DType::U32, &[2, 2]);
+    let routed = fast::expert_matmul(&input("x", DType::F32, &[2, 1, 4]), &experts, &weight(60), 6);
+    let product = input("y", DType::F32, &[5, 4]).matmul(&weight(7).transpose());
+    let step = Function::trace(&[&looked_up, &routed, &product]).unwrap();
+    assert_eq!(step.weight_bytes(), (3 + 2 * 2 * 6 + 7) * 16);
+}
+
+#[test]
 fn an_array_that_is_dropped_gives_its_memory_back() {
     let (device, recorder) = null();
     let held = || {

@@ -1,8 +1,8 @@
 //! What a token costs, and how far its steps are from the time that reading their bytes takes.
 
-use refrain::plan::{Block, Plan, Step};
+use refrain::Function;
+use refrain::plan::{Plan, Step};
 use refrain::sample::Settings;
-use refrain::{Function, MemoryClass};
 use refrain_engine::Session;
 use serde_json::{Value, json};
 
@@ -134,21 +134,8 @@ pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result
     Ok(least)
 }
 
-/// Bytes of weights, keys and values that a step reads at most.
-fn bytes_read(plan: &Plan, step: &Step) -> u64 {
-    let stored = |block: Block| match block {
-        Block::Storage(number) => Some(plan.storages[number].class()),
-        _ => None,
-    };
-    let read = step
-        .inputs
-        .iter()
-        .filter(|operand| stored(operand.place.block) == Some(MemoryClass::Weight));
-    read.map(|operand| operand.range().end - operand.range().start).sum()
-}
-
 fn floor_us(plan: &Plan, step: &Step, bandwidth: Option<f64>) -> f64 {
-    bandwidth.map_or(0.0, |bandwidth| bytes_read(plan, step) as f64 / bandwidth * 1e6)
+    bandwidth.map_or(0.0, |bandwidth| plan.weight_bytes(step) as f64 / bandwidth * 1e6)
 }
 
 /// The steps that lose most time against reading their weights.
@@ -185,7 +172,7 @@ pub(super) fn json(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> Valu
             "primitive": step.primitive.to_string(),
             "us": us,
             "floor_us": floor_us(plan, step, bandwidth),
-            "weight_bytes": bytes_read(plan, step),
+            "weight_bytes": plan.weight_bytes(step),
         })
     };
     plan.steps.iter().zip(profile).enumerate().map(step).collect()
