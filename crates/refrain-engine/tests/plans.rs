@@ -4,7 +4,7 @@
 #[allow(dead_code)]
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::Gpu;
 use refrain::LowerOptions;
@@ -41,17 +41,21 @@ fn lowerings() -> [LowerOptions; 2] {
     })
 }
 
+/// Checkpoints of every family. What is stored otherwise is the same program with other products.
+fn families() -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let entries = std::fs::read_dir(fixtures).expect("fixtures are in the repository");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let mut families: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with("-bf16")).collect();
+    families.sort();
+    families
+}
+
 #[test]
 fn all_conflicts_in_the_plans_of_every_family_are_in_order() {
     let device = null();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut proven = 0;
-    for entry in std::fs::read_dir(fixtures).expect("fixtures are in the repository") {
-        let path = entry.expect("readable").path();
-        // What is stored otherwise is the same program with other products.
-        if !path.to_string_lossy().ends_with("-bf16") {
-            continue;
-        }
+    for path in families() {
         let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
         let model = load(&checkpoint, &device);
         for options in lowerings() {
@@ -95,6 +99,56 @@ fn contents(stepper: &Stepper, wanted: impl Fn(Block) -> bool) -> Contents {
         .collect()
 }
 
+/// Runs a plan as it is, among poison and in other orders; fails unless results and states are the same.
+fn assert_steady(plan: &Plan, arguments: &[u8], context: &str) {
+    let stepper = Stepper::new(plan.clone()).expect("memory and kernels");
+    let is_state = |block| matches!(block, Block::Storage(n) if plan.storages[n].is_state());
+    let states = contents(&stepper, is_state);
+    let results = || contents(&stepper, |block| is_state(block) || matches!(block, Block::Output(_)));
+    let restore = || {
+        let changed = states.iter().map(|(block, bytes)| (*block, &bytes[..]));
+        for (block, bytes) in changed.chain([(Block::Control, arguments)]) {
+            stepper.write(block, bytes).expect("writes");
+        }
+    };
+    restore();
+    stepper.run(&stepper.in_order()).expect("runs");
+    let expected = results();
+    assert!(contents(&stepper, is_state) != states, "{context}: nothing happened");
+    restore();
+    assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{context}");
+    assert!(results() == expected, "among poison, {context}");
+    let mut number = 12345u64;
+    let mut below = |n: usize| {
+        number = number
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (number >> 33) as usize % n
+    };
+    for _ in 0..2 {
+        restore();
+        let parts = stepper.shuffled(&mut below);
+        stepper.run(&parts).expect("runs");
+        assert!(results() == expected, "{context}: {parts:?}");
+    }
+    restore();
+}
+
+/// The bytes of a prefill program's arguments: `tokens` tokens from the beginning.
+fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
+    let mut bytes = vec![0; plan.control_bytes as usize];
+    for input in &plan.inputs {
+        let words: Vec<u32> = match input.name.as_str() {
+            "tokens" => (0..tokens as u32).map(|i| i * 37 % 101).collect(),
+            "positions" | "pages" => (0..input.shape.iter().product::<usize>() as u32).collect(),
+            "wanted" => vec![tokens as u32 - 1],
+            _ => continue,
+        };
+        bytes[input.offset as usize..][..4 * words.len()].copy_from_slice(bytemuck::cast_slice(&words));
+    }
+    bytes
+}
+
 #[test]
 fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barriers_permit() {
     let gpu = Gpu::open();
@@ -106,38 +160,32 @@ fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barrie
         let mut stream = session.stream(&prompt, &Settings::default()).expect("begins");
         stream.next_tokens().expect("goes on").expect("the context is not full");
         stream.end().expect("ends");
-        let stepper = Stepper::new(session.decode_function().expect("lowers").plan().clone()).expect("memory");
-        let is_state = |block| matches!(block, Block::Storage(n) if stepper.plan().storages[n].is_state());
-        let states = contents(&stepper, is_state);
-        let results = || contents(&stepper, |block| is_state(block) || matches!(block, Block::Output(_)));
-        let restore = || {
-            states
-                .iter()
-                .for_each(|(block, bytes)| stepper.write(*block, bytes).expect("writes"))
-        };
+        let plan = session.decode_function().expect("lowers").plan();
+        assert_steady(plan, &[], &format!("{options:?}"));
+    }
+    gpu.assert_silent();
+}
 
-        stepper.run(&stepper.in_order()).expect("runs");
-        let expected = results();
-        assert!(
-            contents(&stepper, is_state) != states,
-            "the step goes on to the next token"
-        );
-        restore();
-        assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{options:?}");
-        assert!(results() == expected, "among poison, {options:?}");
-        let mut number = 12345u64;
-        let mut below = |n: usize| {
-            number = number
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (number >> 33) as usize % n
-        };
-        for _ in 0..3 {
-            restore();
-            let parts = stepper.shuffled(&mut below);
-            stepper.run(&parts).expect("runs");
-            assert!(results() == expected, "{options:?}: {parts:?}");
-        }
+#[test]
+fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any_order() {
+    let gpu = Gpu::open();
+    // Other ways to scale positions change numbers, not what is read and written.
+    let is_plain = |path: &&PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().matches('-').count() == 1)
+    };
+    let families = families();
+    for path in families.iter().filter(is_plain) {
+        let checkpoint = Checkpoint::open(path).expect("a checkpoint");
+        let model = load(&checkpoint, &gpu.device);
+        let mut session = Session::new(&model, 32).expect("fits");
+        let plan = session.prefill_function(8).expect("lowers").plan();
+        assert_steady(plan, &arguments(plan, 8), &format!("a prompt, {path:?}"));
+        let mut stream = session.stream(&[1, 2, 3, 4, 5], &Settings::default()).expect("begins");
+        stream.next_tokens().expect("goes on").expect("the context is not full");
+        stream.end().expect("ends");
+        let plan = session.decode_function().expect("lowers").plan();
+        assert_steady(plan, &[], &format!("decoding, {path:?}"));
     }
     gpu.assert_silent();
 }

@@ -172,3 +172,16 @@ fn an_upload_to_control_memory_is_made_visible_to_the_host() {
         }]
     );
 }
+
+#[test]
+fn a_device_without_contents_is_not_given_any() {
+    let device = Device::null_without_contents(DeviceInfo::made_up("card"));
+    let buffer = device.allocate(MemoryClass::Weight, GIB).unwrap();
+    let fill = &mut |_: u64, _: &mut [u8]| panic!("nothing is filled");
+    device.upload(&buffer, 0, GIB, fill).unwrap();
+    assert!(
+        device.upload(&buffer, 1, GIB, fill).is_err(),
+        "the range is still checked"
+    );
+    assert_eq!(device.counters().copies, 0);
+}

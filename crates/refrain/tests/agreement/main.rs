@@ -4,6 +4,8 @@
 mod common;
 mod conversions;
 mod elementwise;
+#[path = "../support/operations.rs"]
+mod operations;
 mod products;
 mod programs;
 #[path = "../passes/random.rs"]
