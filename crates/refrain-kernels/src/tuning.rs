@@ -12,7 +12,7 @@ pub struct Matvec {
     /// power of two.
     pub rows: u32,
     /// Chunks of each row that an invocation has in flight: 16 bytes each of floats, 4-bit or 8-bit
-    /// values.
+    /// values. Where it takes fewer rows, as many more.
     pub loads: u32,
     /// The most workgroups: where there are more rows, workgroups take several blocks of them.
     pub most_groups: u32,
@@ -150,11 +150,11 @@ pub const TABLE: [Tuning; 4] = [
             enough_groups: 256,
         },
         decode: Decode {
-            threads: 128,
+            threads: 256,
             positions: 64,
             most_heads: 2,
             most_parts: 64,
-            enough_groups: 528,
+            enough_groups: 264,
             unrolled: true,
         },
         row_threads: 1024,

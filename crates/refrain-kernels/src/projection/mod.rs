@@ -260,15 +260,18 @@ impl Division {
             lanes,
             rows: few.threads / lanes,
             each: (few.rows / parts).max(1),
-            loads: few.loads.min(chunks.div_ceil(lanes as usize).max(1) as u32),
+            loads: 1,
         };
         let enough = few.enough_groups as usize;
-        while division.each > 1 && division.blocks(sections) < 2 * enough {
+        while division.each > 1 && division.blocks(sections) < enough {
             division.each /= 2;
         }
         while division.rows > 1 && division.blocks(sections) < enough {
             division.rows = division.rows.div_ceil(2);
         }
+        // As many chunks under way as the tuning asks for, of however many rows.
+        let together = (few.rows * few.loads / (division.each * parts)).max(1);
+        division.loads = together.min(chunks.div_ceil(lanes as usize).max(1) as u32);
         division
     }
 
