@@ -26,11 +26,8 @@ fn load(checkpoint: &Checkpoint, device: &Device) -> Model {
     Model::load(checkpoint, device, &LoadOptions::default()).expect("loads")
 }
 
-fn tiny(device: &Device) -> Model {
-    load(
-        &Checkpoint::synthetic("tiny:q4_0").expect("a synthetic checkpoint"),
-        device,
-    )
+fn synthetic(spec: &str, device: &Device) -> Model {
+    load(&Checkpoint::synthetic(spec).expect("a synthetic checkpoint"), device)
 }
 
 /// With regions and without.
