@@ -16,6 +16,7 @@ mod evaluate;
 mod generate;
 mod mode;
 mod model;
+mod pace;
 mod rollback;
 mod sampler;
 mod session;

@@ -6,6 +6,7 @@ use refrain_formats::ModelConfig;
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::mode::{Choice, Mode, ModeCache, Trial};
+use crate::pace::Pace;
 use crate::rollback::Rollback;
 use crate::step::Step;
 use crate::{Error, Model, Stream};
@@ -45,6 +46,8 @@ struct Decoding {
     cache: Option<ModeCache>,
     trying: Option<TapeMode>,
     tokens_per_submit: Option<usize>,
+    /// Of the last stream.
+    pace: Pace,
     /// Microseconds on the device, summed, and for how many tokens.
     device_time: (f64, u64),
 }
@@ -131,6 +134,7 @@ impl<'m> Session<'m> {
                 cache: None,
                 trying: None,
                 tokens_per_submit: None,
+                pace: Pace::default(),
                 device_time: (0.0, 0),
             },
         })

@@ -7,6 +7,7 @@ use refrain::sample::Settings;
 use refrain::{Run, Tape, TapeMode, Write};
 
 use crate::mode::Trial;
+use crate::pace::Pace;
 use crate::{Error, Session};
 
 /// The longest that the device may be busy with one submit: beyond, screens stutter and drivers take it
@@ -15,24 +16,19 @@ const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
 /// The most runs of one submit, unless they are asked for.
 const MOST_RUNS: usize = 16;
 
-/// Blocks until a run is over. Drivers wake a waiting thread late, or keep it spinning; the next runs are
-/// queued already, so that sleeping for parts of a step costs less and loses nothing.
-fn wait(tape: &Tape, run: &Run, step_time: Option<Duration>) -> Result<(), Error> {
-    const SHORTEST: Duration = Duration::from_micros(60);
-    const LONGEST: Duration = Duration::from_millis(20);
-    // A device that takes far longer than usual may be lost, which only a real wait tells.
-    const PATIENCE: u32 = 64;
-    if let Some(time) = step_time {
-        let mut nap = time * 15 / 16;
-        for _ in 0..PATIENCE {
-            if tape.is_done(run) {
-                return Ok(());
-            }
-            std::thread::sleep(nap.clamp(SHORTEST, LONGEST));
-            nap = time / 8;
+/// Blocks until a run is over; how often it was looked at.
+fn wait(tape: &Tape, run: &Run, pace: &Pace) -> Result<u32, Error> {
+    let mut looks = 0;
+    let mut is_done = tape.is_known_done(run);
+    while !is_done {
+        match pace.nap(looks, Instant::now()) {
+            Some(nap) => std::thread::sleep(nap),
+            None => tape.wait(run)?,
         }
+        looks += 1;
+        is_done = tape.is_done(run);
     }
-    Ok(tape.wait(run)?)
+    Ok(looks)
 }
 
 /// Tokens of one session's sequences, one from each at a time. The device is kept ahead of the host by
@@ -44,14 +40,14 @@ pub struct Stream<'s, 'm> {
     seen: Vec<u32>,
     /// Number of the step's first run of this stream.
     first_run: u64,
-    in_flight: VecDeque<(Run, Instant)>,
+    in_flight: VecDeque<Run>,
     /// Runs not submitted yet.
     left: usize,
     /// Runs of the next submit.
     ramp: usize,
-    /// Between the last two runs that were seen to end.
-    step_time: Option<Duration>,
-    last_end: Option<Instant>,
+    pace: Pace,
+    /// Runs that are over and whose time on the device was not asked for yet.
+    untimed: Vec<Run>,
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
     pages: usize,
@@ -77,8 +73,8 @@ impl<'s, 'm> Stream<'s, 'm> {
             in_flight: VecDeque::new(),
             left,
             ramp: 1,
-            step_time: None,
-            last_end: None,
+            pace: session.pace(),
+            untimed: Vec::new(),
             writes,
             pages: 0,
             trial,
@@ -93,24 +89,20 @@ impl<'s, 'm> Stream<'s, 'm> {
     /// If the device fails.
     pub fn next_tokens(&mut self) -> Result<Option<Vec<u32>>, Error> {
         self.keep_ahead()?;
-        let Some((run, submitted)) = self.in_flight.pop_front() else {
+        let Some(run) = self.in_flight.pop_front() else {
             return Ok(None);
         };
         let mode = self.session.tape_mode();
         let number = self.first_run + self.taken() as u64;
         let sequences = self.session.sequences();
         let step = self.session.step()?;
-        wait(step.tape(mode)?, &run, self.step_time)?;
+        let looks = wait(step.tape(mode)?, &run, &self.pace)?;
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;
-        let device_time = step.tape(mode)?.device_time(&run);
-        self.session.timed(device_time);
         let now = Instant::now();
-        let since = now - self.last_end.unwrap_or(submitted).max(submitted);
-        // Several runs may be found to be over at once.
-        self.step_time = Some(self.step_time.map_or(since, |time| (time * 3 + since) / 4));
-        self.last_end = Some(now);
+        self.pace.found(looks, now);
+        self.untimed.extend(run.is_timed().then_some(run));
         self.seen.push(reported[0]);
         if let Some(trial) = &mut self.trial
             && trial.record(now, self.in_flight.is_empty())
@@ -150,7 +142,7 @@ impl<'s, 'm> Stream<'s, 'm> {
         if let Some(asked) = self.session.tokens_per_submit() {
             return asked;
         }
-        match self.step_time {
+        match self.pace.step() {
             Some(time) if !time.is_zero() => {
                 let fit = LONGEST_SUBMIT.as_nanos() / time.as_nanos().max(1);
                 self.ramp.min(fit.max(1) as usize)
@@ -160,13 +152,26 @@ impl<'s, 'm> Stream<'s, 'm> {
     }
 
     fn submit(&mut self, runs: usize) -> Result<(), Error> {
+        self.take_times()?;
         let mut writes = std::mem::take(&mut self.writes);
         let last = self.session.position() + self.taken() + self.in_flight.len() + runs;
         writes.extend(self.session.grant(&mut self.pages, last)?);
         let played = self.session.play(&writes, runs)?;
-        let now = Instant::now();
-        self.in_flight.extend(played.into_iter().map(|run| (run, now)));
+        if self.in_flight.is_empty() {
+            self.pace.begin(Instant::now());
+        }
+        self.in_flight.extend(played);
         self.left -= runs;
+        Ok(())
+    }
+
+    /// Asks for what runs took on the device: of several at once, since each question costs.
+    fn take_times(&mut self) -> Result<(), Error> {
+        let mode = self.session.tape_mode();
+        for run in std::mem::take(&mut self.untimed) {
+            let time = self.session.step()?.tape(mode)?.device_time(&run);
+            self.session.timed(time);
+        }
         Ok(())
     }
 
@@ -185,11 +190,13 @@ impl<'s, 'm> Stream<'s, 'm> {
     /// # Errors
     /// If the device fails.
     pub fn end(mut self) -> Result<(), Error> {
+        self.take_times()?;
+        self.session.keep_pace(self.pace.clone());
         let taken = self.taken();
         let beyond = self.in_flight.len();
         let mode = self.session.tape_mode();
         // What is still under way ends before anything else is put into the states.
-        if let Some((run, _)) = self.in_flight.back() {
+        if let Some(run) = self.in_flight.back() {
             self.session.step()?.tape(mode)?.wait(run)?;
         }
         self.in_flight.clear();

@@ -13,20 +13,30 @@ pub enum MemoryClass {
     State,
     /// Temporaries of one evaluation: device-local.
     Scratch,
-    /// Small values that the host writes or reads directly: host-visible, and device-local where
-    /// the device offers both.
+    /// Small values that the host writes directly: host-visible, and device-local where the device offers
+    /// both.
     Control,
+    /// A few words that the device tells the host again and again: host-visible and cached. A read across
+    /// the bus costs the host microseconds, a write costs the device nothing that it waits for.
+    Report,
     /// The way of bytes to and from device-local memory: host-visible and cached.
     Staging,
 }
 
 impl MemoryClass {
     /// Every class.
-    pub const ALL: [Self; 5] = [Self::Weight, Self::State, Self::Scratch, Self::Control, Self::Staging];
+    pub const ALL: [Self; 6] = [
+        Self::Weight,
+        Self::State,
+        Self::Scratch,
+        Self::Control,
+        Self::Report,
+        Self::Staging,
+    ];
 
     /// Whether the host maps memory of this class.
     pub fn mapped(self) -> bool {
-        matches!(self, Self::Control | Self::Staging)
+        matches!(self, Self::Control | Self::Report | Self::Staging)
     }
 
     /// The class as an index into tables of [`MemoryClass::ALL`].
@@ -42,6 +52,7 @@ impl fmt::Display for MemoryClass {
             Self::State => "state",
             Self::Scratch => "scratch",
             Self::Control => "control",
+            Self::Report => "report",
             Self::Staging => "staging",
         })
     }
@@ -72,8 +83,8 @@ fn penalty(info: &DeviceInfo, kind: &MemoryType, class: MemoryClass) -> (u8, u8,
     let heap_size = info.heaps.get(kind.heap).map_or(0, |heap| heap.size);
     match class {
         MemoryClass::Control => (cost(true, kind.device_local), cost(true, kind.host_cached), 0),
-        // Staging must not eat the small window into a discrete card's memory.
-        MemoryClass::Staging => {
+        // These must not eat the small window into a discrete card's memory.
+        MemoryClass::Report | MemoryClass::Staging => {
             let local_matters = info.kind == DeviceKind::Discrete;
             (
                 cost(true, kind.host_cached),
@@ -111,13 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn control_prefers_the_window_and_staging_the_cached_host_memory() {
+    fn control_prefers_the_window_reports_and_staging_the_cached_host_memory() {
         let info = DeviceInfo::made_up("card");
         let control = flags(&info, MemoryClass::Control);
         assert!(control[0].device_local && control[0].host_visible);
         assert!(control.len() > 1, "without a window, host memory serves");
-        let staging = flags(&info, MemoryClass::Staging);
-        assert!(staging[0].host_cached && !staging[0].device_local);
+        for class in [MemoryClass::Report, MemoryClass::Staging] {
+            let types = flags(&info, class);
+            assert!(types[0].host_cached && !types[0].device_local);
+        }
     }
 
     #[test]

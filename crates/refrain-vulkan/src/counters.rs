@@ -33,7 +33,7 @@ pub struct Counters {
     /// `vkAllocateMemory` calls that succeeded.
     pub allocations: u64,
     /// Bytes now allocated from the driver, by [`MemoryClass::index`].
-    pub allocated: [u64; 5],
+    pub allocated: [u64; MemoryClass::ALL.len()],
     /// The largest total that `allocated` ever reached.
     pub peak_allocated: u64,
     /// Thread CPU nanoseconds spent translating command lists into command buffers.

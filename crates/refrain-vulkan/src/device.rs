@@ -17,6 +17,7 @@ use crate::pipeline::{Kernel, Pipeline, Pipelines};
 use crate::queues::Queues;
 use crate::recording::Recording;
 use crate::staging::{SLOT_BYTES, SLOTS, Staging};
+use crate::stamps::SharedUses;
 
 /// Reads longer than this go through the staging ring where the memory is not cached: the host
 /// reads such memory word by word over the bus.
@@ -197,7 +198,7 @@ impl Device {
         let mapped = buffer.mapped(offset, data.len() as u64)?;
         let mapped = mapped.ok_or(Error::NotHostVisible { class: buffer.class() })?;
         debug_assert!(
-            self.queues.is_past(&buffer.stamps().used),
+            self.queues.is_past(buffer.stamps().used()),
             "{buffer:?} is written while a submission uses it"
         );
         mapped.write(data);
@@ -215,7 +216,7 @@ impl Device {
         let cached = self.info.memory_types[buffer.memory_type()].host_cached;
         match mapped {
             Some(mapped) if cached || bytes <= UNCACHED_READ_BYTES => {
-                self.queues.wait_stamp(&buffer.stamps().written)?;
+                self.queues.wait_until(buffer.stamps().written())?;
                 mapped.read(data);
                 Ok(())
             }
@@ -281,7 +282,7 @@ impl Device {
     pub fn record_copies(&self, mut list: CommandList, copies: usize) -> Result<Vec<Recording>, Error> {
         self.check(&list)?;
         let host_reads = list.host_reads();
-        let uses: Arc<[_]> = std::mem::take(&mut list.uses).into();
+        let uses = Arc::new(SharedUses::new(std::mem::take(&mut list.uses)));
         (0..copies)
             .map(|_| {
                 let translated = self.queues.record(Queue::Compute, &list, host_reads, true)?;
@@ -313,6 +314,11 @@ impl Device {
     /// Whether a submission has completed.
     pub fn is_done(&self, submission: &Submission) -> bool {
         self.queues.poll(Queue::Compute, submission.value)
+    }
+
+    /// Whether a submission had completed when the device was last asked, for this or any other.
+    pub fn is_known_done(&self, submission: &Submission) -> bool {
+        self.queues.known_done(Queue::Compute, submission.value)
     }
 
     /// Microseconds that each region of a completed submission took on the device, in order.

@@ -63,6 +63,7 @@ mod queues;
 mod ranges;
 mod recording;
 mod staging;
+mod stamps;
 
 pub use backend::Queue;
 pub use choice::{Choice, Ranked, choose, rank};

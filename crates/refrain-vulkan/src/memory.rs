@@ -9,8 +9,9 @@ use crate::counters::Tally;
 use crate::error::Error;
 use crate::info::{DeviceInfo, DeviceKind};
 use crate::mapped::Mapped;
-use crate::queues::{Queues, Stamps};
+use crate::queues::Queues;
 use crate::ranges::{ALIGNMENT, Ranges, aligned};
+use crate::stamps::Stamps;
 
 const MIB: u64 = 1 << 20;
 
@@ -135,7 +136,7 @@ struct Block {
 
 #[derive(Default)]
 struct Pools {
-    blocks: [Vec<Block>; 5],
+    blocks: [Vec<Block>; MemoryClass::ALL.len()],
     next_key: u64,
     /// Ranges whose last use the device may not have completed.
     pending: Vec<(Range, Stamps)>,
@@ -156,7 +157,7 @@ fn next_block_bytes(class: MemoryClass, held: u64) -> u64 {
     let (first, last) = match class {
         MemoryClass::Weight => (16 * MIB, 256 * MIB),
         MemoryClass::State | MemoryClass::Scratch => (4 * MIB, 256 * MIB),
-        MemoryClass::Control => (MIB / 4, 16 * MIB),
+        MemoryClass::Control | MemoryClass::Report => (MIB / 4, 16 * MIB),
         MemoryClass::Staging => (0, 0),
     };
     held.next_power_of_two().clamp(first, last)
@@ -194,7 +195,7 @@ impl Memory {
         }
         // Before giving up: whatever the device still uses of dropped buffers comes back.
         for (_, stamps) in &pools.pending {
-            self.queues.wait_stamp(&stamps.used)?;
+            self.queues.wait_until(stamps.used())?;
         }
         self.reclaim(&mut pools);
         self.free_empty(&mut pools);
@@ -307,7 +308,7 @@ impl Memory {
             }
             MemoryClass::State => "use a shorter context (--ctx) or fewer sequences",
             MemoryClass::Scratch => "use a smaller prefill chunk (--chunk)",
-            MemoryClass::Control | MemoryClass::Staging => "close other programs",
+            MemoryClass::Control | MemoryClass::Report | MemoryClass::Staging => "close other programs",
         };
         Error::OutOfMemory {
             asked,
@@ -320,7 +321,7 @@ impl Memory {
 
     fn release(&self, range: Range, stamps: Stamps) {
         let mut pools = self.lock();
-        if self.queues.is_past(&stamps.used) {
+        if self.queues.is_past(stamps.used()) {
             self.give_back(&mut pools, &range);
         } else {
             pools.pending.push((range, stamps));
@@ -330,7 +331,7 @@ impl Memory {
     /// Gives back the pending ranges whose last use has completed.
     fn reclaim(&self, pools: &mut Pools) {
         for (range, stamps) in std::mem::take(&mut pools.pending) {
-            if self.queues.is_past(&stamps.used) {
+            if self.queues.is_past(stamps.used()) {
                 self.give_back(pools, &range);
             } else {
                 pools.pending.push((range, stamps));
@@ -377,7 +378,7 @@ impl Drop for Memory {
         let mut pools = std::mem::take(&mut *self.lock());
         for (_, stamps) in pools.pending.drain(..) {
             // A lost device cannot be waited for, and needs not be.
-            let _ = self.queues.wait_stamp(&stamps.used);
+            let _ = self.queues.wait_until(stamps.used());
         }
         for class in MemoryClass::ALL {
             for block in pools.blocks[class.index()].drain(..) {

@@ -10,41 +10,14 @@ use crate::backend::{Backend, Failure, Queue, RecordRequest};
 use crate::command::{Access, CommandList};
 use crate::counters::Tally;
 use crate::error::Error;
-use crate::memory::Buffer;
 use crate::recording::{Cost, Recording, Translated};
+use crate::stamps::{Moment, SharedUses, Uses};
 
 /// How many lists' timings are kept for a caller who has not asked for them yet.
 const KEPT_TIMINGS: usize = 256;
 
 /// Microseconds by region, in order.
 pub(crate) type Timings = Vec<(String, f64)>;
-
-/// A point on each queue's timeline; 0 is before everything.
-#[derive(Debug, Default)]
-pub(crate) struct Stamp([AtomicU64; 2]);
-
-impl Stamp {
-    pub fn get(&self, queue: Queue) -> u64 {
-        self.0[queue as usize].load(Ordering::Acquire)
-    }
-
-    pub fn raise(&self, queue: Queue, value: u64) {
-        self.0[queue as usize].fetch_max(value, Ordering::AcqRel);
-    }
-
-    pub fn values(&self) -> [(Queue, u64); 2] {
-        Queue::BOTH.map(|queue| (queue, self.get(queue)))
-    }
-}
-
-/// When a buffer was last used.
-#[derive(Debug, Default)]
-pub(crate) struct Stamps {
-    /// By any submission.
-    pub used: Stamp,
-    /// By a submission that writes it.
-    pub written: Stamp,
-}
 
 struct InFlight {
     value: u64,
@@ -70,6 +43,15 @@ pub(crate) struct Queues {
     timings: Mutex<BTreeMap<u64, Timings>>,
     /// What ran when the device was lost.
     lost: OnceLock<String>,
+}
+
+/// The last of the other queue's submissions that lists with these uses must not overtake.
+fn conflict(queue: Queue, uses: &Uses) -> Option<u64> {
+    let moments = uses.iter().map(|(buffer, access)| match access {
+        Access::Read => buffer.stamps().written(),
+        Access::Write => buffer.stamps().used(),
+    });
+    moments.map(|moment| moment.of(queue.other())).max()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -121,25 +103,44 @@ impl Queues {
     pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
         self.retire(queue);
         let translated = self.record(queue, list, host_reads, false)?;
-        self.run(queue, vec![translated], &[&list.uses])
+        let conflict = self.unseen(queue, conflict(queue, &list.uses));
+        self.run(queue, vec![translated], conflict, |value| {
+            for (buffer, access) in &list.uses {
+                buffer.stamps().raise(*access, queue, value);
+            }
+        })
     }
 
     /// Submits recordings by one call; the value at which the last is complete.
     pub fn submit_recorded(&self, recordings: &[&Recording]) -> Result<u64, Error> {
+        const QUEUE: Queue = Queue::Compute;
         self.check_lost()?;
-        self.retire(Queue::Compute);
-        let lists = recordings.iter().map(|recording| recording.translated.clone());
-        let mut uses: Vec<&[(Buffer, Access)]> = recordings.iter().map(|r| &r.uses[..]).collect();
-        uses.dedup_by_key(|uses| uses.as_ptr());
-        self.run(Queue::Compute, lists.collect(), &uses)
+        self.retire(QUEUE);
+        let lists = recordings
+            .iter()
+            .map(|recording| recording.translated.clone())
+            .collect();
+        let mut uses: Vec<&SharedUses> = recordings.iter().map(|recording| &*recording.uses).collect();
+        uses.dedup_by_key(|uses| std::ptr::from_ref(*uses));
+        // Thousands of buffers may be used: they are gone through only where there is something new.
+        let others = *lock(&self.lanes[QUEUE.other() as usize].last);
+        let fresh = uses.iter().filter(|uses| !uses.ran_after(others));
+        let conflict = fresh.filter_map(|uses| conflict(QUEUE, uses.all())).max();
+        self.run(QUEUE, lists, self.unseen(QUEUE, conflict), |value| {
+            uses.iter().for_each(|uses| uses.raise(QUEUE, value, others));
+        })
     }
 
-    /// Submits translated lists one after another, and stamps the buffers that they use. They wait, on
-    /// the device, for what the other queue still does to those buffers.
-    fn run(&self, queue: Queue, lists: Vec<Arc<Translated>>, uses: &[&[(Buffer, Access)]]) -> Result<u64, Error> {
-        let other = queue.other();
-        let conflict = self.conflict(queue, uses);
-        let waits = Vec::from_iter(conflict.map(|value| (other, value)));
+    /// Submits translated lists one after another, behind the other queue's submission `conflict`, and has
+    /// the buffers that they use stamped.
+    fn run(
+        &self,
+        queue: Queue,
+        lists: Vec<Arc<Translated>>,
+        conflict: Option<u64>,
+        stamp: impl FnOnce(u64),
+    ) -> Result<u64, Error> {
+        let waits = Vec::from_iter(conflict.map(|value| (queue.other(), value)));
         let raw: Vec<_> = lists.iter().map(|list| list.raw).collect();
 
         let lane = &self.lanes[queue as usize];
@@ -156,30 +157,18 @@ impl Queues {
             lists.iter().for_each(|list| list.cost.add_to(counters));
         });
         lock(&lane.in_flight).extend((first..).zip(lists).map(|(value, list)| InFlight { value, list }));
-        for (buffer, access) in uses.iter().copied().flatten() {
-            buffer.stamps().used.raise(queue, value);
-            if *access == Access::Write {
-                buffer.stamps().written.raise(queue, value);
-            }
-        }
+        stamp(value);
         Ok(value)
     }
 
-    /// The last of the other queue's submissions that lists with these uses must not overtake.
-    fn conflict(&self, queue: Queue, uses: &[&[(Buffer, Access)]]) -> Option<u64> {
-        let other = queue.other();
-        let conflict = uses.iter().copied().flatten().map(|(buffer, access)| match access {
-            Access::Read => buffer.stamps().written.get(other),
-            Access::Write => buffer.stamps().used.get(other),
-        });
-        // A wait of the host's is not enough: it makes nothing visible to this queue.
-        conflict
-            .max()
-            .filter(|value| *value > self.lanes[queue as usize].seen.load(Ordering::Acquire))
+    /// The other queue's submission, unless the queue has waited for it. A wait of the host's is not
+    /// enough: it makes nothing visible to this queue.
+    fn unseen(&self, queue: Queue, conflict: Option<u64>) -> Option<u64> {
+        conflict.filter(|value| *value > self.lanes[queue as usize].seen.load(Ordering::Acquire))
     }
 
     /// Whether the timeline is known to have reached the value, without asking the device.
-    fn known_done(&self, queue: Queue, value: u64) -> bool {
+    pub fn known_done(&self, queue: Queue, value: u64) -> bool {
         self.lanes[queue as usize].completed.load(Ordering::Acquire) >= value
     }
 
@@ -191,10 +180,10 @@ impl Queues {
         Ok(self.known_done(queue, value))
     }
 
-    /// Whether every value of the stamp is reached.
-    pub fn is_past(&self, stamp: &Stamp) -> bool {
+    /// Whether everything up to the moment is done.
+    pub fn is_past(&self, moment: Moment) -> bool {
         // A lost device finishes nothing any more, so nothing has to be kept for it.
-        stamp
+        moment
             .values()
             .into_iter()
             .all(|(queue, value)| self.done(queue, value).unwrap_or(true))
@@ -222,9 +211,9 @@ impl Queues {
         Ok(())
     }
 
-    /// Blocks until every value of the stamp is reached.
-    pub fn wait_stamp(&self, stamp: &Stamp) -> Result<(), Error> {
-        for (queue, value) in stamp.values() {
+    /// Blocks until everything up to the moment is done.
+    pub fn wait_until(&self, moment: Moment) -> Result<(), Error> {
+        for (queue, value) in moment.values() {
             if value > 0 {
                 self.wait(queue, value)?;
             }

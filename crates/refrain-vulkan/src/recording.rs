@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Queue, RawRecording};
-use crate::command::{Access, Command};
+use crate::command::Command;
 use crate::counters::Counters;
-use crate::memory::Buffer;
+use crate::stamps::SharedUses;
 
 /// A translated command list. Its command buffer is given back when nobody holds this any more: neither
 /// the caller nor the queue that runs it.
@@ -64,11 +64,11 @@ impl Drop for Translated {
 pub struct Recording {
     pub(crate) translated: Arc<Translated>,
     /// Shared by recordings of one list.
-    pub(crate) uses: Arc<[(Buffer, Access)]>,
+    pub(crate) uses: Arc<SharedUses>,
 }
 
 impl Recording {
-    pub(crate) fn new(translated: Arc<Translated>, uses: Arc<[(Buffer, Access)]>) -> Self {
+    pub(crate) fn new(translated: Arc<Translated>, uses: Arc<SharedUses>) -> Self {
         debug_assert_eq!(translated.raw.queue, Queue::Compute);
         Self { translated, uses }
     }

@@ -157,14 +157,14 @@ impl Array {
     }
 
     /// As [`Array::state`], in memory that the host reads without a copy: for a few words that it wants
-    /// often.
+    /// often. To the device they are far away.
     ///
     /// # Errors
     /// As [`Array::weight`].
     #[track_caller]
     pub fn mapped_state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
         let bytes = Operation::new("state").bytes(shape, dtype)?;
-        let storage = device.allocate(MemoryClass::Control, bytes)?;
+        let storage = device.allocate(MemoryClass::Report, bytes)?;
         device.write(&storage, 0, &vec![0; bytes as usize])?;
         Ok(Array::stored(device, storage, dtype, shape))
     }

@@ -80,6 +80,15 @@ impl<'m> Session<'m> {
         (tokens > 0).then(|| us / 1000.0 / tokens as f64)
     }
 
+    /// The pace at which the last stream went.
+    pub(crate) fn pace(&self) -> Pace {
+        self.decoding.pace.clone()
+    }
+
+    pub(crate) fn keep_pace(&mut self, pace: Pace) {
+        self.decoding.pace = pace;
+    }
+
     pub(crate) fn timed(&mut self, us: Option<f64>) {
         if let Some(us) = us {
             self.decoding.device_time.0 += us;

@@ -102,7 +102,7 @@ impl Timeline {
             // than there are places.
             events.push(Event::Work(Work {
                 ring: true,
-                reads: states(plan, |class| class == MemoryClass::Control),
+                reads: states(plan, |class| class == MemoryClass::Report),
                 ..work(Actor::Host, true)
             }));
             events.push(Event::Given(Given::Head));

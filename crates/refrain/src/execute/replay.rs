@@ -16,9 +16,9 @@ use crate::{Array, Error};
 pub const MOST_WORDS: usize = 1024;
 /// Messages that may wait for the device at once.
 const MESSAGES: usize = 4;
-/// Recordings where each run is timed: more than are ever in flight, since a run's timestamps are
-/// overwritten by the next run of the same recording.
-const TIMED_COPIES: usize = 64;
+/// Recordings of which one is timed in each submit, where runs are timed: more than there are submits in
+/// flight, since a run's timestamps are overwritten by the next run of the same recording.
+const TIMED_COPIES: usize = 8;
 
 /// How a tape runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,21 +51,33 @@ pub struct Tape {
 
 /// One run of a tape, to be waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Run(Option<Submission>);
+pub struct Run {
+    submission: Option<Submission>,
+    is_timed: bool,
+}
+
+impl Run {
+    /// Whether [`Tape::device_time`] will tell how long it took.
+    pub fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+}
 
 struct Recorded {
-    /// The same commands, several times where runs are timed.
-    copies: Vec<Recording>,
+    /// The commands, once translated.
+    plain: Option<Recording>,
+    /// The same with timestamps around them, where the device measures time.
+    timed: Vec<Recording>,
     list: CommandList,
     place: Mutex<Place>,
     messages: Vec<Message>,
 }
 
-/// Which copy and which message come next, and what last used them.
+/// Which timed recording and which message come next, and what last used them.
 struct Place {
-    copy: usize,
+    timed: usize,
     message: usize,
-    copies: Vec<Option<Submission>>,
+    timings: Vec<Option<Submission>>,
     messages: Vec<Option<Submission>>,
 }
 
@@ -152,7 +164,7 @@ impl Tape {
                         .write(&storage, 4 * write.at as u64, bytes)?;
                 }
                 (0..runs)
-                    .map(|_| self.executable.run(Flush::Requested).map(|()| Run(None)))
+                    .map(|_| self.executable.run(Flush::Requested).map(|()| untimed(None)))
                     .collect()
             }
         }
@@ -163,7 +175,7 @@ impl Tape {
     /// # Errors
     /// If the device is lost.
     pub fn wait(&self, run: &Run) -> Result<(), Error> {
-        if let (Some(submission), Some(device)) = (&run.0, self.executable.plan().device.as_vulkan()) {
+        if let (Some(submission), Some(device)) = (&run.submission, self.executable.plan().device.as_vulkan()) {
             device.wait(submission)?;
         }
         Ok(())
@@ -171,17 +183,25 @@ impl Tape {
 
     /// Whether a run is over.
     pub fn is_done(&self, run: &Run) -> bool {
-        match (&run.0, self.executable.plan().device.as_vulkan()) {
+        match (&run.submission, self.executable.plan().device.as_vulkan()) {
             (Some(submission), Some(device)) => device.is_done(submission),
             _ => true,
         }
     }
 
-    /// Microseconds that a run took on the device, once it is over and if the device measures that; given
-    /// once.
+    /// Whether a run is over as far as was seen the last time that the device was asked, for any run.
+    pub fn is_known_done(&self, run: &Run) -> bool {
+        match (&run.submission, self.executable.plan().device.as_vulkan()) {
+            (Some(submission), Some(device)) => device.is_known_done(submission),
+            _ => true,
+        }
+    }
+
+    /// Microseconds that a run took on the device, once it is over and if it was timed: where the device
+    /// measures time, every run in eager mode, the first of each submit in replay. Given once.
     pub fn device_time(&self, run: &Run) -> Option<f64> {
         let device = self.executable.plan().device.as_vulkan()?;
-        let timings = device.timings(&run.0?);
+        let timings = device.timings(&run.submission?);
         (!timings.is_empty()).then(|| timings.iter().map(|(_, us)| us).sum())
     }
 }
@@ -196,23 +216,27 @@ impl Recorded {
         let region = Command::Timestamp {
             region: "step".to_string(),
         };
-        list.commands.insert(0, region);
         list.name = "step".to_string();
+        let plain = match mode {
+            TapeMode::Eager => None,
+            TapeMode::Replay => Some(device.record(list.clone())?),
+        };
+        list.commands.insert(0, region);
         let copies = match mode {
-            TapeMode::Eager => 0,
             TapeMode::Replay if device.measures_time() => TIMED_COPIES,
-            TapeMode::Replay => 1,
+            _ => 0,
         };
         let messages = (0..MESSAGES)
             .map(|_| Message::new(device, executable, &list))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Recorded {
-            copies: device.record_copies(list.clone(), copies)?,
+            plain,
+            timed: device.record_copies(list.clone(), copies)?,
             list,
             place: Mutex::new(Place {
-                copy: 0,
+                timed: 0,
                 message: 0,
-                copies: vec![None; copies],
+                timings: vec![None; copies],
                 messages: vec![None; MESSAGES],
             }),
             messages,
@@ -229,20 +253,19 @@ impl Recorded {
     ) -> Result<Vec<Run>, Error> {
         let mut place = self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut batches = Vec::with_capacity(runs + 2);
-        batches.extend(before.map(|before| &before.copies[0]));
+        batches.extend(before.and_then(|before| before.plain.as_ref()));
         let message = match entries.is_empty() {
             true => None,
             false => Some(self.write(device, &mut place, entries)?),
         };
         batches.extend(message.map(|number| &self.messages[number].recording));
-        let timed = self.copies.len() > 1;
-        let copies: Vec<usize> = (0..runs).map(|run| (place.copy + run) % self.copies.len()).collect();
-        for &copy in copies.iter().filter(|_| timed) {
-            if let Some(last) = place.copies[copy].take() {
-                device.wait(&last)?;
-            }
+        let timed = place.timed;
+        if let Some(last) = place.timings.get_mut(timed).and_then(Option::take) {
+            device.wait(&last)?;
         }
-        batches.extend(copies.iter().map(|&copy| &self.copies[copy]));
+        let first = self.timed.get(timed).or(self.plain.as_ref());
+        let others = std::iter::repeat_n(self.plain.as_ref(), runs.saturating_sub(1));
+        batches.extend(std::iter::once(first).chain(others).take(runs).flatten());
         if batches.is_empty() {
             return Ok(vec![]);
         }
@@ -251,11 +274,13 @@ impl Recorded {
         if let (Some(number), Some(written)) = (message, leading.last()) {
             place.messages[number] = Some(*written);
         }
-        for (&copy, submission) in copies.iter().zip(submissions) {
-            place.copies[copy] = Some(*submission);
+        let mut played: Vec<Run> = submissions.iter().map(|&s| untimed(Some(s))).collect();
+        if let (Some(first), Some(timing)) = (played.first_mut(), place.timings.get_mut(timed)) {
+            first.is_timed = true;
+            *timing = first.submission;
+            place.timed = (timed + 1) % self.timed.len();
         }
-        place.copy = (place.copy + runs) % self.copies.len();
-        Ok(submissions.iter().map(|&s| Run(Some(s))).collect())
+        Ok(played)
     }
 
     /// Everything translated anew, a submit for each run.
@@ -267,7 +292,12 @@ impl Recorded {
             place.messages[number] = submissions.first().copied();
         }
         (0..runs)
-            .map(|_| Ok(Run(Some(device.submit(self.list.clone())?))))
+            .map(|_| {
+                Ok(Run {
+                    submission: Some(device.submit(self.list.clone())?),
+                    is_timed: device.measures_time(),
+                })
+            })
             .collect()
     }
 
@@ -294,7 +324,7 @@ impl Message {
         inbox.uses = list
             .uses
             .iter()
-            .filter(|(used, _)| matches!(used.class(), MemoryClass::State | MemoryClass::Control))
+            .filter(|(used, _)| matches!(used.class(), MemoryClass::State | MemoryClass::Report))
             .map(|(used, _)| (used.clone(), Access::Write))
             .chain([(buffer.clone(), Access::Read)])
             .collect();
@@ -332,6 +362,13 @@ fn fault_at(device: &Arc<VulkanDevice>, executable: &Executable, step: usize) ->
     let deliver = deliver(device, executable, &message)?;
     executable.keep(message);
     Ok(vec![Command::Barrier, deliver, Command::Barrier])
+}
+
+fn untimed(submission: Option<Submission>) -> Run {
+    Run {
+        submission,
+        is_timed: false,
+    }
 }
 
 fn buffer_of(storage: &Storage) -> &Buffer {

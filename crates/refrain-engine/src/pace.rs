@@ -1,0 +1,129 @@
+//! When to look whether the device has come to the next token.
+//!
+//! Drivers wake a waiting thread late or keep it spinning; since the next runs are queued already, sleeping
+//! costs less and loses nothing. Runs take about equally long, so one look a run is enough, shortly after
+//! the run's end.
+
+use std::time::{Duration, Instant};
+
+/// The bounds of a sleep: shorter ones only cost, longer ones would be noticed.
+const SHORTEST: Duration = Duration::from_micros(60);
+const LONGEST: Duration = Duration::from_millis(20);
+/// Looks in vain at one run before it may be that the device is lost, which only a real wait tells.
+const PATIENCE: u32 = 64;
+/// Intervals over which the length of a run is averaged.
+const WINDOW: u32 = 32;
+
+/// The pace of one stream's runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pace {
+    /// From one run's end to the next, and how many intervals told.
+    step: Option<Duration>,
+    intervals: u32,
+    /// When the last run was found done.
+    last: Option<Instant>,
+    /// When to look at the next run.
+    due: Option<Instant>,
+}
+
+impl Pace {
+    /// How long a run takes, once that is known.
+    pub fn step(&self) -> Option<Duration> {
+        self.step
+    }
+
+    /// Notes that the device begins with a run now, after it had nothing to do.
+    pub fn begin(&mut self, now: Instant) {
+        self.last = None;
+        self.due = self.step.map(|step| now + step);
+    }
+
+    /// How long to sleep before look number `look` (0, 1 …) at the next run; `None` if a real wait is due.
+    pub fn nap(&self, look: u32, now: Instant) -> Option<Duration> {
+        let step = self.step?;
+        match look {
+            0 => Some(self.due?.saturating_duration_since(now).min(LONGEST)),
+            1..PATIENCE => Some((step / 8).clamp(SHORTEST, LONGEST)),
+            _ => None,
+        }
+    }
+
+    /// Notes that a run was found done, after how many looks.
+    pub fn found(&mut self, looks: u32, now: Instant) {
+        if let Some(last) = self.last {
+            // An interval is mostly our own sleep: only many of them are the device's.
+            self.intervals = (self.intervals + 1).min(WINDOW);
+            let before = self.step.unwrap_or_default() * (self.intervals - 1);
+            self.step = Some((before + (now - last)) / self.intervals);
+        }
+        self.last = Some(now);
+        let from = match (looks, self.due) {
+            (1, Some(due)) => due,
+            _ => now,
+        };
+        // A little earlier each time, until a look is in vain: so looks stay close behind the ends.
+        self.due = self.step.map(|step| from + step * 127 / 128);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks a run, and the latest look behind a run's end in parts of a run, of a device whose runs take
+    /// `step` with `jitter`, while each sleep takes `overhead` too long.
+    fn simulated(step: u64, jitter: u64, overhead: u64) -> (f64, f64) {
+        const RUNS: u64 = 2000;
+        let us = Duration::from_micros;
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let (mut now, mut looks, mut latest) = (start, 0, 0.0f64);
+        let mut end = start;
+        let mut ends = (0..RUNS).map(|run| {
+            end += us(step + run * 7919 % (jitter + 1));
+            end
+        });
+        let mut end = ends.next().unwrap();
+        for run in 0.. {
+            let mut look = 0;
+            while end > now {
+                match pace.nap(look, now) {
+                    Some(nap) => {
+                        now += nap + us(overhead);
+                        look += 1;
+                    }
+                    None => now = end + us(overhead),
+                }
+            }
+            pace.found(look, now);
+            looks += look;
+            if run > 10 {
+                latest = latest.max((now - end).as_secs_f64() * 1e6 / step as f64);
+            }
+            match ends.next() {
+                Some(next) => end = next,
+                None => return (f64::from(looks) / RUNS as f64, latest),
+            }
+        }
+        unreachable!("runs end")
+    }
+
+    #[test]
+    fn one_look_a_run_finds_it_done_well_before_the_next_is() {
+        for (step, jitter, overhead) in [(3200, 0, 70), (3200, 60, 70), (1000, 20, 60), (20_000, 500, 100)] {
+            let (looks, latest) = simulated(step, jitter, overhead);
+            assert!(looks < 1.2, "{looks} looks a run of {step} µs");
+            assert!(latest < 0.5, "{latest} of a run of {step} µs late");
+        }
+    }
+
+    #[test]
+    fn a_run_that_takes_far_longer_than_others_is_really_waited_for() {
+        let mut pace = Pace::default();
+        let start = Instant::now();
+        (0..10).for_each(|run| pace.found(1, start + Duration::from_millis(run)));
+        assert!(pace.nap(PATIENCE - 1, start).is_some());
+        assert_eq!(pace.nap(PATIENCE, start), None);
+        assert_eq!(Pace::default().nap(0, start), None);
+    }
+}
