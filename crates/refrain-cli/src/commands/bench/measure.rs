@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
+use refrain::sample::Settings;
 use refrain_engine::{Sampler, SamplerOptions, Session};
 use refrain_vulkan::Counters;
 
@@ -47,13 +48,13 @@ impl Test {
 pub(super) struct Figures {
     pub test: Test,
     pub mode: &'static str,
-    /// Seconds of each repetition, for `steps` of them.
+    /// Seconds of each repetition, for `steps` tokens of each sequence: of a generation, all but the first.
     pub seconds: Vec<f64>,
-    /// Tokens of a sequence that the time was spent on.
     pub steps: usize,
     /// Milliseconds between tokens, sorted; of decoding alone.
     pub intervals: Vec<f64>,
     pub gpu_ms_per_token: Option<f64>,
+    /// CPU time of the thread, by token.
     pub host_us_per_token: f64,
     pub model_calls: u64,
     /// Of the last repetition.
@@ -105,7 +106,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         Kind::Prompt => test.tokens,
         Kind::Generate => test.tokens - 1,
     };
-    let all = steps as f64 * repetitions.len() as f64;
+    let all = test.tokens as f64 * repetitions.len() as f64;
     let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
     intervals.sort_by(f64::total_cmp);
     let host: Duration = repetitions.iter().map(|r| r.host).sum();
@@ -178,12 +179,15 @@ fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition
     let model = session.model();
     let vocabulary = model.config().vocab_size;
     begin(session, test.depth)?;
-    let settings = Sampler::new(SamplerOptions::default())?.settings();
-    let start = Instant::now();
+    let settings = Settings {
+        last_position: (test.depth + test.tokens) as u32,
+        ..Sampler::new(SamplerOptions::default())?.settings()
+    };
+    // What is submitted before the first token is there counts too.
+    let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
     let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
     stream.next_tokens()?;
-    let first = start.elapsed();
-    let (before, host, begin) = (model.counters(), ThreadTime::now(), Instant::now());
+    let (first, begin) = (start.elapsed(), Instant::now());
     let mut ends = vec![begin];
     for _ in 1..test.tokens {
         stream.next_tokens()?;

@@ -28,7 +28,7 @@ impl Row {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let variance =
             rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / (rates.len() as f64 - 1.0).max(1.0);
-        let per_token = |count: u64| count as f64 / figures.steps as f64;
+        let per_token = |count: u64| count as f64 / test.tokens as f64;
         let percentile = |share: f64| {
             let last = figures.intervals.len().checked_sub(1)?;
             figures.intervals.get((last as f64 * share).round() as usize).copied()
