@@ -25,11 +25,10 @@ pub struct Session<'m> {
     sequences: usize,
     context: usize,
     chunk: usize,
-    /// Tokens that the states have taken in.
+    /// Tokens that the session holds.
     pub(crate) tokens: Vec<u32>,
-    /// Tokens that recurrent states must take in again, from the beginning, before anything else: they
-    /// do not go back.
-    again: Vec<u32>,
+    /// Whether recurrent states, which do not go back, must take in `tokens` again before anything else.
+    stale: bool,
     /// Traced programs by their shape class.
     functions: HashMap<ShapeClass, Function>,
     step: Option<Step>,
@@ -122,7 +121,7 @@ impl<'m> Session<'m> {
             context,
             chunk: MAX_CHUNK,
             tokens: vec![],
-            again: vec![],
+            stale: false,
             functions: HashMap::new(),
             step: None,
             rollback: None,
@@ -203,10 +202,7 @@ impl<'m> Session<'m> {
             return;
         }
         self.tokens.truncate(position);
-        if self.is_recurrent() {
-            // Recurrent states do not go back: they start again with the next token.
-            self.again = std::mem::take(&mut self.tokens);
-        }
+        self.stale = self.is_recurrent();
     }
 
     fn is_recurrent(&self) -> bool {
@@ -233,8 +229,11 @@ impl<'m> Session<'m> {
 
     /// What a rewind left to be done.
     pub(crate) fn take_in_again(&mut self) -> Result<(), Error> {
-        let again = std::mem::take(&mut self.again);
-        for chunk in again.chunks(self.chunk) {
+        if !self.stale {
+            return Ok(());
+        }
+        self.stale = false;
+        for chunk in std::mem::take(&mut self.tokens).chunks(self.chunk) {
             self.extend(chunk, 0)?;
         }
         Ok(())
@@ -270,7 +269,7 @@ impl<'m> Session<'m> {
     /// As [`Session::prefill`].
     pub fn extend_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
-        self.again.clear();
+        self.take_in_again()?;
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);
         for chunk in tokens.chunks(self.chunk) {
             logits.extend(self.extend(chunk, chunk.len())?);
@@ -312,7 +311,7 @@ impl<'m> Session<'m> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocabulary) {
             return Err(Error::TokenRange { id, vocabulary });
         }
-        let held = self.again.len() + self.tokens.len() + tokens.len();
+        let held = self.tokens.len() + tokens.len();
         if held > self.context {
             return Err(Error::ContextFull {
                 tokens: held,

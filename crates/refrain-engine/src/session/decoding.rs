@@ -194,7 +194,7 @@ impl<'m> Session<'m> {
 
     /// Forgets what was noted of the way here: the states are others now.
     pub(crate) fn forget_plans_of_the_past(&mut self) {
-        self.again.clear();
+        self.stale = false;
         if let Some(rollback) = &mut self.rollback {
             rollback.clear();
         }
@@ -262,9 +262,7 @@ impl<'m> Session<'m> {
             None => None,
         };
         let Some(copied) = copied else {
-            let position = self.tokens.len();
-            self.again = std::mem::take(&mut self.tokens);
-            debug_assert_eq!(position, self.again.len());
+            self.stale = true;
             return Ok(());
         };
         // The tokens since are run once more, the same program on the same numbers.

@@ -1,0 +1,76 @@
+//! Prompts taken in by chunks, with whatever kernels suit their sizes, against the same tokens one at a time.
+
+use refrain::LowerOptions;
+use refrain::sample::Settings;
+use refrain_engine::{Device, Mode, Model, Session};
+
+use crate::common::{Gpu, relative_l2};
+use crate::{decoded, is_software, model, pair};
+
+/// Past the end of the first page where the model's context is long enough.
+const TOKENS: usize = 270;
+
+fn tokens(model: &Model) -> Vec<u32> {
+    let (most, vocabulary) = (model.config().max_position, model.config().vocab_size);
+    let ids = (0..TOKENS.min(most)).map(|i| (i * 7919 + i * i * 31) % vocabulary);
+    ids.map(|id| id as u32).collect()
+}
+
+/// The logits after each of `tokens`, each taken in by a decode step of its own.
+fn one_at_a_time(model: &Model, tokens: &[u32], regions: bool) -> Vec<f32> {
+    let mut session = Session::new(model, tokens.len()).expect("fits");
+    session.set_lowering(LowerOptions {
+        regions,
+        ..LowerOptions::default()
+    });
+    session.set_mode(Mode::Eager, None);
+    let mut logits = vec![];
+    for (position, &token) in tokens.iter().enumerate() {
+        let settings = Settings {
+            last_position: position as u32 + 1,
+            ..Settings::default()
+        };
+        decoded(&mut session, &[token], &settings, 1);
+        logits.extend(session.last_logits().expect("logits"));
+    }
+    logits
+}
+
+fn in_chunks(model: &Model, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let mut session = Session::new(model, tokens.len()).expect("fits");
+    session.set_chunk(chunk);
+    session.logits(tokens).expect("computes")
+}
+
+/// The reference is the CPU executor, the other one the same device, which takes tokens in one by one without
+/// regions. Hybrids must keep within the same bounds: no expert may be another.
+fn assert_chunks_agree(gpu: &Gpu, name: &str) {
+    let [on_gpu, on_cpu] = [&gpu.device, &Device::cpu()].map(|device| model(name, device));
+    let tokens = tokens(&on_gpu);
+    let exact = in_chunks(&on_cpu, &tokens, 512);
+    let unfused = one_at_a_time(&on_gpu, &tokens, false);
+    let check = |logits: &[f32], way: &str| {
+        for (reference, which) in [(&exact, "the CPU executor"), (&unfused, "single tokens, unfused")] {
+            let error = relative_l2(logits, reference);
+            println!("{name}, {way} against {which}: {error:.2e}");
+            assert!(error <= 5e-3, "{name}, {way} against {which}: {error:.2e}");
+        }
+    };
+    check(&unfused, "single tokens, unfused");
+    check(&one_at_a_time(&on_gpu, &tokens, true), "single tokens, fused");
+    for chunk in [3, 8, 13, 64, 512] {
+        check(&in_chunks(&on_gpu, &tokens, chunk), &format!("chunks of {chunk}"));
+    }
+}
+
+#[test]
+fn prompts_in_chunks_agree_with_single_tokens_and_the_cpu_executor() {
+    let gpu = Gpu::open();
+    for name in ["qwen3-gguf-q4_0/model.gguf", "gemma3-bf16", "qwen3.5-moe-bf16"] {
+        assert_chunks_agree(&gpu, name);
+    }
+    if !is_software(&gpu) {
+        pair(&gpu).iter().for_each(|name| assert_chunks_agree(&gpu, name));
+    }
+    gpu.assert_silent();
+}

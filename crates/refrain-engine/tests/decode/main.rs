@@ -1,0 +1,128 @@
+//! Decoding: the device goes from token to token by itself.
+
+mod chunks;
+#[path = "../common/mod.rs"]
+mod common;
+mod modes;
+mod states;
+
+use std::path::Path;
+
+use common::Gpu;
+use refrain::TapeMode;
+use refrain::sample::Settings;
+use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
+use refrain_formats::Checkpoint;
+use refrain_vulkan::DeviceKind;
+
+/// A synthetic model, or one of the fixtures where the name has no format behind a colon.
+fn model(name: &str, device: &Device) -> Model {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let checkpoint = match name.contains(':') {
+        true => Checkpoint::synthetic(name),
+        false => Checkpoint::open(&fixtures.join(name)),
+    };
+    Model::load(&checkpoint.expect("a checkpoint"), device, &LoadOptions::default()).expect("loads")
+}
+
+/// Whether a processor does the device's work.
+fn is_software(gpu: &Gpu) -> bool {
+    let device = gpu.device.as_vulkan().expect("a Vulkan device");
+    device.info().kind == DeviceKind::Software
+}
+
+/// A dense model and a hybrid with which the device goes through a thousand tokens in seconds.
+fn pair(gpu: &Gpu) -> [&'static str; 2] {
+    match is_software(gpu) {
+        true => ["qwen3-bf16", "qwen3.5-moe-bf16"],
+        false => ["tiny:q4_0", "tiny-hybrid:f16"],
+    }
+}
+
+fn prompt(tokens: usize) -> Vec<u32> {
+    (0..tokens as u32).map(|i| i * 37 % 257).collect()
+}
+
+fn seeded() -> Settings {
+    Settings {
+        temperature: 1.0,
+        top_k: 40,
+        top_p: 0.95,
+        repeat_penalty: 1.1,
+        window: 16,
+        seed: 7,
+        ..Settings::default()
+    }
+}
+
+/// `tokens` tokens after a prompt.
+fn decoded(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
+    let mut stream = session.stream(prompt, settings).expect("begins");
+    let taken = (0..tokens)
+        .map(|_| stream.next_tokens().expect("goes on").expect("the context is not full")[0])
+        .collect();
+    stream.end().expect("ends");
+    taken
+}
+
+/// The tokens that the sampler's reference picks from logits computed one token at a time.
+fn expected(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
+    let mut history = prompt.to_vec();
+    let mut logits = session.prefill(prompt).expect("computes");
+    for _ in 0..tokens {
+        let counts = refrain::sample::counts(&history, settings.window, logits.len());
+        refrain::sample::adjust(&mut logits, &counts, &[], settings);
+        let next = refrain::sample::pick(&logits, settings, history.len() as u64).expect("numbers");
+        history.push(next);
+        logits = session.prefill(&[next]).expect("computes");
+    }
+    history.split_off(prompt.len())
+}
+
+#[test]
+fn the_cpu_executor_decodes_what_the_reference_picks() {
+    let model = model("tiny:f32", &Device::cpu());
+    for settings in [Settings::default(), seeded()] {
+        let mut session = Session::new(&model, 128).expect("fits");
+        let tokens = decoded(&mut session, &prompt(9), &settings, 40);
+        let mut session = Session::new(&model, 128).expect("fits");
+        assert_eq!(tokens, expected(&mut session, &prompt(9), &settings, 40));
+    }
+}
+
+#[test]
+fn a_token_costs_the_host_next_to_nothing() {
+    const TOKENS: u64 = 48;
+    let gpu = Gpu::open();
+    let model = model("tiny:q4_0", &gpu.device);
+    let mut session = Session::new(&model, 600).expect("fits");
+    session.set_mode(Mode::Replay, None);
+    session.set_tokens_per_submit(Some(8));
+    decoded(&mut session, &prompt(4), &Settings::default(), 8);
+    let calls = session.model_calls();
+    let mut stream = session.stream(&[1], &Settings::default()).expect("begins");
+    stream.next_tokens().expect("goes on");
+    let before = model.counters();
+    for _ in 0..TOKENS {
+        stream.next_tokens().expect("goes on").expect("not full");
+    }
+    let since = model.counters() - before;
+    stream.end().expect("ends");
+    assert!(since.submits <= TOKENS / 8, "{since:?}");
+    let (runs, layers) = (since.batches, model.config().layers as u64);
+    assert!(since.dispatches <= 7 * layers * runs, "{since:?}");
+    assert!(since.barriers <= 6 * layers * runs, "{since:?}");
+    assert_eq!(
+        (
+            since.transfer_submits,
+            since.copies,
+            since.allocations,
+            since.bytes_staged
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(since.record_cpu_ns, 0, "nothing is translated again");
+    assert_eq!(session.model_calls(), calls);
+    assert_eq!(session.mode().0, TapeMode::Replay);
+    gpu.assert_silent();
+}

@@ -1,0 +1,128 @@
+//! Replay and eager decode the same, to the bit.
+
+use refrain::sample::Settings;
+use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
+
+use crate::common::Gpu;
+use crate::{decoded, model, pair, prompt, seeded};
+
+/// What a run of 1,000 tokens gave and left behind.
+struct Thousand {
+    tokens: Vec<u32>,
+    /// The logits after each part of the run.
+    logits: Vec<Vec<f32>>,
+    /// Keys, values and recurrent states of all tokens and layers.
+    states: Snapshot,
+}
+
+/// 1,000 tokens behind a prompt, past the boundaries of three pages, in parts: the likeliest and drawn ones,
+/// one by one and many by a submit.
+fn thousand(model: &Model, mode: Mode) -> Thousand {
+    let drawn = Settings {
+        presence_penalty: 0.25,
+        frequency_penalty: 0.125,
+        min_p: 0.01,
+        ..seeded()
+    };
+    let likeliest = Settings::default();
+    let parts = [
+        (130, 1, &likeliest),
+        (1, 60, &drawn),
+        (130, 1, &likeliest),
+        (1, 200, &drawn),
+        (1, 280, &likeliest),
+        (1, 200, &drawn),
+    ];
+    let mut session = Session::new(model, 1100).expect("fits");
+    session.set_mode(mode, None);
+    session.set_tokens_per_submit(Some(8));
+    let (mut tokens, mut logits): (Vec<u32>, Vec<Vec<f32>>) = (vec![], vec![]);
+    let mut next = prompt(21);
+    for (times, part, settings) in parts {
+        for _ in 0..times {
+            // Exactly as many runs as tokens, so that the last logits are those of the last token.
+            let settings = Settings {
+                last_position: (session.position() + next.len() - 1 + part) as u32,
+                ..settings.clone()
+            };
+            tokens.extend(decoded(&mut session, &next, &settings, part));
+            logits.push(session.last_logits().expect("logits"));
+            next = tokens[tokens.len() - 1..].to_vec();
+        }
+    }
+    assert_eq!((tokens.len(), session.position()), (1000, 1020));
+    let states = session.snapshot().expect("a snapshot");
+    Thousand { tokens, logits, states }
+}
+
+fn assert_same_thousand(gpu: &Gpu, name: &str) {
+    let model = model(name, &gpu.device);
+    let [replay, eager] = [Mode::Replay, Mode::Eager].map(|mode| thousand(&model, mode));
+    assert_eq!(replay.tokens, eager.tokens, "{name}");
+    for (part, (one, other)) in replay.logits.iter().zip(&eager.logits).enumerate() {
+        assert!(one == other, "{name}: the logits differ after part {part}");
+    }
+    assert!(replay.states == eager.states, "{name}: the states differ");
+}
+
+#[test]
+fn replay_and_eager_decode_the_same_thousand_tokens_of_a_dense_model() {
+    let gpu = Gpu::open();
+    assert_same_thousand(&gpu, pair(&gpu)[0]);
+    gpu.assert_silent();
+}
+
+#[test]
+fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
+    let gpu = Gpu::open();
+    assert_same_thousand(&gpu, pair(&gpu)[1]);
+    gpu.assert_silent();
+}
+
+#[test]
+fn trying_both_modes_changes_no_token() {
+    let gpu = Gpu::open();
+    for name in ["tiny:q4_0", "qwen3.5-moe-bf16"] {
+        let model = model(name, &gpu.device);
+        let run = |mode| {
+            let mut session = Session::new(&model, 300).expect("fits");
+            session.set_mode(mode, None);
+            decoded(&mut session, &prompt(9), &seeded(), 40)
+        };
+        assert_eq!(run(Mode::Auto), run(Mode::Replay), "{name}");
+    }
+    gpu.assert_silent();
+}
+
+#[test]
+fn replay_and_eager_are_compared_step_by_step_and_a_fault_is_named() {
+    let gpu = Gpu::open();
+    let hybrid = model("tiny-hybrid:f16", &gpu.device);
+    let mut verified = Verified::new(&hybrid, 64, None, None).expect("fits");
+    let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
+    (0..4).for_each(|_| {
+        tokens.next_token().expect("both agree").expect("not full");
+    });
+    let model = model("tiny:q4_0", &gpu.device);
+    for freeze in [None, Some(Freeze::Input), Some(Freeze::Position), Some(Freeze::State)] {
+        let mut verified = Verified::new(&model, 64, None, freeze).expect("fits");
+        let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
+        for _ in 0..5 {
+            tokens.next_token().expect("both agree").expect("not full");
+        }
+    }
+    let mut verified = Verified::new(&model, 64, Some("9"), None).expect("fits");
+    let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
+    let Err(Error::Differs { token: 0, difference }) = tokens.next_token() else {
+        panic!("the fault is not found");
+    };
+    assert_eq!((difference.step, difference.element), (9, 0));
+    let wrong = f64::from(12345.678f32);
+    assert!(
+        difference.values[0] == wrong && difference.values[1] != wrong,
+        "{difference}"
+    );
+    let missing = Verified::new(&model, 64, Some("no_such_op"), None);
+    assert!(matches!(missing, Err(Error::NoRegion { .. })));
+    gpu.assert_silent();
+}

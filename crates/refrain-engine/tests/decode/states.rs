@@ -1,0 +1,142 @@
+//! Forks, rewinds and rollbacks go on like sessions that never went elsewhere.
+
+use refrain::sample::Settings;
+use refrain_engine::{Device, Mode, Model, Session, Snapshot};
+
+use crate::common::{Gpu, relative_l2};
+use crate::{decoded, is_software, model, pair, prompt, seeded};
+
+/// What a session holds, and the logits it computed last.
+fn held(session: &mut Session<'_>) -> (Snapshot, Vec<f32>) {
+    (
+        session.snapshot().expect("a snapshot"),
+        session.last_logits().expect("logits"),
+    )
+}
+
+/// Decodes until the session holds `end` tokens; the tokens. Nothing runs beyond the last of them.
+fn decode_until(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, end: usize) -> Vec<u32> {
+    let settings = Settings {
+        last_position: end as u32,
+        ..settings.clone()
+    };
+    let tokens = end + 1 - session.position() - prompt.len();
+    decoded(session, prompt, &settings, tokens)
+}
+
+/// Forks at `at` tokens, goes on both ways to `end`, goes back; fails unless all is as in sessions that went
+/// the same way alone.
+fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
+    let other = Settings {
+        temperature: 0.7,
+        seed: 8,
+        ..Settings::default()
+    };
+    let new = || {
+        let mut session = Session::new(model, 1000).expect("fits");
+        session.set_tokens_per_submit(Some(8));
+        session
+    };
+    let alone = |settings: &Settings| {
+        let mut session = new();
+        let mut tokens = decode_until(&mut session, &prompt(30), &seeded(), at);
+        let last = tokens[tokens.len() - 1..].to_vec();
+        tokens.extend(decode_until(&mut session, &last, settings, end));
+        (tokens, held(&mut session))
+    };
+    let (one, another) = (alone(&seeded()), alone(&other));
+    assert!(one.0 != another.0, "the ways part");
+
+    let mut session = new();
+    let first = decode_until(&mut session, &prompt(30), &seeded(), at);
+    assert_eq!(session.position(), at);
+    let last = &first[first.len() - 1..];
+    let mut fork = session.fork().expect("forks");
+    fork.set_tokens_per_submit(Some(8));
+    for (session, settings, expected) in [(&mut fork, &other, &another), (&mut session, &seeded(), &one)] {
+        let rest = decode_until(session, last, settings, end);
+        assert_eq!([&first[..], &rest].concat(), expected.0);
+        assert!(held(session) == expected.1, "the states or logits differ");
+    }
+
+    // A recurrence goes back by taking its tokens in anew, in chunks like a prompt.
+    let expected = match model.config().delta_nets.is_some() {
+        false => another,
+        true => {
+            let mut fresh = new();
+            fresh.feed(&session.tokens()[..at]).expect("computes");
+            let rest = decode_until(&mut fresh, last, &other, end);
+            ([&first[..], &rest].concat(), held(&mut fresh))
+        }
+    };
+    for session in [&mut session, &mut fork] {
+        session.rewind(at);
+        assert_eq!(session.position(), at);
+        let rest = decode_until(session, last, &other, end);
+        assert_eq!([&first[..], &rest].concat(), expected.0);
+        assert!(
+            held(session) == expected.1,
+            "the states or logits differ after a rewind"
+        );
+    }
+}
+
+#[test]
+fn a_fork_at_500_tokens_and_a_rewind_go_on_like_a_fresh_session() {
+    for name in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
+        assert_forks_and_rewinds(&model(name, &Device::cpu()), 500, 540);
+    }
+}
+
+#[test]
+fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
+    let gpu = Gpu::open();
+    let (at, end) = if is_software(&gpu) { (70, 100) } else { (500, 600) };
+    for name in pair(&gpu) {
+        assert_forks_and_rewinds(&model(name, &gpu.device), at, end);
+    }
+    gpu.assert_silent();
+}
+
+#[test]
+fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
+    let gpu = Gpu::open();
+    for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
+        let model = model(spec, &gpu.device);
+        let session = || {
+            let mut session = Session::new(&model, 128).expect("fits");
+            session.set_mode(Mode::Replay, None);
+            session.set_tokens_per_submit(Some(4));
+            session
+        };
+        let whole = decoded(&mut session(), &prompt(5), &seeded(), 20);
+        let mut parts = session();
+        let mut prompt = prompt(5);
+        let mut taken: Vec<u32> = vec![];
+        // Each part ends somewhere within a submit, with another one in flight.
+        for tokens in [3, 6, 1, 10] {
+            taken.extend(decoded(&mut parts, &prompt, &seeded(), tokens));
+            prompt = taken[taken.len() - 1..].to_vec();
+        }
+        assert_eq!(taken, whole, "{spec}");
+    }
+    gpu.assert_silent();
+}
+
+#[test]
+fn logits_behind_a_rewind_are_those_of_the_whole_prompt() {
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(name, &Device::cpu());
+        let new = || Session::new(&model, 64).expect("fits");
+        let tokens = prompt(40);
+        let whole = new().logits(&tokens).expect("computes");
+        let mut session = new();
+        session.feed(&tokens[..30]).expect("computes");
+        session.rewind(20);
+        assert_eq!((session.position(), session.tokens()), (20, &tokens[..20]));
+        let rest = session.extend_logits(&tokens[20..]).expect("computes");
+        let error = relative_l2(&rest, &whole[whole.len() / 2..]);
+        assert!(error <= 1e-5, "{name}: {error:.2e}");
+        assert_eq!(session.tokens(), tokens);
+    }
+}
