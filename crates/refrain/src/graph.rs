@@ -88,6 +88,24 @@ impl Graph {
         Ok(Graph::of(outputs)?.graph)
     }
 
+    /// The same program with its nodes in another order, in which inputs still stand before what needs
+    /// them. `sequence` names each node once.
+    pub(crate) fn rearranged(self, sequence: &[usize]) -> Graph {
+        let mut renamed = vec![0; sequence.len()];
+        sequence.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
+        let mut nodes: Vec<_> = self.nodes.into_iter().map(Some).collect();
+        let taken = sequence.iter().map(|&old| nodes[old].take().expect("each node once"));
+        let mut nodes: Vec<_> = taken.collect();
+        let mut outputs = self.outputs;
+        let rename = |edge: &mut Edge| edge.node = renamed[edge.node];
+        nodes
+            .iter_mut()
+            .flat_map(|node| &mut node.inputs)
+            .chain(&mut outputs)
+            .for_each(rename);
+        Graph { nodes, outputs }
+    }
+
     /// [`Graph::trace`], and what becomes of states.
     ///
     /// # Errors

@@ -5,15 +5,15 @@
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
 //! caches hold. A line: name, tuning, µs per dispatch, GB/s of weights (or of keys and values).
 
+#[path = "../../tests/common/driver.rs"]
+mod driver;
 mod workload;
 
 use std::time::{Duration, Instant};
 
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Matvec, Tuning};
-use refrain_vulkan::{
-    Access, Buffer, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options, Vulkan,
-};
+use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use workload::{Workload, attentions, projections};
 
 /// More than any cache holds, and enough for the largest matrix.
@@ -26,16 +26,7 @@ fn main() {
     let vulkan = Vulkan::load(Options::default()).expect("a Vulkan loader");
     let index = vulkan.choose(&Choice::Auto).expect("a usable device");
     let device = vulkan.open(index, &OpenOptions::default()).expect("the device opens");
-    let (info, features) = (device.info(), device.features());
-    let traits = Traits {
-        vendor: info.vendor_id,
-        subgroup_size: info.limits.subgroup_size,
-        subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
-        storage16: features.contains(Feature::Storage16),
-        storage8: features.contains(Feature::Storage8),
-        max_invocations: info.limits.max_workgroup_invocations,
-        shared_bytes: info.limits.shared_memory_bytes,
-    };
+    let (info, traits) = (device.info(), driver::traits(&device));
     println!("{}, {} {}", info.name, info.driver_name, info.driver_info);
     let memory = device
         .allocate(MemoryClass::Scratch, WORKING_SET as u64)
@@ -163,7 +154,7 @@ fn recorded(device: &Device, memory: &Buffer, workload: &Workload, made: &worklo
             });
             uses.extend(records.into_iter().map(|r| (r, Access::Read)));
             let pipeline = device
-                .pipeline(&workload::translated(&call.kernel, push.len()))
+                .pipeline(&driver::translated(&call.kernel, push.len()))
                 .expect("compiled");
             list.commands.push(Command::Dispatch {
                 pipeline,

@@ -5,8 +5,10 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
 use refrain_kernels::projection::{self, Norm, Projection, Section, Weights};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
-use refrain_kernels::{Call, DType, Kernel, Layout, Operand, Push, Traits, rope};
+use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, rope};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
+
+use crate::driver::translated;
 
 /// One kind of dispatch.
 pub enum Workload {
@@ -302,17 +304,6 @@ impl Made {
             }
         }
         bytes
-    }
-}
-
-pub fn translated(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel {
-    refrain_vulkan::Kernel {
-        name: kernel.name.clone(),
-        source: kernel.source.clone(),
-        defines: Vec::new(),
-        constants: kernel.constants.clone(),
-        push_bytes: push_bytes as u32,
-        subgroup_size: None,
     }
 }
 

@@ -1,9 +1,9 @@
 use std::sync::{Arc, OnceLock};
 
-use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Values};
-use refrain_vulkan::{
-    Access, Choice, Command, CommandList, Device, Feature, MemoryClass, OpenOptions, Options, Vulkan,
-};
+use refrain_kernels::{Call, Operand, Push, Traits, Values};
+use refrain_vulkan::{Access, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
+
+use super::driver;
 
 /// Bytes around each operand that no kernel may touch.
 const GUARD: usize = 64;
@@ -32,17 +32,7 @@ pub fn device() -> &'static Arc<Device> {
 
 /// What the device can do, and the least that Vulkan promises: the variants that tests force.
 pub fn variants() -> Vec<Traits> {
-    let (info, features) = (device().info(), device().features());
-    let own = Traits {
-        vendor: info.vendor_id,
-        subgroup_size: info.limits.subgroup_size,
-        subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
-        storage16: features.contains(Feature::Storage16),
-        storage8: features.contains(Feature::Storage8),
-        max_invocations: info.limits.max_workgroup_invocations,
-        shared_bytes: info.limits.shared_memory_bytes,
-    };
-    vec![own, Traits::minimal()]
+    vec![driver::traits(device()), Traits::minimal()]
 }
 
 /// Runs the calls one after another on copies of the operands' bytes; returns what operand `output`
@@ -82,7 +72,7 @@ impl Arena {
         let mut records = Vec::new();
         for call in calls {
             let push = self.push_bytes(call, &mut records);
-            let kernel = convert(&call.kernel, push.len());
+            let kernel = driver::translated(&call.kernel, push.len());
             let pipeline = device().pipeline(&kernel).unwrap_or_else(|error| {
                 panic!("{}: {error}\n{}", kernel.name, kernel.source);
             });
@@ -143,17 +133,6 @@ fn upload(bytes: &[u8]) -> refrain_vulkan::Buffer {
         })
         .expect("upload");
     buffer
-}
-
-fn convert(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel {
-    refrain_vulkan::Kernel {
-        name: kernel.name.clone(),
-        source: kernel.source.clone(),
-        defines: Vec::new(),
-        constants: kernel.constants.clone(),
-        push_bytes: push_bytes as u32,
-        subgroup_size: None,
-    }
 }
 
 /// Reads an operand's values, and checks that bytes between its elements are as they were in

@@ -4,6 +4,7 @@
 
 mod compare;
 mod device;
+mod driver;
 mod random;
 mod texts;
 

@@ -1,5 +1,5 @@
 use super::choose::{Chosen, Kernels};
-use crate::graph::{Edge, Graph};
+use crate::graph::Graph;
 
 /// How many steps of the program are looked at together: results of steps taken early are kept longer.
 const WINDOW: usize = 32;
@@ -39,8 +39,13 @@ pub fn order(chosen: Chosen) -> Ordered {
         .iter()
         .map(|&n| level_of[n].expect("every node was taken"))
         .collect();
-    let (graph, kernels) = arranged(graph, kernels, &sequence);
-    Ordered { graph, kernels, levels }
+    let mut kernels: Vec<_> = kernels.into_iter().map(Some).collect();
+    let taken = sequence.iter().map(|&n| kernels[n].take().expect("each node once"));
+    Ordered {
+        kernels: taken.collect(),
+        graph: graph.rearranged(&sequence),
+        levels,
+    }
 }
 
 /// For each node, the nodes that must be done before it: its inputs and, before an update of a state,
@@ -59,21 +64,4 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         node.inputs.iter().for_each(|e| readers[e.node].push(number));
     }
     needs
-}
-
-/// The nodes and their kernels in the order of `sequence`.
-fn arranged(graph: Graph, kernels: Vec<Kernels>, sequence: &[usize]) -> (Graph, Vec<Kernels>) {
-    let mut renamed = vec![0; sequence.len()];
-    sequence.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
-    let mut pairs: Vec<_> = graph.nodes.into_iter().zip(kernels).map(Some).collect();
-    let taken = sequence.iter().map(|&old| pairs[old].take().expect("each node once"));
-    let (mut nodes, kernels): (Vec<_>, Vec<_>) = taken.unzip();
-    let mut outputs = graph.outputs;
-    let rename = |edge: &mut Edge| edge.node = renamed[edge.node];
-    nodes
-        .iter_mut()
-        .flat_map(|node| &mut node.inputs)
-        .chain(&mut outputs)
-        .for_each(rename);
-    (Graph { nodes, outputs }, kernels)
 }

@@ -9,7 +9,7 @@ mod siblings;
 
 use super::canonicalise::sweep;
 use crate::Device;
-use crate::graph::{Edge, Graph};
+use crate::graph::Graph;
 
 /// Joins, where tokens are few: products with the elementwise node that uses them, with the norm before
 /// them, and with each other where they read the same; and attention of single tokens with what makes
@@ -27,20 +27,6 @@ pub fn regions(graph: Graph, device: &Device) -> Graph {
 fn leaves_first(graph: Graph) -> Graph {
     let count = graph.nodes.len();
     let (leaves, others): (Vec<usize>, Vec<usize>) = (0..count).partition(|&n| graph.nodes[n].primitive.is_leaf());
-    let mut renamed = vec![0; count];
     let sequence: Vec<usize> = leaves.into_iter().chain(others).collect();
-    sequence.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
-    let mut nodes: Vec<_> = graph.nodes.into_iter().map(Some).collect();
-    let mut nodes: Vec<_> = sequence
-        .iter()
-        .map(|&old| nodes[old].take().expect("each node once"))
-        .collect();
-    let mut outputs = graph.outputs;
-    let rename = |edge: &mut Edge| edge.node = renamed[edge.node];
-    nodes
-        .iter_mut()
-        .flat_map(|node| &mut node.inputs)
-        .chain(&mut outputs)
-        .for_each(rename);
-    Graph { nodes, outputs }
+    graph.rearranged(&sequence)
 }
