@@ -192,3 +192,98 @@ fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any
     }
     gpu.assert_silent();
 }
+
+/// What a decode step computes after the regions are found, without operands.
+fn joined_steps(spec: &str) -> Vec<String> {
+    let model = synthetic(spec, &null());
+    let mut session = Session::new(&model, 256).expect("fits");
+    let program = session.decode_program("regions").expect("lowers");
+    let leaves = ["weight", "state", "scratch", "control", "updated"];
+    let steps = program.lines().filter_map(|line| {
+        let (_, step) = line.split_once(" = ")?;
+        let (step, _) = step.rsplit_once(" (")?;
+        (!leaves.iter().any(|leaf| step.starts_with(leaf))).then(|| step.to_owned())
+    });
+    steps.collect()
+}
+
+fn place(steps: &[String], kind: &str) -> usize {
+    let found = steps.iter().position(|step| step.starts_with(kind));
+    found.unwrap_or_else(|| panic!("no {kind} in {steps:?}"))
+}
+
+#[test]
+fn a_dense_layer_is_joined_to_five_regions() {
+    let steps = joined_steps("tiny:q4_0");
+    let layers = &steps[place(&steps, "projection")..];
+    insta::assert_snapshot!(layers[..5].join("\n"), @r"
+    projection of rms_norm eps 1e-6: q4_0 | q4_0 | q4_0 f32[1, 768]
+    decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 8, 64]
+    projection q4_0 {x1 + x0} f32[1, 256]
+    projection of rms_norm eps 1e-6: q4_0, q4_0 {(x1 * sigmoid(x1)) * x0} f32[1, 512]
+    projection q4_0 {x1 + x0} f32[1, 256]
+    ");
+    let (layers, head) = layers.split_at(layers.len() - 2);
+    assert_eq!(layers.len() % 5, 0, "{layers:?}");
+    assert!(layers.chunks(5).all(|layer| layer == &layers[..5]), "{layers:?}");
+    insta::assert_snapshot!(head.join("\n"), @r"
+    projection of rms_norm eps 1e-6: q4_0 f32[1, 997]
+    sample u32[1]
+    ");
+}
+
+#[test]
+fn the_layers_of_a_hybrid_are_joined_where_a_pattern_fits() {
+    let steps = joined_steps("tiny-hybrid:f16");
+    let first = place(&steps, "causal_conv") - 1;
+    let second = first + 2 + place(&steps[first + 2..], "causal_conv") - 1;
+    insta::assert_snapshot!(steps[first..second].join("\n"), @r"
+    projection of rms_norm eps 1e-6: dense | dense {t3 = x0 + f32(x2); exp((max(t3, 0.0) + log(exp(-abs(t3)) + 1.0)) * x1)} | dense {sigmoid(x0)} f32[1, 520]
+    causal_conv f32[1, 512]
+    elementwise {x0 * sigmoid(x0)} f32[1, 512]
+    rms_norm eps 1.5625e-8 f32[1, 2, 64]
+    elementwise {(x0 * 0.125) * 0.125} f32[1, 2, 64]
+    rms_norm eps 1.5625e-8 f32[1, 2, 64]
+    elementwise {x0 * 0.125} f32[1, 2, 64]
+    gated_delta f32[1, 4, 64]
+    rms_norm eps 1e-6 f32[1, 4, 64]
+    projection of rms_norm eps 1e-6: dense {x1 * (x0 * sigmoid(x0))} f32[1, 256]
+    projection dense {x1 + x0} f32[1, 256]
+    rms_norm eps 1e-6 f32[1, 256]
+    projection dense | dense {sigmoid(x0)} f32[1, 9]
+    softmax f32[1, 8]
+    top_k 2 u32[1, 2]
+    take_along f32[1, 2]
+    reduce Sum over 1 f32[1]
+    elementwise {x0 / x1} f32[1, 2]
+    expert_matmul f32[1, 2, 512]
+    elementwise {(x1 * sigmoid(x1)) * x0} f32[1, 2, 256]
+    expert_matmul f32[1, 2, 256]
+    elementwise {x0 * x1} f32[1, 2, 256]
+    reduce Sum over 1 f32[1, 256]
+    projection dense, dense {(x1 * sigmoid(x1)) * x0} f32[1, 256]
+    projection dense {x1 + (x2 + (x3 * x0))} f32[1, 256]
+    ");
+    let last = place(&steps, "decode_attention") - 2;
+    insta::assert_snapshot!(steps[last..steps.len() - 2].join("\n"), @r"
+    projection of rms_norm eps 1e-6: dense | dense | dense f32[1, 768]
+    elementwise {x0} f32[1, 4, 64]
+    decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 64]
+    elementwise {x0 * sigmoid(x1)} f32[1, 4, 64]
+    projection dense {x1 + x0} f32[1, 256]
+    rms_norm eps 1e-6 f32[1, 256]
+    projection dense | dense {sigmoid(x0)} f32[1, 9]
+    softmax f32[1, 8]
+    top_k 2 u32[1, 2]
+    take_along f32[1, 2]
+    reduce Sum over 1 f32[1]
+    elementwise {x0 / x1} f32[1, 2]
+    expert_matmul f32[1, 2, 512]
+    elementwise {(x1 * sigmoid(x1)) * x0} f32[1, 2, 256]
+    expert_matmul f32[1, 2, 256]
+    elementwise {x0 * x1} f32[1, 2, 256]
+    reduce Sum over 1 f32[1, 256]
+    projection dense, dense {(x1 * sigmoid(x1)) * x0} f32[1, 256]
+    projection dense {x1 + (x2 + (x3 * x0))} f32[1, 256]
+    ");
+}

@@ -84,6 +84,37 @@ fn modes_and_submits_change_no_token() {
 }
 
 #[test]
+fn explain_tells_the_mode_that_was_measured_on_the_users_tokens() {
+    // Nothing is remembered at first, not even a folder to remember in.
+    let cache = tempfile::tempdir().unwrap();
+    let within = |arguments: &[&str]| {
+        let mut command = refrain(arguments);
+        command.env("REFRAIN_DEVICE", "0");
+        command.env("XDG_CACHE_HOME", cache.path().join("empty"));
+        super::support::Outcome::from(command.output().unwrap())
+    };
+    let explained = |model: &str| within(&["explain", model, "--summary"]).done();
+    assert!(explained("demo").contains("nothing was measured yet"));
+    let story = ["run", "demo", "Tell me a story.", "-n", "40", "--temp", "0", "-q"];
+    within(&[&story[..], &["--mode", "replay"]].concat()).done();
+    assert!(explained("demo").contains("nothing was measured yet"));
+
+    within(&story).done();
+    let json = within(&["explain", "demo", "--json"]).json();
+    let time = |mode: &str| json["measured"][mode].as_f64().unwrap();
+    let (eager, replay) = (time("eager_us"), time("replay_us"));
+    assert!(eager > 0.0 && replay > 0.0, "{json}");
+    let faster = if eager < replay { "eager" } else { "replay" };
+    assert_eq!(json["mode"], faster);
+    let line = format!("{faster}: measured on earlier tokens, eager {eager:.0} µs, replay {replay:.0} µs");
+    assert!(explained("demo").contains(&line), "{line}");
+    // What is asked for goes before what was measured, and other models are measured for themselves.
+    let asked = within(&["explain", "demo", "--summary", "--mode", "eager"]).done();
+    assert!(asked.contains("mode       eager"), "{asked}");
+    assert!(explained("synthetic:tiny:q4_0").contains("nothing was measured yet"));
+}
+
+#[test]
 fn a_state_goes_on_in_the_next_run_and_a_damaged_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");

@@ -2,7 +2,7 @@
 
 use refrain::fast::Tokens;
 use refrain::passes::Options;
-use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, fast};
+use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, concatenate, fast};
 
 use crate::common::{Random, assert_silent, vulkan};
 
@@ -51,7 +51,20 @@ impl Weight {
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const HIDDEN: usize = 128;
 
-/// One layer of a kind that nobody may have thought of, without attention over a cache.
+/// A nonlinearity that some feed-forward network has.
+fn activation(random: &mut Random, x: &Array) -> Array {
+    match random.below(5) {
+        0 => x.silu(),
+        1 => x.tanh(),
+        2 => x * ((x * 0.5f32.sqrt()).erf() + 1.0) * 0.5,
+        3 => x * ((x * 1.595_769 * (x * x * 0.044_715 + 1.0)).sigmoid()),
+        _ => x.maximum(&Array::zeros(x.device(), DType::F32, &[])) * x,
+    }
+}
+
+/// One layer of a kind that nobody may have thought of, without attention over a cache: with norms before and
+/// behind or none, of queries and keys or not, biases, gates, blocks one after the other or side by side,
+/// results bent to a range.
 fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
     let tokens = x.dim(0) as isize;
     let stored = |random: &mut Random, shape: &[usize]| {
@@ -69,35 +82,51 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
             y
         }
     };
-    let gain = random.dense(device, DType::F32, &[HIDDEN]);
-    gain.eval().expect("a weight");
+    let gain = stored(random, &[HIDDEN]);
     let norm = |x: &Array| fast::rms_norm(x, Some(&gain), 1e-5);
     let h = if random.one_in(4) { x.clone() } else { norm(x) };
-    let [q, k, v] = [64, 32, 32].map(|rows| product(random, &h, rows));
-    let q = q.reshape(&[tokens, 4, 16]);
-    let q = if random.one_in(2) {
-        fast::rms_norm(&q, None, 1e-6)
+    let [q, k, v] = [64, 32, 32].map(|rows| product(random, &h, rows).reshape(&[tokens, -1, 16]));
+    let head_gain = stored(random, &[16]);
+    let [q, k] = [q, k].map(|heads| match random.below(3) {
+        0 => heads,
+        1 => fast::rms_norm(&heads, None, 1e-6),
+        _ => fast::rms_norm(&heads, Some(&head_gain), 1e-6),
+    });
+    let [k, v] = [k, v].map(|heads| concatenate(&[&heads, &heads], 1).swap_axes(0, 1));
+    let scores = q.swap_axes(0, 1).matmul(&k.swap_axes(-1, -2)) * 0.125;
+    let mixed = scores.softmax().matmul(&v).swap_axes(0, 1).reshape(&[tokens, -1]);
+    let mixed = if random.one_in(3) {
+        mixed * product(random, &h, 64).sigmoid()
     } else {
-        q
+        mixed
     };
-    let scores = q.matmul(&k.reshape(&[tokens, 2, 16]).swap_axes(-1, -2)).softmax();
-    let mixed = scores.matmul(&v.reshape(&[tokens, 2, 16])).reshape(&[tokens, -1]);
     let o = product(random, &mixed, HIDDEN);
-    let x = if random.one_in(3) { x + norm(&o) } else { x + o };
-    let h = if random.one_in(4) { x.clone() } else { norm(&x) };
-    let [gate, up] = match random.one_in(3) {
-        true => product(random, &h, 2 * 96).split(-1),
-        false => [0, 1].map(|_| product(random, &h, 96)),
+    let between = if random.one_in(3) { x + norm(&o) } else { x + o };
+    let h = match random.below(4) {
+        0 => between.clone(),
+        // Side by side with attention.
+        1 => h,
+        _ => norm(&between),
     };
-    let gate = if random.one_in(2) { gate.silu() } else { gate.tanh() };
-    let inner = (gate * up).reshape(&[tokens, -1]);
-    let inner = inner.slice(1, 0, 64);
-    &x + product(random, &inner, HIDDEN)
+    let [gate, up] = match random.one_in(3) {
+        true => product(random, &h, 2 * 128).split(-1),
+        false => [0, 1].map(|_| product(random, &h, 128)),
+    };
+    let gate = activation(random, &gate);
+    let inner = (if random.one_in(4) { gate } else { gate * up }).reshape(&[tokens, -1]);
+    let inner = if random.one_in(3) { inner.slice(1, 0, 64) } else { inner };
+    let y = product(random, &inner, HIDDEN);
+    match random.below(3) {
+        0 => &between + norm(&y),
+        1 => ((&between + y) * 0.015_625).tanh() * 64.0,
+        _ => &between + y,
+    }
 }
 
 #[test]
 fn layers_joined_to_regions_compute_what_they_compute_apart() {
-    for seed in 700..706 {
+    let mut normed = 0;
+    for seed in 700..710 {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for device in [&Device::cpu(), vulkan()] {
             for regions in [false, true] {
@@ -112,6 +141,7 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 let function = Function::trace_with(&[&y], options).expect("a layer that lowers");
                 let joined = function.plan().to_string().contains("projection of rms_norm");
                 assert!(regions || !joined, "{}", function.plan());
+                normed += usize::from(joined);
                 let values: Vec<f32> = (0..tokens * HIDDEN).map(|_| random.unit()).collect();
                 function.call(&[("x", bytemuck::cast_slice(&values))]).expect("a call");
                 results.push(function.read(0).expect("the result"));
@@ -124,12 +154,14 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 .zip(&results[0])
                 .map(|(a, b)| (a - b).abs())
                 .fold(0.0, f32::max);
+            // Where results are bent, the largest are smaller than the numbers that were rounded.
             assert!(
-                furthest <= 5e-5 * largest,
+                furthest <= 3e-4 * largest,
                 "seed {seed}, way {which}: {furthest} of {largest}"
             );
         }
     }
+    assert!(normed > 10, "{normed} of 20 plans");
     assert_silent();
 }
 
