@@ -126,8 +126,11 @@ impl Queues {
         let others = *lock(&self.lanes[QUEUE.other() as usize].last);
         let fresh = uses.iter().filter(|uses| !uses.ran_after(others));
         let conflict = fresh.filter_map(|uses| conflict(QUEUE, uses.all())).max();
-        self.run(QUEUE, lists, self.unseen(QUEUE, conflict), |value| {
-            uses.iter().for_each(|uses| uses.raise(QUEUE, value, others));
+        self.run(QUEUE, lists, self.unseen(QUEUE, conflict), |last| {
+            let first = last + 1 - recordings.len() as u64;
+            for (value, recording) in (first..).zip(recordings) {
+                recording.uses.raise(QUEUE, value, others);
+            }
         })
     }
 

@@ -60,15 +60,17 @@ fn steps_touch_no_bytes_but_those_of_their_operands() {
     assert_silent();
 }
 
-/// Arguments whose integers are all zero: indices that every operation takes.
+/// Arguments with indices that every operation takes: zeros, and where rows are written, each row once.
 fn arguments(plan: &Plan) -> Vec<u8> {
     let mut bytes = vec![0; plan.control_bytes as usize];
     for input in &plan.inputs {
-        let values = (0..input.shape.iter().product::<usize>()).map(|i| (i % 23) as f32 / 8.0 - 1.0);
+        let count = input.shape.iter().product::<usize>();
+        let values = (0..count).map(|i| (i % 23) as f32 / 8.0 - 1.0);
         let encoded: Vec<u8> = match input.dtype {
             DType::F32 => values.flat_map(f32::to_le_bytes).collect(),
             DType::F16 => values.flat_map(|v| f16::from_f32(v).to_le_bytes()).collect(),
             DType::BF16 => values.flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect(),
+            DType::I32 => (0..count as i32).flat_map(i32::to_le_bytes).collect(),
             _ => continue,
         };
         bytes[input.offset as usize..][..encoded.len()].copy_from_slice(&encoded);
