@@ -1,7 +1,7 @@
 //! Filters and tests that differ between the engine and Jinja.
 
 use minijinja::filters;
-use minijinja::value::{Kwargs, Tuple, ValueKind};
+use minijinja::value::{ArgType, Kwargs, Tuple, ValueKind};
 use minijinja::{Environment, Error, State, Value};
 
 use super::{json, methods};
@@ -19,6 +19,7 @@ pub(super) fn register(environment: &mut Environment<'_>) {
         json::display(text).split_whitespace().count()
     });
     environment.add_filter("truncate", truncate);
+    environment.add_filter("indent", indent);
     environment.add_filter("reversed", reversed);
     environment.add_filter("center", |value: &Value, width: Option<usize>| {
         methods::justify("center", &json::display(value), width.unwrap_or(80), None)
@@ -82,6 +83,38 @@ fn truncate(
     format!("{whole}{end}")
 }
 
+/// `indent(text, width=4, first=False, blank=False)`, where `width` may be the text to put first. A line end at the end
+/// begins a line of its own, which is a blank one.
+fn indent(
+    value: &Value,
+    width: Option<Value>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<String, Error> {
+    let width = named(width, "width", &options)?.unwrap_or(Value::from(4));
+    let first = named(first, "first", &options)?.unwrap_or(false);
+    let blank = named(blank, "blank", &options)?.unwrap_or(false);
+    options.assert_all_used()?;
+    let put_first = match width.as_str() {
+        Some(text) => text.to_owned(),
+        None => " ".repeat(i64::try_from(width)?.clamp(0, 1000) as usize),
+    };
+    let text = json::display(value) + "\n";
+    let mut indented = String::new();
+    for (number, line) in methods::split_lines(&text, false).into_iter().enumerate() {
+        if number > 0 {
+            indented.push('\n');
+        }
+        let wanted = if number == 0 { first } else { blank || !line.is_empty() };
+        if wanted {
+            indented.push_str(&put_first);
+        }
+        indented.push_str(line);
+    }
+    Ok(indented)
+}
+
 /// What is no number becomes the default of 0.
 fn int(
     state: &State,
@@ -90,20 +123,24 @@ fn int(
     base: Option<u32>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let default = or_named(default, &options)?.unwrap_or(Value::from(0));
+    let default = named(default, "default", &options)?.unwrap_or(Value::from(0));
     filters::int(state, value, Some(default), base, options)
 }
 
 /// What is no number becomes the default of 0.0.
 fn float(state: &State, value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
-    let default = or_named(default, &options)?.unwrap_or(Value::from(0.0));
+    let default = named(default, "default", &options)?.unwrap_or(Value::from(0.0));
     filters::float(state, value, Some(default), options)
 }
 
-fn or_named(default: Option<Value>, options: &Kwargs) -> Result<Option<Value>, Error> {
-    match default {
-        Some(default) => Ok(Some(default)),
-        None => options.get("default"),
+/// An argument that may be given by its name.
+fn named<'a, T>(given: Option<T>, name: &'a str, options: &'a Kwargs) -> Result<Option<T>, Error>
+where
+    Option<T>: ArgType<'a, Output = Option<T>>,
+{
+    match given {
+        Some(value) => Ok(Some(value)),
+        None => options.get::<Option<T>>(name),
     }
 }
 

@@ -287,11 +287,23 @@ fn represent_text(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            c if c < ' ' || c == '\u{7f}' || ('\u{80}'..='\u{a0}').contains(&c) || c == '\u{ad}' => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
+            c if is_printable(c) => out.push(c),
+            c => {
+                let _ = match c as u32 {
+                    code @ ..=0xff => write!(out, "\\x{code:02x}"),
+                    code @ ..=0xffff => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
             }
-            c => out.push(c),
         }
     }
     out.push(quote);
+}
+
+/// Python's `str.isprintable`: no control or format character, no separator but the space, nothing unassigned.
+fn is_printable(c: char) -> bool {
+    // Debug output of text escapes the same, but of the first character also marks.
+    let text = String::from_iter(['a', c]);
+    let mut written = text.escape_debug().skip(1);
+    written.next() != Some('\\') || matches!(written.next(), Some('\\' | '\'' | '"'))
 }

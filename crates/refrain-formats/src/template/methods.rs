@@ -211,7 +211,7 @@ fn swap_case(c: char) -> String {
 }
 
 /// Split at what Python takes for line ends.
-fn split_lines(text: &str, keep: bool) -> Vec<&str> {
+pub(super) fn split_lines(text: &str, keep: bool) -> Vec<&str> {
     let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = Vec::new();
     let mut rest = text;

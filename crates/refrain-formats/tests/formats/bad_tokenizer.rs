@@ -121,6 +121,23 @@ fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
 }
 
 #[test]
+fn special_tokens_of_phi_3_take_the_white_space_behind_them_in() {
+    let ids = |last_token: &str| {
+        let tokens = ["<unk>", "<s>", "</s>", "▁", "a", "▁a", "\n", "<|user|>", last_token];
+        let file = Gguf::new("phi3")
+            .set("tokenizer.ggml.model", Meta::Text("llama"))
+            .set("tokenizer.ggml.tokens", Meta::Texts(tokens.map(str::to_owned).to_vec()))
+            .set("tokenizer.ggml.scores", Meta::F32s(vec![0.0; 9]))
+            .set("tokenizer.ggml.token_type", Meta::I32s(vec![2, 3, 3, 1, 1, 1, 1, 3, 3]));
+        let tokenizer = file.open().unwrap().tokenizer().unwrap();
+        tokenizer.encode("<|user|> \na</s> <s> a", true).unwrap()
+    };
+    // The space before a word is put there by the tokenizer.
+    assert_eq!(ids("<|placeholder1|>"), [7, 5, 2, 1, 3, 5]);
+    assert_eq!(ids("<|other|>"), [7, 3, 3, 6, 4, 2, 3, 3, 1, 3, 5]);
+}
+
+#[test]
 fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
     let base = || {
         let tokens = ["a", "b", "ab", "<e>"].map(str::to_owned).to_vec();

@@ -125,6 +125,15 @@ fn values_are_written_as_python_writes_them() {
             r#"{'b': 1, 'a': [True, None, 1.0, 1e-07, 1e+16, 'it\'s "é"\n']}"#,
         ),
         (
+            "{{ ['a\u{200d}\u{2028}\u{e0001}\u{301}\0', '\"'] }}",
+            r#"['a\u200d\u2028\U000e0001́\x00', '"']"#,
+        ),
+        ("{{ '{\\n'|indent(4, first=true) }}}", "    {\n}"),
+        (
+            "{{ 'a\\n\\nb'|indent('> ') }}|{{ 'a\\n\\nb'|indent(width=1, blank=true) }}",
+            "a\n\n> b|a\n \n b",
+        ),
+        (
             "{{ (1, 'a') }} {{ (1,) }} {{ none }} {{ 0.1 + 0.2 }}",
             "(1, 'a') (1,) None 0.30000000000000004",
         ),

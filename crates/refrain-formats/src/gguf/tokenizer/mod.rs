@@ -31,6 +31,11 @@ const END_TOKENS: [&str; 9] = [
     "</s>",
 ];
 
+/// A token of Phi-3's vocabulary and of no other.
+const PHI_3_TOKEN: &str = "<|placeholder1|>";
+/// Special tokens of Phi-3 that leave the white space behind them alone; its others take it in.
+const NOT_STRIPPING: [&str; 3] = ["<s>", "<unk>", "<|endoftext|>"];
+
 /// What is put around a text unless the file says otherwise.
 struct Defaults {
     bos: bool,
@@ -85,6 +90,8 @@ impl<'a> Vocabulary<'a> {
 
     /// Control tokens as special, user-defined ones as plain added tokens.
     fn added_tokens(&self) -> Vec<tokenizers::AddedToken> {
+        // GGUF has no key for it; llama.cpp goes by the model's name.
+        let phi_3 = self.tokens.contains(&PHI_3_TOKEN);
         let added = self.tokens.iter().zip(&self.kinds);
         added
             .filter_map(|(token, kind)| match kind {
@@ -92,7 +99,12 @@ impl<'a> Vocabulary<'a> {
                 TokenKind::UserDefined => Some((token, false)),
                 _ => None,
             })
-            .map(|(token, special)| tokenizers::AddedToken::from(*token, special).normalized(false))
+            .map(|(token, special)| {
+                let stripping = phi_3 && !NOT_STRIPPING.contains(token);
+                tokenizers::AddedToken::from(*token, special)
+                    .normalized(false)
+                    .rstrip(stripping)
+            })
             .collect()
     }
 
