@@ -1,4 +1,4 @@
-//! The array families (elementwise, reductions, choices, gathers) on the Vulkan device.
+//! The array families (elementwise, reductions, choices, gathers) and the inbox on the Vulkan device.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -6,5 +6,6 @@ mod common;
 mod accuracy;
 mod elementwise;
 mod gathers;
+mod inbox;
 mod rows;
 mod texts;

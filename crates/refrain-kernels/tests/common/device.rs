@@ -66,6 +66,11 @@ impl Arena {
         self.operands.push((upload(&guarded), bytes.len()));
     }
 
+    /// Where an operand lies.
+    pub fn address(&self, operand: usize) -> u64 {
+        self.operands[operand].0.address() + GUARD as u64
+    }
+
     /// Submits the calls with a barrier after each.
     pub fn run(&self, calls: &[Call]) {
         let mut list = CommandList::new("kernel test");

@@ -167,7 +167,7 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
 
 /// Attention over a paged cache, as few models have it: the states of keys and values, and the result with
 /// their next versions.
-fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
+pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
     const PAGE: usize = 4;
     let (kv_heads, group, d) = (random.pick(&[1, 2]), random.pick(&[1, 3]), random.pick(&[8, 20]));
     let dtype = random.pick(&FLOATS);

@@ -1,15 +1,19 @@
 //! Random programs one dispatch at a time: steps keep to their operands, and the order between two
 //! barriers does not matter.
 
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
 use half::{bf16, f16};
 use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
+use refrain::fast::{self, Tokens};
 use refrain::plan::{Block, Plan};
-use refrain::{Array, DType, Device, passes};
+use refrain::{Array, AttentionParams, DType, Device, passes};
 
 use crate::common::{Random, assert_silent, plain, vulkan};
-use crate::operations;
 use crate::random::program;
+use crate::{operations, regions};
 
 /// A program, fresh, with its argument.
 fn stepper(device: &Device, seed: u64, change: impl Fn(&mut Plan)) -> Stepper {
@@ -78,11 +82,87 @@ fn arguments(plan: &Plan) -> Vec<u8> {
     bytes
 }
 
+/// Runs a plan as it is, among poison and in another order; fails unless all give the same. The names of its
+/// kernels.
+fn assert_steady(plan: Plan, random: &mut Random, context: &str) -> Vec<String> {
+    let calls = plan.steps.iter().flat_map(|step| &step.calls);
+    let kernels = calls.map(|call| call.kernel.name.clone()).collect();
+    let context = format!("{context}: {plan}");
+    let stepper = Stepper::new(plan).expect("memory and kernels");
+    let states: Vec<_> = results(&stepper);
+    let argument = arguments(stepper.plan());
+    let restore = || {
+        let changed = states.iter().map(|(block, bytes)| (*block, &bytes[..]));
+        for (block, bytes) in changed.chain([(Block::Control, &argument[..])]) {
+            stepper.write(block, bytes).expect("writes");
+        }
+    };
+    restore();
+    stepper.run(&stepper.in_order()).expect("runs");
+    let expected = results(&stepper);
+    restore();
+    assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{context}");
+    assert!(results(&stepper) == expected, "among poison, {context}");
+    restore();
+    let parts = stepper.shuffled(&mut |n| random.below(n));
+    stepper.run(&parts).expect("runs");
+    assert!(results(&stepper) == expected, "{parts:?} of {context}");
+    kernels
+}
+
+/// Attention over so many positions that several workgroups share them, with the writes of keys and values.
+fn split_attention(device: &Device) -> [Array; 3] {
+    const PAGES: usize = 16;
+    let tokens = Tokens {
+        positions: &Array::from_slice(device, &[200i32], &[1]),
+        sequences: &Array::input(device, "sequences", DType::U32, &[1]),
+        pages: &Array::arange(device, DType::U32, PAGES).reshape(&[1, -1]),
+    };
+    let params = AttentionParams {
+        scale: 0.125,
+        page_size: 16,
+        window: None,
+        decode: false,
+    };
+    let slots = fast::slots(tokens, 16);
+    let [q, k, v] =
+        [("q", 4), ("k", 2), ("v", 2)].map(|(name, heads)| Array::input(device, name, DType::F32, &[1, heads, 64]));
+    let [keys, values] = [k, v].map(|rows| {
+        let state = Array::state(device, DType::F16, &[16 * PAGES, 2, 64]).expect("a small state");
+        state.write_rows(&rows, &slots)
+    });
+    let mixed = fast::paged_attention(&q, &keys, &values, tokens, params);
+    [mixed, keys, values]
+}
+
+/// Kernels by their files: `attention/decode.comp` is `attention.decode`, `attention/attention.comp` is
+/// `attention`.
+fn families() -> Vec<String> {
+    let shaders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../refrain-kernels/src/shaders");
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("the shaders are in the repository");
+        entries.map(|entry| entry.expect("readable").path()).collect()
+    };
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries(&shaders).into_iter().partition(|p| p.is_dir());
+    let all = files
+        .into_iter()
+        .chain(folders.iter().flat_map(|folder| entries(folder)));
+    let kernels = all.filter(|path| path.extension().is_some_and(|e| e == "comp"));
+    let name = |path: PathBuf| {
+        let parts = path.strip_prefix(&shaders).expect("below it").with_extension("");
+        let mut parts: Vec<String> = parts.iter().map(|p| p.to_string_lossy().into_owned()).collect();
+        parts.dedup();
+        parts.join(".")
+    };
+    kernels.map(name).collect()
+}
+
 /// Operations in a dtype of their turn. What one text computes with another expression or another way to
 /// unpack values is tried for some.
 #[test]
 fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
-    let mut kernels = std::collections::HashSet::new();
+    let random = &mut Random::new(900);
+    let mut kernels = HashSet::new();
     for (title, operations) in operations::sections() {
         for (number, operation) in operations.iter().enumerate() {
             let turn = DType::ALL[number % DType::ALL.len()];
@@ -91,29 +171,58 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
                 "Reductions, products, indices, transformers" => vec![turn, DType::F32],
                 "Quantised matmul of 256 rows" if number % 4 == 0 => vec![DType::F16],
                 "Quantised matmul of 1 row" | "Quantised take" => vec![DType::F16],
+                "Quantised experts" if number % 4 == 1 => vec![DType::F16],
                 _ => vec![],
             };
             for (device, dtype) in dtypes.into_iter().map(|t| ([vulkan(), plain()][number % 2], t)) {
-                let Ok(plan) = passes::plan(&[&(operation.program)(device, dtype)]) else {
-                    continue;
-                };
-                kernels.extend(plan.steps.iter().flat_map(|s| &s.calls).map(|c| c.kernel.name.clone()));
-                let stepper = Stepper::new(plan).expect("memory and kernels");
-                let states: Vec<_> = results(&stepper);
-                let argument = arguments(stepper.plan());
-                stepper.write(Block::Control, &argument).expect("writes");
-                stepper.run(&stepper.in_order()).expect("runs");
-                let expected = results(&stepper);
-                states
-                    .iter()
-                    .for_each(|(block, bytes)| stepper.write(*block, bytes).expect("writes"));
-                let context = format!("{title}: {} of {dtype}: {}", operation.name, stepper.plan());
-                assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{context}");
-                assert!(results(&stepper) == expected, "{context}");
+                if let Ok(plan) = passes::plan(&[&(operation.program)(device, dtype)]) {
+                    let context = format!("{title}: {} of {dtype}", operation.name);
+                    kernels.extend(assert_steady(plan, random, &context));
+                }
             }
         }
     }
+    for device in [vulkan(), plain()] {
+        let (_, joined) = regions::attention(device, random, 1);
+        for (outputs, context) in [
+            (joined, "attention of a single token"),
+            (split_attention(device), "in parts"),
+        ] {
+            let plan = passes::plan(&outputs.each_ref()).expect("plans");
+            kernels.extend(assert_steady(plan, random, context));
+        }
+    }
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
+    // The inbox is in no plan: its own test looks at what it writes.
+    let families: Vec<String> = families().into_iter().filter(|name| name != "inbox").collect();
+    let family = |kernel: &String| {
+        let own = families.iter().filter(|family| kernel.starts_with(*family));
+        own.max_by_key(|family| family.len())
+    };
+    let tried: HashSet<&String> = kernels.iter().filter_map(family).collect();
+    let missing: Vec<&String> = families.iter().filter(|family| !tried.contains(family)).collect();
+    assert!(missing.is_empty(), "{missing:?} were not tried");
+    assert_silent();
+}
+
+/// All operations at once, so that dispatches of different kernels stand between two barriers.
+#[test]
+fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
+    let random = &mut Random::new(901);
+    for device in [vulkan(), plain()] {
+        let sections = operations::sections().into_iter();
+        let operations = sections.filter(|(title, _)| title.starts_with("Reductions") || title.ends_with("1 row"));
+        let outputs: Vec<Array> = operations
+            .flat_map(|(_, operations)| operations)
+            .map(|operation| (operation.program)(device, DType::F32))
+            .filter(|output| passes::plan(&[output]).is_ok())
+            .collect();
+        assert!(outputs.len() > 30, "{} operations", outputs.len());
+        let plan = passes::plan(&outputs.iter().collect::<Vec<_>>()).expect("plans");
+        let barriers = plan.steps.iter().filter(|step| step.barrier).count();
+        assert!(2 * barriers < plan.steps.len(), "{plan}");
+        assert_steady(plan, random, "all at once");
+    }
     assert_silent();
 }
 
