@@ -3,6 +3,7 @@
 Needs the environment of references/README.md.
 """
 
+import struct
 from pathlib import Path
 
 import gguf
@@ -92,11 +93,22 @@ def write_tokenizers():
         (SEEDS / "tokenizer" / name).write_text("\0".join(parts), "utf-8")
 
 
+def write_state(path, tokens, planes):
+    """A state file without the checksum at its end, which the target adds: planes are (code, row, bytes)."""
+    content = struct.pack("<8sII16sQ", b"refrain\0", 1, 0, bytes(range(16)), len(tokens))
+    content += struct.pack(f"<{len(tokens)}II", *tokens, len(planes))
+    for code, row, data in planes:
+        content += struct.pack(f"<II{len(row)}QQ", code, len(row), *row, len(data)) + data
+    path.write_bytes(content)
+
+
 def main():
-    for folder in ("gguf", "safetensors", "tokenizer"):
+    for folder in ("gguf", "safetensors", "state", "tokenizer"):
         (SEEDS / folder).mkdir(parents=True, exist_ok=True)
     write_gguf(SEEDS / "gguf" / "llama.gguf", "llama", gguf.GGMLQuantizationType.Q8_0)
     write_tokenizers()
+    write_state(SEEDS / "state" / "empty", [], [])
+    write_state(SEEDS / "state" / "hybrid", [1, 2, 70000], [(1, [2, 4], bytes(48)), (0, [], b"abcd"), (2, [3], bytes(18))])
     write_gguf(SEEDS / "gguf" / "gpt2.gguf", "gpt2", gguf.GGMLQuantizationType.Q4_0)
     tensors = {"a": np.ones((2, 3), np.float32), "b.weight": np.ones(4, np.float16), "c": np.ones((0, 2), np.uint32)}
     save_file(tensors, SEEDS / "safetensors" / "plain.safetensors", metadata={"format": "pt"})

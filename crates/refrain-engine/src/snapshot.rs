@@ -115,7 +115,8 @@ impl<'m> Session<'m> {
             .collect();
         let fits = arrays.len() == snapshot.0.planes.len()
             && arrays.iter().zip(&snapshot.0.planes).all(|((state, array), plane)| {
-                let elements = rows(state, array, tokens) * plane.row.iter().product::<usize>();
+                // Of the session's sizes: a file may claim any.
+                let elements = rows(state, array, tokens) * array.shape()[1..].iter().product::<usize>();
                 encoding(array.dtype()) == plane.encoding
                     && array.shape()[1..] == plane.row
                     && elements * array.dtype().size() == plane.bytes.len()

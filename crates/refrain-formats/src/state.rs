@@ -130,7 +130,10 @@ impl State {
         if version != VERSION {
             return Err(format!("has version {version}; this program reads version {VERSION}"));
         }
-        reader.u32()?;
+        let reserved = reader.u32()?;
+        if reserved != 0 {
+            return Err(format!("asks for {reserved:#x}, which this program does not know"));
+        }
         let identity = u128::from_le_bytes(reader.array()?);
         let tokens = reader.u64()?;
         let tokens = reader.take(tokens.checked_mul(4).ok_or_else(short)?)?;
@@ -254,6 +257,7 @@ mod tests {
             // Whatever it says now, reading ends, and takes no more memory than there is file.
             if let Ok(read) = State::decode(&bad) {
                 assert!(read.bytes() as usize <= bad.len());
+                assert_eq!(read.encode(), bad, "what is accepted at byte {at} is written the same");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Forks, rewinds and rollbacks go on like sessions that never went elsewhere.
 
 use refrain::sample::Settings;
-use refrain_engine::{Device, Mode, Model, Session, Snapshot};
+use refrain_engine::{Device, Error, Mode, Model, Session, Snapshot};
+use refrain_formats::{Encoding, State};
 
 use crate::common::{Gpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};
@@ -139,4 +140,40 @@ fn logits_behind_a_rewind_are_those_of_the_whole_prompt() {
         assert!(error <= 1e-5, "{name}: {error:.2e}");
         assert_eq!(session.tokens(), tokens);
     }
+}
+
+#[test]
+fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state");
+    let model = model("tiny-hybrid:f32", &Device::cpu());
+    let mut session = Session::new(&model, 64).expect("fits");
+    session.feed(&prompt(9)).expect("computes");
+    session.snapshot().expect("a snapshot").save(&path).expect("writes");
+    let good = State::open(&path).expect("reads");
+    let damage: [&dyn Fn(&mut State); 7] = [
+        &|state| state.identity ^= 1,
+        &|state| state.tokens.extend(0..64),
+        &|state| state.tokens.truncate(8),
+        &|state| state.planes.truncate(1),
+        &|state| state.planes[0].row = vec![usize::MAX, usize::MAX],
+        &|state| state.planes[1].encoding = Encoding::F16,
+        &|state| state.planes[1].bytes.truncate(4),
+    ];
+    for (number, change) in damage.into_iter().enumerate() {
+        let mut bad = good.clone();
+        change(&mut bad);
+        bad.save(&path).expect("writes");
+        let bad = Snapshot::open(&path).expect("a whole file");
+        let refused = session.restore(&bad);
+        assert!(
+            matches!(refused, Err(Error::Snapshot(_) | Error::ContextFull { .. })),
+            "{number}: {refused:?}"
+        );
+        assert_eq!(session.tokens(), prompt(9), "{number}");
+    }
+    good.save(&path).expect("writes");
+    let whole = Snapshot::open(&path).expect("reads");
+    assert!(whole == session.snapshot().expect("a snapshot"), "the session changed");
+    session.restore(&whole).expect("fits");
 }
