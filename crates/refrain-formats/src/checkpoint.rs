@@ -160,7 +160,7 @@ impl Checkpoint {
             // The configurations of the whole and of the text model contradict each other here.
             config.tie_word_embeddings = !weights.tensors.iter().any(|(info, _)| info.name == "lm_head.weight");
         }
-        Ok(Self {
+        let mut opened = Self {
             name: set.name(),
             format: match config.quantisation {
                 Some(_) => Format::Mlx,
@@ -174,7 +174,33 @@ impl Checkpoint {
             by_name: index(&weights.tensors),
             tensors: weights.tensors,
             side: Side::Files(DirectoryFiles::new(set)),
-        })
+        };
+        opened.config.tie_word_embeddings &= !opened.has_head_of_its_own();
+        Ok(opened)
+    }
+
+    /// Whether there is an output head of other values than the token embedding. Where the configuration says that they
+    /// are one, transformers (from version 5 on) and llama.cpp believe the weights; mlx-lm, the configuration.
+    fn has_head_of_its_own(&self) -> bool {
+        let named = |name: &str| self.tensor(name).filter(|tensor| !tensor.is_quantised());
+        let (Some(embedding), Some(head)) = (named("model.embed_tokens.weight"), named("lm_head.weight")) else {
+            return false;
+        };
+        let (Ok(one), Ok(other)) = (embedding.data(), head.data()) else {
+            return false;
+        };
+        if self.format == Format::Mlx || embedding.info.shape != head.info.shape {
+            return false;
+        }
+        if embedding.info.encoding != head.info.encoding {
+            return true;
+        }
+        let (rows, width) = (embedding.info.rows(), one.len() / embedding.info.rows().max(1));
+        let row = |number: usize| number * width..(number + 1) * width;
+        // Published heads are often copies of the embedding, which to read as a whole would take as long as to load it.
+        // Those that were trained differ in nearly every row, or in the last, which tokens were added as.
+        let mut compared = (0..rows).step_by((rows / 1024).max(1)).chain(rows.checked_sub(1));
+        compared.any(|number| one.get(row(number)) != other.get(row(number)))
     }
 
     /// Its name in messages.

@@ -30,13 +30,14 @@ impl<'a> DecodeStream<'a> {
         }
     }
 
-    /// The text that becomes complete with token `id`; often a word, or nothing.
+    /// The text that becomes complete with token `id`; often a word, or nothing. Ids that are none of the tokenizer's have
+    /// no text: a model's vocabulary is often padded beyond it.
     ///
     /// # Errors
-    /// If the id is none of the tokenizer's.
+    /// If the tokenizer is broken.
     pub fn step(&mut self, id: u32) -> Result<String, Error> {
         if self.tokenizer.id_to_token(id).is_none() {
-            return Err(Error::Tokenizer(format!("token id {id} is not in the vocabulary")));
+            return Ok(String::new());
         }
         self.ids.push(id);
         let (text, added) = self.added()?;

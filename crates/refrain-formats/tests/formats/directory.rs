@@ -4,7 +4,7 @@ use refrain_formats::Checkpoint;
 use safetensors::tensor::Dtype;
 use serde_json::json;
 
-use crate::support::{config, message, safetensors};
+use crate::support::{config, message, open, safetensors};
 
 #[test]
 fn paths_without_a_checkpoint_say_what_is_missing() {
@@ -63,4 +63,33 @@ fn one_whole_file_counts_before_an_index_and_anything_else() {
     std::fs::remove_file(directory.path().join("model.safetensors")).unwrap();
     let found = message(Checkpoint::open(directory.path()));
     assert!(found.contains("gone.safetensors: is missing"), "{found}");
+}
+
+#[test]
+fn a_head_that_differs_from_the_embedding_is_not_tied_whatever_the_configuration_says() {
+    let rows = 4096;
+    let tied = |tied: bool, names: &[&'static str], changed_row: Option<usize>| {
+        let matrix = |number: usize| {
+            let mut values = vec![1u8; rows * 2];
+            if let Some(row) = changed_row.filter(|_| number > 0) {
+                values[row * 2] = 2;
+            }
+            values
+        };
+        let named = names.iter().enumerate();
+        let tensors: Vec<_> = named
+            .map(|(number, name)| (*name, Dtype::BF16, vec![rows, 1], matrix(number)))
+            .collect();
+        let config = config(json!({"vocab_size": rows, "tie_word_embeddings": tied}));
+        let files = [
+            ("config.json", config.into_bytes()),
+            ("model.safetensors", safetensors(&tensors)),
+        ];
+        open(&files).unwrap().config().tie_word_embeddings
+    };
+    let both = ["model.embed_tokens.weight", "lm_head.weight"];
+    assert!(tied(true, &both, None));
+    assert!(tied(true, &both[..1], None));
+    assert!(!tied(true, &both, Some(rows - 1)));
+    assert!(!tied(false, &both, None));
 }
