@@ -69,11 +69,14 @@ pub(crate) fn put_old_keys(fields: &mut Map<String, Value>, config: &ModelConfig
     };
     put("rope_theta", json!(config.rope_theta));
     put("rope_scaling", rope_scaling(&config.rope_scaling));
-    if config.architecture == Architecture::Gemma3 {
-        let own = own_fields(config);
-        for key in ["rope_local_base_freq", "sliding_window_pattern"] {
-            put(key, own[key].clone());
-        }
+    let keys = match config.architecture {
+        Architecture::Gemma3 => ["rope_local_base_freq", "sliding_window_pattern"],
+        Architecture::Phi3 => ["partial_rotary_factor", "original_max_position_embeddings"],
+        _ => return,
+    };
+    let own = own_fields(config);
+    for key in keys {
+        put(key, own[key].clone());
     }
 }
 

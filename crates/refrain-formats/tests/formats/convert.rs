@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use refrain_formats::convert::{Options, Recipe, Report, convert};
 use refrain_formats::{Checkpoint, Encoding, Error, Progress, RopeScaling};
+use serde_json::Value;
 
 use crate::support::fixtures;
 
@@ -223,6 +224,40 @@ fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
         panic!("{old:?} became {new:?}");
     };
     assert!((a - b).abs() < 1e-5 * a, "{old:?} became {new:?}");
+}
+
+#[test]
+fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for entry in std::fs::read_dir(fixtures().join("phi3-longrope-short-bf16")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, source.join(path.file_name().unwrap())).unwrap();
+    }
+    let file = source.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let old = config.as_object_mut().unwrap();
+    let mut rope = old.remove("rope_scaling").unwrap();
+    for key in [
+        "rope_theta",
+        "partial_rotary_factor",
+        "original_max_position_embeddings",
+    ] {
+        rope[key] = old.remove(key).unwrap();
+    }
+    old.insert("rope_parameters".to_owned(), rope);
+    // Where the file is silent, the original length of this family is 4096.
+    old.insert("original_max_position_embeddings".to_owned(), 48.into());
+    std::fs::write(&file, config.to_string()).unwrap();
+
+    let source = Checkpoint::open(&source).unwrap();
+    assert_eq!((source.config().rope_dims, source.config().head_dim), (24, 32));
+    let (path, report) = converted(&source, Recipe::F16, false, folder.path());
+    report.unwrap();
+    let result = Checkpoint::open(&path).unwrap();
+    assert_eq!(result.config().rope_dims, 24);
+    assert_eq!(result.config().rope_scaling, source.config().rope_scaling);
 }
 
 #[test]
