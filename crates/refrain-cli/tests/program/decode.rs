@@ -93,23 +93,24 @@ fn explain_tells_the_mode_that_was_measured_on_the_users_tokens() {
         command.env("XDG_CACHE_HOME", cache.path().join("empty"));
         super::support::Outcome::from(command.output().unwrap())
     };
+    let model = super::support::fixture("qwen3-bf16");
+    let model = model.to_str().unwrap();
     let explained = |model: &str| within(&["explain", model, "--summary"]).done();
-    assert!(explained("demo").contains("nothing was measured yet"));
-    let story = ["run", "demo", "Tell me a story.", "-n", "40", "--temp", "0", "-q"];
-    within(&[&story[..], &["--mode", "replay"]].concat()).done();
-    assert!(explained("demo").contains("nothing was measured yet"));
+    let text = ["run", model, "a b c", "--raw", "-n", "40", "--temp", "0", "-q"];
+    within(&[&text[..], &["--mode", "replay"]].concat()).done();
+    assert!(explained(model).contains("nothing was measured yet"));
 
-    within(&story).done();
-    let json = within(&["explain", "demo", "--json"]).json();
+    within(&text).done();
+    let json = within(&["explain", model, "--json"]).json();
     let time = |mode: &str| json["measured"][mode].as_f64().unwrap();
     let (eager, replay) = (time("eager_us"), time("replay_us"));
     assert!(eager > 0.0 && replay > 0.0, "{json}");
     let faster = if eager < replay { "eager" } else { "replay" };
     assert_eq!(json["mode"], faster);
     let line = format!("{faster}: measured on earlier tokens, eager {eager:.0} µs, replay {replay:.0} µs");
-    assert!(explained("demo").contains(&line), "{line}");
+    assert!(explained(model).contains(&line), "{line}");
     // What is asked for goes before what was measured, and other models are measured for themselves.
-    let asked = within(&["explain", "demo", "--summary", "--mode", "eager"]).done();
+    let asked = within(&["explain", model, "--summary", "--mode", "eager"]).done();
     assert!(asked.contains("mode       eager"), "{asked}");
     assert!(explained("synthetic:tiny:q4_0").contains("nothing was measured yet"));
 }
