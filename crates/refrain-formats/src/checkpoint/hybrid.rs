@@ -12,14 +12,13 @@ pub(super) fn canonicalise(config: &mut ModelConfig, tensors: &mut [(TensorInfo,
     for (info, _) in tensors.iter_mut() {
         if let Some(name) = of_experts(&info.name) {
             info.name = name;
+            // mlx-lm, which alone names them so, has added their one to the gains.
+            config.norm_offset = 0.0;
         }
+        // Taps and the one channel of each filter, in either order.
         if info.name.ends_with("conv1d.weight")
             && let [channels, first, last] = info.shape[..]
         {
-            // mlx-lm has taps before the one channel of each filter, and has added their one to the gains.
-            if first > 1 && last == 1 {
-                config.norm_offset = 0.0;
-            }
             info.shape = vec![channels, first * last];
         }
     }

@@ -3,7 +3,7 @@
 use refrain_formats::{Architecture, Checkpoint, DeltaNets, Encoding, Mixture, ModelConfig};
 use serde_json::json;
 
-use crate::support::fixtures;
+use crate::support::{fixtures, safetensors_raw};
 
 fn open(fixture: &str) -> Checkpoint {
     Checkpoint::open(&fixtures().join(fixture)).unwrap()
@@ -148,8 +148,23 @@ fn sizes_and_kinds_of_layers_are_read() {
     assert_eq!(config.rope_theta, 1e7);
 }
 
-/// What is wrong with a configuration of this family that has `changed`.
-fn fault(changed: serde_json::Value) -> String {
+#[test]
+fn gains_are_whole_where_mlx_named_the_experts_though_no_layer_is_recurrent() {
+    for (experts, offset) in [("switch_mlp.up_proj.weight", 0.0), ("experts.gate_up_proj", 1.0)] {
+        let name = format!("model.layers.0.mlp.{experts}");
+        let header = json!({ name: {"dtype": "F16", "shape": [1, 1, 1], "data_offsets": [0, 2]} });
+        let config = config(&json!({"layer_types": ["full_attention", "full_attention"]}));
+        let files = [
+            ("config.json", config.into_bytes()),
+            ("model.safetensors", safetensors_raw(&header.to_string(), &[0, 0])),
+        ];
+        let checkpoint = Checkpoint::from_files(files).unwrap();
+        assert_eq!(checkpoint.config().norm_offset, offset, "{experts}");
+    }
+}
+
+/// A configuration of this family that has `changed`.
+fn config(changed: &serde_json::Value) -> String {
     let mut config = json!({
         "model_type": "qwen3_5_moe_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
         "vocab_size": 100, "layer_types": ["linear_attention", "full_attention"],
@@ -158,7 +173,13 @@ fn fault(changed: serde_json::Value) -> String {
         .as_object_mut()
         .unwrap()
         .extend(changed.as_object().unwrap().clone());
-    let files = [("config.json", config.to_string())];
+    config.to_string()
+}
+
+/// What is wrong with a configuration of this family that has `changed`.
+fn fault(changed: &serde_json::Value) -> String {
+    let config = config(changed);
+    let files = [("config.json", config)];
     let files = files.map(|(name, text)| (name, text.into_bytes()));
     Checkpoint::from_files(files).unwrap_err().to_string()
 }
@@ -200,7 +221,7 @@ fn sizes_that_no_model_has_are_refused() {
         ),
         (json!({}), "there is no .safetensors file"),
     ] {
-        let found = fault(changed.clone());
+        let found = fault(&changed);
         assert!(found.contains(expected), "{changed}: {found}");
     }
 }
