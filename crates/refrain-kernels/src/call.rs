@@ -16,6 +16,8 @@ pub struct Traits {
     pub storage16: bool,
     /// 8-bit loads and stores from buffers.
     pub storage8: bool,
+    /// Fast dot products of four packed bytes.
+    pub integer_dot: bool,
     /// Largest workgroup, in invocations.
     pub max_invocations: u32,
     /// Shared memory per workgroup, in bytes.
@@ -31,6 +33,7 @@ impl Traits {
             subgroup_arithmetic: false,
             storage16: false,
             storage8: false,
+            integer_dot: false,
             max_invocations: 128,
             shared_bytes: 16 * 1024,
         }

@@ -24,6 +24,9 @@ pub fn head(traits: &Traits) -> String {
         text.push_str("#extension GL_KHR_shader_subgroup_basic : require\n");
         text.push_str("#extension GL_KHR_shader_subgroup_arithmetic : require\n#define SUBGROUP_ARITHMETIC 1\n");
     }
+    if traits.integer_dot {
+        text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
+    }
     if traits.storage16 {
         text.push_str("#extension GL_EXT_shader_16bit_storage : require\n");
     }

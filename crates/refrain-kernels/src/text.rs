@@ -16,6 +16,7 @@ impl<'t> Text<'t> {
             (traits.subgroup_arithmetic, "+subgroup"),
             (traits.storage16, "+s16"),
             (traits.storage8, "+s8"),
+            (traits.integer_dot, "+dot"),
         ] {
             if there {
                 name.push_str(tag);

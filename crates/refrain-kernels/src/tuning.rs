@@ -89,6 +89,9 @@ pub struct Tuning {
     pub four_bit: Matvec,
     /// Matrix of 8-bit values times few vectors.
     pub eight_bit: Matvec,
+    /// Whether few vectors are taken in fixed point where weights have 4 or 8 bits: for devices with fast dot
+    /// products of bytes.
+    pub fixed_point: bool,
     /// Tiled matrix product.
     pub tile: Tile,
     /// Attention.
@@ -102,62 +105,69 @@ pub struct Tuning {
 const NVIDIA: u32 = 0x10de;
 const MESA_SOFTWARE: u32 = 0x10005;
 
+/// Measured on an H200.
+const H200: Tuning = Tuning {
+    vendor: Some(NVIDIA),
+    smallest_subgroup: 32,
+    dense: Matvec {
+        threads: 512,
+        rows: 2,
+        loads: 4,
+        most_groups: 264,
+        enough_groups: 128,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    four_bit: Matvec {
+        threads: 512,
+        rows: 1,
+        loads: 4,
+        most_groups: 264,
+        enough_groups: 128,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    eight_bit: Matvec {
+        threads: 512,
+        rows: 1,
+        loads: 4,
+        most_groups: 264,
+        enough_groups: 128,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    fixed_point: true,
+    tile: Tile {
+        rows: 16,
+        columns: 16,
+        depth: 32,
+    },
+    attention: Attention {
+        threads: 1024,
+        threads_together: 128,
+        threads_split: 256,
+        most_heads_split: 2,
+        most_parts: 16,
+        most_heads: 4,
+        enough_groups: 256,
+    },
+    decode: Decode {
+        threads: 256,
+        positions: 64,
+        most_heads: 2,
+        most_parts: 64,
+        enough_groups: 264,
+        unrolled: true,
+    },
+    row_threads: 1024,
+};
+
 /// The rows, the most specific first. The last fits every device.
-pub const TABLE: [Tuning; 4] = [
-    // Measured on an H200.
+pub const TABLE: [Tuning; 5] = [
+    H200,
     Tuning {
-        vendor: Some(NVIDIA),
-        smallest_subgroup: 32,
-        dense: Matvec {
-            threads: 512,
-            rows: 2,
-            loads: 4,
-            most_groups: 264,
-            enough_groups: 128,
-            unrolled: true,
-            most_vectors: 8,
-        },
-        four_bit: Matvec {
-            threads: 512,
-            rows: 2,
-            loads: 2,
-            most_groups: 264,
-            enough_groups: 128,
-            unrolled: true,
-            most_vectors: 8,
-        },
-        eight_bit: Matvec {
-            threads: 512,
-            rows: 2,
-            loads: 4,
-            most_groups: 264,
-            enough_groups: 128,
-            unrolled: true,
-            most_vectors: 8,
-        },
-        tile: Tile {
-            rows: 16,
-            columns: 16,
-            depth: 32,
-        },
-        attention: Attention {
-            threads: 1024,
-            threads_together: 128,
-            threads_split: 256,
-            most_heads_split: 2,
-            most_parts: 16,
-            most_heads: 4,
-            enough_groups: 256,
-        },
-        decode: Decode {
-            threads: 256,
-            positions: 64,
-            most_heads: 2,
-            most_parts: 64,
-            enough_groups: 264,
-            unrolled: true,
-        },
-        row_threads: 1024,
+        fixed_point: false,
+        ..H200
     },
     // Measured on two cores: few invocations, since each subgroup of a workgroup takes its turn.
     Tuning {
@@ -190,6 +200,7 @@ pub const TABLE: [Tuning; 4] = [
             unrolled: false,
             most_vectors: 8,
         },
+        fixed_point: false,
         tile: Tile {
             rows: 16,
             columns: 16,
@@ -244,6 +255,7 @@ pub const TABLE: [Tuning; 4] = [
             unrolled: true,
             most_vectors: 8,
         },
+        fixed_point: false,
         tile: Tile {
             rows: 16,
             columns: 16,
@@ -298,6 +310,7 @@ pub const TABLE: [Tuning; 4] = [
             unrolled: false,
             most_vectors: 4,
         },
+        fixed_point: false,
         tile: Tile {
             rows: 8,
             columns: 8,
@@ -354,6 +367,7 @@ pub fn choose(traits: &Traits) -> &'static Tuning {
     let matches = |row: &&Tuning| {
         row.vendor.is_none_or(|vendor| vendor == traits.vendor)
             && row.smallest_subgroup <= traits.subgroup_size
+            && (traits.integer_dot || !row.fixed_point)
             && row.fits(traits)
     };
     TABLE.iter().find(matches).unwrap_or(&TABLE[TABLE.len() - 1])
@@ -400,10 +414,16 @@ mod tests {
             subgroup_arithmetic: true,
             storage16: true,
             storage8: true,
+            integer_dot: true,
             max_invocations: 1024,
             shared_bytes: 49152,
         };
-        assert_eq!(choose(&traits).vendor, Some(NVIDIA));
+        assert_eq!(choose(&traits), &H200);
+        let without_dots = Traits {
+            integer_dot: false,
+            ..traits.clone()
+        };
+        assert!(choose(&without_dots).vendor == Some(NVIDIA) && !choose(&without_dots).fixed_point);
         let other = Traits {
             vendor: 0x1002,
             ..traits

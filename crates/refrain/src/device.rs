@@ -62,6 +62,7 @@ impl Device {
             subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
             storage16: features.contains(Feature::Storage16),
             storage8: features.contains(Feature::Storage8),
+            integer_dot: features.contains(Feature::IntegerDot),
             max_invocations: info.limits.max_workgroup_invocations,
             shared_bytes: info.limits.shared_memory_bytes,
         };

@@ -206,10 +206,15 @@ impl Problem<'_> {
         let arguments = arguments::arguments(self, sections)?;
         let tile = tile(traits, self, chunk, (lanes, rows))?;
         let generated = source::generated(self, sections, &arguments)?;
+        let is_fixed = tuning.fixed_point && weights.takes_fixed_point(chunk);
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(few.unrolled))
             .define("CHUNK", chunk);
+        let text = match is_fixed {
+            true => text.define("FIXED_POINT", 1),
+            false => text,
+        };
         let kernel = source::declared(text, self, sections)
             .body(include_str!("../shaders/unroll.glsl"))
             .body(include_str!("../shaders/projection/sizes.glsl"))
@@ -218,6 +223,11 @@ impl Problem<'_> {
             .body(match weights {
                 Weights::Dense => include_str!("../shaders/projection/dense.glsl"),
                 Weights::Quantised(_) => include_str!("../shaders/projection/quantised.glsl"),
+            })
+            .body(include_str!("../shaders/projection/input.glsl"))
+            .body(match is_fixed {
+                true => include_str!("../shaders/projection/fixed.glsl"),
+                false => include_str!("../shaders/projection/floats.glsl"),
             })
             .body(include_str!("../shaders/projection/projection.comp"))
             .kernel(vec![
@@ -283,6 +293,14 @@ impl Division {
 }
 
 impl Weights {
+    /// Whether products with them can be summed in fixed point, a chunk at a time.
+    fn takes_fixed_point(self, chunk: usize) -> bool {
+        match self {
+            Weights::Dense => false,
+            Weights::Quantised(format) => matches!(format.bits, 4 | 8) && chunk <= format.group as usize,
+        }
+    }
+
     fn group(self) -> u32 {
         match self {
             Weights::Dense => 0,

@@ -91,6 +91,11 @@ impl Weights {
     }
 
     fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
+        let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
+        self.check_product_of(values, tuning, traits, x, out);
+    }
+
+    fn check_product_of(&self, values: Vec<f32>, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
         let what = format!(
             "{} {:?} with {}, x {} {}, out {} {}, subgroups of {}",
             self.format, self.shape, self.parameters, x.dtype, x.layout, out.dtype, out.layout, traits.subgroup_size
@@ -99,7 +104,6 @@ impl Weights {
         let biases = self.format.has_biases().then_some(&parameters);
         let calls = quantised::matmul_tuned(tuning, traits, &self.format, x, &quants, &parameters, biases, out)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
-        let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
         let w: Vec<f32> = (0..self.shape[0]).flat_map(|row| self.expand(row)).collect();
         let mut expected = vec![0.0; out.layout.count()];
         matmul::reference_nt(&values, &matmul::SliceRows::new(&w, self.shape[1]), &mut expected);
@@ -113,7 +117,11 @@ impl Weights {
 #[test]
 fn products_in_every_format() {
     for traits in all_traits() {
-        let tuning = tuning::choose(&traits);
+        let chosen = tuning::choose(&traits);
+        let fixed = Tuning {
+            fixed_point: true,
+            ..*chosen
+        };
         // Traits change how sums are formed, whatever the format: one of each zero will do.
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
@@ -123,8 +131,38 @@ fn products_in_every_format() {
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
                 let x = Operand::contiguous(FLOATS[j], &[tokens, k]);
                 let out = Operand::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
-                weights.check_product(tuning, &traits, &x, &out);
+                weights.check_product(chosen, &traits, &x, &out);
+                if tokens < 40 && matches!(format.bits, 4 | 8) {
+                    weights.check_product(&fixed, &traits, &x, &out);
+                }
             }
+        }
+    }
+}
+
+#[test]
+fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
+    let traits = device_traits();
+    let fixed = Tuning {
+        fixed_point: true,
+        ..*tuning::choose(&traits)
+    };
+    let (x, out) = (
+        Operand::contiguous(DType::F32, &[1, 256]),
+        Operand::contiguous(DType::F32, &[1, 5]),
+    );
+    let ones = floats(&mut Random::new(6), 256);
+    // Within a chunk, and from chunk to chunk; a chunk of zeros; very small ones.
+    let sizes = |i: usize| 10f32.powi(i as i32 % 7 - 3 + (i as i32 / 32 - 4) * 2);
+    let wide: Vec<f32> = (0..256).map(|i| ones[i] * sizes(i)).collect();
+    let gap: Vec<f32> = (0..256).map(|i| if i / 32 == 3 { 0.0 } else { ones[i] }).collect();
+    let small: Vec<f32> = ones.iter().map(|one| one * 1e-29).collect();
+    let mut none = ones;
+    none[77] = f32::NAN;
+    for (bits, group) in [(4, 32), (4, 64), (8, 32), (8, 128)] {
+        let weights = Weights::random(QuantFormat::mlx(bits, group), [5, 256], DType::F16);
+        for values in [&wide, &gap, &small, &none] {
+            weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
         }
     }
 }

@@ -11,6 +11,7 @@ fn traits() -> [Traits; 2] {
         subgroup_arithmetic: true,
         storage16: true,
         storage8: true,
+        integer_dot: true,
         max_invocations: 1024,
         shared_bytes: 32768,
     };

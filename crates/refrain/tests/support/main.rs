@@ -20,9 +20,9 @@ lowering passes choose; `UPDATE=1 cargo test -p refrain --test support` writes i
 command without `UPDATE=1` fails where it is out of date.
 
 In a kernel's name stand its family, what else tells its text apart, and the dtypes that it loads and
-stores. `T` is the operands' dtype. Left out are the tags `+subgroup`, `+s16` and `+s8`, which say whether
-the kernel uses subgroup arithmetic, 16-bit and 8-bit storage, and the hash in the names of generated
-elementwise kernels. What is in *italics* is the error that evaluating gives. The scales of a quantised
+stores. `T` is the operands' dtype. Left out are the tags `+subgroup`, `+s16`, `+s8` and `+dot`, which say
+whether the kernel uses subgroup arithmetic, 16-bit and 8-bit storage and dot products of bytes, and the hash
+in the names of generated elementwise kernels. What is in *italics* is the error that evaluating gives. The scales of a quantised
 matrix and what it is multiplied with may also be of different dtypes. Sizes are those in
 `crates/refrain/tests/support/operations.rs`.
 
@@ -137,6 +137,7 @@ fn kernels_use_only_the_features_that_a_device_has() {
             (Feature::SubgroupArithmetic, "+subgroup"),
             (Feature::Storage16, "+s16"),
             (Feature::Storage8, "+s8"),
+            (Feature::IntegerDot, "+dot"),
         ];
         for operation in sections.iter().flat_map(|(_, operations)| operations) {
             for kernel in DType::ALL
