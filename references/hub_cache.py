@@ -125,13 +125,22 @@ def main(refrain):
         assert not contents_sent, contents_sent
         scanned = run(python("r = scan_cache_dir(); print(len(r.repos), len(r.warnings))"), ours, address)
         assert scanned == "1 0", scanned
+        for name, content in FILES.items():
+            get = python(f"print(hf_hub_download({REPO!r}, {name!r}, local_files_only=True))")
+            assert Path(run(get, ours, "http://127.0.0.1:9")).read_bytes() == content, name
         print("huggingface_hub finds what refrain downloaded, and downloads nothing again")
 
         path = run([refrain, "pull", REPO, "--offline"], theirs, "http://127.0.0.1:9")
         assert path.startswith(theirs), path
         run([refrain, "pull", REPO], theirs, address)
         assert not contents_sent, contents_sent
+        blobs = next(Path(theirs).glob("models--*")) / "blobs"
+        leftover = blobs / f"{etag(FILES['model.safetensors'])}.0badcafe.incomplete"
+        leftover.write_bytes(b"what a download by huggingface_hub leaves when it is killed")
         listed = json.loads(run([refrain, "list", "--json"], theirs, address))
+        assert listed["interrupted"] == [], listed
+        run([refrain, "pull", REPO], theirs, address)
+        assert not leftover.exists() and not contents_sent, contents_sent
         assert [model["name"] for model in listed["models"]] == [REPO], listed
         print("refrain finds what huggingface_hub downloaded, and downloads nothing again")
 

@@ -49,12 +49,23 @@ pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<P
     Ok(pull(global, settings, &name)?.path)
 }
 
+/// What it would take to have a model here.
+#[derive(Debug, Clone)]
+pub(crate) struct Download {
+    /// Bytes that are not here yet.
+    pub bytes: u64,
+    /// The hub's address.
+    pub from: String,
+    /// Bytes free on the disk of the cache, where the system tells.
+    pub free_space: Option<u64>,
+}
+
 /// What describes a model of the hub that is not in the cache, without its weights; `None` if the text
 /// is no full name of one.
 ///
 /// # Errors
 /// If there is no such model, or the hub cannot be asked.
-pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<Outline>> {
+pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Outline, Download)>> {
     let Some(name) = name(model).ok().filter(ModelName::is_full) else {
         return Ok(None);
     };
@@ -67,15 +78,17 @@ pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<Out
     let watcher = Bar::new(global);
     let plan = hub.plan(&name, &watcher)?;
     say(global, plan.selection.notice.as_deref());
-    let size = human_bytes(plan.size());
     say(
         global,
-        Some(&format!(
-            "{name} at {} has {size}; fetching its description",
-            hub.endpoint()
-        )),
+        Some(&format!("asking {} for the description of {name}", hub.endpoint())),
     );
-    Ok(Some(hub.outline(&plan, &watcher)?))
+    let outline = hub.outline(&plan, &refrain_formats::holds_whole_header, &watcher)?;
+    let download = Download {
+        bytes: plan.size() - plan.bytes_here().min(plan.size()),
+        from: hub.endpoint().to_owned(),
+        free_space: hub.free_space(),
+    };
+    Ok(Some((outline, download)))
 }
 
 /// Downloads what of a model is not here, with a line that says so and a progress bar.
@@ -123,7 +136,7 @@ fn not_cached(model: &str, name: &ModelName) -> anyhow::Error {
     match name.is_full() {
         true => anyhow!(
             "there is no model at {model:?}, and none of this name has been downloaded; `refrain pull {name}` \
-             downloads it from the Hugging Face hub"
+             downloads it from the Hugging Face hub, `refrain doctor {name}` says before that how it would fit"
         ),
         false => anyhow!(
             "there is no model at {model:?}, and none of this name has been downloaded (`refrain list` shows those); {}",

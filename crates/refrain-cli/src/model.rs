@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use refrain_formats::{ChatTemplate, Checkpoint, Tokenizer, TokenizerFiles};
 use refrain_hub::Outline;
 
+use crate::hub::Download;
 use crate::{Global, demo, hub};
 
 /// What MODEL may be, for messages.
@@ -40,11 +41,13 @@ pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described
         true => None,
         false => hub::outline(global, model)?,
     };
+    let (outline, download) = outline.unzip();
     Ok(Described {
         checkpoint: match &outline {
             Some(outline) => Checkpoint::open(&outline.path)?,
             None => open(model)?,
         },
+        download,
         _outline: outline,
     })
 }
@@ -52,6 +55,8 @@ pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described
 /// A checkpoint of which perhaps no more than the description is here.
 pub(crate) struct Described {
     pub checkpoint: Checkpoint,
+    /// What is missing of it here, if anything.
+    pub download: Option<Download>,
     /// Its files. They must outlive it, so this stands last.
     _outline: Option<Outline>,
 }

@@ -50,8 +50,9 @@ pub use config::{
 };
 pub use encoding::Encoding;
 pub use error::Error;
+pub use gguf::holds_whole_header;
 pub use state::{Plane, State};
 pub use template::{ChatTemplate, Conversation};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};
-pub use write::Progress;
+pub use write::{Progress, WholeFile};

@@ -40,6 +40,20 @@ impl Blob {
         fs::metadata(&self.path).is_ok_and(|found| found.is_file() && found.len() == self.size)
     }
 
+    /// Removes what interrupted downloads of it have left, by whatever program: all hold the blob's lock while
+    /// they write. Best effort, since it only takes up room.
+    fn remove_leftovers(&self) {
+        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name().and_then(|name| name.to_str()))
+        else {
+            return;
+        };
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().and_then(unfinished) == Some(name) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Bytes that are in the cache.
     pub fn bytes_here(&self) -> u64 {
         if self.is_here() {
@@ -48,6 +62,12 @@ impl Blob {
         let beginning = fs::metadata(self.incomplete()).map_or(0, |found| found.len());
         if beginning > self.size { 0 } else { beginning }
     }
+}
+
+/// The name of the blob of which a file with this name is the unfinished beginning: `HASH.incomplete` here,
+/// `HASH.RANDOM.incomplete` of `huggingface_hub`.
+pub(crate) fn unfinished(name: &str) -> Option<&str> {
+    name.strip_suffix(".incomplete")?.split('.').next()
 }
 
 /// Where the beginning of the blob at `path` lies until it is whole.
@@ -74,9 +94,16 @@ impl Download<'_> {
     /// If the hub does not have it, the network fails too often, what arrives is not what the hub lists,
     /// or the disk fails.
     pub fn run(&self) -> Result<(), Error> {
-        if self.blob.is_here() {
-            return Ok(());
+        if !self.blob.is_here() {
+            self.fetch()?;
         }
+        if self.blob.is_here() {
+            self.blob.remove_leftovers();
+        }
+        Ok(())
+    }
+
+    fn fetch(&self) -> Result<(), Error> {
         let path = self.blob.incomplete();
         let mut partial = Partial::open(path, &self.blob.checksum, self.blob.size)?;
         let mut patience = Patience::new(&self.blob.name, self.settings.first_wait, self.meter.watcher());
@@ -121,6 +148,7 @@ impl Download<'_> {
             what: &self.blob.name,
             repo: &self.blob.repo,
             from: partial.length,
+            to: None,
         })?;
         self.check(&answer, partial)?;
         let mut body = answer.body;

@@ -30,6 +30,19 @@ pub(crate) struct Request<'a> {
     pub repo: &'a str,
     /// The first byte wanted.
     pub from: u64,
+    /// The byte after the last one wanted; without it, the file's end.
+    pub to: Option<u64>,
+}
+
+impl Request<'_> {
+    /// The value of the `Range` header; none where everything is wanted.
+    fn range(&self) -> Option<String> {
+        match (self.from, self.to) {
+            (0, None) => None,
+            (from, None) => Some(format!("bytes={from}-")),
+            (from, Some(to)) => Some(format!("bytes={from}-{}", to.saturating_sub(1))),
+        }
+    }
 }
 
 /// An answer of 200, 206 or 416.
@@ -69,8 +82,8 @@ impl Client {
             if let Some(token) = self.token.as_ref().filter(|_| same_origin(&url, &self.endpoint)) {
                 call = call.header(AUTHORIZATION, format!("Bearer {}", token.value));
             }
-            if request.from > 0 {
-                call = call.header(RANGE, format!("bytes={}-", request.from));
+            if let Some(range) = request.range() {
+                call = call.header(RANGE, range);
             }
             let response = call
                 .call()

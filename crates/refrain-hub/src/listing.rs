@@ -72,6 +72,7 @@ pub(crate) fn fetch(
         what: &what,
         repo: &name.repo,
         from: 0,
+        to: None,
     };
     let mut patience = Patience::new(&what, settings.first_wait, watcher);
     loop {

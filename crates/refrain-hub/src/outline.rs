@@ -11,10 +11,15 @@ use crate::pull::{Hub, Plan, PlannedFile};
 use crate::retry::{Patience, Trouble};
 use crate::{Error, Watcher};
 
-/// The header of a GGUF file holds the vocabulary too: a few MiB. It does not tell its length.
-const GGUF_BYTES: u64 = 32 << 20;
+/// What is asked for at first of a GGUF file, whose header tells its length only by its end. Twice as much as
+/// is there is asked for until it is whole: the vocabulary, which the header holds, takes up to a dozen MiB.
+const GGUF_FIRST_BYTES: u64 = 1 << 20;
+/// Longer headers of GGUF files are damage.
+const GGUF_MAX_BYTES: u64 = 64 << 20;
+/// What is asked for at first of a safetensors file: as much as most headers take.
+const SAFETENSORS_FIRST_BYTES: u64 = 64 << 10;
 /// The longest header of a safetensors file, by the format.
-const SAFETENSORS_BYTES: u64 = 100_000_000;
+const SAFETENSORS_MAX_BYTES: u64 = 100_000_000;
 
 /// A checkpoint of which only headers and configuration are there: its files have their names and sizes,
 /// but what was not fetched reads as zeros, and takes no room on file systems that know holes. It goes
@@ -27,15 +32,22 @@ pub struct Outline {
 }
 
 impl Hub {
-    /// Fetches the headers and the configuration of a model; nothing enters the cache.
+    /// Fetches the headers and the configuration of a model; nothing enters the cache. `is_whole_gguf` tells
+    /// whether the beginning of a GGUF file holds its whole header.
     ///
     /// # Errors
     /// If the hub refuses or cannot be reached, or the disk is full or fails.
-    pub fn outline(&self, plan: &Plan, watcher: &dyn Watcher) -> Result<Outline, Error> {
+    pub fn outline(
+        &self,
+        plan: &Plan,
+        is_whole_gguf: &dyn Fn(&[u8]) -> bool,
+        watcher: &dyn Watcher,
+    ) -> Result<Outline, Error> {
         let folder = tempfile::tempdir().map_err(Error::io("create", &std::env::temp_dir()))?;
         for file in &plan.files {
             if let Some(part) = Part::of(&file.path) {
-                let bytes = self.beginning(plan, file, part, watcher)?;
+                let wanted = |here: &[u8]| part.wanted(here, is_whole_gguf);
+                let bytes = self.beginning(plan, file, &wanted, watcher)?;
                 let path = folder.path().join(&file.path);
                 write(&path, &bytes, file.size()).map_err(Error::io("write", &path))?;
             }
@@ -46,21 +58,47 @@ impl Hub {
         })
     }
 
-    fn beginning(&self, plan: &Plan, file: &PlannedFile, part: Part, watcher: &dyn Watcher) -> Result<Vec<u8>, Error> {
+    /// As much of a file's beginning as `wanted` asks for, given what is here.
+    fn beginning(
+        &self,
+        plan: &Plan,
+        file: &PlannedFile,
+        wanted: &dyn Fn(&[u8]) -> Option<u64>,
+        watcher: &dyn Watcher,
+    ) -> Result<Vec<u8>, Error> {
         let mut patience = Patience::new(&file.path, self.first_wait(), watcher);
-        let request = Request {
+        let mut bytes = Vec::new();
+        while let Some(wanted) = wanted(&bytes).map(|wanted| wanted.min(file.size())) {
+            if wanted <= bytes.len() as u64 {
+                break;
+            }
+            if let Err(trouble) = self.extend(&mut bytes, wanted, plan, file) {
+                patience.after(trouble)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Asks for what is missing of the first `wanted` bytes. What arrives before a failure stays.
+    fn extend(&self, bytes: &mut Vec<u8>, wanted: u64, plan: &Plan, file: &PlannedFile) -> Result<(), Trouble> {
+        let answer = self.client().get(&Request {
             url: file.url(),
             what: &file.path,
             repo: &plan.name.repo,
-            from: 0,
-        };
-        loop {
-            let answer = self.client().get(&request);
-            let read = answer.and_then(|answer| part.read(answer.body));
-            match read {
-                Ok(bytes) => return Ok(bytes),
-                Err(trouble) => patience.after(trouble)?,
-            }
+            from: bytes.len() as u64,
+            to: (wanted < file.size()).then_some(wanted),
+        })?;
+        match (answer.status, answer.range) {
+            (206, Some((first, _))) if first == bytes.len() as u64 => {}
+            // Without ranges, everything comes from its beginning.
+            (200, _) => bytes.clear(),
+            _ => return Err(Trouble::passing("the server did not send the part that was asked for")),
+        }
+        let missing = wanted - bytes.len() as u64;
+        let read = answer.body.take(missing).read_to_end(bytes);
+        match read.map_err(|error| broken_off(&error))? as u64 == missing {
+            true => Ok(()),
+            false => Err(Trouble::passing("the connection ended too early")),
         }
     }
 }
@@ -69,9 +107,8 @@ impl Hub {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// The length in the first 8 bytes, and so many after it.
     SafetensorsHeader,
-    First(u64),
+    GgufHeader,
 }
 
 impl Part {
@@ -80,27 +117,23 @@ impl Part {
             "tokenizer.json" => None,
             name if name.ends_with(".json") => Some(Self::All),
             name if name.ends_with(".safetensors") => Some(Self::SafetensorsHeader),
-            name if name.ends_with(".gguf") => Some(Self::First(GGUF_BYTES)),
+            name if name.ends_with(".gguf") => Some(Self::GgufHeader),
             _ => None,
         }
     }
 
-    fn read(self, mut body: impl Read) -> Result<Vec<u8>, Trouble> {
-        let mut bytes = Vec::new();
-        let mut take = |bytes: &mut Vec<u8>, count: u64| {
-            let read = (&mut body).take(count).read_to_end(bytes);
-            read.map_err(|error| broken_off(&error))
+    /// How much of the file's beginning to ask for, given what is here; `None` if that suffices.
+    fn wanted(self, here: &[u8], is_whole_gguf: &dyn Fn(&[u8]) -> bool) -> Option<u64> {
+        let length = here.len() as u64;
+        let wanted = match (self, here.first_chunk()) {
+            (Self::All, _) => u64::MAX,
+            (Self::SafetensorsHeader, None) => SAFETENSORS_FIRST_BYTES,
+            // The header's length, and so many bytes after it.
+            (Self::SafetensorsHeader, Some(first)) => 8 + u64::from_le_bytes(*first).min(SAFETENSORS_MAX_BYTES),
+            (Self::GgufHeader, _) if is_whole_gguf(here) => return None,
+            (Self::GgufHeader, _) => (2 * length).clamp(GGUF_FIRST_BYTES, GGUF_MAX_BYTES),
         };
-        match self {
-            Self::All => take(&mut bytes, u64::MAX)?,
-            Self::First(count) => take(&mut bytes, count)?,
-            Self::SafetensorsHeader => {
-                take(&mut bytes, 8)?;
-                let length = bytes.as_slice().try_into().map_or(0, u64::from_le_bytes);
-                take(&mut bytes, length.min(SAFETENSORS_BYTES))?
-            }
-        };
-        Ok(bytes)
+        (wanted > length).then_some(wanted)
     }
 }
 
@@ -123,11 +156,20 @@ mod tests {
         assert_eq!(Part::of("config.json"), Some(Part::All));
         assert_eq!(Part::of("tokenizer.json"), None);
         assert_eq!(Part::of("merges.txt"), None);
-        assert_eq!(Part::of("sub/model.gguf"), Some(Part::First(GGUF_BYTES)));
-        let file = [&5u64.to_le_bytes()[..], b"{    }, and weights"].concat();
-        assert_eq!(Part::SafetensorsHeader.read(&file[..]).unwrap(), file[..13]);
-        assert_eq!(Part::First(3).read(&file[..]).unwrap(), file[..3]);
-        assert_eq!(Part::All.read(&file[..]).unwrap(), file);
-        assert_eq!(Part::SafetensorsHeader.read(&[1u8][..]).unwrap(), [1]);
+        assert_eq!(Part::of("sub/model.gguf"), Some(Part::GgufHeader));
+        let is_whole = |here: &[u8]| here.len() >= 3 << 20;
+        let wanted = |part: Part, here: &[u8]| part.wanted(here, &is_whole);
+        let header = [&200_000u64.to_le_bytes()[..], &[b' '; 200_000]].concat();
+        assert_eq!(wanted(Part::SafetensorsHeader, &[]), Some(SAFETENSORS_FIRST_BYTES));
+        assert_eq!(wanted(Part::SafetensorsHeader, &header[..99]), Some(200_008));
+        assert_eq!(wanted(Part::SafetensorsHeader, &header), None);
+        assert_eq!(
+            wanted(Part::SafetensorsHeader, &[255; 9]),
+            Some(8 + SAFETENSORS_MAX_BYTES)
+        );
+        assert_eq!(wanted(Part::GgufHeader, &[]), Some(1 << 20));
+        assert_eq!(wanted(Part::GgufHeader, &vec![0; 2 << 20]), Some(4 << 20));
+        assert_eq!(wanted(Part::GgufHeader, &vec![0; 4 << 20]), None);
+        assert_eq!(wanted(Part::All, &header), Some(u64::MAX));
     }
 }

@@ -91,6 +91,12 @@ impl Hub {
         &self.settings.endpoint
     }
 
+    /// Bytes free on the disk of the cache, where the system tells.
+    pub fn free_space(&self) -> Option<u64> {
+        let folder = self.cache.root().ancestors().find(|folder| folder.is_dir())?;
+        fs4::available_space(folder).ok()
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

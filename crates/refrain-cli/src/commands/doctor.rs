@@ -2,6 +2,7 @@
 
 mod caches;
 mod drivers;
+mod features;
 mod findings;
 mod report;
 mod self_test;
@@ -16,6 +17,7 @@ use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan
 
 use crate::device::{Decision, Probed, Target};
 use crate::fit::{Fit, Needs, Offer};
+use crate::hub::Download;
 use crate::output;
 use crate::probe::{self, HeapSpeed};
 use crate::{Global, device, host, load, model};
@@ -78,6 +80,8 @@ struct Opened {
 /// A model, and how it fits the chosen device.
 struct Placed {
     name: String,
+    /// What is missing of it here, if anything.
+    download: Option<Download>,
     fit: Fit,
     context: usize,
 }
@@ -92,6 +96,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         let asked = arguments.ctx.map(|context| context as usize);
         examination.model = Some(Placed {
             name: arguments.model.clone().unwrap_or_default(),
+            download: described.download.clone(),
             fit: Fit {
                 needs: Needs::of(checkpoint, &opened.device),
                 offer: opened.offer,

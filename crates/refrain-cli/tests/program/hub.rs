@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fake_hub::{COMMIT, FakeHub, Fault, etag};
@@ -66,7 +67,7 @@ impl World {
     fn listed(&self) -> Vec<String> {
         let list = self.run(&["list", "--json"]).json();
         let models = list["models"].as_array().unwrap().clone();
-        let name = |model: &serde_json::Value| {
+        let name = |model: &Value| {
             let path = PathBuf::from(model["path"].as_str().unwrap());
             let folder = if path.is_dir() { &path } else { path.parent().unwrap() };
             for (name, content) in &self.files {
@@ -238,7 +239,12 @@ fn only_run_and_pull_download() {
 
 #[test]
 fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
-    for (name, file) in [("qwen3-bf16", ""), ("llama-gguf-q4_0", "model.gguf")] {
+    for (name, file) in [
+        ("qwen3-bf16", ""),
+        ("llama-bf16-sharded", ""),
+        ("qwen3-mlx4", ""),
+        ("llama-gguf-q4_0", "model.gguf"),
+    ] {
         let world = World::new(name);
         let asked = world.run(&["doctor", REPO, "--json"]).json();
         let here = fixture(name).join(file);
@@ -248,6 +254,13 @@ fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
         }
         assert_eq!(world.listed(), [""; 0], "{name}");
         assert!(fs::read_dir(world.cache.path()).unwrap().next().is_none(), "{name}");
+        assert_eq!(known["model"]["download"], Value::Null, "{name}");
+        world.run(&["pull", REPO, "--quiet"]).done();
+        let list = world.run(&["list", "--json"]).json();
+        assert_eq!(
+            asked["model"]["download"]["bytes"], list["models"][0]["bytes"],
+            "{name}"
+        );
     }
     let world = World::new("qwen3-bf16");
     world

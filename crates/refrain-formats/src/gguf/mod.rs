@@ -19,6 +19,7 @@ use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
 
 pub(crate) use names::gguf as name;
 pub(crate) use parts::{GgufFiles, in_directory};
+pub use reader::holds_whole_header;
 pub(crate) use rope::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
 pub(crate) use tensors::row_order;
 pub(crate) use tokenizer::pre_tokenizer_name;

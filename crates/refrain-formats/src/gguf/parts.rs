@@ -35,7 +35,10 @@ impl GgufFiles {
         if !named && !file.bytes().starts_with(b"GGUF") {
             return Err(Error::NotACheckpoint {
                 path: path.to_owned(),
-                reason: "is neither a directory with config.json and safetensors files nor a GGUF file".to_owned(),
+                reason: match path.parent().filter(|folder| folder.join("config.json").is_file()) {
+                    Some(folder) => format!("is a part of the model in {}: open that directory", folder.display()),
+                    None => "is neither a directory with config.json and safetensors files nor a GGUF file".to_owned(),
+                },
             });
         }
         let part = Part::read(file, label)?;

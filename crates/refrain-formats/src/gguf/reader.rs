@@ -188,8 +188,44 @@ struct TensorHeader {
     offset: u64,
 }
 
+/// Whether `bytes`, the beginning of a GGUF file, hold its whole header, so that nothing more of the file is
+/// needed to describe it. False too of what is damaged, or no GGUF file.
+pub fn holds_whole_header(bytes: &[u8]) -> bool {
+    header(bytes, "").is_ok()
+}
+
 /// Read and check the header of a GGUF file with the contents `bytes`.
 pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntry>), Error> {
+    let Header {
+        metadata,
+        tensors,
+        length,
+    } = header(bytes, file)?;
+    let alignment = metadata.count("general.alignment")?.unwrap_or(32);
+    if !alignment.is_power_of_two() || alignment > 1 << 20 {
+        return Err(Error::file(
+            file,
+            format!("metadata general.alignment is {alignment}, not a small power of two"),
+        ));
+    }
+    let data_start = length.next_multiple_of(alignment);
+    let mut entries = Vec::with_capacity(tensors.len());
+    for header in tensors {
+        entries.push(locate(header, data_start, alignment, bytes.len(), file)?);
+    }
+    check_overlaps(&entries, file)?;
+    Ok((metadata, entries))
+}
+
+/// What stands before the data.
+struct Header {
+    metadata: Metadata,
+    tensors: Vec<TensorHeader>,
+    /// In bytes, without the padding up to the data.
+    length: usize,
+}
+
+fn header(bytes: &[u8], file: &str) -> Result<Header, Error> {
     let mut cursor = Cursor::new(bytes, 0, file);
     if cursor.take(4, "its first four bytes")? != b"GGUF" {
         return Err(Error::file(
@@ -224,24 +260,15 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
         values,
         ranges,
     };
-    let mut headers = Vec::with_capacity(tensor_count);
+    let mut tensors = Vec::with_capacity(tensor_count);
     for _ in 0..tensor_count {
-        headers.push(cursor.tensor()?);
+        tensors.push(cursor.tensor()?);
     }
-    let alignment = metadata.count("general.alignment")?.unwrap_or(32);
-    if !alignment.is_power_of_two() || alignment > 1 << 20 {
-        return Err(Error::file(
-            file,
-            format!("metadata general.alignment is {alignment}, not a small power of two"),
-        ));
-    }
-    let data_start = cursor.position.next_multiple_of(alignment);
-    let mut entries = Vec::with_capacity(headers.len());
-    for header in headers {
-        entries.push(locate(header, data_start, alignment, bytes.len(), file)?);
-    }
-    check_overlaps(&entries, file)?;
-    Ok((metadata, entries))
+    Ok(Header {
+        metadata,
+        tensors,
+        length: cursor.position,
+    })
 }
 
 /// Find where a tensor's bytes lie, and check that they do.

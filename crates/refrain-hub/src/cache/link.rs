@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Lets `blob` be found as `pointer`, which holds it itself where the system has no links. Both lie in the same repository of the cache, and `depth` folders
-/// lead from the repository to the pointer's own.
+/// Lets `blob` be found as `pointer`, which holds it itself where the system has no links. Both lie in the
+/// same repository of the cache, and `depth` folders lead from the repository to the pointer's own.
 pub(crate) fn link(blob: &Path, pointer: &Path, depth: usize) -> Result<(), Error> {
     if let (Ok(a), Ok(b)) = (fs::canonicalize(pointer), fs::canonicalize(blob))
         && a == b

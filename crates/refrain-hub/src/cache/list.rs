@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Cache, CachedModel, Repository, repository};
 use crate::Error;
+use crate::blob;
 use crate::name::{DEFAULT_REVISION, ModelName};
 use crate::select::{self, Kind, Selection};
 
@@ -73,11 +74,14 @@ fn revision(repository: &Repository, commit: &str) -> Result<Option<String>, Err
     Ok(Some(names.into_iter().next().unwrap_or_else(|| commit.to_owned())))
 }
 
-/// Bytes of interrupted downloads.
+/// Bytes of interrupted downloads of what is not here yet; what is left of others the next `pull` removes.
 fn interrupted(repository: &Repository) -> Result<u64, Error> {
     let blobs = repository.blobs();
     let names = repository::names(&blobs)?;
-    let unfinished = names.iter().filter(|name| name.ends_with(".incomplete"));
+    let is_here = |blob: &str| names.iter().any(|name| name == blob);
+    let unfinished = names
+        .iter()
+        .filter(|name| blob::unfinished(name).is_some_and(|blob| !is_here(blob)));
     Ok(unfinished
         .filter_map(|name| fs::metadata(blobs.join(name)).ok())
         .map(|found| found.len())

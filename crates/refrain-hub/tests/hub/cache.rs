@@ -266,3 +266,26 @@ fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
     assert_eq!(fs::read(user.find(REPO).unwrap().path).unwrap(), content);
     assert!(user.home().exists());
 }
+
+#[test]
+fn what_other_interrupted_downloads_left_of_a_file_goes_when_it_is_whole() {
+    let content = noise(20_000, 1);
+    let user = User::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]));
+    let leftover = |blob: &str| user.blob(&format!("{blob}.0a1b2c3d.incomplete"));
+    let (known, other) = (leftover(&etag(&content)), leftover(&"0".repeat(64)));
+    fs::create_dir_all(user.blob("")).unwrap();
+    let interrupted = || user.cache().list().unwrap().interrupted;
+    for left in [&known, &other] {
+        fs::write(left, [0; 100]).unwrap();
+    }
+    assert_eq!(interrupted(), [(REPO.to_owned(), 200)]);
+    user.pull(REPO).unwrap();
+    assert!(
+        !known.exists() && other.exists(),
+        "only what is whole needs no beginning"
+    );
+    fs::write(&known, [0; 100]).unwrap();
+    assert_eq!(interrupted(), [(REPO.to_owned(), 100)]);
+    user.pull(REPO).unwrap();
+    assert!(!known.exists());
+}

@@ -52,6 +52,8 @@ struct State {
     files: Vec<(String, Vec<u8>)>,
     faults: VecDeque<(String, Fault)>,
     seen: Vec<Seen>,
+    /// Bytes of contents that the answers offered.
+    offered: usize,
 }
 
 /// The hub. It serves one repository until the test ends.
@@ -97,6 +99,11 @@ impl FakeHub {
             .iter()
             .map(|(name, content)| ((*name).to_owned(), content.to_vec()))
             .collect();
+    }
+
+    /// Bytes of listings and contents that answers offered since this was last asked.
+    pub fn offered(&self) -> usize {
+        std::mem::take(&mut self.state.lock().unwrap().offered)
     }
 
     /// The requests since this was last asked.
@@ -151,10 +158,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             None => break,
         }
     }
-    let from = seen
-        .range
-        .as_ref()
-        .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let range = seen.range.as_deref().and_then(range);
     let (fault, found) = {
         let mut state = state.lock().unwrap();
         state.seen.push(seen);
@@ -164,7 +168,13 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             .map(|(_, fault)| fault);
         (fault, content(&state, &path))
     };
-    reply(&stream, fault, found, from.unwrap_or(0))
+    reply(&stream, fault, found, range, state)
+}
+
+/// First byte and, if it is told, last byte.
+fn range(text: &str) -> Option<(usize, Option<usize>)> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()))
 }
 
 /// What a path stands for.
@@ -185,7 +195,13 @@ fn content(state: &State, path: &str) -> Option<Vec<u8>> {
     }
 }
 
-fn reply(mut stream: &TcpStream, fault: Option<Fault>, found: Option<Vec<u8>>, from: usize) -> std::io::Result<()> {
+fn reply(
+    mut stream: &TcpStream,
+    fault: Option<Fault>,
+    found: Option<Vec<u8>>,
+    range: Option<(usize, Option<usize>)>,
+    state: &Mutex<State>,
+) -> std::io::Result<()> {
     let head = |status: u16, headers: &str| format!("HTTP/1.1 {status} X\r\nConnection: close\r\n{headers}\r\n");
     let Some(mut content) = found else {
         let missing = head(404, "X-Error-Code: RepoNotFound\r\nContent-Length: 0\r\n");
@@ -205,18 +221,17 @@ fn reply(mut stream: &TcpStream, fault: Option<Fault>, found: Option<Vec<u8>>, f
         _ => {}
     }
     let whole = content.len();
-    let ranged = from > 0 && !matches!(fault, Some(Fault::NoRanges));
-    let body = if ranged {
-        &content[from.min(whole)..]
-    } else {
-        &content[..]
-    };
-    let headers = match ranged {
-        true => format!("Content-Range: bytes {from}-{}/{whole}\r\n", whole - 1),
-        false => String::new(),
+    let range = range.filter(|_| !matches!(fault, Some(Fault::NoRanges)));
+    let (from, last) = range.unwrap_or((0, None));
+    let to = last.map_or(whole, |last| (last + 1).min(whole));
+    let body = &content[from.min(to)..to];
+    let headers = match range {
+        Some(_) => format!("Content-Range: bytes {from}-{}/{whole}\r\n", to - 1),
+        None => String::new(),
     };
     let headers = format!("{headers}Content-Length: {}\r\n", body.len());
-    stream.write_all(head(if ranged { 206 } else { 200 }, &headers).as_bytes())?;
+    state.lock().unwrap().offered += body.len();
+    stream.write_all(head(if range.is_some() { 206 } else { 200 }, &headers).as_bytes())?;
     match fault {
         Some(Fault::Cut(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
         Some(Fault::Stall(bytes)) => {

@@ -3,5 +3,6 @@
 mod cache;
 mod fake;
 mod network;
+mod outline;
 mod refusals;
 mod support;

@@ -1,6 +1,6 @@
 //! What is wrong, and how to mend it.
 
-use refrain_vulkan::{DeviceKind, Error, Feature};
+use refrain_vulkan::{DeviceKind, Error};
 
 use super::Examination;
 use super::system::Access;
@@ -43,6 +43,7 @@ pub(super) fn all(examination: &Examination) -> Vec<Finding> {
         memory,
         caches,
         model,
+        disk,
     ]
     .iter()
     .flat_map(|examine| examine(examination))
@@ -221,33 +222,14 @@ fn model(examination: &Examination) -> Vec<Finding> {
     )]
 }
 
-/// What a device loses without a feature; `None` where no kernel makes use of it.
-pub(super) fn cost(feature: Feature) -> Option<&'static str> {
-    Some(match feature {
-        Feature::Storage16 => "16-bit values are read and written in 32-bit words: slower",
-        Feature::Storage8 => "8-bit values are read and written in 32-bit words: slower",
-        Feature::SubgroupArithmetic => "lanes add up through shared memory: slower products and norms",
-        Feature::SubgroupSizeControl => "the driver chooses the subgroup size of each kernel: perhaps slower",
-        Feature::MemoryBudget => "what other programs leave free is not known: a lack of memory shows late",
-        Feature::TransferQueue => "uploads and kernels take turns: slower loading",
-        _ => return None,
-    })
-}
-
-/// The features that the chosen device lacks and that cost something.
-pub(super) fn missed(examination: &Examination) -> Vec<(Feature, &'static str)> {
-    let Some(Ok(opened)) = &examination.opened else {
-        return Vec::new();
-    };
-    let Some(vulkan) = opened.device.as_vulkan() else {
-        return Vec::new();
-    };
-    let missing = Feature::ALL
-        .iter()
-        .filter(|feature| !vulkan.features().contains(**feature));
-    missing
-        .filter_map(|feature| Some((*feature, cost(*feature)?)))
-        .collect()
+fn disk(examination: &Examination) -> Vec<Finding> {
+    let download = examination.model.as_ref().and_then(|placed| placed.download.as_ref());
+    let full = download.filter(|download| download.free_space.is_some_and(|free| free < download.bytes));
+    let finding = worse(
+        "the disk of the cache has too little room for the download",
+        "make room (refrain list, refrain rm), or set HF_HUB_CACHE to a directory on another disk",
+    );
+    full.map(|_| finding).into_iter().collect()
 }
 
 /// Whether Vulkan is used at all, for reports.
@@ -266,11 +248,13 @@ mod tests {
     use super::*;
     use crate::commands::doctor::caches::Cache;
     use crate::commands::doctor::drivers::Driver;
+    use crate::commands::doctor::features::missed;
     use crate::commands::doctor::self_test::Verdict;
     use crate::commands::doctor::system::{Adapter, Node};
     use crate::commands::doctor::{Opened, Placed};
     use crate::device::Decision;
     use crate::fit::{Fit, Needs, Offer};
+    use crate::hub::Download;
 
     /// A machine on which a made-up card works.
     fn sound() -> Examination {
@@ -400,6 +384,7 @@ mod tests {
         };
         examination.model = Some(Placed {
             name: "big".to_owned(),
+            download: None,
             fit: Fit { needs, offer },
             context: 2048,
         });
@@ -410,8 +395,19 @@ mod tests {
                     .what
                     .contains("needs 9.0 GiB, and 8.0 GiB are free: 1.0 GiB are missing")
         );
-        examination.model.as_mut().unwrap().context = 1024;
-        assert_eq!(all(&examination), []);
+        let placed = examination.model.as_mut().unwrap();
+        placed.context = 1024;
+        let download = |free_space| Download {
+            bytes: 7 << 30,
+            from: "https://huggingface.co".to_owned(),
+            free_space,
+        };
+        placed.download = Some(download(Some(6 << 30)));
+        assert!(only(&examination).mend.contains("HF_HUB_CACHE"));
+        for free_space in [None, Some(7 << 30)] {
+            examination.model.as_mut().unwrap().download = Some(download(free_space));
+            assert_eq!(all(&examination), []);
+        }
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use refrain_vulkan::MemoryClass;
 use serde_json::{Value, json};
 
-use super::findings::{Finding, missed, on_cpu};
+use super::features::missed;
+use super::findings::{Finding, on_cpu};
 use super::{Examination, Opened, Placed};
 use crate::device;
+use crate::hub::Download;
 use crate::output::{human_bytes, human_rate};
 
 /// For people: subjects at the margin.
@@ -201,11 +203,30 @@ fn caches(examination: &Examination) -> Vec<String> {
     examination.caches.iter().map(line).collect()
 }
 
+fn download(download: &Download) -> String {
+    let Download {
+        bytes,
+        from,
+        free_space,
+    } = download;
+    let room = match free_space {
+        Some(free) => format!("; the cache's disk has {} free", human_bytes(*free)),
+        None => String::new(),
+    };
+    format!("{} to download from {from}{room}", human_bytes(*bytes))
+}
+
 fn model(placed: &Placed) -> Vec<String> {
-    let Placed { name, fit, context } = placed;
+    let Placed {
+        name,
+        download: missing,
+        fit,
+        context,
+    } = placed;
     let empty = human_rate(fit.expected(0));
-    vec![
-        name.clone(),
+    let mut lines = vec![name.clone()];
+    lines.extend(missing.as_ref().map(download));
+    lines.extend([
         format!(
             "needs {}: {} of weights, {} for a context of {context} tokens",
             human_bytes(fit.bytes(*context)),
@@ -219,7 +240,8 @@ fn model(placed: &Placed) -> Vec<String> {
             human_bytes(fit.read_per_token(*context))
         ),
         format!("up to {empty} tokens/s at first; {}", fit.speed(*context)),
-    ]
+    ]);
+    lines
 }
 
 /// For machines.
@@ -299,10 +321,20 @@ fn device_json(examination: &Examination, opened: &Opened) -> Value {
 }
 
 fn model_json(placed: &Placed) -> Value {
-    let Placed { name, fit, context } = placed;
+    let Placed {
+        name,
+        download,
+        fit,
+        context,
+    } = placed;
     let needed = fit.bytes(*context);
     json!({
         "model": name,
+        "download": download.as_ref().map(|missing| json!({
+            "bytes": missing.bytes,
+            "from": missing.from,
+            "free_space_bytes": missing.free_space,
+        })),
         "context": context,
         "needed_bytes": needed,
         "weight_bytes": fit.needs.weights,
