@@ -12,6 +12,7 @@ mod interrupt;
 mod load;
 mod memory;
 mod model;
+mod numbers;
 mod output;
 mod probe;
 mod sampling;
@@ -137,7 +138,12 @@ fn main() -> ExitCode {
 
 /// The command line as clap knows it.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    // A negative number is a value, to be refused as one, and not the name of an option.
+    let takes_numbers = |argument: clap::Arg| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    };
+    Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers))
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -148,6 +154,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => return doctor::run(global, arguments),
         Command::Convert(arguments) => return convert::run(global, arguments),
         Command::Synth(arguments) => return synth::run(global, arguments),
+        Command::Logits(arguments) => return logits::run(global, arguments),
         Command::Soak(arguments) => return soak::run(global, arguments),
         Command::Pull(arguments) => pull::run(global, arguments)?,
         Command::List(arguments) => list::run(global, arguments)?,
@@ -156,7 +163,6 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(global, arguments)?,
         Command::Tokenize(arguments) => tokenize::run(arguments)?,
         Command::Template(arguments) => template::run(arguments)?,
-        Command::Logits(arguments) => logits::run(global, arguments)?,
         Command::Eval(arguments) => eval::run(global, arguments)?,
         Command::PlanCheck(arguments) => plan_check::run(global, arguments)?,
         Command::Bench(arguments) => bench::run(global, arguments)?,

@@ -1,7 +1,6 @@
 //! What the program writes: results on standard output, everything else on standard error.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -38,21 +37,6 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// As [`print()`].
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
-}
-
-/// Writes a whole file, which is there afterwards as asked or as it was before.
-///
-/// # Errors
-/// What the system says, with the file's name.
-pub(crate) fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&temporary);
-        anyhow::anyhow!("cannot write {}: {error}", path.display())
-    })
 }
 
 /// Writes a line to the standard error. If that fails too, there is nowhere left to say so.

@@ -14,7 +14,7 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
-    /// A checkpoint could not be written. Nothing of it is left.
+    /// A file or checkpoint could not be written. Nothing of it is left.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// What was to be written.

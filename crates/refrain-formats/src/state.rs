@@ -5,12 +5,11 @@
 //! (u64), u64 bytes, and the bytes; at the end the xxh3 128-bit hash of all before it. Whoever reads it
 //! checks the hash first and believes no size beyond the file's own.
 
-use std::io::Write;
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Encoding, Error};
+use crate::{Encoding, Error, WholeFile};
 
 /// A session's state at one position.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,22 +51,7 @@ impl State {
     /// # Errors
     /// Naming the file if it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let failed = |source: std::io::Error| Error::Write {
-            path: path.to_owned(),
-            source,
-        };
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let written = std::fs::File::create(&temporary).and_then(|mut file| {
-            file.write_all(&self.encode())?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, path)
-        });
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written.map_err(failed)
+        WholeFile::write(path, &self.encode())
     }
 
     /// Reads a file.

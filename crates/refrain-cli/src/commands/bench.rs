@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::Checkpoint;
+use refrain_formats::{Checkpoint, WholeFile};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -94,6 +94,9 @@ impl Arguments {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let tests = arguments.tests()?;
+    if let Some(path) = &arguments.report {
+        WholeFile::try_create(path)?;
+    }
     let device = device::open_timed(global)?;
     let mut rows = Vec::new();
     let mut loads = Vec::new();
@@ -119,10 +122,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     let bandwidth = probe::read_bandwidth(&device)?;
     let rows = report::rows(&rows, &device, bandwidth);
-    if let Some(path) = &arguments.report {
-        let report = report::whole(&device, bandwidth, &loads, &rows);
-        output::write_file(path, &format!("{report:#}\n"))?;
-    }
+    let report = report::whole(&device, bandwidth, &loads, &rows);
     match (arguments.json, arguments.csv) {
         (true, _) => output::print_json(&rows.into())?,
         (_, true) => output::print(&report::csv(&rows))?,
@@ -134,6 +134,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         }
     }
     device::report(global, &device);
+    // Last: whatever happens to the file, the figures have been shown.
+    if let Some(path) = &arguments.report {
+        WholeFile::write(path, format!("{report:#}\n").as_bytes())?;
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Args;
 use refrain::passes;
 use refrain_engine::Session;
+use refrain_formats::WholeFile;
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -88,7 +89,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let function = session.decode_function()?;
     let summary = Summary::of(function, checkpoint.config().layers, kv, bandwidth);
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
-        output::write_file(path, &trace::chrome(function.plan(), profile))?;
+        WholeFile::write(path, trace::chrome(function.plan(), profile).as_bytes())?;
     }
     if arguments.json {
         return output::print_json(&json!({

@@ -1,16 +1,15 @@
 //! `refrain logits`: what the model thinks of every position of given tokens.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
 use refrain_engine::Session;
-use refrain_formats::ModelConfig;
+use refrain_formats::{ModelConfig, WholeFile};
 use serde_json::{Value, json};
 
-use crate::{Global, device, input, load, model};
+use crate::{Global, device, input, interrupt, load, model};
 
 const EXAMPLES: &str = "Examples:
   refrain logits Qwen3-0.6B --tokens tokens.json --out logits.safetensors --device cpu";
@@ -31,25 +30,31 @@ pub(crate) struct Arguments {
     chunk: Option<u32>,
 }
 
-pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let checkpoint = model::open(&arguments.model)?;
     let config = checkpoint.config();
     let label = arguments.tokens.display().to_string();
     let rows = read_rows(&input::read_text(&arguments.tokens)?, config).map_err(|error| anyhow!("{label}: {error}"))?;
     let length = rows[0].len();
+    WholeFile::try_create(&arguments.out)?;
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, length)?;
     let mut session = Session::new(&loaded.model, length)?;
     if let Some(chunk) = arguments.chunk {
         session.set_chunk(chunk as usize);
     }
-    let mut out = TensorFile::create(&arguments.out, [rows.len(), length, config.vocab_size])?;
+    let deferred = interrupt::defer()?;
+    let mut out = create(&arguments.out, [rows.len(), length, config.vocab_size])?;
     for row in &rows {
-        out.write(&session.logits(row)?)?;
+        out.append(bytemuck::cast_slice(&session.logits(row)?))?;
+        if interrupt::requested() {
+            return Ok(interrupt::EXIT_CODE.into());
+        }
     }
     out.finish()?;
+    drop(deferred);
     device::report(global, &device);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The rows of token ids, checked: at least one, all of one length, all in the vocabulary.
@@ -93,44 +98,16 @@ fn read_row(index: usize, row: &Value, vocabulary: usize) -> anyhow::Result<Vec<
     row.iter().enumerate().map(id).collect()
 }
 
-/// A safetensors file of one f32 tensor, written as its values come: they may be larger than the
+/// Begins a safetensors file of one f32 tensor. Its values follow as they come: they may be larger than the
 /// memory.
-struct TensorFile {
-    path: PathBuf,
-    writer: BufWriter<File>,
-}
-
-impl TensorFile {
-    fn create(path: &Path, shape: [usize; 3]) -> anyhow::Result<Self> {
-        let bytes = shape.iter().product::<usize>() * size_of::<f32>();
-        let tensor = json!({ "dtype": "F32", "shape": shape, "data_offsets": [0, bytes] });
-        let mut header = json!({ "logits": tensor }).to_string();
-        // The values begin at a multiple of 8.
-        header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
-        let path = path.to_owned();
-        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
-        let mut made = Self {
-            path,
-            writer: BufWriter::new(file),
-        };
-        made.bytes(&(header.len() as u64).to_le_bytes())?;
-        made.bytes(header.as_bytes())?;
-        Ok(made)
-    }
-
-    fn write(&mut self, values: &[f32]) -> anyhow::Result<()> {
-        self.bytes(bytemuck::cast_slice(values))
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.writer.flush().map_err(|error| failed(&self.path, &error))
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.writer.write_all(bytes).map_err(|error| failed(&self.path, &error))
-    }
-}
-
-fn failed(path: &Path, error: &std::io::Error) -> anyhow::Error {
-    anyhow!("cannot write {}: {error}", path.display())
+fn create(path: &Path, shape: [usize; 3]) -> Result<WholeFile, refrain_formats::Error> {
+    let bytes = shape.iter().product::<usize>() * size_of::<f32>();
+    let tensor = json!({ "dtype": "F32", "shape": shape, "data_offsets": [0, bytes] });
+    let mut header = json!({ "logits": tensor }).to_string();
+    // The values begin at a multiple of 8.
+    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+    let mut file = WholeFile::create(path)?;
+    file.append(&(header.len() as u64).to_le_bytes())?;
+    file.append(header.as_bytes())?;
+    Ok(file)
 }

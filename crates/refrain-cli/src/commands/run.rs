@@ -8,12 +8,13 @@ use clap::{Args, ValueEnum};
 use refrain_engine::{
     Error, Finish, Freeze, GenerateOptions, Generation, Sampler, Session, Snapshot, Verified, generate,
 };
-use refrain_formats::{Checkpoint, Conversation, Tokenizer};
+use refrain_formats::{Checkpoint, Conversation, Tokenizer, WholeFile};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
+use crate::numbers::most_tokens;
 use crate::output::{self, human_rate, human_seconds};
 use crate::sampling::{self, SamplingArguments};
 use crate::{Global, Usage, demo, device, input, interrupt, model};
@@ -39,11 +40,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
     /// Tokens to generate at most [default: until the model ends or the context is full]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", value_parser = most_tokens)]
     max_tokens: Option<usize>,
     /// Tokens that prompt and answer may have together [default: 4096 or what the prompt and -n
     /// need, up to the model's limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, alias = "ctx-size", short_alias = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ctx: Option<u32>,
     /// End the text before this string (may be repeated)
     #[arg(long, value_name = "TEXT")]
@@ -110,6 +111,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     if arguments.stop.iter().any(String::is_empty) {
         return Err(Usage("--stop needs a text to stop at".to_owned()).into());
     }
+    if let Some(path) = &arguments.state.save_state {
+        WholeFile::try_create(path)?;
+    }
     let checkpoint = model::open_or_pull(global, &arguments.model)?;
     let tokenizer = checkpoint.tokenizer()?;
     let sampler = Sampler::new(sampling::options(&arguments.sampling, &checkpoint)?)?;
@@ -146,9 +150,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
             })?
         }
     };
-    if let Some(path) = &arguments.state.save_state {
-        session.snapshot()?.save(path)?;
-    }
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {
         output::print_json(&as_json(arguments, &loaded, &options, &generation, &memory))?;
@@ -157,6 +158,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         report(&loaded, &generation, &memory);
     }
     device::report(global, &device);
+    // Last: whatever happens to the file, the answer has been shown.
+    if let Some(path) = &arguments.state.save_state {
+        session.snapshot()?.save(path)?;
+    }
     Ok(match generation.finish {
         Finish::Interrupted => interrupt::EXIT_CODE.into(),
         _ => ExitCode::SUCCESS,
@@ -174,6 +179,10 @@ fn prompt_ids(checkpoint: &Checkpoint, tokenizer: &Tokenizer, arguments: &Argume
             text.strip_suffix('\r').unwrap_or(text).to_owned()
         }
     };
+    if prompt.is_empty() {
+        let why = "the prompt is empty; give one behind the model's name, or on the standard input";
+        return Err(Usage(why.to_owned()).into());
+    }
     let template = match arguments.raw {
         true => None,
         false => checkpoint.chat_template()?,
@@ -190,10 +199,7 @@ fn prompt_ids(checkpoint: &Checkpoint, tokenizer: &Tokenizer, arguments: &Argume
         }
         None => tokenizer.encode(&prompt, true)?,
     };
-    match ids.is_empty() {
-        true => Err(Usage("the prompt is empty".to_owned()).into()),
-        false => Ok(ids),
-    }
+    Ok(ids)
 }
 
 /// Takes text and token.

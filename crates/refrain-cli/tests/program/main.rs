@@ -14,6 +14,8 @@ mod examples;
 #[allow(dead_code)] // what the tests of the hub itself need
 #[path = "../../../refrain-hub/tests/hub/fake.rs"]
 mod fake_hub;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod hub;
 mod logits;
 mod plan_check;

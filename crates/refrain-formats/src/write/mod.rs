@@ -10,6 +10,7 @@ pub(crate) mod gguf;
 pub(crate) mod gguf_metadata;
 pub(crate) mod hybrid;
 mod target;
+mod whole;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -19,6 +20,7 @@ use crate::{Encoding, Error, Tensor};
 
 pub use target::Progress;
 pub(crate) use target::Target;
+pub use whole::WholeFile;
 
 /// Bytes that are made before they are written: what writing takes of memory.
 const PIECE: usize = 16 << 20;

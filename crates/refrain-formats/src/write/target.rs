@@ -48,6 +48,9 @@ impl<'a> Target<'a> {
         let refused = match out.symlink_metadata() {
             Err(_) => None,
             Ok(_) if !replace => Some("it exists already; remove it, or choose another name"),
+            Ok(_) if out.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) => {
+                Some("it is neither a file nor a directory; choose another name")
+            }
             Ok(found) if found.is_dir() && !out.join("config.json").exists() => {
                 Some("it is a directory without config.json, which is not replaced; choose another name")
             }
@@ -68,7 +71,7 @@ impl<'a> Target<'a> {
     pub(crate) fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
         result.map_err(|source| Error::Write {
             path: self.out.to_owned(),
-            source,
+            source: plain(source),
         })
     }
 
@@ -89,10 +92,7 @@ impl<'a> Target<'a> {
 
     /// A file beside the target, which goes away unless it is given the target's name.
     pub(crate) fn unfinished_file(&self) -> Result<NamedTempFile, Error> {
-        let mut builder = unfinished();
-        #[cfg(unix)]
-        builder.permissions(permissions(0o666));
-        self.io(builder.tempfile_in(parent(self.out)))
+        self.io(unfinished_file(self.out))
     }
 
     /// A directory beside the target, which goes away unless it is given the target's name.
@@ -148,16 +148,31 @@ impl<'a> Target<'a> {
     }
 }
 
+/// A file beside `out`, which goes away unless it is given a name.
+pub(super) fn unfinished_file(out: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = unfinished();
+    #[cfg(unix)]
+    builder.permissions(permissions(0o666));
+    builder.tempfile_in(parent(out))
+}
+
 /// The directory that `out` lies in.
-fn parent(out: &Path) -> &Path {
+pub(super) fn parent(out: &Path) -> &Path {
     match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     }
 }
 
+/// An error as the system gave it: without the name of an unfinished file, which the user never chose.
+pub(super) fn plain(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(std::error::Error::source);
+    let code = inner.and_then(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error());
+    code.map_or(error, io::Error::from_raw_os_error)
+}
+
 /// Brings the names in a directory onto the disk. Not every system can, and those that cannot need not.
-fn sync_directory(path: &Path) {
+pub(super) fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(path) {
         let _ = directory.sync_all();
     }

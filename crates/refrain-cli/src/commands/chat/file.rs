@@ -1,13 +1,10 @@
 //! Conversations in files.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::Conversation;
+use refrain_formats::{Conversation, WholeFile};
 use serde_json::{Map, Value};
-use tempfile::NamedTempFile;
 
 use crate::input;
 
@@ -41,23 +38,13 @@ pub(super) fn save(path: &Path, conversation: &Conversation) -> anyhow::Result<(
         }
     }
     let text = format!("{:#}\n", Value::Object(object));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let write = || -> std::io::Result<()> {
-        let mut file = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        // A temporary file is the owner's alone; one that is replaced keeps its permissions.
-        if let Ok(old) = fs::metadata(path) {
-            file.as_file().set_permissions(old.permissions())?;
-        }
-        file.persist(path)?;
-        Ok(())
-    };
-    write().map_err(|error| anyhow!("cannot write {}: {error}", path.display()))
+    Ok(WholeFile::write(path, text.as_bytes())?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
