@@ -95,6 +95,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
     let devices = match devices {
         Ok(devices) => devices,
         Err(Error::NoLoader { .. }) => return Ok(cpu("no Vulkan loader is installed".to_owned())),
+        Err(Error::NoDevice) => return Ok(cpu("no Vulkan driver is installed".to_owned())),
         Err(error) => return Ok(cpu(error.to_string())),
     };
     Ok(match choose(devices, &Choice::Auto) {

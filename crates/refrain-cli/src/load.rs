@@ -133,7 +133,7 @@ pub(crate) fn context(
 ) -> anyhow::Result<usize> {
     let limit = config.max_position;
     if let Some(asked) = asked.filter(|asked| *asked > limit) {
-        bail!("a context of {asked} tokens is more than this model was made for ({limit})");
+        bail!("a context of {asked} tokens is more than this model was made for; take --ctx {limit} or less");
     }
     let wanted = tokens
         .saturating_add(more.unwrap_or(DEFAULT_CONTEXT / 2))
@@ -141,10 +141,10 @@ pub(crate) fn context(
     let context = asked.unwrap_or(wanted.min(limit));
     if tokens > context {
         let hint = match context < limit {
-            true => format!("take a longer one with --ctx (up to {limit}), or a shorter prompt"),
-            false => "which is this model's limit; take a shorter prompt".to_owned(),
+            true => format!("; take a longer one with --ctx (up to {limit}), or a shorter prompt"),
+            false => ", which is this model's limit; take a shorter prompt".to_owned(),
         };
-        bail!("the prompt has {tokens} tokens, but the context holds {context}; {hint}");
+        bail!("the prompt has {tokens} tokens, but the context holds {context}{hint}");
     }
     Ok(context)
 }

@@ -8,6 +8,7 @@ use refrain_formats::{Checkpoint, GenerationConfig};
 use serde_json::{Value, json};
 
 use crate::Usage;
+use crate::numbers::{count, seed};
 
 /// What is not given comes from the model's generation_config.json (do_sample: false there means
 /// temperature 0); where that is silent too, from llama.cpp's usual settings.
@@ -15,10 +16,10 @@ use crate::Usage;
 #[command(next_help_heading = "Sampling (defaults: the model's generation_config.json, else as shown)")]
 pub(crate) struct SamplingArguments {
     /// Temperature; 0 takes the likeliest token [else: 0.8]
-    #[arg(long, value_name = "T", value_parser = non_negative)]
+    #[arg(long, alias = "temperature", value_name = "T", value_parser = non_negative)]
     temp: Option<f32>,
     /// Keep the K likeliest tokens; 0 keeps all [else: 40]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = count)]
     top_k: Option<usize>,
     /// Keep the likeliest tokens that together reach P; 1 keeps all [else: 0.95]
     #[arg(long, value_name = "P", value_parser = positive_share)]
@@ -30,19 +31,19 @@ pub(crate) struct SamplingArguments {
     #[arg(long, value_name = "F", value_parser = positive)]
     repeat_penalty: Option<f32>,
     /// Subtracted from the logits of recent tokens [default: 0]
-    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", value_parser = finite)]
     presence_penalty: Option<f32>,
     /// Subtracted from the logits of recent tokens as often as they are there [default: 0]
-    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", value_parser = finite)]
     frequency_penalty: Option<f32>,
     /// How many of the last tokens are recent, the prompt's included [default: 64]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     repeat_last_n: Option<usize>,
     /// Add to a token's logit, such as 42+1.5 or 42-1.5; 42-inf forbids it (may be repeated)
     #[arg(long, value_name = "ID±BIAS", value_parser = logit_bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers; equal seeds give equal texts [default: another each time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, short_alias = 's', value_name = "N", value_parser = seed)]
     seed: Option<u64>,
 }
 

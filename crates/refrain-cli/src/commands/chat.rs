@@ -11,10 +11,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use refrain_engine::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
-use refrain_formats::{Checkpoint, Tokenizer};
+use refrain_formats::Tokenizer;
 
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
+use crate::numbers::most_tokens;
 use crate::output::{self, human_rate, human_seconds};
 use crate::sampling::{self, SamplingArguments};
 use crate::{Global, Usage, demo, device, interrupt, model};
@@ -48,10 +49,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE.json", conflicts_with = "system")]
     load: Option<PathBuf>,
     /// Tokens of one answer at most [default: until the model ends it or the context is full]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    max_tokens: Option<u32>,
+    #[arg(short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", value_parser = most_tokens)]
+    max_tokens: Option<usize>,
     /// Tokens that the conversation may have [default: 4096, or the model's limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, alias = "ctx-size", short_alias = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ctx: Option<u32>,
     /// Neither read nor write the history of lines typed
     #[arg(long)]
@@ -88,7 +89,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         loaded: &loaded,
         dialogue,
         settings,
-        max_tokens: most_tokens(arguments, &checkpoint),
+        max_tokens: arguments.max_tokens.or(checkpoint.generation().max_new_tokens),
         last: None,
     };
     if let Some(path) = &arguments.load {
@@ -98,11 +99,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let left = chat.talk(lines)?;
     device::report(global, &device);
     Ok(left)
-}
-
-fn most_tokens(arguments: &Arguments, checkpoint: &Checkpoint) -> Option<usize> {
-    let asked = arguments.max_tokens.map(|most| most as usize);
-    asked.or(checkpoint.generation().max_new_tokens)
 }
 
 /// A chat under way.

@@ -9,6 +9,7 @@ use refrain_engine::{Divergence, Score, Session, Windows, divergence, perplexity
 use refrain_formats::Checkpoint;
 use serde_json::{Value, json};
 
+use crate::numbers::count;
 use crate::{Global, Usage, device, input, load, model, output};
 
 const EXAMPLES: &str = "Examples:
@@ -28,10 +29,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
     /// Tokens of the windows that the text is cut into [default: 512, or the model's limit]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     context: Option<usize>,
     /// Tokens from one window to the next: each but the first predicts its last N tokens [default: half a window]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     stride: Option<usize>,
     /// Measure the divergence of MODEL's predictions from those of this one, which has the same tokenizer
     #[arg(long, value_name = "MODEL2")]

@@ -3,7 +3,7 @@
 use clap::Args;
 use refrain_hub::{Cache, ModelName};
 
-use crate::{Global, Usage, hub, output};
+use crate::{Global, Usage, demo, hub, output};
 
 const EXAMPLES: &str = "Examples:
   refrain pull Qwen/Qwen3-0.6B
@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
 
 /// Writes the path of what was downloaded to the standard output.
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.model == demo::NAME {
+        return Err(Usage("`demo` is inside this program: `refrain run demo` needs no download".to_owned()).into());
+    }
     let name: ModelName = arguments.model.parse().map_err(|error| Usage(format!("{error}")))?;
     let settings = hub::settings(global)?;
     let cached = match settings.offline {

@@ -104,6 +104,8 @@ fn a_prompt_that_does_not_fit_the_context_is_refused_with_what_to_do() {
 fn an_empty_prompt_is_refused() {
     run(&["run", "demo", "--raw"]).failed(2, &["prompt is empty"]);
     run(&["run", "demo", "", "--raw"]).failed(2, &["prompt is empty"]);
+    run(&["run", "demo", ""]).failed(2, &["prompt is empty"]);
+    run_with_input(&["run", "demo"], b"\n").failed(2, &["prompt is empty", "standard input"]);
 }
 
 #[test]
@@ -128,4 +130,26 @@ fn memory_that_is_not_there_is_refused_with_what_to_try() {
     run(&arguments).failed(1, &["out of memory", "--ctx"]);
     let on_vulkan = refrain(&arguments).env("REFRAIN_DEVICE", "0").output().unwrap();
     crate::support::Outcome::from(on_vulkan).failed(1, &["out of memory", "--ctx"]);
+}
+
+#[test]
+fn negative_numbers_are_refused_as_numbers() {
+    for (option, word) in [
+        ("--temp", "0 or more"),
+        ("--temperature", "0 or more"),
+        ("--top-k", "0 or more"),
+        ("--seed", "another one each time"),
+        ("-n", "until the model ends it"),
+        ("--ctx", "-1 is not in 1"),
+    ] {
+        run(&["run", "demo", "x", option, "-1"]).failed(2, &["'-1'", word]);
+    }
+    run(&["bench", "demo", "-p", "-1"]).failed(2, &["'-1'"]);
+}
+
+#[test]
+fn a_weight_file_given_for_its_model_names_the_directory_to_open() {
+    let copy = Copy::of("qwen3-bf16");
+    let weights = format!("{}/model.safetensors", copy.path());
+    run(&["inspect", &weights]).failed(1, &["open that directory", copy.path()]);
 }

@@ -35,7 +35,7 @@ fn a_model_is_the_same_made_on_the_spot_and_written_to_disk() {
 
 #[test]
 fn nothing_is_overwritten() {
-    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     let path = file.path().to_str().unwrap();
     run(&["synth", "tiny:q8_0", path]).failed(1, &[path, "exists already"]);
 }

@@ -36,7 +36,9 @@ pub(super) fn configuration(set: &FileSet) -> Result<Configuration, Error> {
     let Some(object) = set.json("config.json")? else {
         return Err(Error::NotACheckpoint {
             path: PathBuf::from(set.name()),
-            reason: "there is no config.json".to_owned(),
+            reason: "there is no config.json; a model has config.json, *.safetensors and tokenizer.json, or is a \
+                     .gguf file"
+                .to_owned(),
         });
     };
     let (config, wrapped) = ModelConfig::from_json(&object, &set.label("config.json"))?;

@@ -334,8 +334,8 @@ fn planes_that_a_tensor_lacks_and_ranges_beyond_its_end_are_refused() {
 fn nothing_is_left_of_what_could_not_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let left = || std::fs::read_dir(directory.path()).unwrap().count();
-    for spec in ["tiny:f16", "tiny:q8_0"] {
-        let out = directory.path().join("out");
+    for (spec, name) in [("tiny:f16", "out"), ("tiny:q8_0", "out.gguf")] {
+        let out = directory.path().join(name);
         let stopped = write(spec, &out, &|progress| match progress.done > progress.total / 2 {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -343,12 +343,16 @@ fn nothing_is_left_of_what_could_not_be_written() {
         assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
         assert_eq!(left(), 0);
 
-        let missing = directory.path().join("missing").join("out");
+        let missing = directory.path().join("missing").join(name);
         let message = write(spec, &missing, &quietly).unwrap_err().to_string();
         assert!(
             message.starts_with("cannot write ") && message.contains("missing"),
             "{message}"
         );
+
+        let other = directory.path().join(if name == "out" { "out.gguf" } else { "out" });
+        let message = write(spec, &other, &quietly).unwrap_err().to_string();
+        assert!(message.contains("is no name for that"), "{message}");
 
         std::fs::write(&out, "precious").unwrap();
         let message = write(spec, &out, &quietly).unwrap_err().to_string();

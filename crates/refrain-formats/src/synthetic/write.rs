@@ -33,10 +33,23 @@ pub(super) fn write_shards(
 ) -> Result<(), Error> {
     let checkpoint = Checkpoint::synthetic(spec)?;
     let spec = Spec::parse(spec)?;
+    let gguf = spec.format() == Format::Gguf;
+    if gguf != out.extension().is_some_and(|extension| extension == "gguf") {
+        return Err(Error::Synthetic {
+            spec: spec.label(),
+            reason: match gguf {
+                true => format!(
+                    "it is a GGUF file, whose name must end in .gguf; {} is no name for that",
+                    out.display()
+                ),
+                false => format!("it is a directory; {} is no name for that", out.display()),
+            },
+        });
+    }
     let mut target = Target::new(out, false, progress)?;
     let config = checkpoint.config();
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
-    if spec.format() != Format::Gguf {
+    if !gguf {
         let items = tensors.map(|tensor| hybrid::published(config, Item::planes(tensor)));
         let contents = directory::Contents {
             config: config_json::object(config, spec.weights().of_vectors()),
