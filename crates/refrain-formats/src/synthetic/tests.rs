@@ -1,11 +1,11 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::write;
 use super::write::write_shards;
+use super::{Spec, write};
 use crate::Progress;
 use crate::config::ModelConfig;
-use crate::{Architecture, Checkpoint, Encoding, Error, RopeScaling, Tensor};
+use crate::{Architecture, Checkpoint, Encoding, Error, Format, RopeScaling, Tensor};
 
 /// Every format, those of MLX in each group size once.
 fn all_formats() -> Vec<&'static str> {
@@ -81,7 +81,9 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .chain(llama)
         .chain(hybrid);
     for spec in specs {
-        let out = directory.path().join(spec.replace(':', "-"));
+        let is_gguf = Spec::parse(&spec).unwrap().format() == Format::Gguf;
+        let ending = if is_gguf { ".gguf" } else { "" };
+        let out = directory.path().join(spec.replace(':', "-") + ending);
         write(&spec, &out, &quietly).unwrap();
         assert_written(&spec, &out);
     }

@@ -71,7 +71,7 @@ impl<'a> Target<'a> {
     pub(crate) fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
         result.map_err(|source| Error::Write {
             path: self.out.to_owned(),
-            source: plain(source),
+            source,
         })
     }
 
@@ -100,7 +100,8 @@ impl<'a> Target<'a> {
         let mut builder = unfinished();
         #[cfg(unix)]
         builder.permissions(permissions(0o777));
-        self.io(builder.tempdir_in(parent(self.out)))
+        let made = builder.tempdir_in(parent(self.out));
+        self.io(made.map_err(|error| io::Error::from(error.kind())))
     }
 
     /// Gives a whole file, which is on the disk, the target's name.
@@ -150,10 +151,9 @@ impl<'a> Target<'a> {
 
 /// A file beside `out`, which goes away unless it is given a name.
 pub(super) fn unfinished_file(out: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = unfinished();
-    #[cfg(unix)]
-    builder.permissions(permissions(0o666));
-    builder.tempfile_in(parent(out))
+    // Opened here, so that an error does not name the unfinished file, which the user never chose.
+    let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
+    unfinished().make_in(parent(out), open)
 }
 
 /// The directory that `out` lies in.
@@ -162,13 +162,6 @@ pub(super) fn parent(out: &Path) -> &Path {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     }
-}
-
-/// An error as the system gave it: without the name of an unfinished file, which the user never chose.
-pub(super) fn plain(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(std::error::Error::source);
-    let code = inner.and_then(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error());
-    code.map_or(error, io::Error::from_raw_os_error)
 }
 
 /// Brings the names in a directory onto the disk. Not every system can, and those that cannot need not.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::target::{parent, plain, sync_directory, unfinished_file};
+use super::target::{parent, sync_directory, unfinished_file};
 use crate::Error;
 
 /// A file that is being written. It has its name, and what it replaces is gone, only once it is whole and on
@@ -120,7 +120,7 @@ impl Write for Inner {
 fn failed(path: &Path, source: io::Error) -> Error {
     Error::Write {
         path: path.to_owned(),
-        source: plain(source),
+        source,
     }
 }
 
