@@ -32,7 +32,7 @@ mod tests {
             for error in [
                 count(text).err(),
                 most_tokens(text).err(),
-                seed(text).err().map(String::from),
+                seed(text).err(),
             ] {
                 assert!(error.unwrap().contains("not a "), "{text}");
             }
