@@ -29,11 +29,7 @@ mod tests {
     fn what_is_no_count_is_refused_with_what_to_do() {
         assert_eq!((count("7"), most_tokens("0"), seed("7")), (Ok(7), Ok(0), Ok(7)));
         for text in ["-1", "x", "1.5", ""] {
-            for error in [
-                count(text).err(),
-                most_tokens(text).err(),
-                seed(text).err(),
-            ] {
+            for error in [count(text).err(), most_tokens(text).err(), seed(text).err()] {
                 assert!(error.unwrap().contains("not a "), "{text}");
             }
         }

@@ -16,3 +16,4 @@ mod split;
 mod support;
 mod template;
 mod tokenizer;
+mod whole_file;
