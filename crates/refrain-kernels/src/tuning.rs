@@ -120,8 +120,8 @@ const H200: Tuning = Tuning {
     },
     four_bit: Matvec {
         threads: 512,
-        rows: 1,
-        loads: 4,
+        rows: 2,
+        loads: 2,
         most_groups: 264,
         enough_groups: 128,
         unrolled: true,
