@@ -1,5 +1,6 @@
 //! Loading weights onto the device, with a progress bar.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -9,7 +10,7 @@ use refrain_engine::{LoadOptions, Model, Progress, Session};
 use refrain_formats::{Checkpoint, ModelConfig};
 
 use crate::output::{complain, human_bytes};
-use crate::{Global, memory};
+use crate::{Global, interrupt, memory};
 
 /// The context that is reserved unless the prompt or the user needs another, in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -102,6 +103,16 @@ pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar 
     ProgressBar::with_draw_target(None, target)
         .with_style(style.progress_chars("=> "))
         .with_message(doing)
+}
+
+/// Shows how far a checkpoint is written; breaks off where the user wishes so.
+pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::Progress) -> ControlFlow<()> {
+    bar.set_length(progress.total);
+    bar.set_position(progress.done);
+    match interrupt::requested() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
 }
 
 /// A bar over things that are counted, on terminals only; it appears with the first [`show`].

@@ -1,11 +1,9 @@
 //! `refrain convert`: a checkpoint in another format.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use refrain_formats::Progress;
 use refrain_formats::convert::{self, Converted, Deviation, Recipe, Report};
 use serde_json::{Value, json};
 
@@ -75,14 +73,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let source = model::open(&arguments.source)?;
     let bar = load::progress_bar(global, "converting");
     let deferred = interrupt::defer()?;
-    let progress = |progress: Progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        match interrupt::requested() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    };
+    let progress = |progress| load::written(&bar, progress);
     let options = convert::Options {
         recipe: arguments.format.recipe(),
         name: name(&arguments.source),

@@ -1,11 +1,10 @@
 //! `refrain synth`: random checkpoints of real shapes.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use refrain_formats::{Progress, synthetic};
+use refrain_formats::synthetic;
 
 use crate::{Global, interrupt, load, output};
 
@@ -36,14 +35,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let bar = load::progress_bar(global, "writing");
     let deferred = interrupt::defer()?;
-    let progress = |progress: Progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        match interrupt::requested() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    };
+    let progress = |progress| load::written(&bar, progress);
     let written = synthetic::write(&arguments.spec, &arguments.out, &progress);
     bar.finish_and_clear();
     if interrupt::requested() {
