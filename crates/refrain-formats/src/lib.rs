@@ -34,6 +34,7 @@ mod gguf;
 mod guard;
 mod mlx;
 mod mmap;
+mod platform;
 mod quantise;
 mod safetensors;
 mod state;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use memmap2::{Mmap, MmapOptions};
 
-use crate::Error;
+use crate::{Error, platform};
 
 /// A file mapped read-only.
 ///
@@ -44,7 +44,6 @@ impl MappedFile {
     /// Let the operating system drop the pages that lie wholly inside `range`; they are read from
     /// the file again when touched. A hint: failure is ignored.
     pub(crate) fn discard(&self, range: Range<usize>) {
-        #[cfg(unix)]
         if let Some(map) = &self.0 {
             const PAGE: usize = 64 * 1024;
             let start = range.start.next_multiple_of(PAGE);
@@ -54,12 +53,8 @@ impl MappedFile {
                 range.end / PAGE * PAGE
             };
             if start < end {
-                // SAFETY: the mapping is backed by a file and never written to, so dropped pages
-                // come back with the same contents, and references into it stay valid.
-                let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+                platform::drop_pages(map, start..end);
             }
         }
-        #[cfg(not(unix))]
-        let _ = range;
     }
 }

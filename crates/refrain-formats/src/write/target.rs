@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::Error;
+use crate::{Error, platform};
 
 /// How far writing has come, in bytes of weights.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +98,7 @@ impl<'a> Target<'a> {
     /// A directory beside the target, which goes away unless it is given the target's name.
     pub(crate) fn unfinished_directory(&self) -> Result<TempDir, Error> {
         let mut builder = unfinished();
-        #[cfg(unix)]
-        builder.permissions(permissions(0o777));
+        platform::make_public(&mut builder);
         let made = builder.tempdir_in(parent(self.out));
         self.io(made.map_err(|error| io::Error::from(error.kind())))
     }
@@ -176,10 +175,4 @@ fn unfinished<'a>() -> tempfile::Builder<'a, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".refrain-").suffix(".partial");
     builder
-}
-
-/// The permissions of new files (before the user's mask), rather than those of private ones.
-#[cfg(unix)]
-fn permissions(mode: u32) -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(mode)
 }

@@ -40,19 +40,12 @@ fn place(pointer: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     placed.map_err(Error::io("write", pointer))
 }
 
-#[cfg(unix)]
+#[expect(
+    deprecated,
+    reason = "what each system has for it: the function is deprecated for not saying which kind of link"
+)]
 fn symlink(target: &Path, link: &Path) -> io::Result<()> {
-    std::os::unix::fs::symlink(target, link)
-}
-
-#[cfg(windows)]
-fn symlink(target: &Path, link: &Path) -> io::Result<()> {
-    std::os::windows::fs::symlink_file(target, link)
-}
-
-#[cfg(not(any(unix, windows)))]
-fn symlink(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+    fs::soft_link(target, link)
 }
 
 /// Makes the names in a folder outlast a loss of power, where the system can.
