@@ -16,12 +16,12 @@ const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
 /// The most runs of one submit, unless they are asked for.
 const MOST_RUNS: usize = 16;
 
-/// Blocks until a run is over; how often it was looked at.
-fn wait(tape: &Tape, run: &Run, pace: &Pace) -> Result<u32, Error> {
+/// Blocks until the last of the next `runs` is over; how often it was looked at.
+fn wait(tape: &Tape, run: &Run, runs: usize, pace: &Pace) -> Result<u32, Error> {
     let mut looks = 0;
     let mut is_done = tape.is_known_done(run);
     while !is_done {
-        match pace.nap(looks, Instant::now()) {
+        match pace.nap(looks, runs, Instant::now()) {
             Some(nap) => std::thread::sleep(nap),
             None => tape.wait(run)?,
         }
@@ -46,6 +46,8 @@ pub struct Stream<'s, 'm> {
     /// Runs of the next submit.
     ramp: usize,
     pace: Pace,
+    /// Runs in flight that were waited for together with the last one taken.
+    found: usize,
     /// Runs that are over and whose time on the device was not asked for yet.
     untimed: Vec<Run>,
     /// Writes that the first submit begins with.
@@ -74,6 +76,7 @@ impl<'s, 'm> Stream<'s, 'm> {
             left,
             ramp: 1,
             pace: session.pace(),
+            found: 0,
             untimed: Vec::new(),
             writes,
             pages: 0,
@@ -96,20 +99,33 @@ impl<'s, 'm> Stream<'s, 'm> {
         let number = self.first_run + self.taken() as u64;
         let sequences = self.session.sequences();
         let step = self.session.step()?;
-        let looks = wait(step.tape(mode)?, &run, &self.pace)?;
+        if self.found > 0 {
+            self.found -= 1;
+        } else {
+            // Behind the last that is waited for, the device has something to do.
+            let fits = self.trial.is_none() && self.in_flight.len() > 2;
+            let runs = if fits { self.pace.together() } else { 1 };
+            let last = if runs == 1 { &run } else { &self.in_flight[runs - 2] };
+            let looks = wait(step.tape(mode)?, last, runs, &self.pace)?;
+            self.pace.found(looks, runs, Instant::now());
+            self.found = runs - 1;
+        }
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;
-        let now = Instant::now();
-        self.pace.found(looks, now);
         self.untimed.extend(run.is_timed().then_some(run));
         self.seen.push(reported[0]);
         if let Some(trial) = &mut self.trial
-            && trial.record(now, self.in_flight.is_empty())
+            && trial.record(Instant::now(), self.in_flight.is_empty())
         {
             self.decide()?;
         }
         Ok(Some(reported))
+    }
+
+    /// Whether the next tokens are there already: they came together with the last ones.
+    pub fn has_next(&self) -> bool {
+        self.found > 0
     }
 
     /// Runs whose reports were taken.

@@ -371,7 +371,7 @@ fn arguments(
     let out = params.output();
     add("y_ref y", out)?;
     if parts > 1 {
-        for (name, operand) in [("floats_ref workspace", out + 1), ("counters_ref tickets", out + 2)] {
+        for (name, operand) in [("pairs_ref workspace", out + 1), ("counters_ref tickets", out + 2)] {
             arguments.address(name, Push::Address { operand, bytes: 0 });
         }
     }
@@ -406,7 +406,7 @@ fn generated(operands: &[&Operand], params: &DecodeParams, arguments: &Arguments
     let mut text = format!(
         "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
          layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
-         layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer floats_ref {{ float at[]; }};\n\
+         layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer pairs_ref {{ vec2 at[]; }};\n\
          layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref {{ uint at[]; }};\n\
          vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
          float as_stored(float value) {{ return {}; }}\n",

@@ -7,8 +7,8 @@ use crate::{Unsupported, elementwise};
 pub(super) fn arguments(problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Result<Arguments, Unsupported> {
     let mut arguments = Arguments::default();
     arguments.address("x_ref x", problem.x.address.clone());
-    if let Some((_, Some((gain, _)))) = &problem.norm {
-        arguments.address("gain_ref gain", gain.clone());
+    if let Some((_, Some(gain))) = &problem.norm {
+        arguments.address("gain_ref gain", gain.address.clone());
     }
     for (s, section) in sections.iter().enumerate() {
         addresses(&mut arguments, s, section);

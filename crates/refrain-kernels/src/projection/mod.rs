@@ -204,9 +204,9 @@ impl Problem<'_> {
             loads,
         } = division;
         let arguments = arguments::arguments(self, sections)?;
-        let tile = tile(traits, self, chunk, (lanes, rows))?;
-        let generated = source::generated(self, sections, &arguments)?;
         let is_fixed = tuning.fixed_point && weights.takes_fixed_point(chunk);
+        let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
+        let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(few.unrolled))
@@ -310,14 +310,25 @@ impl Weights {
 }
 
 /// Chunks of x that lie in shared memory together: in equal tiles, as few as fit.
-fn tile(traits: &Traits, problem: &Problem<'_>, chunk: usize, (lanes, rows): (u32, u32)) -> Result<u32, Unsupported> {
+fn tile(
+    traits: &Traits,
+    problem: &Problem<'_>,
+    (chunk, is_fixed): (usize, bool),
+    (lanes, rows): (u32, u32),
+) -> Result<u32, Unsupported> {
     /// More would keep a second workgroup off the processor.
-    const MOST_BYTES: usize = 40 << 10;
+    const MOST_BYTES: usize = 41 << 10;
+    /// Values that an invocation holds while it stages them in fixed point.
+    const MOST_HELD: usize = 32;
     // Beside x lie the sums of lanes and of rows, and what drivers take.
     let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
     let bytes = (traits.shared_bytes as usize).saturating_sub(taken).min(MOST_BYTES);
+    let (chunk_bytes, held) = match is_fixed {
+        true => (3 * chunk + 8, MOST_HELD * (lanes * rows) as usize / chunk),
+        false => (4 * chunk, usize::MAX),
+    };
     // A line is one chunk longer than the tile where that is even.
-    let most = (bytes / (4 * chunk * problem.tokens)).saturating_sub(1);
+    let most = (bytes / (chunk_bytes * problem.tokens)).saturating_sub(1).min(held);
     if most == 0 {
         let what = format!(
             "{} tokens do not fit into {} bytes of shared memory",

@@ -11,11 +11,19 @@ pub(crate) struct Problem<'a> {
     pub columns: usize,
     pub x: Matrix,
     /// The norm's epsilon, and its weight.
-    pub norm: Option<(f32, Option<(Push, DType)>)>,
+    pub norm: Option<(f32, Option<Gain>)>,
     pub sections: Vec<SectionPlan<'a>>,
     pub out: Matrix,
     /// Products of many matrices at once, for dense weights alone.
     pub batch: Option<Batch>,
+}
+
+/// A norm's weight.
+pub(crate) struct Gain {
+    pub address: Push,
+    pub dtype: DType,
+    /// Whether four neighbours can be loaded at once, from each multiple of four on.
+    pub wide: bool,
 }
 
 /// Where the rows of x, or of the result, lie.
@@ -332,7 +340,7 @@ fn part<'a>(weights: Weights, number: usize, operands: &[&'a Operand]) -> Result
 }
 
 /// The norm's weight.
-fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<(Push, DType), Unsupported> {
+fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<Gain, Unsupported> {
     let operand = operands[number];
     require_float(OP, operand)?;
     require_shape(OP, "the norm's weight", operand, &[columns])?;
@@ -342,7 +350,11 @@ fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<(Push, D
             operand: number,
         });
     }
-    Ok((address(OP, number, operand)?, operand.dtype))
+    Ok(Gain {
+        address: address(OP, number, operand)?,
+        dtype: operand.dtype,
+        wide: is_wide(operand, &[]),
+    })
 }
 
 fn extra(number: usize, operands: &[&Operand], shape: [usize; 2]) -> Result<Extra, Unsupported> {

@@ -19,8 +19,12 @@ pub(super) fn declared<'t>(mut text: Text<'t>, problem: &Problem<'_>, sections: 
     }
     if let Some((_, gain)) = &problem.norm {
         text = text.define("NORM", 1);
-        if let Some((_, dtype)) = gain {
-            text = text.define("GAIN", 1).input("gain", *dtype);
+        if let Some(gain) = gain {
+            let wide = gain.wide && problem.columns.is_multiple_of(4);
+            text = text.define("GAIN", 1).input("gain", gain.dtype);
+            if wide {
+                text = text.define("GAIN_WIDE", 1).runs("gain", gain.dtype, 4, true);
+            }
         }
     }
     for (e, extra) in section.extras.iter().enumerate() {

@@ -51,7 +51,7 @@ pub(super) struct Figures {
     /// Seconds of each repetition, for `steps` tokens of each sequence: of a generation, all but the first.
     pub seconds: Vec<f64>,
     pub steps: usize,
-    /// Milliseconds between tokens, sorted; of decoding alone.
+    /// Milliseconds between tokens, sorted; of decoding alone. Tokens that come together share theirs.
     pub intervals: Vec<f64>,
     pub gpu_ms_per_token: Option<f64>,
     /// CPU time of the thread, by token.
@@ -188,21 +188,25 @@ fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition
     let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
     stream.next_tokens()?;
     let (first, begin) = (start.elapsed(), Instant::now());
-    let mut ends = vec![begin];
+    let (mut last, mut together, mut intervals) = (begin, 0, Vec::with_capacity(test.tokens));
     for _ in 1..test.tokens {
         stream.next_tokens()?;
-        ends.push(Instant::now());
+        together += 1;
+        if !stream.has_next() {
+            let now = Instant::now();
+            let each = (now - last).as_secs_f64() * 1e3 / f64::from(together);
+            intervals.extend((0..together).map(|_| each));
+            (last, together) = (now, 0);
+        }
     }
+    let end = Instant::now();
     let host = host.elapsed();
     let counters = model.counters() - before;
     stream.end()?;
     Ok(Repetition {
         first,
-        seconds: (ends[ends.len() - 1] - begin).as_secs_f64(),
-        intervals: ends
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3)
-            .collect(),
+        seconds: (end - begin).as_secs_f64(),
+        intervals,
         host,
         counters,
     })

@@ -27,7 +27,13 @@ const uint PAIRS = UNIT / 2u;
 const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
 const uint SPAN = (UNITS + COLUMNS - 1u) / COLUMNS;
 const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
-const uint MOST_PARTS = 64u;
+// What an invocation holds of queries, key and value, and of the rotation, before they are made.
+const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
+const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
+const uint VALUE_TURNS = (HEAD_DIM + THREADS - 1u) / THREADS;
+const uint PAIR_TURNS = ROTATED / THREADS + 1u;
+// Parts that are joined at once.
+const uint AT_ONCE = 8u;
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
 
@@ -39,12 +45,14 @@ shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
 shared vec2 groups_values[HEADS * GROUPS * HEAD_DIM / 2u];
-shared float part_maxima[HEADS * MOST_PARTS], part_totals[HEADS * MOST_PARTS];
 shared uint arrived;
 
 UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[TURNS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
+float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_gains[VECTOR_TURNS * VECTOR_SPAN];
+float raw_value[VALUE_TURNS];
+float pair_frequencies[PAIR_TURNS];
 
 uint token, head, kv_head, pages_at;
 // This workgroup's positions, and the token's own one if it is the last of them.
@@ -107,41 +115,74 @@ void load_values(uint base) {
     }
 }
 
-// Queries and, if it is needed, the key, before rotation.
-void load_vectors(uint count) {
-    for (uint base = 0u; base < count; base += ROWS) {
-        uint number = base + row_in_group();
-        bool is_key = number == HEADS;
-        float squares = 0.0;
-        if (number < count) {
-            for (uint d = lane(); d < HEAD_DIM; d += LANES) {
-                float value = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
-                                     : load_q(pc.q, token * Q_STRIDE + (head + number) * HEAD_DIM + d);
-                squares += value * value;
-                vectors[number * HEAD_DIM + d] = value;
-            }
-        }
-#if defined Q_NORM || defined K_NORM
-        float mean = sum_lanes(squares) / float(HEAD_DIM);
-        if (number < count) {
-            for (uint d = lane(); d < HEAD_DIM; d += LANES) {
-                float factor = 1.0;
+float gain_of(bool is_key, uint d) {
+#ifdef K_NORM
+    if (is_key) return K_GAIN(d);
+#endif
 #ifdef Q_NORM
-                if (!is_key) factor = Q_GAIN(d) / sqrt(mean + Q_EPS);
+    if (!is_key) return Q_GAIN(d);
+#endif
+    return 1.0;
+}
+
+// What does not depend on the position is under way before anything else: a row of invocations takes a
+// vector.
+void load_vectors() {
+    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
+        uint number = turn * ROWS + row_in_group();
+        bool is_key = number >= HEADS;
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            uint d = min(lane() + i * LANES, HEAD_DIM - 1u);
+            uint own = turn * VECTOR_SPAN + i;
+            vector_values[own] = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
+                                        : load_q(pc.q, token * Q_STRIDE + (head + number) * HEAD_DIM + d);
+            vector_gains[own] = gain_of(is_key, d);
+        }
+    }
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = min(gl_LocalInvocationIndex + turn * THREADS, HEAD_DIM - 1u);
+        raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * HEAD_DIM + d);
+    }
+#ifdef ROTATES
+    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
+        uint pair = min(gl_LocalInvocationIndex + turn * THREADS, ROTATED - 1u);
+        pair_frequencies[turn] = load_frequencies(pc.frequencies, pair);
+    }
+#endif
+}
+
+// Queries and the key, before rotation.
+void make_vectors() {
+    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
+        uint number = turn * ROWS + row_in_group();
+        float factor = 1.0;
+#if defined Q_NORM || defined K_NORM
+        float squares = 0.0;
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            float value = vector_values[turn * VECTOR_SPAN + i];
+            if (lane() + i * LANES < HEAD_DIM) squares += value * value;
+        }
+        float mean = sum_lanes(squares) / float(HEAD_DIM);
+#ifdef Q_NORM
+        if (number < HEADS) factor = 1.0 / sqrt(mean + Q_EPS);
 #endif
 #ifdef K_NORM
-                if (is_key) factor = K_GAIN(d) / sqrt(mean + K_EPS);
+        if (number >= HEADS) factor = 1.0 / sqrt(mean + K_EPS);
 #endif
-                vectors[number * HEAD_DIM + d] *= factor;
+#endif
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            uint d = lane() + i * LANES;
+            uint own = turn * VECTOR_SPAN + i;
+            if (number <= HEADS && d < HEAD_DIM) {
+                vectors[number * HEAD_DIM + d] = vector_values[own] * (vector_gains[own] * factor);
             }
         }
-#endif
     }
 }
 
-void rotate_vectors(uint count) {
+void rotate_vectors() {
 #ifdef ROTATES
-    for (uint e = gl_LocalInvocationIndex; e < count * ROTATED; e += THREADS) {
+    for (uint e = gl_LocalInvocationIndex; e < (HEADS + 1u) * ROTATED; e += THREADS) {
         uint pair = e % ROTATED;
         uint at = e / ROTATED * HEAD_DIM;
 #if INTERLEAVED
@@ -162,9 +203,11 @@ void rotate_vectors(uint count) {
 void keep_own() {
     bool stores = head % RATIO == 0u;
     uint at = (own_slot * KV_HEADS + kv_head) * HEAD_DIM;
-    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = gl_LocalInvocationIndex + turn * THREADS;
+        if (d >= HEAD_DIM) break;
         float key = vectors[HEADS * HEAD_DIM + d];
-        float value = load_v(pc.v, token * V_STRIDE + kv_head * HEAD_DIM + d);
+        float value = raw_value[turn];
         if (stores) {
             store_keys(pc.keys, at + d, key);
             store_keys(pc.values, at + d, value);
@@ -177,9 +220,10 @@ void keep_own() {
 
 void prepare() {
 #ifdef ROTATES
-    int position = load_positions(pc.positions, token);
-    for (uint pair = gl_LocalInvocationIndex; pair < ROTATED; pair += THREADS) {
-        precise float angle = float(position) * load_frequencies(pc.frequencies, pair);
+    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
+        uint pair = gl_LocalInvocationIndex + turn * THREADS;
+        if (pair >= ROTATED) break;
+        precise float angle = float(own_position) * pair_frequencies[turn];
         rotations[pair] = sincos(angle) * ROTATION_SCALE;
     }
 #endif
@@ -187,10 +231,9 @@ void prepare() {
         maxima[gl_LocalInvocationIndex] = MASKED;
         totals[gl_LocalInvocationIndex] = 0.0;
     }
-    uint count = HEADS + (has_own ? 1u : 0u);
-    load_vectors(count);
+    make_vectors();
     barrier();
-    rotate_vectors(count);
+    rotate_vectors();
     if (has_own) keep_own();
 }
 
@@ -275,10 +318,10 @@ void store_pair(uint h, uint d, vec2 pair) {
 }
 
 #ifdef PARTS
-// Where head `h` has its part `part`: output, largest score, sum of weights.
+// The pair of floats where head `h` has its part `part`: output, then largest score and sum of weights.
 uint part_at(uint h, uint part) {
     uint heads = gl_NumWorkGroups.x * HEADS;
-    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (HEAD_DIM + 2u);
+    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (HEAD_DIM / 2u + 1u);
 }
 #endif
 
@@ -302,8 +345,7 @@ void finish(uint parts) {
         for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * HEAD_DIM / 2u + pair];
 #ifdef PARTS
         if (parts > 1u) {
-            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair] = sum.x;
-            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + 2u * pair + 1u] = sum.y;
+            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + pair] = sum;
             continue;
         }
 #endif
@@ -316,9 +358,8 @@ void finish(uint parts) {
 // left in the workspace, and the counter is zero again.
 bool arrives_last(uint parts) {
     if (gl_LocalInvocationIndex < HEADS) {
-        uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + HEAD_DIM;
-        pc.workspace.at[at] = maxima[gl_LocalInvocationIndex];
-        pc.workspace.at[at + 1u] = totals[gl_LocalInvocationIndex];
+        uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + HEAD_DIM / 2u;
+        pc.workspace.at[at] = vec2(maxima[gl_LocalInvocationIndex], totals[gl_LocalInvocationIndex]);
     }
     memoryBarrierBuffer();
     barrier();
@@ -333,24 +374,29 @@ bool arrives_last(uint parts) {
 }
 
 void join(uint parts) {
-    for (uint e = gl_LocalInvocationIndex; e < HEADS * parts; e += THREADS) {
-        uint at = part_at(e / parts, e % parts) + HEAD_DIM;
-        part_maxima[e] = pc.workspace.at[at];
-        part_totals[e] = pc.workspace.at[at + 1u];
-    }
-    barrier();
     for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
         uint h = e / (HEAD_DIM / 2u);
         uint d = 2u * (e % (HEAD_DIM / 2u));
         float largest = MASKED;
-        for (uint p = 0u; p < parts; ++p) largest = max(largest, part_maxima[h * parts + p]);
         float total = 0.0;
         vec2 value = vec2(0.0);
-        for (uint p = 0u; p < parts; ++p) {
-            float weight = weight_of(part_maxima[h * parts + p], largest);
-            uint at = part_at(h, p) + d;
-            total += weight * part_totals[h * parts + p];
-            value += weight * vec2(pc.workspace.at[at], pc.workspace.at[at + 1u]);
+        for (uint base = 0u; base < parts; base += AT_ONCE) {
+            vec2 ends[AT_ONCE], outputs[AT_ONCE];
+            UNROLL for (uint i = 0u; i < AT_ONCE; ++i) {
+                uint at = part_at(h, min(base + i, parts - 1u));
+                ends[i] = pc.workspace.at[at + HEAD_DIM / 2u];
+                outputs[i] = pc.workspace.at[at + d / 2u];
+            }
+            float before = largest;
+            UNROLL for (uint i = 0u; i < AT_ONCE; ++i) largest = max(largest, ends[i].x);
+            float shrink = weight_of(before, largest);
+            total *= shrink;
+            value *= shrink;
+            UNROLL for (uint i = 0u; i < AT_ONCE; ++i) {
+                float weight = base + i < parts ? weight_of(ends[i].x, largest) : 0.0;
+                total += weight * ends[i].y;
+                value += weight * outputs[i];
+            }
         }
         store_pair(h, d, total > 0.0 ? value / total : vec2(0.0));
     }
@@ -361,6 +407,7 @@ void main() {
     token = gl_WorkGroupID.y;
     head = gl_WorkGroupID.x * HEADS;
     kv_head = head / RATIO;
+    load_vectors();
     uint parts = find_part();
     if (gl_WorkGroupID.z >= parts) return;
     [[unroll]] for (uint j = 0u; j < HEADS * SPAN * PAIRS; ++j) sums[j] = vec2(0.0);

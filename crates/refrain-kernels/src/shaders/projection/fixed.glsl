@@ -47,70 +47,91 @@ ivec2 bytes_of(Chunk chunk, uint pair) {
 #endif
 }
 
-// The lowest digit of each value, which is left without it.
-int take_digit(inout ivec4 values) {
-    ivec4 digit = (values << 24) >> 24;
-    values = (values - digit) >> 8;
-    ivec4 bytes = (digit & 255) << ivec4(0, 8, 16, 24);
-    return bytes.x | bytes.y | bytes.z | bytes.w;
+// Added to a number within ±2^15 it leaves the nearest integer, 128 more, in the lower half of the bits.
+const float ROUNDER = 12582912.0 + 128.0;
+
+// A byte of the lowest digit of each of four values, then the middle ones, then the highest.
+ivec3 digits_of(vec4 values) {
+    precise vec4 rounded = values * (1.0 / 256.0) + ROUNDER;
+    precise vec4 rest = min(values - 256.0 * (rounded - ROUNDER), 127.0) + ROUNDER;
+    uvec4 low = floatBitsToUint(rest) & 255u;
+    uvec4 bits = floatBitsToUint(rounded);
+    // Each holds two of the values' upper digits.
+    uint even = (bits.x & 0xffffu) | bits.z << 16;
+    uint odd = (bits.y & 0xffffu) | bits.w << 16;
+    uint lowest = low.x | low.y << 8 | low.z << 16 | low.w << 24;
+    uint middle = (even & 0x00ff00ffu) | (odd & 0x00ff00ffu) << 8;
+    uint highest = (even >> 8 & 0x00ff00ffu) | (odd & 0xff00ff00u);
+    return ivec3(lowest ^ 0x80808080u, middle ^ 0x80808080u, highest);
 }
 
-// Puts the tile of x whose first chunk is `first` into shared memory, a pair by each invocation.
-void stage(uint first) {
-    barrier();
-    UNROLL for (uint t = 0u; t < VECTORS; ++t) {
-        for (uint base = 0u; base < PAIRS * TILE; base += ROWS * LANES) {
-            uint e = base + gl_LocalInvocationIndex;
-            uint c = e / PAIRS;
-            uint own = (t * DIGITS * PAIRS + e % PAIRS) * LINE + c;
-            vec4 low = vec4(0.0), high = vec4(0.0);
-            if (c < TILE) {
-                uint k = first * CHUNK + 8u * e;
-                low = load_quad(t, k);
-                high = load_quad(t, k + 4u);
+// Turns in which the invocations take a tile's pairs.
+const uint TURNS = (PAIRS * TILE + ROWS * LANES - 1u) / (ROWS * LANES);
+
+// Puts the tile of x[t] whose first chunk is `first` into shared memory.
+void stage_vector(uint t, uint first) {
+    vec4 low[TURNS], high[TURNS];
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint k = first * CHUNK + 8u * (gl_LocalInvocationIndex + turn * ROWS * LANES);
+        low[turn] = load_quad(t, k);
+        high[turn] = load_quad(t, k + 4u);
+    }
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
+        if (e >= PAIRS * TILE) break;
 #ifdef NORM
-                squares[t] += dot(low, low) + dot(high, high);
-                low = with_gain(low, k);
-                high = with_gain(high, k + 4u);
+        uint k = first * CHUNK + 8u * e;
+        squares[t] += dot(low[turn], low[turn]) + dot(high[turn], high[turn]);
+        low[turn] = with_gain(low[turn], k);
+        high[turn] = with_gain(high[turn], k + 4u);
 #endif
-                vec4 size = max(abs(low), abs(high));
-                float most = max(max(size.x, size.y), max(size.z, size.w));
-                // For a moment, in the place of digits.
-                x_digits[own] = floatBitsToInt(vec2(most, dot(low + high, vec4(1.0))));
-            }
-            barrier();
-            float most = 0.0;
-            float sum = 0.0;
-            if (c < TILE) {
-                [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
-                    vec2 part = intBitsToFloat(x_digits[(t * DIGITS * PAIRS + p) * LINE + c]);
-                    most = max(most, part.x);
-                    sum += part.y;
-                }
-            }
-            barrier();
-            if (c < TILE) {
-                // Below, LARGEST / most would be infinite.
-                bool is_zero = most < 1e-31;
-                float scale = is_zero ? 0.0 : LARGEST / most;
-                // What is no number stays none.
-                float step = isnan(sum) ? sum : (is_zero ? 0.0 : most / LARGEST);
-                if (e % PAIRS == 0u) x_steps[t * LINE + c] = vec2(step, sum);
-                low = round(low * scale);
-                high = round(high * scale);
-#if BITS == 4
-                ivec4 firsts = ivec4(vec4(low.xz, high.xz));
-                ivec4 seconds = ivec4(vec4(low.yw, high.yw));
-#else
-                ivec4 firsts = ivec4(low);
-                ivec4 seconds = ivec4(high);
-#endif
-                [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
-                    x_digits[own + digit * PAIRS * LINE] = ivec2(take_digit(firsts), take_digit(seconds));
-                }
-            }
+        vec4 size = max(abs(low[turn]), abs(high[turn]));
+        float most = max(max(size.x, size.y), max(size.z, size.w));
+        // For a moment, in the place of digits.
+        x_digits[(t * DIGITS * PAIRS + e % PAIRS) * LINE + e / PAIRS] =
+            floatBitsToInt(vec2(most, dot(low[turn] + high[turn], vec4(1.0))));
+    }
+    barrier();
+    float most[TURNS], sum[TURNS];
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint c = min((gl_LocalInvocationIndex + turn * ROWS * LANES) / PAIRS, TILE - 1u);
+        most[turn] = 0.0;
+        sum[turn] = 0.0;
+        [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
+            vec2 part = intBitsToFloat(x_digits[(t * DIGITS * PAIRS + p) * LINE + c]);
+            most[turn] = max(most[turn], part.x);
+            sum[turn] += part.y;
         }
     }
+    barrier();
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
+        if (e >= PAIRS * TILE) break;
+        uint c = e / PAIRS;
+        // Below, LARGEST / most would be infinite.
+        bool is_zero = most[turn] < 1e-31;
+        float scale = is_zero ? 0.0 : LARGEST / most[turn];
+        // What is no number stays none.
+        float step = isnan(sum[turn]) ? sum[turn] : (is_zero ? 0.0 : most[turn] / LARGEST);
+        if (e % PAIRS == 0u) x_steps[t * LINE + c] = vec2(step, sum[turn]);
+        vec4 a = low[turn] * scale;
+        vec4 b = high[turn] * scale;
+#if BITS == 4
+        ivec3 firsts = digits_of(vec4(a.xz, b.xz));
+        ivec3 seconds = digits_of(vec4(a.yw, b.yw));
+#else
+        ivec3 firsts = digits_of(a);
+        ivec3 seconds = digits_of(b);
+#endif
+        [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
+            x_digits[((t * DIGITS + digit) * PAIRS + e % PAIRS) * LINE + c] = ivec2(firsts[digit], seconds[digit]);
+        }
+    }
+}
+
+void stage(uint first) {
+    barrier();
+    UNROLL for (uint t = 0u; t < VECTORS; ++t) stage_vector(t, first);
     barrier();
 }
 
@@ -123,16 +144,16 @@ void add_chunks(uint c, Chunk chunks[MATRICES]) {
         }
         vec2 x = x_steps[t * LINE + c];
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
-            float product = 0.0;
-            [[unroll]] for (uint digit = DIGITS; digit > 0u; --digit) {
-                int sum = 0;
+            int products[DIGITS];
+            [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
+                products[digit] = 0;
                 [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
                     ivec2 bytes = bytes_of(chunks[m], p);
-                    ivec2 own = digits[(digit - 1u) * PAIRS + p];
-                    sum += dot_bytes(bytes.x, own.x) + dot_bytes(bytes.y, own.y);
+                    ivec2 own = digits[digit * PAIRS + p];
+                    products[digit] += dot_bytes(bytes.x, own.x) + dot_bytes(bytes.y, own.y);
                 }
-                product = fma(product, 256.0, float(sum));
             }
+            float product = fma(float(products[2] * 256 + products[1]), 256.0, float(products[0]));
             sums[m][t] += chunk_sum(chunks[m], 0u, product * x.x - MIDDLE * x.y, x.y);
         }
     }

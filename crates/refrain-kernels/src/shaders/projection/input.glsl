@@ -26,7 +26,11 @@ float squares[VECTORS];
 float inverse_norms[VECTORS];
 
 vec4 with_gain(vec4 quad, uint k) {
-#ifdef GAIN
+#if defined GAIN_WIDE
+    vec4 gain = vec4(0.0);
+    if (k < COLUMNS) load4_gain(pc.gain, k, gain);
+    quad *= gain;
+#elif defined GAIN
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         if (k + i < COLUMNS) quad[i] *= load_gain(pc.gain, k + i);
     }

@@ -5,20 +5,51 @@
 // elsewhere: the arguments, Planes, Chunk and how chunks are loaded, how x is staged and multiplied, Inputs
 // and the epilogue.
 
-// Adds the products of the tile's `count` chunks, whose first is chunk `first`, with rows of `block`.
-void add_tile(Block block, uint row, uint first, uint count) {
-    for (uint base = lane(); base < count; base += LANES * LOADS) {
-        Chunk chunks[LOADS][MATRICES];
-        [[unroll]] for (uint l = 0u; l < LOADS; ++l) {
-            uint c = first + min(base + l * LANES, count - 1u);
-            [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
-                uint n = min(row + m / PARTS, block.rows - 1u);
-                chunks[l][m] = load_chunk(planes_of(block.section, m % PARTS), n, c);
-            }
+// Where a workgroup is: at some of a tile's chunks, with some rows of a block.
+struct Place {
+    uint number, row, first, start;
+    Block block;
+};
+
+uint chunk_count() { return (COLUMNS + CHUNK - 1u) / CHUNK; }
+
+// Chunks of the tile.
+uint tile_count(Place place) { return min(TILE, chunk_count() - place.first); }
+
+void enter(inout Place place, uint number) {
+    place.number = number;
+    place.block = block_of(number);
+    place.row = place.block.row + row_in_group() * EACH;
+    place.first = 0u;
+    place.start = 0u;
+}
+
+// Goes on to what is summed next. Returns whether the sums of the block's rows are whole.
+bool advance(inout Place place) {
+    place.start += LANES * LOADS;
+    if (place.start < tile_count(place)) return false;
+    place.start = 0u;
+    place.first += TILE;
+    if (place.first < chunk_count()) return false;
+    enter(place, place.number + gl_NumWorkGroups.x * gl_NumWorkGroups.y);
+    return true;
+}
+
+void load_chunks(Place place, out Chunk chunks[LOADS][MATRICES]) {
+    if (chunk_count() == 0u) return;
+    [[unroll]] for (uint l = 0u; l < LOADS; ++l) {
+        uint c = place.first + min(place.start + lane() + l * LANES, tile_count(place) - 1u);
+        [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
+            uint n = min(place.row + m / PARTS, place.block.rows - 1u);
+            chunks[l][m] = load_chunk(planes_of(place.block.section, m % PARTS), n, c);
         }
-        UNROLL for (uint l = 0u; l < LOADS; ++l) {
-            if (base + l * LANES < count) add_chunks(base + l * LANES, chunks[l]);
-        }
+    }
+}
+
+void add(Place place, Chunk chunks[LOADS][MATRICES]) {
+    UNROLL for (uint l = 0u; l < LOADS; ++l) {
+        uint c = place.start + lane() + l * LANES;
+        if (c < tile_count(place)) add_chunks(c, chunks[l]);
     }
 }
 
@@ -41,36 +72,45 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
     }
 }
 
+// Of each row that a row of invocations takes together, what the epilogue reads beside the sums.
+void begin(Place place, out Inputs inputs[EACH][VECTORS]) {
+    [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+            inputs[r][t] = load_inputs(place.block.section, t, min(place.row + r, place.block.rows - 1u));
+            [[unroll]] for (uint p = 0u; p < PARTS; ++p) sums[r * PARTS + p][t] = 0.0;
+        }
+    }
+}
+
 void run_batch() {
-    uint chunk_count = (COLUMNS + CHUNK - 1u) / CHUNK;
-    uint staged = ~0u;
+    uint blocks = block_count();
+    Place place;
+    enter(place, group_number());
+    if (place.number >= blocks) return;
 #ifdef NORM
     [[unroll]] for (uint t = 0u; t < VECTORS; ++t) squares[t] = 0.0;
     bool has_norms = false;
 #endif
-    uint blocks = block_count();
-    uint groups = gl_NumWorkGroups.x * gl_NumWorkGroups.y;
-    for (uint number = group_number(); number < blocks; number += groups) {
-        Block block = block_of(number);
-        uint row = block.row + row_in_group() * EACH;
-        // What the epilogue reads is under way while the products are summed.
-        Inputs inputs[EACH][VECTORS];
-        [[unroll]] for (uint r = 0u; r < EACH; ++r) {
-            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-                inputs[r][t] = load_inputs(block.section, t, min(row + r, block.rows - 1u));
-                [[unroll]] for (uint p = 0u; p < PARTS; ++p) sums[r * PARTS + p][t] = 0.0;
-            }
-        }
-        for (uint first = 0u; first < chunk_count; first += TILE) {
-            if (staged != first) stage(first);
-            staged = first;
-            add_tile(block, row, first, min(TILE, chunk_count - first));
-        }
+    // Weights do not wait for x: the first are under way while x is staged.
+    Chunk chunks[LOADS][MATRICES];
+    load_chunks(place, chunks);
+    Inputs inputs[EACH][VECTORS];
+    uint staged = ~0u;
+    while (place.number < blocks) {
+        if (place.first + place.start == 0u) begin(place, inputs);
+        if (staged != place.first) stage(place.first);
+        staged = place.first;
+        add(place, chunks);
+        Place done = place;
+        bool is_whole = advance(place);
+        if (place.number < blocks) load_chunks(place, chunks);
+        if (is_whole) {
 #ifdef NORM
-        if (!has_norms) find_norms();
-        has_norms = true;
+            if (!has_norms) find_norms();
+            has_norms = true;
 #endif
-        finish(block, row, inputs);
+            finish(done.block, done.row, inputs);
+        }
     }
 }
 
