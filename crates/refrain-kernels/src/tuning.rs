@@ -85,11 +85,11 @@ pub struct Tuning {
     pub smallest_subgroup: u32,
     /// Matrix of floats times few vectors.
     pub dense: Matvec,
-    /// Matrix of 4-bit values times few vectors.
+    /// Matrix of values of at most 4 bits times few vectors.
     pub four_bit: Matvec,
-    /// Matrix of 8-bit values times few vectors.
+    /// Matrix of values of 5 to 8 bits times few vectors.
     pub eight_bit: Matvec,
-    /// Whether few vectors are taken in fixed point where weights have 4 or 8 bits: for devices with fast dot
+    /// Whether few vectors are taken in fixed point where weights are quantised: for devices with fast dot
     /// products of bytes.
     pub fixed_point: bool,
     /// Tiled matrix product.
@@ -129,8 +129,8 @@ const H200: Tuning = Tuning {
     },
     eight_bit: Matvec {
         threads: 512,
-        rows: 1,
-        loads: 4,
+        rows: 2,
+        loads: 2,
         most_groups: 264,
         enough_groups: 128,
         unrolled: true,

@@ -204,7 +204,7 @@ impl Problem<'_> {
             loads,
         } = division;
         let arguments = arguments::arguments(self, sections)?;
-        let is_fixed = tuning.fixed_point && weights.takes_fixed_point(chunk);
+        let is_fixed = tuning.fixed_point && weights != Weights::Dense;
         let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
         let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
@@ -214,6 +214,11 @@ impl Problem<'_> {
         let text = match is_fixed {
             true => text.define("FIXED_POINT", 1),
             false => text,
+        };
+        // Sums of nothing: there is not even a chunk to load.
+        let text = match self.columns {
+            0 => text.define("EMPTY", 1),
+            _ => text,
         };
         let kernel = source::declared(text, self, sections)
             .body(include_str!("../shaders/unroll.glsl"))
@@ -293,14 +298,6 @@ impl Division {
 }
 
 impl Weights {
-    /// Whether products with them can be summed in fixed point, a chunk at a time.
-    fn takes_fixed_point(self, chunk: usize) -> bool {
-        match self {
-            Weights::Dense => false,
-            Weights::Quantised(format) => matches!(format.bits, 4 | 8) && chunk <= format.group as usize,
-        }
-    }
-
     fn group(self) -> u32 {
         match self {
             Weights::Dense => 0,
@@ -324,7 +321,7 @@ fn tile(
     let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
     let bytes = (traits.shared_bytes as usize).saturating_sub(taken).min(MOST_BYTES);
     let (chunk_bytes, held) = match is_fixed {
-        true => (3 * chunk + 8, MOST_HELD * (lanes * rows) as usize / chunk),
+        true => (3 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
         false => (4 * chunk, usize::MAX),
     };
     // A line is one chunk longer than the tile where that is even.

@@ -132,7 +132,7 @@ fn products_in_every_format() {
                 let x = Operand::contiguous(FLOATS[j], &[tokens, k]);
                 let out = Operand::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
                 weights.check_product(chosen, &traits, &x, &out);
-                if tokens < 40 && matches!(format.bits, 4 | 8) {
+                if tokens < 40 {
                     weights.check_product(&fixed, &traits, &x, &out);
                 }
             }
@@ -159,8 +159,15 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
     let small: Vec<f32> = ones.iter().map(|one| one * 1e-29).collect();
     let mut none = ones;
     none[77] = f32::NAN;
-    for (bits, group) in [(4, 32), (4, 64), (8, 32), (8, 128)] {
+    for (bits, group) in [(2, 128), (3, 64), (4, 32), (4, 64), (5, 32), (6, 64), (8, 32), (8, 128)] {
         let weights = Weights::random(QuantFormat::mlx(bits, group), [5, 256], DType::F16);
+        for values in [&wide, &gap, &small, &none] {
+            weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
+        }
+    }
+    // Scales of their own within a chunk.
+    for format in [QuantFormat::Q2_K, QuantFormat::Q6_K] {
+        let weights = Weights::random(format, [5, 256], DType::F16);
         for values in [&wide, &gap, &small, &none] {
             weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
         }

@@ -1,4 +1,4 @@
-// x in fixed point, for weights of 4 or 8 bits: of each chunk's values DIGITS digits of 8 bits, times the
+// x in fixed point, for quantised weights: of each chunk's values DIGITS digits of 8 bits, times the
 // chunk's step. Four products are then one instruction and exact, and three digits are as fine as the 24
 // bits of f32.
 const uint DIGITS = 3u;
@@ -6,10 +6,12 @@ const uint DIGITS = 3u;
 const float LARGEST = 127.0 * 65536.0;
 // Eight values are a pair: two words of four bytes.
 const uint PAIRS = CHUNK / 8u;
+// Of the pairs of a chunk, those that share a scale.
+const uint PAIRS_EACH = PAIRS / TERMS;
 const uint LINE = TILE | 1u;
 
 // What bytes_of leaves out of each value, which is then added for the sum of x.
-#if BITS == 4
+#if BITS < 8
 const float MIDDLE = ZERO;
 #elif defined ZERO_SIGNED
 const float MIDDLE = 0.0;
@@ -19,8 +21,9 @@ const float MIDDLE = ZERO - 128.0;
 
 // Digits of pair p of chunk c: x_digits[((t * DIGITS + digit) * PAIRS + p) * LINE + c].
 shared ivec2 x_digits[VECTORS * DIGITS * PAIRS * LINE];
-// Of each chunk, the step and the sum.
-shared vec2 x_steps[VECTORS * LINE];
+shared float x_steps[VECTORS * LINE];
+// The sum of x over each scale's values.
+shared float x_sums[VECTORS * TERMS * LINE];
 
 #ifdef INTEGER_DOT
 int dot_bytes(int a, int b) { return dotPacked4x8EXT(a, b); }
@@ -32,18 +35,27 @@ int dot_bytes(int a, int b) {
 }
 #endif
 
+// Four neighbouring values in the low bits of `bits`, a byte each.
+uint spread(uint bits) {
+    const uint one = (1u << BITS) - 1u, two = (1u << 2u * BITS) - 1u;
+    uint pairs = (bits & two) | (bits << (16u - 2u * BITS) & two << 16);
+    return (pairs & one * 0x00010001u) | (pairs << (8u - BITS) & one * 0x01000100u);
+}
+
 // The weights of a pair as signed bytes: of 4-bit values every second one is in the first word, as it lies
 // in memory.
 ivec2 bytes_of(Chunk chunk, uint pair) {
 #if BITS == 4
     uint word = chunk.words[pair];
     return ivec2(word & 0x0f0f0f0fu, (word >> 4) & 0x0f0f0f0fu);
-#else
+#elif BITS == 8
     uvec2 words = uvec2(chunk.words[2u * pair], chunk.words[2u * pair + 1u]);
 #ifndef ZERO_SIGNED
     words ^= 0x80808080u;
 #endif
     return ivec2(words);
+#else
+    return ivec2(spread(quad_bits(chunk, 2u * pair)), spread(quad_bits(chunk, 2u * pair + 1u)));
 #endif
 }
 
@@ -92,16 +104,22 @@ void stage_vector(uint t, uint first) {
             floatBitsToInt(vec2(most, dot(low[turn] + high[turn], vec4(1.0))));
     }
     barrier();
+    // Of the chunk, and of the values that share this pair's scale.
     float most[TURNS], sum[TURNS];
+    bool is_number[TURNS];
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint c = min((gl_LocalInvocationIndex + turn * ROWS * LANES) / PAIRS, TILE - 1u);
+        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
+        uint c = min(e / PAIRS, TILE - 1u);
         most[turn] = 0.0;
         sum[turn] = 0.0;
+        float all = 0.0;
         [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
             vec2 part = intBitsToFloat(x_digits[(t * DIGITS * PAIRS + p) * LINE + c]);
             most[turn] = max(most[turn], part.x);
-            sum[turn] += part.y;
+            all += part.y;
+            if (p / PAIRS_EACH == e % PAIRS / PAIRS_EACH) sum[turn] += part.y;
         }
+        is_number[turn] = !isnan(all);
     }
     barrier();
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
@@ -111,9 +129,11 @@ void stage_vector(uint t, uint first) {
         // Below, LARGEST / most would be infinite.
         bool is_zero = most[turn] < 1e-31;
         float scale = is_zero ? 0.0 : LARGEST / most[turn];
+        float step = is_zero ? 0.0 : most[turn] / LARGEST;
         // What is no number stays none.
-        float step = isnan(sum[turn]) ? sum[turn] : (is_zero ? 0.0 : most[turn] / LARGEST);
-        if (e % PAIRS == 0u) x_steps[t * LINE + c] = vec2(step, sum[turn]);
+        if (!is_number[turn]) step = uintBitsToFloat(0x7fc00000u);
+        if (e % PAIRS == 0u) x_steps[t * LINE + c] = step;
+        if (e % PAIRS_EACH == 0u) x_sums[(t * TERMS + e % PAIRS / PAIRS_EACH) * LINE + c] = sum[turn];
         vec4 a = low[turn] * scale;
         vec4 b = high[turn] * scale;
 #if BITS == 4
@@ -142,19 +162,23 @@ void add_chunks(uint c, Chunk chunks[MATRICES]) {
         [[unroll]] for (uint i = 0u; i < DIGITS * PAIRS; ++i) {
             digits[i] = x_digits[(t * DIGITS * PAIRS + i) * LINE + c];
         }
-        vec2 x = x_steps[t * LINE + c];
+        float step = x_steps[t * LINE + c];
+        float totals[TERMS];
+        [[unroll]] for (uint term = 0u; term < TERMS; ++term) totals[term] = x_sums[(t * TERMS + term) * LINE + c];
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
-            int products[DIGITS];
-            [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
-                products[digit] = 0;
-                [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
-                    ivec2 bytes = bytes_of(chunks[m], p);
-                    ivec2 own = digits[digit * PAIRS + p];
-                    products[digit] += dot_bytes(bytes.x, own.x) + dot_bytes(bytes.y, own.y);
+            [[unroll]] for (uint term = 0u; term < TERMS; ++term) {
+                int products[DIGITS];
+                [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
+                    products[digit] = 0;
+                    [[unroll]] for (uint p = term * PAIRS_EACH; p < (term + 1u) * PAIRS_EACH; ++p) {
+                        ivec2 bytes = bytes_of(chunks[m], p);
+                        ivec2 own = digits[digit * PAIRS + p];
+                        products[digit] += dot_bytes(bytes.x, own.x) + dot_bytes(bytes.y, own.y);
+                    }
                 }
+                float product = fma(float(products[2] * 256 + products[1]), 256.0, float(products[0]));
+                sums[m][t] += chunk_sum(chunks[m], term, product * step - MIDDLE * totals[term], totals[term]);
             }
-            float product = fma(float(products[2] * 256 + products[1]), 256.0, float(products[0]));
-            sums[m][t] += chunk_sum(chunks[m], 0u, product * x.x - MIDDLE * x.y, x.y);
         }
     }
 }

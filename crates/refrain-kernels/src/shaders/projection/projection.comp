@@ -35,15 +35,17 @@ bool advance(inout Place place) {
     return true;
 }
 
-void load_chunks(Place place, out Chunk chunks[LOADS][MATRICES]) {
-    if (chunk_count() == 0u) return;
+// Loads chunks of the tile, none behind chunk `last`.
+void load_chunks(Place place, uint last, out Chunk chunks[LOADS][MATRICES]) {
+#ifndef EMPTY
     [[unroll]] for (uint l = 0u; l < LOADS; ++l) {
-        uint c = place.first + min(place.start + lane() + l * LANES, tile_count(place) - 1u);
+        uint c = place.first + min(place.start + lane() + l * LANES, last);
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
             uint n = min(place.row + m / PARTS, place.block.rows - 1u);
             chunks[l][m] = load_chunk(planes_of(place.block.section, m % PARTS), n, c);
         }
     }
+#endif
 }
 
 void add(Place place, Chunk chunks[LOADS][MATRICES]) {
@@ -93,24 +95,33 @@ void run_batch() {
 #endif
     // Weights do not wait for x: the first are under way while x is staged.
     Chunk chunks[LOADS][MATRICES];
-    load_chunks(place, chunks);
-    Inputs inputs[EACH][VECTORS];
+    load_chunks(place, tile_count(place) - 1u, chunks);
     uint staged = ~0u;
     while (place.number < blocks) {
-        if (place.first + place.start == 0u) begin(place, inputs);
-        if (staged != place.first) stage(place.first);
-        staged = place.first;
-        add(place, chunks);
-        Place done = place;
-        bool is_whole = advance(place);
-        if (place.number < blocks) load_chunks(place, chunks);
-        if (is_whole) {
-#ifdef NORM
-            if (!has_norms) find_norms();
-            has_norms = true;
-#endif
-            finish(done.block, done.row, inputs);
+        Inputs inputs[EACH][VECTORS];
+        begin(place, inputs);
+        Place now;
+        bool is_whole = false;
+        while (!is_whole) {
+            if (staged != place.first) stage(place.first);
+            staged = place.first;
+            add(place, chunks);
+            now = place;
+            is_whole = advance(place);
+            // A branch around loads would wait for them at its end: behind the last block, all load one chunk.
+            Place next = place;
+            uint last = tile_count(place) - 1u;
+            if (place.number >= blocks) {
+                next = now;
+                last = 0u;
+            }
+            load_chunks(next, last, chunks);
         }
+#ifdef NORM
+        if (!has_norms) find_norms();
+        has_norms = true;
+#endif
+        finish(now.block, now.row, inputs);
     }
 }
 

@@ -33,15 +33,18 @@ Chunk load_chunk(Planes planes, uint row, uint number) {
     return chunk;
 }
 
-// Values 4 · number to 4 · number + 3 of the chunk, around their zero.
-vec4 chunk_quad(Chunk chunk, uint number) {
+// The bits of values 4 · number to 4 · number + 3 of the chunk, from the lowest bit on.
+uint quad_bits(Chunk chunk, uint number) {
     uint bit = 4u * BITS * number;
     uint bits = chunk.words[bit / 32u] >> (bit % 32u);
 #if BITS != 2 && BITS != 4 && BITS != 8
     if (bit % 32u > 32u - 4u * BITS) bits |= chunk.words[min(bit / 32u + 1u, WORDS - 1u)] << (32u - bit % 32u);
 #endif
-    return four_quants(bits);
+    return bits;
 }
+
+// Those values, around their zero.
+vec4 chunk_quad(Chunk chunk, uint number) { return four_quants(quad_bits(chunk, number)); }
 
 float chunk_sum(Chunk chunk, uint term, float product, float total) {
     float sum = chunk.parameters[term].x * product;
