@@ -1,5 +1,7 @@
 //! What the tests of this crate share.
 
+use std::path::Path;
+
 use refrain_engine::Device;
 use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
 
@@ -19,7 +21,12 @@ impl Gpu {
         };
         let vulkan = Vulkan::load(options).expect("the tests need a Vulkan driver and the validation layers");
         let index = vulkan.choose(&Choice::Auto).expect("a usable device");
-        let device = vulkan.open(index, &OpenOptions::default()).expect("opens");
+        let options = OpenOptions {
+            // Shared by all tests, so that each shader is compiled once.
+            cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("refrain")),
+            ..OpenOptions::default()
+        };
+        let device = vulkan.open(index, &options).expect("opens");
         Gpu {
             device: Device::vulkan(device),
             vulkan,

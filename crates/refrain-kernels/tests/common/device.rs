@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::{Call, Operand, Push, Traits, Values};
@@ -20,7 +21,12 @@ fn opened() -> &'static (Vulkan, Arc<Device>) {
         };
         let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
         let index = vulkan.choose(&Choice::Auto).expect("a usable device");
-        let device = vulkan.open(index, &OpenOptions::default()).expect("the device opens");
+        let options = OpenOptions {
+            // Shared by all tests, so that each shader is compiled once.
+            cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("refrain")),
+            ..OpenOptions::default()
+        };
+        let device = vulkan.open(index, &options).expect("the device opens");
         (vulkan, device)
     })
 }

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use refrain::Device;
@@ -29,6 +30,8 @@ fn opened() -> &'static Opened {
                 let disabled = disabled.iter().copied().collect();
                 let options = OpenOptions {
                     disabled,
+                    // Shared by all tests, so that each shader is compiled once.
+                    cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("refrain")),
                     ..OpenOptions::default()
                 };
                 Device::vulkan(vulkan.open(index, &options).expect("the device opens"))
