@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use crate::order;
 use crate::rows::Rows;
 use crate::text::{self, Text};
+use crate::threads::least_items;
 use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values};
 
 const OP: &str = "argmax";
@@ -48,6 +49,7 @@ pub fn reference(x: &Values, columns: usize) -> Vec<u32> {
     assert_ne!(columns, 0, "an element to choose from");
     order::keys(x)
         .par_chunks(columns)
+        .with_min_len(least_items(columns))
         .map(|row| {
             let mut best = 0;
             for (place, key) in row.iter().enumerate() {

@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use crate::matmul::dot;
 use crate::recurrence::{self, Token};
 use crate::text::{Text, address, require_float, require_shape};
+use crate::threads::least_items;
 use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "gated_delta";
@@ -183,21 +184,22 @@ pub fn reference(inputs: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
         let out = &mut out[t * heads * value_dim..][..heads * value_dim];
         // Rows of all heads' memories, one for each value.
         let rows = state.par_chunks_mut(key_dim).zip(out).enumerate();
-        rows.with_min_len(64).for_each(|(row, (memory, out))| {
-            let head = row / value_dim;
-            let key_head = t * key_heads + head / (heads / key_heads);
-            let (q, k) = (
-                &inputs.q[key_head * key_dim..],
-                &inputs.k[key_head * key_dim..][..key_dim],
-            );
-            let (decay, beta) = (inputs.decay[t * heads + head], inputs.beta[t * heads + head]);
-            for m in memory.iter_mut() {
-                *m = if token == Token::First { 0.0 } else { *m * decay };
-            }
-            let delta = beta * (inputs.v[t * heads * value_dim + row] - dot(memory, k));
-            memory.iter_mut().zip(k).for_each(|(m, k)| *m += delta * k);
-            *out = dot(memory, &q[..key_dim]);
-        });
+        rows.with_min_len(least_items(3 * key_dim))
+            .for_each(|(row, (memory, out))| {
+                let head = row / value_dim;
+                let key_head = t * key_heads + head / (heads / key_heads);
+                let (q, k) = (
+                    &inputs.q[key_head * key_dim..],
+                    &inputs.k[key_head * key_dim..][..key_dim],
+                );
+                let (decay, beta) = (inputs.decay[t * heads + head], inputs.beta[t * heads + head]);
+                for m in memory.iter_mut() {
+                    *m = if token == Token::First { 0.0 } else { *m * decay };
+                }
+                let delta = beta * (inputs.v[t * heads * value_dim + row] - dot(memory, k));
+                memory.iter_mut().zip(k).for_each(|(m, k)| *m += delta * k);
+                *out = dot(memory, &q[..key_dim]);
+            });
     }
     out
 }

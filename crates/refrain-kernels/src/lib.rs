@@ -33,6 +33,7 @@ pub mod softmax;
 pub mod take;
 pub mod take_along;
 mod text;
+mod threads;
 pub mod top_k;
 pub mod tuning;
 mod values;

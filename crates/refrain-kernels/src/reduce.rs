@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use crate::rows::Rows;
 use crate::text::Text;
+use crate::threads::least_items;
 use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values, glsl};
 
 const OP: &str = "reduce";
@@ -156,7 +157,7 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
 fn each_row<T: Sync, U: Send>(x: &[T], rows: usize, columns: usize, reduce: impl Fn(&[T]) -> U + Sync) -> Vec<U> {
     (0..rows)
         .into_par_iter()
-        .with_min_len(1 + 4096 / columns.max(1))
+        .with_min_len(least_items(columns))
         .map(|row| reduce(&x[row * columns..(row + 1) * columns]))
         .collect()
 }

@@ -9,6 +9,7 @@
 use rayon::prelude::*;
 
 use crate::text::{Text, address, grid, outer_dimensions, require_float, require_shape};
+use crate::threads::least_items;
 use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rms_norm";
@@ -97,7 +98,8 @@ pub fn reference(x: &[f32], weight: Option<&[f32]>, eps: f32, columns: usize) ->
     if columns == 0 {
         return out;
     }
-    out.par_chunks_mut(columns).for_each(|row| {
+    let rows = out.par_chunks_mut(columns).with_min_len(least_items(columns));
+    rows.for_each(|row| {
         let squares: f32 = crate::matmul::dot(row, row);
         let norm = (squares / columns as f32 + eps).sqrt();
         row.iter_mut().for_each(|x| *x /= norm);

@@ -11,6 +11,7 @@
 use rayon::prelude::*;
 
 use crate::text::{Text, address, grid, require_dtype, require_float, require_shape};
+use crate::threads::least_items;
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rope";
@@ -113,6 +114,7 @@ pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: us
     let frequencies = &frequencies[..params.dims / 2];
     out.par_chunks_mut(per_token)
         .zip(positions)
+        .with_min_len(least_items(per_token))
         .for_each(|(token, &position)| {
             let rotations: Vec<(f32, f32)> = frequencies
                 .iter()

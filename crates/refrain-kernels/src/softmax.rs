@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use crate::rows::Rows;
 use crate::text::{self, Text};
+use crate::threads::least_items;
 use crate::{Call, Operand, Traits, Unsupported};
 
 const OP: &str = "softmax";
@@ -44,7 +45,8 @@ pub fn reference(x: &[f32], columns: usize) -> Vec<f32> {
         return out;
     }
     assert_eq!(x.len() % columns, 0, "whole rows");
-    out.par_chunks_mut(columns).for_each(|row| {
+    let rows = out.par_chunks_mut(columns).with_min_len(least_items(columns));
+    rows.for_each(|row| {
         let top = row.iter().copied().fold(f32::MIN, f32::max);
         row.iter_mut().for_each(|x| *x = (*x - top).exp());
         let sum: f64 = row.iter().map(|&x| f64::from(x)).sum();

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use crate::order;
 use crate::rows::Rows;
 use crate::text::{self, Text};
+use crate::threads::least_items;
 use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values};
 
 const OP: &str = "top_k";
@@ -88,6 +89,7 @@ pub fn reference(x: &Values, columns: usize, k: usize) -> Vec<u32> {
     let keys = order::keys(x);
     let rows: Vec<Vec<u32>> = keys
         .par_chunks(columns)
+        .with_min_len(least_items(columns))
         .map(|row| {
             let rank = |&place: &u32| (!row[place as usize], place);
             let mut places: Vec<u32> = (0..columns as u32).collect();

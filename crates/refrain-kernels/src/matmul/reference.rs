@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::Rows;
+use crate::threads::least_items;
 
 /// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
 /// row-major; `k = 0` gives zeros.
@@ -12,7 +13,8 @@ pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usiz
     if out.is_empty() {
         return out;
     }
-    out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
+    let rows = out.par_chunks_mut(n).with_min_len(least_items(k * n)).enumerate();
+    rows.for_each(|(row, out)| {
         let x = &x[row * k..][..k];
         let y = &y[row / m * k * n..][..k * n];
         for (&x, y) in x.iter().zip(y.chunks_exact(n)) {
@@ -41,7 +43,8 @@ pub fn reference_nt(x: &[f32], w: &dyn Rows, out: &mut [f32]) {
     assert_eq!(x.len(), m * k, "x holds as many rows as out");
     // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
     // apart in `out` when m > 1, so they are gathered first.
-    let run = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
+    let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
+    let run = share.max(least_items(m * k).min(n));
     let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
         .into_par_iter()
         .map(|r| {
