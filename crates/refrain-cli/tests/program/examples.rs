@@ -30,7 +30,11 @@ fn examples(command: &str) -> Vec<String> {
     let examples: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
     assert!(!examples.is_empty(), "{command}");
     let sizes = ["qwen3-0.6b", "qwen3-8b", "llama-3.2-1b"];
-    let small = |example: String| sizes.iter().fold(example, |text, size| text.replace(size, "tiny"));
+    let small = |example: String| {
+        let tiny = sizes.iter().fold(example, |text, size| text.replace(size, "tiny"));
+        // One repetition of each test.
+        if command == "bench" { tiny + " -r 1" } else { tiny }
+    };
     examples.into_iter().map(small).collect()
 }
 

@@ -70,8 +70,11 @@ pub fn refrain(arguments: &[&str]) -> Command {
     }
     command.env("NO_PROXY", "127.0.0.1");
     command.env("HF_HUB_OFFLINE", "1");
-    // Shared by the tests, so that each shader is compiled once.
-    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    // Shared by the tests, so that each shader is compiled once; by Mesa too, whichever cache of ours a test
+    // looks at.
+    for name in ["XDG_CACHE_HOME", "MESA_SHADER_CACHE_DIR"] {
+        command.env(name, env!("CARGO_TARGET_TMPDIR"));
+    }
     command
 }
 
