@@ -14,7 +14,7 @@ use crate::{Error, Session};
 /// for a hang.
 const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
 /// The most runs of one submit, unless they are asked for.
-const MOST_RUNS: usize = 16;
+const MOST_RUNS: usize = 32;
 
 /// Blocks until the last of the next `runs` is over; how often it was looked at.
 fn wait(tape: &Tape, run: &Run, runs: usize, pace: &Pace) -> Result<u32, Error> {

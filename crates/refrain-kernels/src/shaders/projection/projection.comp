@@ -35,11 +35,10 @@ bool advance(inout Place place) {
     return true;
 }
 
-// Loads chunks of the tile, none behind chunk `last`.
-void load_chunks(Place place, uint last, out Chunk chunks[LOADS][MATRICES]) {
+void load_chunks(Place place, out Chunk chunks[LOADS][MATRICES]) {
 #ifndef EMPTY
     [[unroll]] for (uint l = 0u; l < LOADS; ++l) {
-        uint c = place.first + min(place.start + lane() + l * LANES, last);
+        uint c = place.first + min(place.start + lane() + l * LANES, tile_count(place) - 1u);
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
             uint n = min(place.row + m / PARTS, place.block.rows - 1u);
             chunks[l][m] = load_chunk(planes_of(place.block.section, m % PARTS), n, c);
@@ -95,34 +94,30 @@ void run_batch() {
 #endif
     // Weights do not wait for x: the first are under way while x is staged.
     Chunk chunks[LOADS][MATRICES];
-    load_chunks(place, tile_count(place) - 1u, chunks);
+    load_chunks(place, chunks);
+    Inputs inputs[EACH][VECTORS];
+    begin(place, inputs);
+    Place now;
     uint staged = ~0u;
-    while (place.number < blocks) {
-        Inputs inputs[EACH][VECTORS];
-        begin(place, inputs);
-        Place now;
-        bool is_whole = false;
-        while (!is_whole) {
-            if (staged != place.first) stage(place.first);
-            staged = place.first;
-            add(place, chunks);
-            now = place;
-            is_whole = advance(place);
-            // A branch around loads would wait for them at its end: behind the last block, all load one chunk.
-            Place next = place;
-            uint last = tile_count(place) - 1u;
-            if (place.number >= blocks) {
-                next = now;
-                last = 0u;
-            }
-            load_chunks(next, last, chunks);
-        }
+    while (true) {
+        if (staged != place.first) stage(place.first);
+        staged = place.first;
+        add(place, chunks);
+        now = place;
+        bool is_whole = advance(place);
 #ifdef NORM
-        if (!has_norms) find_norms();
-        has_norms = true;
+        if (is_whole && !has_norms) find_norms();
+        has_norms = has_norms || is_whole;
 #endif
-        finish(now.block, now.row, inputs);
+        if (place.number >= blocks) break;
+        // Not within a branch, which would wait for them at its end.
+        load_chunks(place, chunks);
+        if (is_whole) {
+            finish(now.block, now.row, inputs);
+            begin(place, inputs);
+        }
     }
+    finish(now.block, now.row, inputs);
 }
 
 void main() {
