@@ -133,13 +133,15 @@ impl<'s, 'm> Stream<'s, 'm> {
         self.seen.len() - 1
     }
 
-    /// Submits until two submits are in flight, or all runs are.
+    /// Submits until two submits are in flight, or all runs are. The CPU executor, which is done when it
+    /// returns, gets one run at a time: none is computed before its token is wanted.
     fn keep_ahead(&mut self) -> Result<(), Error> {
         // A trial's modes are not mixed: the device runs dry between them.
         while self.left > 0 {
             let runs = self.runs_per_submit().min(self.left);
             let ahead = match &self.trial {
                 Some(trial) if trial.is_over_with(self.in_flight.len()) => 0,
+                _ if self.is_on_cpu() => 0,
                 _ => runs,
             };
             if self.in_flight.len() > ahead || (ahead == 0 && !self.in_flight.is_empty()) {
@@ -151,8 +153,12 @@ impl<'s, 'm> Stream<'s, 'm> {
         Ok(())
     }
 
+    fn is_on_cpu(&self) -> bool {
+        self.session.model().device().is_cpu()
+    }
+
     fn runs_per_submit(&self) -> usize {
-        if self.session.tape_mode() == TapeMode::Eager {
+        if self.session.tape_mode() == TapeMode::Eager || self.is_on_cpu() {
             return 1;
         }
         if let Some(asked) = self.session.tokens_per_submit() {
@@ -218,5 +224,34 @@ impl<'s, 'm> Stream<'s, 'm> {
         self.in_flight.clear();
         self.seen.truncate(taken);
         self.session.settle(&self.seen, self.first_run, beyond > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain::Device;
+    use refrain_formats::Checkpoint;
+
+    use crate::{LoadOptions, Model};
+
+    #[test]
+    fn the_cpu_executor_computes_no_token_before_it_is_wanted() {
+        let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
+        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
+        let mut session = Session::new(&model, 64).expect("fits");
+        // The second stream knows how long a run takes.
+        for _ in 0..2 {
+            let settings = Settings {
+                last_position: session.position() as u32 + 24,
+                ..Settings::default()
+            };
+            let mut stream = session.stream(&[1, 2, 3], &settings).expect("a stream");
+            for token in 0..10 {
+                stream.next_tokens().expect("a token");
+                assert!(stream.in_flight.is_empty(), "token {token}");
+            }
+            stream.end().expect("ends");
+        }
     }
 }
