@@ -46,7 +46,7 @@ pub struct Stream<'s, 'm> {
     /// Runs of the next submit.
     ramp: usize,
     pace: Pace,
-    /// Runs in flight that were waited for together with the last one taken.
+    /// The first runs in flight, as far as they were waited for.
     found: usize,
     /// Runs that are over and whose time on the device was not asked for yet.
     untimed: Vec<Run>,
@@ -92,28 +92,27 @@ impl<'s, 'm> Stream<'s, 'm> {
     /// If the device fails.
     pub fn next_tokens(&mut self) -> Result<Option<Vec<u32>>, Error> {
         self.keep_ahead()?;
-        let Some(run) = self.in_flight.pop_front() else {
+        if self.in_flight.is_empty() {
             return Ok(None);
-        };
+        }
         let mode = self.session.tape_mode();
         let number = self.first_run + self.taken() as u64;
         let sequences = self.session.sequences();
         let step = self.session.step()?;
-        if self.found > 0 {
-            self.found -= 1;
-        } else {
+        if self.found == 0 {
             // Behind the last that is waited for, the device has something to do.
-            let fits = self.trial.is_none() && self.in_flight.len() > 2;
+            let fits = self.trial.is_none() && self.in_flight.len() > 3;
             let runs = if fits { self.pace.together() } else { 1 };
-            let last = if runs == 1 { &run } else { &self.in_flight[runs - 2] };
-            let looks = wait(step.tape(mode)?, last, runs, &self.pace)?;
+            let looks = wait(step.tape(mode)?, &self.in_flight[runs - 1], runs, &self.pace)?;
             self.pace.found(looks, runs, Instant::now());
-            self.found = runs - 1;
+            self.found = runs;
         }
+        self.found -= 1;
+        let run = self.in_flight.pop_front();
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;
-        self.untimed.extend(run.is_timed().then_some(run));
+        self.untimed.extend(run.filter(Run::is_timed));
         self.seen.push(reported[0]);
         if let Some(trial) = &mut self.trial
             && trial.record(Instant::now(), self.in_flight.is_empty())

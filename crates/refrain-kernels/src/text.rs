@@ -36,6 +36,11 @@ impl<'t> Text<'t> {
         self
     }
 
+    /// Adds `#define macro 1` where it `holds`.
+    pub(crate) fn flag(self, macro_name: &str, holds: bool) -> Self {
+        if holds { self.define(macro_name, 1) } else { self }
+    }
+
     /// Adds `load_{name}`.
     pub(crate) fn input(self, name: &str, dtype: DType) -> Self {
         self.accessor(name, dtype, Access::Read)

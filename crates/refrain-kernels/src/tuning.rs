@@ -68,7 +68,7 @@ pub struct Decode {
     pub positions: u32,
     /// The most query heads that a workgroup takes together.
     pub most_heads: u32,
-    /// The most workgroups that share a token's positions: at most 64.
+    /// The most workgroups that share a token's positions.
     pub most_parts: u32,
     /// Workgroups that keep the device busy.
     pub enough_groups: usize,
@@ -105,37 +105,27 @@ pub struct Tuning {
 const NVIDIA: u32 = 0x10de;
 const MESA_SOFTWARE: u32 = 0x10005;
 
+/// Quantised matrices on an H200.
+const H200_MATVEC: Matvec = Matvec {
+    threads: 512,
+    rows: 2,
+    loads: 2,
+    most_groups: 264,
+    enough_groups: 128,
+    unrolled: true,
+    most_vectors: 8,
+};
+
 /// Measured on an H200.
 const H200: Tuning = Tuning {
     vendor: Some(NVIDIA),
     smallest_subgroup: 32,
     dense: Matvec {
-        threads: 512,
-        rows: 2,
         loads: 4,
-        most_groups: 264,
-        enough_groups: 128,
-        unrolled: true,
-        most_vectors: 8,
+        ..H200_MATVEC
     },
-    four_bit: Matvec {
-        threads: 512,
-        rows: 2,
-        loads: 2,
-        most_groups: 264,
-        enough_groups: 128,
-        unrolled: true,
-        most_vectors: 8,
-    },
-    eight_bit: Matvec {
-        threads: 512,
-        rows: 2,
-        loads: 2,
-        most_groups: 264,
-        enough_groups: 128,
-        unrolled: true,
-        most_vectors: 8,
-    },
+    four_bit: H200_MATVEC,
+    eight_bit: H200_MATVEC,
     fixed_point: true,
     tile: Tile {
         rows: 16,
@@ -162,6 +152,28 @@ const H200: Tuning = Tuning {
     row_threads: 1024,
 };
 
+/// Matrices on two cores, however they are stored.
+const SOFTWARE_MATVEC: Matvec = Matvec {
+    threads: 128,
+    rows: 2,
+    loads: 1,
+    most_groups: 65535,
+    enough_groups: 1,
+    unrolled: false,
+    most_vectors: 8,
+};
+
+/// Matrices on any device, however they are stored.
+const LEAST_MATVEC: Matvec = Matvec {
+    threads: 128,
+    rows: 1,
+    loads: 1,
+    most_groups: 65535,
+    enough_groups: 1,
+    unrolled: false,
+    most_vectors: 4,
+};
+
 /// The rows, the most specific first. The last fits every device.
 pub const TABLE: [Tuning; 5] = [
     H200,
@@ -173,33 +185,9 @@ pub const TABLE: [Tuning; 5] = [
     Tuning {
         vendor: Some(MESA_SOFTWARE),
         smallest_subgroup: 4,
-        dense: Matvec {
-            threads: 128,
-            rows: 2,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 8,
-        },
-        four_bit: Matvec {
-            threads: 128,
-            rows: 2,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 8,
-        },
-        eight_bit: Matvec {
-            threads: 128,
-            rows: 2,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 8,
-        },
+        dense: SOFTWARE_MATVEC,
+        four_bit: SOFTWARE_MATVEC,
+        eight_bit: SOFTWARE_MATVEC,
         fixed_point: false,
         tile: Tile {
             rows: 16,
@@ -283,33 +271,9 @@ pub const TABLE: [Tuning; 5] = [
     Tuning {
         vendor: None,
         smallest_subgroup: 1,
-        dense: Matvec {
-            threads: 128,
-            rows: 1,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 4,
-        },
-        four_bit: Matvec {
-            threads: 128,
-            rows: 1,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 4,
-        },
-        eight_bit: Matvec {
-            threads: 128,
-            rows: 1,
-            loads: 1,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: false,
-            most_vectors: 4,
-        },
+        dense: LEAST_MATVEC,
+        four_bit: LEAST_MATVEC,
+        eight_bit: LEAST_MATVEC,
         fixed_point: false,
         tile: Tile {
             rows: 8,

@@ -268,8 +268,6 @@ impl Variant {
         sizes: &Sizes,
         params: &DecodeParams,
     ) -> Result<Variant, Unsupported> {
-        /// What the join has room for.
-        const MOST_PARTS: usize = 64;
         let decode = &tuning.decode;
         let lanes = tuning::lanes(traits);
         let ratio = sizes.heads / sizes.kv_heads;
@@ -285,7 +283,7 @@ impl Variant {
             lanes,
             rows: decode.threads / lanes,
             heads,
-            parts: most.clamp(1, MOST_PARTS.min(decode.most_parts as usize)),
+            parts: most.clamp(1, decode.most_parts as usize),
             tile,
             unit,
         };

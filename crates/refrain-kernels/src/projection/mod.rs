@@ -210,16 +210,10 @@ impl Problem<'_> {
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(few.unrolled))
-            .define("CHUNK", chunk);
-        let text = match is_fixed {
-            true => text.define("FIXED_POINT", 1),
-            false => text,
-        };
-        // Sums of nothing: there is not even a chunk to load.
-        let text = match self.columns {
-            0 => text.define("EMPTY", 1),
-            _ => text,
-        };
+            .define("CHUNK", chunk)
+            .flag("FIXED_POINT", is_fixed)
+            // Sums of nothing: there is not even a chunk to load.
+            .flag("EMPTY", self.columns == 0);
         let kernel = source::declared(text, self, sections)
             .body(include_str!("../shaders/unroll.glsl"))
             .body(include_str!("../shaders/projection/sizes.glsl"))
