@@ -178,6 +178,12 @@ const LEAST_MATVEC: Matvec = Matvec {
 pub const TABLE: [Tuning; 5] = [
     H200,
     Tuning {
+        // As floats, one row at a time.
+        eight_bit: Matvec {
+            rows: 1,
+            loads: 4,
+            ..H200_MATVEC
+        },
         fixed_point: false,
         ..H200
     },
