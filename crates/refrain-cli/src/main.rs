@@ -125,9 +125,10 @@ fn main() -> ExitCode {
     if std::env::args_os().any(|argument| argument == "--version") {
         command = command.long_version(version::long());
     }
-    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+    let parsed = command.try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(answer) => return say(&answer),
     };
     match std::panic::catch_unwind(|| dispatch(&cli)) {
         Ok(Ok(code)) => code,
@@ -171,6 +172,14 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Man(arguments) => man::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what the command line calls for instead of a command: help, the version, or what is wrong with it.
+fn say(answer: &clap::Error) -> ExitCode {
+    match output::told(answer.print()) {
+        Err(error) if !answer.use_stderr() => report(&error),
+        _ => ExitCode::from(answer.exit_code() as u8),
+    }
 }
 
 /// Says what went wrong and picks the exit code. Only the outermost message is shown: the messages

@@ -24,7 +24,14 @@ impl std::error::Error for Closed {}
 /// [`Closed`] if nobody reads any more, else what the system says.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    told(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What became of writing to the standard output.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn told(written: io::Result<()>) -> anyhow::Result<()> {
     written.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Closed.into(),
         _ => anyhow::anyhow!("cannot write to the standard output: {error}"),

@@ -43,7 +43,8 @@ pub struct Stream<'s, 'm> {
     in_flight: VecDeque<Run>,
     /// Runs not submitted yet.
     left: usize,
-    /// Runs of the next submit.
+    /// Runs of the last submit, and of the next unless time or the user bounds them.
+    submitted: usize,
     ramp: usize,
     pace: Pace,
     /// The first runs in flight, as far as they were waited for.
@@ -74,6 +75,7 @@ impl<'s, 'm> Stream<'s, 'm> {
             first_run,
             in_flight: VecDeque::new(),
             left,
+            submitted: 0,
             ramp: 1,
             pace: session.pace(),
             found: 0,
@@ -137,15 +139,16 @@ impl<'s, 'm> Stream<'s, 'm> {
     fn keep_ahead(&mut self) -> Result<(), Error> {
         // A trial's modes are not mixed: the device runs dry between them.
         while self.left > 0 {
-            let runs = self.runs_per_submit().min(self.left);
+            // As many as one submit had: then that is the only one.
             let ahead = match &self.trial {
                 Some(trial) if trial.is_over_with(self.in_flight.len()) => 0,
                 _ if self.is_on_cpu() => 0,
-                _ => runs,
+                _ => self.submitted,
             };
-            if self.in_flight.len() > ahead || (ahead == 0 && !self.in_flight.is_empty()) {
+            if self.in_flight.len() > ahead {
                 break;
             }
+            let runs = self.runs_per_submit().min(self.left);
             self.submit(runs)?;
             self.ramp = (2 * self.ramp).min(MOST_RUNS);
         }
@@ -182,6 +185,7 @@ impl<'s, 'm> Stream<'s, 'm> {
             self.pace.begin(Instant::now());
         }
         self.in_flight.extend(played);
+        self.submitted = runs;
         self.left -= runs;
         Ok(())
     }
@@ -229,10 +233,10 @@ impl<'s, 'm> Stream<'s, 'm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain::Device;
+    use refrain::{Device, DeviceInfo};
     use refrain_formats::Checkpoint;
 
-    use crate::{LoadOptions, Model};
+    use crate::{LoadOptions, Mode, Model};
 
     #[test]
     fn the_cpu_executor_computes_no_token_before_it_is_wanted() {
@@ -249,6 +253,30 @@ mod tests {
             for token in 0..10 {
                 stream.next_tokens().expect("a token");
                 assert!(stream.in_flight.is_empty(), "token {token}");
+            }
+            stream.end().expect("ends");
+        }
+    }
+
+    #[test]
+    fn no_more_than_two_submits_are_in_flight() {
+        let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up("card")));
+        let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
+        let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
+        let mut session = Session::new(&model, 256).expect("fits");
+        session.set_mode(Mode::Replay, None);
+        // The second stream knows how long a run takes, so that it doubles its submits at once.
+        for _ in 0..2 {
+            let mut stream = session.stream(&[1, 2, 3], &Settings::default()).expect("a stream");
+            let (mut left, mut submitted, mut last) = (stream.left, 0, 0);
+            for token in 0..100 {
+                stream.next_tokens().expect("a token");
+                if stream.left < left {
+                    (last, submitted) = (submitted, left - stream.left);
+                    left = stream.left;
+                }
+                assert!(stream.in_flight.len() < last + submitted, "token {token}");
+                assert!(token > 0 || submitted <= 3, "{submitted} runs before the first token");
             }
             stream.end().expect("ends");
         }

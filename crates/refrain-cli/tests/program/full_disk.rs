@@ -39,10 +39,11 @@ fn a_full_disk_is_told_after_the_result_that_does_not_fit() {
     );
     let chat = run_with_input(&["chat", "demo"], format!("/save {FULL}\n").as_bytes());
     told(chat, FULL, reason);
-    let list = refrain(&["tokenize", "demo", "x"]);
-    let list = with_standard_output_to(list, FULL);
-    assert_eq!(list.code, Some(1));
-    assert!(list.stderr.contains("cannot write to the standard output"), "{list:?}");
+    for printed in [&["tokenize", "demo", "x"][..], &["--help"], &["--version"]] {
+        let outcome = with_standard_output_to(refrain(printed), FULL);
+        assert_eq!(outcome.code, Some(1), "{printed:?}");
+        assert!(outcome.stderr.contains("cannot write to the standard output"), "{outcome:?}");
+    }
 }
 
 fn with_standard_output_to(mut command: Command, path: &str) -> Outcome {

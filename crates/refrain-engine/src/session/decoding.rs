@@ -13,7 +13,7 @@ impl<'m> Session<'m> {
         self.decoding.trying = None;
     }
 
-    /// Sets how many tokens one submit decodes; `None`: as many as fit in 50 ms, 16 at most.
+    /// Sets how many tokens one submit decodes; `None`: as many as fit in 50 ms, 32 at most.
     pub fn set_tokens_per_submit(&mut self, tokens: Option<usize>) {
         self.decoding.tokens_per_submit = tokens.map(|tokens| tokens.clamp(1, 64));
     }
