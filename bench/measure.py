@@ -1,4 +1,4 @@
-"""Measures and checks everything that one visit to a machine with a GPU can: run from the repository's root.
+"""Measures and checks everything that needs a real card: run from the repository's root.
 
     python3 bench/measure.py --refrain target/release/refrain --out measured
 

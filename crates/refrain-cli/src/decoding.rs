@@ -22,7 +22,7 @@ pub(crate) struct DecodingArguments {
     /// Executor of the decode step
     #[arg(long, value_enum, default_value_t = ModeArgument::Auto, value_name = "MODE")]
     pub mode: ModeArgument,
-    /// Tokens that one submit decodes [default: as many as fit in 50 ms, 32 at most]
+    /// Tokens that one submit decodes, 1 to 64 [default: as many as fit in 50 ms, 32 at most]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub tokens_per_submit: Option<u32>,
 }

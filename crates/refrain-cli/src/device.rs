@@ -11,6 +11,9 @@ pub(crate) const CPU: &str = "cpu";
 /// The name of a device that computes nothing, for commands that only look at programs.
 const NULL: &str = "null";
 
+/// What stands for a GPU where there is none.
+const MADE_UP: &str = "made-up card";
+
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -136,23 +139,6 @@ pub(crate) fn open_timed(global: &Global) -> anyhow::Result<Device> {
     open_with(global, true)
 }
 
-/// As [`open`], for looking at programs only: where there is no GPU (or `--device null` asks for it) a
-/// device that computes nothing stands for one.
-///
-/// # Errors
-/// As [`open`].
-pub(crate) fn open_or_null(global: &Global) -> anyhow::Result<Device> {
-    let wish = global.device.as_deref();
-    let null = match wish {
-        Some(wish) => wish.eq_ignore_ascii_case(NULL),
-        None => Probed::new().decide(None)?.target == Target::Cpu,
-    };
-    match null {
-        true => Ok(Device::vulkan(refrain_vulkan::Device::null(made_up()))),
-        false => open(global),
-    }
-}
-
 /// For plans alone: a device that is lowered for like the one that [`open`] opens (a made-up card where there
 /// is no GPU or `--device null` asks for it), but computes nothing, keeps nothing and has room for any model.
 ///
@@ -182,7 +168,12 @@ pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
 }
 
 fn made_up() -> DeviceInfo {
-    DeviceInfo::made_up("made-up card")
+    DeviceInfo::made_up(MADE_UP)
+}
+
+/// Whether a device stands for a GPU where there is none.
+pub(crate) fn is_made_up(device: &Device) -> bool {
+    device.name() == MADE_UP
 }
 
 fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {

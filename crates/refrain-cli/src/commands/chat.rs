@@ -31,7 +31,7 @@ const EXAMPLES: &str = "Examples:
 /// Talk with a model, turn by turn
 ///
 /// Each line is a turn; a line that ends with \ goes on in the next, and what
-/// stands between lines of \"\"\" is one turn. Where the standard input is no terminal, each of its
+/// stands between lines of """ is one turn. Where the standard input is no terminal, each of its
 /// lines is a turn too, and only answers are written to the standard output.
 ///
 /// Lines that begin with / are commands: /help lists them. Ctrl-C stops an answer; twice, or Ctrl-D,

@@ -18,7 +18,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The checkpoint to convert: any MODEL
+    /// The checkpoint to convert: any MODEL but Qwen3.5-MoE's
     source: String,
     /// What to write: a .gguf file for q8_0, q4_0 and q4_k_m, a directory for mlx4 and mlx8, either for f16
     destination: PathBuf,

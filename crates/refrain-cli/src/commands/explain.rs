@@ -7,7 +7,7 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain::passes;
+use refrain::{Device, passes};
 use refrain_engine::Session;
 use refrain_formats::WholeFile;
 use serde_json::json;
@@ -15,6 +15,9 @@ use serde_json::json;
 use crate::decoding::DecodingArguments;
 use crate::{Global, Usage, device, load, model, output, probe};
 use floor::Summary;
+
+/// Bytes per second that a card reads where there is none.
+const MADE_UP_BANDWIDTH: f64 = 1e12;
 
 const EXAMPLES: &str = "Examples:
   refrain explain demo
@@ -25,8 +28,9 @@ const EXAMPLES: &str = "Examples:
 /// Print what a decode step becomes on its way to the device
 ///
 /// Prints what a decode step becomes after a pass, by default the plan, with what one token costs:
-/// dispatches, levels, barriers, bytes, and the time that reading those bytes takes at least. Without a
-/// GPU it prints what a made-up one would be given (--device null) or what the CPU executor computes.
+/// dispatches, levels, barriers (those at the ends of a recording too), bytes, and the time that reading
+/// those bytes takes at least. Where there is no GPU, or with --device null, it prints what a made-up card
+/// that reads 1000 GB/s would be given; with --device cpu, what the CPU executor computes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -66,7 +70,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let checkpoint = model::open(&arguments.model)?;
     let device = match arguments.profile {
         true => device::open_timed(global)?,
-        false => device::open_or_null(global)?,
+        false => device::open_for_plans(global)?,
     };
     let context = (arguments.depth as usize + 64).min(checkpoint.config().max_position);
     let loaded = load::load(global, &checkpoint, &device, context)?;
@@ -78,24 +82,28 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let printed = session.decode_program(after)?;
     let kv = Session::kv_bytes_per_token(checkpoint.config(), &device) * u64::from(arguments.depth);
     let (mode, choice) = session.mode();
+    let mode = match device.is_cpu() {
+        true => "cpu".to_owned(),
+        false => format!("{mode:?}").to_lowercase(),
+    };
     let profile = match arguments.profile {
         true => Some(floor::profile(&mut session, arguments.depth as usize)?),
         false => None,
     };
-    let bandwidth = match arguments.profile {
-        true => Some(probe::read_bandwidth(&device)?),
-        false => None,
-    };
     let function = session.decode_function()?;
-    let summary = Summary::of(function, checkpoint.config().layers, kv, bandwidth);
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
         WholeFile::write(path, trace::chrome(function.plan(), profile).as_bytes())?;
     }
+    if arguments.dot {
+        return output::print(&graph::dot(&printed));
+    }
+    let bandwidth = bandwidth(global, arguments, &device)?;
+    let summary = Summary::of(function, checkpoint.config().layers, kv, bandwidth);
     if arguments.json {
         return output::print_json(&json!({
             "model": arguments.model,
             "device": device.name(),
-            "mode": format!("{mode:?}").to_lowercase(),
+            "mode": mode,
             "measured": choice,
             "after": after,
             "program": printed.lines().collect::<Vec<_>>(),
@@ -104,16 +112,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, bandwidth)),
         }));
     }
-    if arguments.dot {
-        return output::print(&graph::dot(&printed));
-    }
     let mut text = String::new();
     if !arguments.summary && !arguments.profile {
         text.push_str(&printed);
         text.push('\n');
     }
     text.push_str(&summary.text());
-    text.push_str(&format!("mode       {}\n", mode_line(mode, choice)));
+    text.push_str(&format!("mode       {}\n", mode_line(&mode, choice)));
     let unfused = floor::unfused(function.plan());
     if !unfused.is_empty() {
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
@@ -124,13 +129,23 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     output::print(&text)
 }
 
-fn mode_line(mode: refrain::TapeMode, choice: Option<refrain_engine::Choice>) -> String {
-    let mode = format!("{mode:?}").to_lowercase();
+/// Bytes per second that the device reads.
+fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow::Result<f64> {
+    Ok(match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
+        (true, _) => MADE_UP_BANDWIDTH,
+        (false, true) => probe::read_bandwidth(device)?,
+        // The device that stands for it while there are only plans to be made reads nothing.
+        (false, false) => probe::read_bandwidth(&device::open(global)?)?,
+    })
+}
+
+fn mode_line(mode: &str, choice: Option<refrain_engine::Choice>) -> String {
     match choice {
         Some(choice) => format!(
             "{mode}: measured on earlier tokens, eager {:.0} µs, replay {:.0} µs",
             choice.eager_us, choice.replay_us
         ),
-        None => format!("{mode}: nothing was measured yet; the first tokens will"),
+        None if mode == "cpu" => mode.to_owned(),
+        None => format!("{mode}: nothing was measured yet"),
     }
 }

@@ -21,7 +21,7 @@ const EXAMPLES: &str = "Examples:
 /// Decodes very many tokens by replay, context after context, and looks for what only shows in the long
 /// run: steps that differ from eager execution (samples of them are compared, each result of each step),
 /// a sequence that is not the same in its second run, memory that grows, tokens that take far too long.
-/// Exits with 1 if there is any.
+/// Exits with 1 if there is any. The CPU executor decodes in one way only: nothing is compared there.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

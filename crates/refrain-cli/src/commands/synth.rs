@@ -11,7 +11,8 @@ use crate::{Global, interrupt, load, output};
 /// What there is, and how to ask for it.
 fn help() -> String {
     format!(
-        "Architectures: {}\nFormats: {}; those of MLX also with -g32, -g64 or -g128\n\n{EXAMPLES}",
+        "Architectures: {}\nFormats: {}; those of MLX also with -g32, -g64 or -g128; of tiny-hybrid \
+         and qwen3.5-35b-a3b no GGUF file can be written\n\n{EXAMPLES}",
         synthetic::architectures().join(", "),
         synthetic::formats().join(", ")
     )

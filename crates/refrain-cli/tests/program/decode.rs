@@ -34,7 +34,15 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
     assert!(token["dispatches"].as_u64().unwrap() <= 7 * 6, "{token}");
     assert!(token["barriers"].as_u64().unwrap() <= 6 * 6, "{token}");
     assert_eq!((&token["copies"], &token["transfers"]), (&0.into(), &0.into()));
-    assert!(token["weight_bytes"].as_u64().unwrap() > 0 && token["kv_bytes"].as_u64().unwrap() > 0);
+    let number = |key: &str| token[key].as_f64().unwrap();
+    assert!(number("weight_bytes") > 0.0 && number("kv_bytes") > 0.0, "{token}");
+    let floor = (number("weight_bytes") + number("kv_bytes")) / (number("read_gbps") * 1e6);
+    assert!((number("floor_ms") - floor).abs() < 1e-9 * floor, "{token}");
+    // What is switched off is not planned with, and no model is too large to be looked at.
+    let kernels = explained(&["--disable", "integer-dot,subgroup-arithmetic"]);
+    assert!(plan.contains("+dot") && !kernels.contains("+dot") && !kernels.contains("+subgroup"), "{kernels}");
+    let large = ["explain", "synthetic:qwen3-32b:bf16", "--device", "null", "--summary"];
+    assert!(run(&large).done().contains("weights read 59.") );
     // Norms of the results and of whole projections fit no pattern.
     let olmo = run(&[
         "explain",

@@ -103,7 +103,7 @@ fn features(examination: &Examination, opened: &Opened) -> Vec<String> {
     };
     let mut lines = vec![
         "all that is needed is there".to_owned(),
-        format!("used where it helps: {}", vulkan.features()),
+        format!("optional features: {}", vulkan.features()),
     ];
     let missed = missed(examination);
     lines.extend(

@@ -27,11 +27,12 @@ pub(super) struct Summary {
     least_arena_bytes: u64,
     weight_bytes: u64,
     kv_bytes: u64,
-    bandwidth: Option<f64>,
+    /// Bytes per second.
+    bandwidth: f64,
 }
 
 impl Summary {
-    pub fn of(function: &Function, layers: usize, kv_bytes: u64, bandwidth: Option<f64>) -> Summary {
+    pub fn of(function: &Function, layers: usize, kv_bytes: u64, bandwidth: f64) -> Summary {
         let plan = function.plan();
         Summary {
             layers,
@@ -49,9 +50,8 @@ impl Summary {
         }
     }
 
-    fn floor_ms(&self) -> Option<f64> {
-        self.bandwidth
-            .map(|bandwidth| (self.weight_bytes + self.kv_bytes) as f64 / bandwidth * 1e3)
+    fn floor_ms(&self) -> f64 {
+        (self.weight_bytes + self.kv_bytes) as f64 / self.bandwidth * 1e3
     }
 
     pub fn text(&self) -> String {
@@ -73,9 +73,8 @@ impl Summary {
             human_bytes(self.weight_bytes),
             human_bytes(self.kv_bytes),
         ));
-        if let (Some(floor), Some(bandwidth)) = (self.floor_ms(), self.bandwidth) {
-            text.push_str(&format!("floor      {floor:.3} ms at {:.0} GB/s\n", bandwidth / 1e9));
-        }
+        let (floor, speed) = (self.floor_ms(), self.bandwidth / 1e9);
+        text.push_str(&format!("floor      {floor:.3} ms at {speed:.0} GB/s\n"));
         text
     }
 
@@ -91,6 +90,7 @@ impl Summary {
             "weight_bytes": self.weight_bytes,
             "kv_bytes": self.kv_bytes,
             "floor_ms": self.floor_ms(),
+            "read_gbps": self.bandwidth / 1e9,
         })
     }
 }
@@ -134,12 +134,12 @@ pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result
     Ok(least)
 }
 
-fn floor_us(plan: &Plan, step: &Step, bandwidth: Option<f64>) -> f64 {
-    bandwidth.map_or(0.0, |bandwidth| plan.weight_bytes(step) as f64 / bandwidth * 1e6)
+fn floor_us(plan: &Plan, step: &Step, bandwidth: f64) -> f64 {
+    plan.weight_bytes(step) as f64 / bandwidth * 1e6
 }
 
 /// The steps that lose most time against reading their weights.
-pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> String {
+pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: f64) -> String {
     let mut steps: Vec<(usize, f64, f64)> = plan
         .steps
         .iter()
@@ -165,7 +165,7 @@ pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> Str
 }
 
 /// All steps, for machines.
-pub(super) fn json(plan: &Plan, profile: &[f64], bandwidth: Option<f64>) -> Value {
+pub(super) fn json(plan: &Plan, profile: &[f64], bandwidth: f64) -> Value {
     let step = |(number, (step, us)): (usize, (&Step, &f64))| {
         json!({
             "step": number,
