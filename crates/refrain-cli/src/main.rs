@@ -125,7 +125,9 @@ fn main() -> ExitCode {
     if std::env::args_os().any(|argument| argument == "--version") {
         command = command.long_version(version::long());
     }
-    let parsed = command.try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    let parsed = command
+        .try_get_matches()
+        .and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(answer) => return say(&answer),

@@ -60,6 +60,17 @@ pub enum Error {
         /// A name that there is.
         example: String,
     },
+    /// A logit bias of another length than the vocabulary.
+    #[error("{found} values are no bias of the logits: the vocabulary has {vocabulary} tokens")]
+    BiasLength {
+        /// Values given.
+        found: usize,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+    },
+    /// Logits of a decode step that never ran.
+    #[error("nothing was decoded yet")]
+    NothingDecoded,
     /// Nothing to compute.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

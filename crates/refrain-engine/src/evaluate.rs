@@ -150,6 +150,7 @@ pub fn perplexity(
     progress: &dyn Fn(usize),
 ) -> Result<Score, Error> {
     let mut score = Score::default();
+    session.check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let mut position = begin(session, &seen, &window)?;
@@ -182,6 +183,7 @@ pub fn divergence(
     progress: &dyn Fn(usize),
 ) -> Result<Divergence, Error> {
     let mut result = Divergence::default();
+    session.check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let mut position = begin(session, &seen, &window)?;
@@ -337,5 +339,19 @@ mod tests {
         assert!((score.perplexity() - 2f64.exp()).abs() < 1e-12);
         // Variance 2/3, over n − 1 = 2.
         assert!((score.standard_error() - (1f64 / 3.0).sqrt() * 2f64.exp()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_token_beyond_the_vocabulary_is_an_error() {
+        let checkpoint = refrain_formats::Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
+        let options = crate::LoadOptions::default();
+        let model = crate::Model::load(&checkpoint, &refrain::Device::cpu(), &options).expect("loads");
+        let mut session = Session::new(&model, 16).expect("fits");
+        let beyond = session.vocabulary() as u32;
+        let score = perplexity(&mut session, &[1, 2, beyond], &windows(8, 8), &|_| {});
+        assert!(
+            matches!(score, Err(Error::TokenRange { id, .. }) if id == beyond),
+            "{score:?}"
+        );
     }
 }

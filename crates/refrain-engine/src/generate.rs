@@ -29,14 +29,23 @@ pub struct GenerateOptions<'a> {
 }
 
 impl GenerateOptions<'_> {
-    /// How the device picks tokens behind the one at `position`.
+    /// How the device picks tokens for `position` and on.
     pub(crate) fn settings(&self, position: usize) -> Settings {
-        let last_position = self.max_tokens.map(|tokens| u32::try_from(position + tokens));
+        let most = self.max_tokens.unwrap_or(usize::MAX);
+        let last = position.saturating_add(most).saturating_sub(1);
         Settings {
             // The host looks for those that find no room.
             stop_ids: self.stop_ids.iter().copied().take(MOST_STOP_IDS).collect(),
-            last_position: last_position.and_then(Result::ok).unwrap_or(i32::MAX as u32),
+            last_position: last.min(i32::MAX as usize) as u32,
             ..self.sampler.settings()
+        }
+    }
+
+    /// Brings the bias that the settings speak of to a session.
+    pub(crate) fn bias(&self, session: &mut Session<'_>, settings: &Settings) -> Result<(), Error> {
+        match settings.biased {
+            true => session.set_bias(&self.sampler.bias(session.vocabulary())),
+            false => Ok(()),
         }
     }
 }
@@ -127,15 +136,13 @@ pub fn generate(
         session.feed(prompt)?;
         return Ok(Generating::new(prompt.len(), start).done(Finish::Length, String::new()));
     }
-    let settings = options.settings(position - 1);
-    if settings.biased {
-        let bias = options.sampler.bias(session.model().config().vocab_size);
-        session.set_bias(&bias)?;
-    }
+    let settings = options.settings(position);
+    options.bias(session, &settings)?;
     let mut stream = session.stream(prompt, &settings)?;
     let generation = follow(&mut stream, position, prompt.len(), start, options, on_text);
-    stream.end()?;
-    generation
+    let ended = stream.end();
+    let generation = generation?;
+    ended.map(|()| generation)
 }
 
 /// What generation needs of a stream.

@@ -38,6 +38,7 @@ pub struct Session<'m> {
 }
 
 /// How tokens are decoded.
+#[derive(Clone)]
 struct Decoding {
     options: LowerOptions,
     mode: Mode,
@@ -59,7 +60,7 @@ struct ShapeClass {
     /// Tokens whose logits are computed; 0: the states alone are.
     wanted: usize,
 }
-/// Bytes of memory beside the weights.
+/// Bytes of memory beside the weights, but for what sampling keeps and copies of recurrent states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionMemory {
     /// Of the KV cache.
@@ -89,18 +90,6 @@ impl<'m> Session<'m> {
     /// # Errors
     /// As [`Session::new`].
     pub fn several(model: &'m Model, context: usize, sequences: usize) -> Result<Session<'m>, Error> {
-        Session::with(model, context, sequences, cache_dtype(model.device()))
-    }
-
-    /// Like [`Session::new`], with keys and values in `dtype`.
-    ///
-    /// # Errors
-    /// As [`Session::new`].
-    pub fn with_cache_dtype(model: &'m Model, context: usize, dtype: DType) -> Result<Session<'m>, Error> {
-        Session::with(model, context, 1, dtype)
-    }
-
-    fn with(model: &'m Model, context: usize, sequences: usize, dtype: DType) -> Result<Session<'m>, Error> {
         let config = model.config();
         if context == 0 || context > config.max_position {
             return Err(Error::ContextRange {
@@ -115,7 +104,9 @@ impl<'m> Session<'m> {
         };
         Ok(Session {
             model,
-            states: model.decoder.new_states(dtype, pages, sequences)?,
+            states: model
+                .decoder
+                .new_states(cache_dtype(model.device()), pages, sequences)?,
             pages,
             sequences,
             context,
@@ -202,7 +193,7 @@ impl<'m> Session<'m> {
             return;
         }
         self.tokens.truncate(position);
-        self.stale = self.is_recurrent();
+        self.leave_states();
     }
 
     fn is_recurrent(&self) -> bool {
@@ -232,11 +223,20 @@ impl<'m> Session<'m> {
         if !self.stale {
             return Ok(());
         }
-        self.stale = false;
-        for chunk in std::mem::take(&mut self.tokens).chunks(self.chunk) {
-            self.extend(chunk, 0)?;
+        let tokens = std::mem::take(&mut self.tokens);
+        for chunk in tokens.chunks(self.chunk) {
+            if let Err(error) = self.extend(chunk, 0) {
+                self.tokens = tokens;
+                return Err(error);
+            }
         }
+        self.stale = false;
         Ok(())
+    }
+
+    /// Notes that recurrent states go on without `tokens`.
+    pub(crate) fn leave_states(&mut self) {
+        self.stale = self.is_recurrent();
     }
 
     /// Appends a prompt, in chunks; returns the logits `[vocabulary]` after its last token.
@@ -283,12 +283,13 @@ impl<'m> Session<'m> {
     /// As [`Session::prefill`]; settings that the device cannot hold.
     pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_, 'm>, Error> {
         self.check(prompt)?;
+        settings.encode()?;
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
         self.feed(before)?;
         self.take_in_again()?;
-        self.prepare_step(&[before, &[last]].concat(), settings)?;
+        self.prepare_step(last, settings)?;
         Stream::new(self, last, settings)
     }
 
@@ -299,18 +300,24 @@ impl<'m> Session<'m> {
     pub fn last_logits(&self) -> Result<Vec<f32>, Error> {
         match &self.step {
             Some(step) => Ok(step.logits()?),
-            None => Err(Error::EmptyPrompt),
+            None => Err(Error::NothingDecoded),
+        }
+    }
+
+    /// Whether all are tokens of the vocabulary.
+    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
+        let vocabulary = self.vocabulary();
+        match tokens.iter().find(|&&id| id as usize >= vocabulary) {
+            Some(&id) => Err(Error::TokenRange { id, vocabulary }),
+            None => Ok(()),
         }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), Error> {
-        let vocabulary = self.model.config().vocab_size;
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(Error::TokenRange { id, vocabulary });
-        }
+        self.check_ids(tokens)?;
         let held = self.tokens.len() + tokens.len();
         if held > self.context {
             return Err(Error::ContextFull {

@@ -132,13 +132,15 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// Another session that remembers the same, with as much context.
+    /// Another session that remembers the same, with as much context, which decodes in the same way, but without
+    /// a bias.
     ///
     /// # Errors
     /// As [`Session::snapshot`], and too little memory.
     pub fn fork(&mut self) -> Result<Session<'m>, Error> {
         let snapshot = self.snapshot()?;
         let mut fork = Session::new(self.model(), self.context())?;
+        fork.decode_like(self);
         fork.restore(&snapshot)?;
         Ok(fork)
     }

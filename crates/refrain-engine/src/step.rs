@@ -66,6 +66,8 @@ pub(crate) struct Step {
     tape: Option<Tape>,
     /// Runs so far: where the outbox stands.
     runs: u64,
+    /// Pages of each sequence that the device knows of.
+    pub granted: usize,
 }
 
 impl Step {
@@ -108,6 +110,7 @@ impl Step {
             options,
             tape: None,
             runs: 0,
+            granted: 0,
         })
     }
 
@@ -141,6 +144,13 @@ impl Step {
     /// The traced program.
     pub fn function(&self) -> &Function {
         &self.function
+    }
+
+    /// Microseconds of each step of the plan in one run more.
+    pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
+        let times = self.function.profile()?;
+        self.runs += 1;
+        Ok(times)
     }
 
     /// The program after a stage of its lowering.

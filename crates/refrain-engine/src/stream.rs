@@ -53,7 +53,6 @@ pub struct Stream<'s, 'm> {
     untimed: Vec<Run>,
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
-    pages: usize,
     trial: Option<Trial>,
 }
 
@@ -70,6 +69,7 @@ impl<'s, 'm> Stream<'s, 'm> {
         let mut writes = step.place(last, position);
         writes.extend(step.set(settings)?);
         let first_run = step.runs();
+        session.leave_states();
         Ok(Stream {
             seen: vec![last],
             first_run,
@@ -81,7 +81,6 @@ impl<'s, 'm> Stream<'s, 'm> {
             found: 0,
             untimed: Vec::new(),
             writes,
-            pages: 0,
             trial,
             session,
         })
@@ -179,7 +178,7 @@ impl<'s, 'm> Stream<'s, 'm> {
         self.take_times()?;
         let mut writes = std::mem::take(&mut self.writes);
         let last = self.session.position() + self.taken() + self.in_flight.len() + runs;
-        writes.extend(self.session.grant(&mut self.pages, last)?);
+        writes.extend(self.session.grant(last)?);
         let played = self.session.play(&writes, runs)?;
         if self.in_flight.is_empty() {
             self.pace.begin(Instant::now());
@@ -260,7 +259,9 @@ mod tests {
 
     #[test]
     fn no_more_than_two_submits_are_in_flight() {
-        let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up("card")));
+        let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up(
+            "card",
+        )));
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");

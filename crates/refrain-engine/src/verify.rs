@@ -64,28 +64,31 @@ impl<'m> Verified<'m> {
         })
     }
 
-    /// As [`crate::generate`].
+    /// As [`crate::generate`], from an empty session.
     ///
     /// # Errors
     /// As there; [`Error::Differs`] at the first token at which a step differs.
     pub fn generate(
-        &mut self,
+        mut self,
         prompt: &[u32],
         options: &GenerateOptions<'_>,
         on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
     ) -> Result<Generation, Error> {
         let start = Instant::now();
-        let position = self.replayed.position() + prompt.len();
-        let settings = options.settings(position - 1);
+        let position = prompt.len();
+        let settings = options.settings(position);
+        for session in [&mut self.replayed, &mut self.eager] {
+            options.bias(session, &settings)?;
+        }
         let mut tokens = self.tokens(prompt, &settings)?;
         generate::follow(&mut tokens, position, prompt.len(), start, options, on_text)
     }
 
-    /// Appends a prompt to both and decodes from there, token by token.
+    /// Gives a prompt to both and decodes from there, token by token.
     ///
     /// # Errors
     /// As [`Session::stream`].
-    pub fn tokens(&mut self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens<'_, 'm>, Error> {
+    pub fn tokens(mut self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens<'m>, Error> {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
@@ -94,7 +97,7 @@ impl<'m> Verified<'m> {
         let snapshot = self.replayed.snapshot()?;
         self.eager.restore(&snapshot)?;
         for session in [&mut self.replayed, &mut self.eager] {
-            session.prepare_step(prompt, settings)?;
+            session.prepare_step(last, settings)?;
         }
         let position = self.replayed.position();
         let context = self.replayed.context();
@@ -111,8 +114,8 @@ impl<'m> Verified<'m> {
 }
 
 /// Tokens that two executors agreed on.
-pub struct VerifiedTokens<'v, 'm> {
-    verified: &'v mut Verified<'m>,
+pub struct VerifiedTokens<'m> {
+    verified: Verified<'m>,
     left: usize,
     settings: Option<Settings>,
     /// The current token and its position, at the beginning.
@@ -122,13 +125,13 @@ pub struct VerifiedTokens<'v, 'm> {
     frozen: Snapshot,
 }
 
-impl Reports for VerifiedTokens<'_, '_> {
+impl Reports for VerifiedTokens<'_> {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         self.next_token()
     }
 }
 
-impl VerifiedTokens<'_, '_> {
+impl VerifiedTokens<'_> {
     /// The next token, if there is room for one.
     ///
     /// # Errors
@@ -157,7 +160,7 @@ impl VerifiedTokens<'_, '_> {
                 writes.extend(session.step()?.set(settings)?);
             }
             let last = self.position + self.decoded + 1;
-            writes.extend(session.grant(&mut 0, last)?);
+            writes.extend(session.grant(last)?);
             for run in session.play(&writes, 1)? {
                 session.wait(&run)?;
             }

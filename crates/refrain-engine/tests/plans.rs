@@ -197,6 +197,21 @@ fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any
     gpu.assert_silent();
 }
 
+#[test]
+fn many_sequences_behind_a_long_prompt_are_begun_at_once() {
+    let model = synthetic("tiny:q4_0", &null());
+    let mut session = Session::several(&model, 4096, 80).expect("fits");
+    session.feed(&[1; 4000]).expect("computes");
+    for _ in 0..2 {
+        let mut stream = session.stream(&[1], &Settings::default()).expect("begins");
+        assert_eq!(
+            stream.next_tokens().expect("goes on").map(|tokens| tokens.len()),
+            Some(80)
+        );
+        stream.end().expect("ends");
+    }
+}
+
 /// What a decode step computes after the regions are found, without operands.
 fn joined_steps(spec: &str) -> Vec<String> {
     let model = synthetic(spec, &null());

@@ -128,7 +128,7 @@ impl Device {
         Ok(Arc::new(Self {
             info,
             features,
-            timestamps: options.timestamps,
+            timestamps: options.timestamps && period > 0.0,
             keeps_contents,
             backend,
             tally,

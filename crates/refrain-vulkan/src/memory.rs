@@ -307,7 +307,9 @@ impl Memory {
                 "use a smaller or further quantised model, close other programs that use the GPU, or choose another device (--device)"
             }
             MemoryClass::State => "use a shorter context (--ctx) or fewer sequences",
-            MemoryClass::Scratch => "use a smaller prefill chunk (--chunk)",
+            MemoryClass::Scratch => {
+                "use a shorter context (--ctx), a smaller model, or close other programs that use the GPU"
+            }
             MemoryClass::Control | MemoryClass::Report | MemoryClass::Staging => "close other programs",
         };
         Error::OutOfMemory {

@@ -104,7 +104,7 @@ pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
 pub use evaluate::eval;
-pub use execute::{Difference, Run, Tape, TapeMode, Write};
+pub use execute::{Difference, MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::concatenate;

@@ -131,12 +131,14 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 
 /// Bytes per second that the device reads.
 fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow::Result<f64> {
-    Ok(match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
-        (true, _) => MADE_UP_BANDWIDTH,
-        (false, true) => probe::read_bandwidth(device)?,
-        // The device that stands for it while there are only plans to be made reads nothing.
-        (false, false) => probe::read_bandwidth(&device::open(global)?)?,
-    })
+    Ok(
+        match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
+            (true, _) => MADE_UP_BANDWIDTH,
+            (false, true) => probe::read_bandwidth(device)?,
+            // The device that stands for it while there are only plans to be made reads nothing.
+            (false, false) => probe::read_bandwidth(&device::open(global)?)?,
+        },
+    )
 }
 
 fn mode_line(mode: &str, choice: Option<refrain_engine::Choice>) -> String {

@@ -144,7 +144,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         })?,
         true => {
             let freeze = check.freeze.map(Freeze::from);
-            let mut verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
+            let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
             stream(&options, arguments.json, |options, on_text| {
                 verified.generate(&prompt, options, on_text)
             })?

@@ -178,7 +178,7 @@ fn verify(
     let held = session.tokens();
     let count = (count as usize).min(held.len().max(2) - 1);
     let prompt = &held[..held.len() - count];
-    let mut verified = Verified::new(model, context, None, None)?;
+    let verified = Verified::new(model, context, None, None)?;
     let mut tokens = verified.tokens(prompt, &Sampler::new(SamplerOptions::default())?.settings())?;
     for _ in 0..count {
         match tokens.next_token() {

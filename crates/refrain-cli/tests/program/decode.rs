@@ -40,9 +40,12 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
     assert!((number("floor_ms") - floor).abs() < 1e-9 * floor, "{token}");
     // What is switched off is not planned with, and no model is too large to be looked at.
     let kernels = explained(&["--disable", "integer-dot,subgroup-arithmetic"]);
-    assert!(plan.contains("+dot") && !kernels.contains("+dot") && !kernels.contains("+subgroup"), "{kernels}");
+    assert!(
+        plan.contains("+dot") && !kernels.contains("+dot") && !kernels.contains("+subgroup"),
+        "{kernels}"
+    );
     let large = ["explain", "synthetic:qwen3-32b:bf16", "--device", "null", "--summary"];
-    assert!(run(&large).done().contains("weights read 59.") );
+    assert!(run(&large).done().contains("weights read 59."));
     // Norms of the results and of whole projections fit no pattern.
     let olmo = run(&[
         "explain",

@@ -141,6 +141,8 @@ fn a_forbidden_token_is_not_picked_and_a_wanted_one_is() {
     let forbidden = ids(&["--logit-bias", &format!("{}-inf", usual[0])]);
     assert!(!forbidden.contains(&usual[0]), "{forbidden:?}, {usual:?}");
     assert_eq!(ids(&["--logit-bias", "40+1000"]), [40; 3]);
+    let verified = ids(&["--logit-bias", "40+1000", "--device", "0", "--verify"]);
+    assert_eq!(verified, [40; 3]);
     // Penalised once the bias still outweighs the rest, penalised twice it no longer does.
     let falling = ids(&["--logit-bias", "40+1000", "--frequency-penalty", "900"]);
     assert!(falling[..2] == [40; 2] && falling[2] != 40, "{falling:?}");
@@ -154,6 +156,7 @@ fn length_stop_strings_and_the_context_end_a_text() {
         (result["finish"].clone(), result["text"].as_str().unwrap().to_owned())
     };
     assert_eq!(finish(&["-n", "2"]).0, "length");
+    assert_eq!(finish(&["-n", &usize::MAX.to_string()]).0, "stop");
     assert_eq!(finish(&["--stop", " = "]), ("stop_string".into(), "12 + 30".to_owned()));
     let prompt = run(&["run", "demo", SUM, "--json", "-n", "0"]).json()["prompt_tokens"].to_string();
     assert_eq!(finish(&["--ctx", &prompt]).0, "context");

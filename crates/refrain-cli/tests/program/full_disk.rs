@@ -42,7 +42,10 @@ fn a_full_disk_is_told_after_the_result_that_does_not_fit() {
     for printed in [&["tokenize", "demo", "x"][..], &["--help"], &["--version"]] {
         let outcome = with_standard_output_to(refrain(printed), FULL);
         assert_eq!(outcome.code, Some(1), "{printed:?}");
-        assert!(outcome.stderr.contains("cannot write to the standard output"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("cannot write to the standard output"),
+            "{outcome:?}"
+        );
     }
 }
 

@@ -4,6 +4,9 @@ use refrain::DeviceInfo;
 
 use super::*;
 
+/// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
+const MOST_GRANTED: usize = refrain::MOST_WORDS / 4;
+
 impl<'m> Session<'m> {
     /// Sets how tokens are decoded; [`Mode::Auto`] measures and remembers in `cache`.
     pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
@@ -51,6 +54,16 @@ impl<'m> Session<'m> {
         Ok(self.step()?.function())
     }
 
+    /// Microseconds that each step of the decode step's plan takes in one run, for the token at which the last
+    /// stream ended.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`]; a device that does not measure time.
+    pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
+        self.leave_states();
+        Ok(self.step()?.profile()?)
+    }
+
     /// The decode step's program after a stage of its lowering, one of [`refrain::passes::NAMES`].
     ///
     /// # Errors
@@ -78,6 +91,16 @@ impl<'m> Session<'m> {
     pub fn device_ms_per_token(&mut self) -> Option<f64> {
         let (us, tokens) = std::mem::take(&mut self.decoding.device_time);
         (tokens > 0).then(|| us / 1000.0 / tokens as f64)
+    }
+
+    /// Makes this session decode as another does, but for a bias.
+    pub(crate) fn decode_like(&mut self, other: &Session<'_>) {
+        self.chunk = other.chunk;
+        self.decoding = Decoding {
+            trying: None,
+            device_time: (0.0, 0),
+            ..other.decoding.clone()
+        };
     }
 
     /// The pace at which the last stream went.
@@ -171,12 +194,10 @@ impl<'m> Session<'m> {
         Ok(self.step.as_mut().expect("just traced"))
     }
 
-    /// Puts what settings need to know of the tokens so far onto the device. `prompt` are the last tokens
-    /// of the sequence, those that the states hold included or not.
-    pub(crate) fn prepare_step(&mut self, prompt: &[u32], settings: &Settings) -> Result<(), Error> {
-        let last = prompt.last().copied();
+    /// Puts what settings need to know of the tokens so far, and of `last` behind them, onto the device.
+    pub(crate) fn prepare_step(&mut self, last: u32, settings: &Settings) -> Result<(), Error> {
         let vocabulary = self.model.config().vocab_size;
-        let tokens: Vec<u32> = self.tokens.iter().copied().chain(last).collect();
+        let tokens: Vec<u32> = self.tokens.iter().copied().chain([last]).collect();
         let (sequences, context) = (self.sequences, self.context);
         self.forget_plans_of_the_past();
         let step = self.step()?;
@@ -205,7 +226,11 @@ impl<'m> Session<'m> {
     /// # Errors
     /// Another number of values than the vocabulary has, a failing device.
     pub fn set_bias(&mut self, bias: &[f32]) -> Result<(), Error> {
-        let sequences = self.sequences;
+        let (sequences, vocabulary) = (self.sequences, self.vocabulary());
+        if bias.len() != vocabulary {
+            let found = bias.len();
+            return Err(Error::BiasLength { found, vocabulary });
+        }
         let step = self.step()?;
         for sequence in 0..sequences {
             let row = 4 * sequence * bias.len();
@@ -215,22 +240,29 @@ impl<'m> Session<'m> {
     }
 
     /// The pages that positions below `last` need and that the device does not know of yet, as writes.
-    /// `granted` is how many it knows of.
-    pub(crate) fn grant(&mut self, granted: &mut usize, last: usize) -> Result<Vec<Write>, Error> {
-        let table = self.pages.per_sequence;
+    pub(crate) fn grant(&mut self, last: usize) -> Result<Vec<Write>, Error> {
+        let (table, sequences) = (self.pages.per_sequence, self.sequences);
         let needed = last.div_ceil(self.pages.size).min(table);
-        let (first, sequences) = (*granted, self.sequences);
-        if needed <= first {
+        let step = self.step()?;
+        let new = step.granted..needed;
+        if new.is_empty() {
             return Ok(vec![]);
         }
-        *granted = needed;
-        let pages = self.step()?.control.pages.clone();
+        step.granted = needed;
+        let pages = &step.control.pages;
         let row = |sequence: usize| Write {
             state: pages.clone(),
-            at: sequence * table + first,
-            words: (first..needed).map(|page| (sequence * table + page) as u32).collect(),
+            at: sequence * table + new.start,
+            words: new.clone().map(|page| (sequence * table + page) as u32).collect(),
         };
-        Ok((0..sequences).map(row).collect())
+        let rows: Vec<Write> = (0..sequences).map(row).collect();
+        if sequences * new.len() <= MOST_GRANTED {
+            return Ok(rows);
+        }
+        for row in rows {
+            pages.write_state(4 * row.at, bytemuck::cast_slice(&row.words))?;
+        }
+        Ok(vec![])
     }
 
     /// Blocks until a run is over.
@@ -253,18 +285,24 @@ impl<'m> Session<'m> {
     pub(crate) fn settle(&mut self, seen: &[u32], first_run: u64, beyond: bool) -> Result<(), Error> {
         let base = self.tokens.len();
         self.tokens.extend(seen);
-        if !beyond || !self.is_recurrent() {
-            return Ok(());
+        if beyond && self.is_recurrent() {
+            self.go_back(seen, base, first_run)?;
+        } else {
+            self.stale = false;
         }
+        Ok(())
+    }
+
+    /// Brings recurrent states back to `seen`, the tokens from position `base` on, whose first was run number
+    /// `first_run`'s.
+    fn go_back(&mut self, seen: &[u32], base: usize, first_run: u64) -> Result<(), Error> {
         let end = first_run + seen.len() as u64;
         let copied = match &mut self.rollback {
             Some(rollback) => rollback.restore(end)?,
             None => None,
         };
-        let Some(copied) = copied else {
-            self.stale = true;
-            return Ok(());
-        };
+        // Without a copy they are computed again.
+        let Some(copied) = copied else { return Ok(()) };
         // The tokens since are run once more, the same program on the same numbers.
         let mode = self.tape_mode();
         for run in copied..end {
@@ -274,6 +312,7 @@ impl<'m> Session<'m> {
             let writes = step.place(token, position);
             step.play(mode, None, &writes, 1)?;
         }
+        self.stale = false;
         Ok(())
     }
 }

@@ -98,20 +98,20 @@ fn trying_both_modes_changes_no_token() {
 fn replay_and_eager_are_compared_step_by_step_and_a_fault_is_named() {
     let gpu = Gpu::open();
     let hybrid = model("tiny-hybrid:f16", &gpu.device);
-    let mut verified = Verified::new(&hybrid, 64, None, None).expect("fits");
+    let verified = Verified::new(&hybrid, 64, None, None).expect("fits");
     let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
     (0..4).for_each(|_| {
         tokens.next_token().expect("both agree").expect("not full");
     });
     let model = model("tiny:q4_0", &gpu.device);
     for freeze in [None, Some(Freeze::Input), Some(Freeze::Position), Some(Freeze::State)] {
-        let mut verified = Verified::new(&model, 64, None, freeze).expect("fits");
+        let verified = Verified::new(&model, 64, None, freeze).expect("fits");
         let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
         for _ in 0..5 {
             tokens.next_token().expect("both agree").expect("not full");
         }
     }
-    let mut verified = Verified::new(&model, 64, Some("9"), None).expect("fits");
+    let verified = Verified::new(&model, 64, Some("9"), None).expect("fits");
     let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");
     let Err(Error::Differs { token: 0, difference }) = tokens.next_token() else {
         panic!("the fault is not found");

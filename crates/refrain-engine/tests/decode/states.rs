@@ -1,5 +1,6 @@
 //! Forks, rewinds and rollbacks go on like sessions that never went elsewhere.
 
+use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, Error, Mode, Model, Session, Snapshot};
 use refrain_formats::{Encoding, State};
@@ -100,6 +101,17 @@ fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
 }
 
 #[test]
+fn a_fork_decodes_in_the_mode_of_its_origin() {
+    let gpu = Gpu::open();
+    let model = model("tiny:q4_0", &gpu.device);
+    let mut session = Session::new(&model, 64).expect("fits");
+    session.set_mode(Mode::Eager, None);
+    session.feed(&prompt(5)).expect("computes");
+    assert_eq!(session.fork().expect("fits").mode().0, TapeMode::Eager);
+    gpu.assert_silent();
+}
+
+#[test]
 fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
     let gpu = Gpu::open();
     for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
@@ -122,6 +134,30 @@ fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
         assert_eq!(taken, whole, "{spec}");
     }
     gpu.assert_silent();
+}
+
+#[test]
+fn a_bias_of_another_length_than_the_vocabulary_is_refused() {
+    let model = model("tiny:f32", &Device::cpu());
+    let short = Session::new(&model, 64).expect("fits").set_bias(&[0.0; 3]);
+    assert!(matches!(short, Err(Error::BiasLength { found: 3, .. })), "{short:?}");
+}
+
+#[test]
+fn a_stream_that_is_dropped_leaves_nothing_behind() {
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(name, &Device::cpu());
+        let mut session = Session::new(&model, 64).expect("fits");
+        let mut stream = session.stream(&prompt(9), &Settings::default()).expect("begins");
+        (0..3).for_each(|_| assert!(stream.next_tokens().expect("goes on").is_some()));
+        drop(stream);
+        assert_eq!(session.tokens(), &prompt(9)[..8]);
+        let after = session.prefill(&[7, 8, 9]).expect("computes");
+        let mut fresh = Session::new(&model, 64).expect("fits");
+        let whole = [&prompt(9)[..8], &[7, 8, 9]].concat();
+        let error = relative_l2(&after, &fresh.prefill(&whole).expect("computes"));
+        assert!(error <= 1e-5, "{name}: {error:.2e}");
+    }
 }
 
 #[test]

@@ -31,11 +31,11 @@ impl GenerationConfig {
     /// Read the object of a `generation_config.json`. Suggestions that make no sense are errors,
     /// since sampling by them would.
     pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
-        let number = |key: &str| -> Result<Option<f32>, Error> {
+        let double = |key: &str| -> Result<Option<f64>, Error> {
             match object.get(key) {
                 None | Some(Value::Null) => Ok(None),
                 Some(value) => match value.as_f64() {
-                    Some(number) if number >= 0.0 => Ok(Some(number as f32)),
+                    Some(number) if number >= 0.0 => Ok(Some(number)),
                     _ => Err(Error::file(
                         file,
                         format!("{key} is {value}, not a number of 0 or more"),
@@ -43,15 +43,17 @@ impl GenerationConfig {
                 },
             }
         };
+        let number = |key: &str| Ok::<_, Error>(double(key)?.map(|number| number as f32));
+        let whole = |key: &str| Ok::<_, Error>(double(key)?.map(|number| number as usize));
         Ok(GenerationConfig {
             eos_ids: token_ids(object, "eos_token_id", file)?,
             do_sample: object.get("do_sample").and_then(Value::as_bool),
             temperature: number("temperature")?,
-            top_k: number("top_k")?.map(|k| k as usize),
+            top_k: whole("top_k")?,
             top_p: number("top_p")?,
             min_p: number("min_p")?,
             repetition_penalty: number("repetition_penalty")?,
-            max_new_tokens: number("max_new_tokens")?.map(|n| n as usize),
+            max_new_tokens: whole("max_new_tokens")?,
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::storage::{Memory, Storage};
 use crate::{Array, Error};
 
 /// The most words that one submit puts into states.
-pub const MOST_WORDS: usize = 1024;
+pub const MOST_WORDS: usize = 4096;
 /// Messages that may wait for the device at once.
 const MESSAGES: usize = 4;
 /// Recordings of which one is timed in each submit, where runs are timed: more than there are submits in

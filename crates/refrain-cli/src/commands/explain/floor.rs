@@ -124,10 +124,9 @@ pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result
         stream.next_tokens()?;
     }
     stream.end()?;
-    let function = session.decode_function()?;
-    let mut least = function.profile()?;
+    let mut least = session.profile()?;
     for _ in 1..RUNS {
-        for (least, us) in least.iter_mut().zip(function.profile()?) {
+        for (least, us) in least.iter_mut().zip(session.profile()?) {
             *least = least.min(us);
         }
     }
