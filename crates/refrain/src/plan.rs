@@ -56,6 +56,13 @@ pub struct Range {
     pub end: u64,
 }
 
+impl Range {
+    /// Number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
 /// One primitive to compute, and the dispatches that compute it on this device.
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -190,7 +197,7 @@ impl Plan {
             _ => [1, 1],
         };
         let (all, wanted) = (all.max(1) as u64, wanted.min(all) as u64);
-        let bytes = |operand: &Operand| (operand.range().end - operand.range().start) / all * wanted;
+        let bytes = |operand: &Operand| operand.range().bytes() / all * wanted;
         step.inputs.iter().filter(is_weight).map(bytes).sum()
     }
 

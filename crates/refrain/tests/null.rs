@@ -95,6 +95,27 @@ fn submits_are_counted_by_their_reason() {
     );
 }
 
+#[test]
+fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
+    let recorder = refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up("card"));
+    let device = Device::vulkan(recorder.clone());
+    let submits = |tokens: usize| {
+        let mut x = Array::input(&device, "x", DType::F32, &[tokens, 4096]);
+        for _ in 0..8 {
+            x = x.matmul(&ones(&device, &[4096, 4096]));
+        }
+        let function = Function::trace(&[&x]).unwrap();
+        let bytes = vec![0; 4 * tokens * 4096];
+        let before = recorder.counters();
+        function.call(&[("x", &bytes)]).unwrap();
+        let since = recorder.counters() - before;
+        assert_eq!(since.dispatches, 8, "{since:?}");
+        since.submits
+    };
+    // A product of 512 rows with 64 MiB of weights is as much as one submit may have.
+    assert_eq!((submits(1), submits(256), submits(512)), (1, 4, 8));
+}
+
 /// The compute queue's values that events wait for, on the host or before a copy.
 fn awaited(events: &[Recorded]) -> Vec<u64> {
     let waits = events.iter().flat_map(|event| match event {

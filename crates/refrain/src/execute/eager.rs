@@ -12,11 +12,13 @@ use super::{Memory as Blocks, Part};
 use crate::device::Flush;
 use crate::plan::{Plan, Step};
 use crate::storage::{Memory, Storage};
-use crate::{Device, Error};
+use crate::{Device, Error, Primitive};
 
-/// The most dispatches in one submit: a long evaluation must not keep the screen from being drawn,
-/// nor look to the driver like a hang.
+/// The most dispatches in one submit, and the most work of a function with arguments, such as one that takes
+/// in a prompt: a long evaluation must not keep the screen from being drawn, nor look to the driver like a
+/// hang. A slow integrated GPU is busy for about a second.
 const MAX_DISPATCHES: usize = 4096;
+const MAX_WORK: u64 = 1 << 35;
 
 /// A plan's commands with every address filled in.
 pub(super) struct Recorded {
@@ -33,14 +35,21 @@ impl Recorded {
         let records = Records::write(device, plan)?;
         let uses = uses(plan, blocks, &records);
         let mut lists = vec![CommandList::new("evaluation")];
-        let (mut dispatches, mut next_record) = (0, 0);
+        let (mut dispatches, mut done, mut next_record) = (0, 0, 0);
+        let most_work = match plan.inputs.is_empty() {
+            // Tapes need one list.
+            true => u64::MAX,
+            false => MAX_WORK,
+        };
         let mut ends = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
-            if dispatches + step.calls.len() > MAX_DISPATCHES && dispatches > 0 {
+            let (calls, work) = (step.calls.len(), work(plan, step));
+            let is_full = dispatches + calls > MAX_DISPATCHES || done + work > most_work;
+            if is_full && dispatches > 0 {
                 lists.push(CommandList::new("evaluation"));
-                dispatches = 0;
+                (dispatches, done) = (0, 0);
             }
-            dispatches += step.calls.len();
+            (dispatches, done) = (dispatches + calls, done + work);
             let commands = &mut lists.last_mut().expect("there is one").commands;
             if step.barrier && !commands.is_empty() {
                 commands.push(Command::Barrier);
@@ -194,6 +203,17 @@ pub(super) fn translate(device: &VulkanDevice, kernel: &Kernel, push_bytes: u32)
         push_bytes,
         subgroup_size: controlled.then_some(limits.subgroup_size),
     }
+}
+
+/// About how much a step has to do: bytes of weights, or of keys and values, times the rows or tokens that each
+/// is combined with.
+fn work(plan: &Plan, step: &Step) -> u64 {
+    let bytes = match step.primitive {
+        Primitive::PagedAttention(_) => step.inputs[1..3].iter().map(|cache| cache.range().bytes()).sum(),
+        _ => plan.weight_bytes(step),
+    };
+    let rows = step.output.layout.shape.first().copied().unwrap_or(1);
+    bytes.saturating_mul(rows as u64)
 }
 
 /// The constant records of a plan's calls, in one buffer.
