@@ -1,7 +1,5 @@
 //! What a session does for its streams.
 
-use refrain::DeviceInfo;
-
 use super::*;
 
 /// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
@@ -122,8 +120,10 @@ impl<'m> Session<'m> {
     /// What the choice of a mode depends on.
     fn shape_key(&self) -> String {
         let config = self.model.config();
-        let driver = |info: &DeviceInfo| format!("{} {}", info.driver_name, info.driver_info);
-        let driver = self.model.device().as_vulkan().map(|device| driver(device.info()));
+        let driver = self.model.device().as_vulkan().map(|device| {
+            let info = device.info();
+            format!("{} {} ({})", info.driver_name, info.driver_info, device.features())
+        });
         format!(
             "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
             self.model.device().name(),
