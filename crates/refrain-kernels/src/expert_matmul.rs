@@ -6,6 +6,7 @@
 //! float type: `out[t, u, n] = Σ_k x[t, u, k] · W[experts[t, u]·N + n, k]`, in f32. Zeros for an expert that
 //! there is not.
 
+use crate::iterations::{self, joined_lanes, looped};
 use crate::matmul::{self, Rows};
 use crate::quantised::{self, QuantFormat, Weights};
 use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
@@ -78,6 +79,8 @@ pub fn call(
         return Err(Unsupported::Size { op: OP, what });
     }
     let lanes = tuning::lanes(traits);
+    let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
+    iterations::check(OP, tuning::choose(traits), rounds, || format!("sums over {k} products"))?;
     let together = (traits.workgroup(128) / lanes).max(1);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))

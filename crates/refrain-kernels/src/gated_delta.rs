@@ -12,6 +12,7 @@
 
 use rayon::prelude::*;
 
+use crate::iterations::joined_lanes;
 use crate::matmul::dot;
 use crate::recurrence::{self, Token};
 use crate::text::{Text, address, require_float, require_shape};
@@ -57,7 +58,8 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
     let lanes = tuning::lanes(traits);
     let rows = (traits.workgroup(128) / lanes).max(1);
     let each = key_dim.div_ceil(lanes as usize);
-    check(operands, [tokens, key_heads, key_dim, heads, value_dim], 3 * each)?;
+    let work = (3 * each).max(1 + 2 * joined_lanes(traits));
+    check(operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
     let Operands {
         positions,
         sequences,

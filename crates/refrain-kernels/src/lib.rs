@@ -17,6 +17,7 @@ pub mod gated_delta;
 mod gather;
 pub mod glsl;
 pub mod inbox;
+mod iterations;
 mod layout;
 pub mod matmul;
 mod order;

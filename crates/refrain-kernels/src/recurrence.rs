@@ -6,7 +6,7 @@
 //! whatever the state held. A token of negative position is padding: it changes no state and results in
 //! zeros.
 
-use crate::rows::MOST_ITERATIONS;
+use crate::iterations::MOST_ITERATIONS;
 use crate::text::{require_dtype, require_shape};
 use crate::{DType, Operand, Push, Unsupported};
 

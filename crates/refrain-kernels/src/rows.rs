@@ -1,12 +1,10 @@
 //! What kernels that work row by row (reduce, softmax, argmax) share: `shaders/rows.glsl` with
 //! `shaders/lanes.glsl`.
 
+use crate::iterations::MOST_ITERATIONS;
 use crate::text::{self, Text};
 use crate::walk::Walk;
 use crate::{Call, Layout, Operand, Push, Traits, Unsupported, glsl};
-
-/// Software drivers stop an invocation's loops at 65,535 iterations in all.
-pub(crate) const MOST_ITERATIONS: usize = 60_000;
 
 /// Rows of strided operands: where each row starts, and where its columns lie.
 pub(crate) struct Rows {

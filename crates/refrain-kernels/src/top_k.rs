@@ -50,7 +50,7 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
     crate::walk::check_reach(OP, &out.layout)?;
     let rows = Rows::new(OP, [&x.layout, &starts], 1)?;
     let workgroup = traits.workgroup(if n >= 8192 { 1024 } else { 256 });
-    if n.div_ceil(workgroup as usize) * PASSES > crate::rows::MOST_ITERATIONS {
+    if n.div_ceil(workgroup as usize) * PASSES > crate::iterations::MOST_ITERATIONS {
         let what = format!("rows of {n} elements are too long for one workgroup of {workgroup}");
         return Err(Unsupported::Size { op: OP, what });
     }

@@ -2,6 +2,7 @@
 //! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
 
 use crate::Traits;
+use crate::iterations::MOST_ITERATIONS;
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +101,9 @@ pub struct Tuning {
     pub decode: Decode,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
+    /// The most iterations that all loops of an invocation may have together, where its drivers end them
+    /// beyond.
+    pub most_iterations: Option<usize>,
 }
 
 const NVIDIA: u32 = 0x10de;
@@ -150,6 +154,7 @@ const H200: Tuning = Tuning {
         unrolled: true,
     },
     row_threads: 1024,
+    most_iterations: None,
 };
 
 /// Matrices on two cores, however they are stored.
@@ -218,6 +223,7 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: false,
         },
         row_threads: 64,
+        most_iterations: Some(MOST_ITERATIONS),
     },
     Tuning {
         vendor: None,
@@ -273,6 +279,7 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: true,
         },
         row_threads: 256,
+        most_iterations: None,
     },
     Tuning {
         vendor: None,
@@ -304,6 +311,7 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: false,
         },
         row_threads: 128,
+        most_iterations: None,
     },
 ];
 
@@ -322,14 +330,18 @@ impl Tuning {
             self.row_threads,
         ];
         let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
-        // The attention kernel keeps one vec4 per invocation beside the rows' maxima and sums; its
-        // other workgroups are no larger.
-        let shared = (4 * tile * self.tile.depth).max(24 * self.attention.threads);
+        // Attention's other workgroups are no larger.
+        let shared = (4 * tile * self.tile.depth).max(attention_bytes(self.attention.threads));
         threads
             .iter()
             .all(|&t| t <= traits.max_invocations && t >= lanes(traits))
             && shared <= traits.shared_bytes
     }
+}
+
+/// Shared memory of a workgroup of attention: a vec4 per invocation, beside the rows' maxima and sums.
+pub(crate) fn attention_bytes(threads: u32) -> u32 {
+    24 * threads
 }
 
 /// The row for a device.

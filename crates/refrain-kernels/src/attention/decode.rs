@@ -13,6 +13,8 @@
 //! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
 //! workgroup arrives last joins what the others left.
 
+mod variant;
+
 use std::fmt;
 
 use super::{OP, Params};
@@ -21,6 +23,7 @@ use crate::rms_norm::Norm;
 use crate::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, elementwise, rope};
+use variant::Variant;
 
 /// What is asked for beside the operands.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -243,104 +246,6 @@ impl Sizes {
             sequences,
             table,
         })
-    }
-}
-
-/// How the work is divided.
-struct Variant {
-    lanes: u32,
-    rows: u32,
-    /// Query heads that a workgroup takes.
-    heads: usize,
-    /// Workgroups that share a token's positions.
-    parts: usize,
-    /// Positions of a tile.
-    tile: usize,
-    /// Values loaded at once.
-    unit: usize,
-}
-
-impl Variant {
-    fn of(
-        tuning: &Tuning,
-        traits: &Traits,
-        operands: &[&Operand],
-        sizes: &Sizes,
-        params: &DecodeParams,
-    ) -> Result<Variant, Unsupported> {
-        let decode = &tuning.decode;
-        let lanes = tuning::lanes(traits);
-        let ratio = sizes.heads / sizes.kv_heads;
-        let most = decode.most_heads.max(1) as usize;
-        let heads = (1..=most).rev().find(|n| ratio.is_multiple_of(*n)).unwrap_or(1);
-        let tile = decode.positions as usize;
-        let reach = sizes.table * params.attention.page_size as usize;
-        let groups = (sizes.tokens * sizes.heads / heads).max(1);
-        let most = (decode.enough_groups / groups).min(reach / tile);
-        let wide = 16 / operands[0].dtype.size();
-        let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
-        let variant = Variant {
-            lanes,
-            rows: decode.threads / lanes,
-            heads,
-            parts: most.clamp(1, decode.most_parts as usize),
-            tile,
-            unit,
-        };
-        match variant.shared_bytes(sizes) > traits.shared_bytes as usize {
-            false => Ok(variant),
-            true if heads > 1 => {
-                let mut fewer = *tuning;
-                fewer.decode.most_heads = heads as u32 - 1;
-                Variant::of(&fewer, traits, operands, sizes, params)
-            }
-            true => Err(Unsupported::Size {
-                op: OP,
-                what: format!("heads of {} values do not fit into shared memory", sizes.head_dim),
-            }),
-        }
-    }
-
-    fn threads(&self) -> usize {
-        (self.rows * self.lanes) as usize
-    }
-
-    /// Invocations along a head's values, and groups of them.
-    fn columns(&self, sizes: &Sizes) -> [usize; 2] {
-        let columns = (sizes.head_dim / self.unit).min(self.threads());
-        [columns, (self.threads() / columns).min(self.tile)]
-    }
-
-    fn shared_bytes(&self, sizes: &Sizes) -> usize {
-        let [_, groups] = self.columns(sizes);
-        let d = sizes.head_dim;
-        let floats = (self.heads + 3 + self.heads * groups) * d + self.heads * (2 * self.threads() + 200);
-        4 * (floats + self.threads()) + 1024
-    }
-
-    fn constants(&self, sizes: &Sizes, params: &DecodeParams) -> Vec<(u32, u32)> {
-        let [columns, groups] = self.columns(sizes);
-        let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
-        vec![
-            (0, self.rows * self.lanes),
-            (3, self.lanes),
-            (4, self.rows),
-            (5, sizes.head_dim as u32),
-            (6, self.heads as u32),
-            (7, params.attention.page_size),
-            (8, self.tile as u32),
-            (9, (self.threads() / self.tile) as u32),
-            (10, columns as u32),
-            (11, groups as u32),
-            (12, (sizes.heads / sizes.kv_heads) as u32),
-            (13, sizes.kv_heads as u32),
-            (14, params.rope.map_or(0, |rope| rope.dims / 2) as u32),
-            (15, params.attention.scale.to_bits()),
-            (16, params.rope.map_or(1.0, |rope| rope.scale).to_bits()),
-            (17, eps(params.q_norm)),
-            (18, eps(params.k_norm)),
-            (19, params.attention.window.unwrap_or(u32::MAX)),
-        ]
     }
 }
 

@@ -15,6 +15,7 @@
 mod decode;
 mod reference;
 mod sizes;
+mod variant;
 
 pub use decode::{Decode, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
 pub use reference::{Inputs, reference};
@@ -23,6 +24,7 @@ use crate::text::{Text, address};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Kernel, Operand, Push, Traits, Unsupported};
 use sizes::Sizes;
+use variant::Variant;
 
 const OP: &str = "attention";
 
@@ -71,54 +73,20 @@ pub fn calls_tuned(
     params: &Params,
 ) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     let sizes = Sizes::of(operands, params)?;
-    let parts = parts(tuning, &sizes);
-    if parts == 1 {
-        return Ok((vec![whole(tuning, traits, operands, &sizes, params)?], None));
+    let variant = Variant::of(tuning, traits, &sizes, params)?;
+    if variant.parts == 1 {
+        return Ok((vec![attend(variant, traits, operands, &sizes, params)?], None));
     }
     // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
-    let shape = [sizes.tokens, sizes.heads, parts, sizes.head_dim + 2];
+    let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
     let workspace = Operand::contiguous(DType::F32, &shape);
     let mut split = operands;
     split[6] = &workspace;
-    let variant = Variant {
-        threads: tuning.attention.threads_split,
-        heads: divisor(&sizes, tuning.attention.most_heads_split),
-        parts,
-    };
     let calls = vec![
         attend(variant, traits, split, &sizes, params)?,
         join(traits, &workspace, operands[6], &sizes)?,
     ];
     Ok((calls, Some(workspace)))
-}
-
-/// How the work is divided: invocations per workgroup, query heads that one takes, and workgroups
-/// that share a token's positions.
-#[derive(Clone, Copy)]
-struct Variant {
-    threads: u32,
-    heads: usize,
-    parts: usize,
-}
-
-fn whole(
-    tuning: &Tuning,
-    traits: &Traits,
-    operands: Operands<'_>,
-    sizes: &Sizes,
-    params: &Params,
-) -> Result<Call, Unsupported> {
-    let heads = heads_together(tuning, sizes);
-    let threads = match heads {
-        1 => tuning.attention.threads,
-        _ => tuning.attention.threads_together,
-    };
-    let variant = Variant {
-        threads,
-        heads,
-        parts: 1,
-    };
-    attend(variant, traits, operands, sizes, params)
 }
 
 fn attend(
@@ -155,7 +123,7 @@ fn attend(
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
     Ok(Call {
-        kernel: kernel(variant, traits, operands, sizes, params.page_size),
+        kernel: kernel(variant, traits, operands, params.page_size),
         groups: groups(sizes, sizes.heads / variant.heads, variant.parts)?,
         push,
     })
@@ -192,54 +160,10 @@ fn join(traits: &Traits, workspace: &Operand, out: &Operand, sizes: &Sizes) -> R
     })
 }
 
-/// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
-/// are read, as long as there are enough workgroups.
-fn heads_together(tuning: &Tuning, sizes: &Sizes) -> usize {
-    let heads = divisor(sizes, tuning.attention.most_heads);
-    match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups {
-        true => heads,
-        false => 1,
-    }
-}
-
-/// The most query heads, up to `most`, that divide those of one key head.
-fn divisor(sizes: &Sizes, most: u32) -> usize {
-    let ratio = sizes.heads / sizes.kv_heads;
-    (1..=most as usize)
-        .rev()
-        .find(|&n| ratio.is_multiple_of(n))
-        .unwrap_or(1)
-}
-
-/// How many workgroups share a token's positions: as many as keep the device busy, if each then has
-/// enough to do.
-fn parts(tuning: &Tuning, sizes: &Sizes) -> usize {
-    /// Fewer positions are not worth a workgroup.
-    const FEWEST_POSITIONS: usize = 64;
-    /// What the call that joins them has room for.
-    const MOST_PARTS: u32 = 64;
-    let heads = divisor(sizes, tuning.attention.most_heads_split);
-    let groups = (sizes.tokens * sizes.heads / heads).max(1);
-    let most = (tuning.attention.enough_groups / groups).min(sizes.reach / FEWEST_POSITIONS);
-    most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)
-}
-
-fn kernel(
-    variant: Variant,
-    traits: &Traits,
-    [q, keys, values, .., out]: Operands<'_>,
-    sizes: &Sizes,
-    page_size: u32,
-) -> Kernel {
-    let lanes = tuning::lanes(traits);
-    let rows = variant.threads / lanes;
-    let pairs = (sizes.head_dim / 2).div_ceil(lanes as usize);
-    // Narrow subgroups hold many pairs per invocation; unrolled, such a kernel takes seconds to
-    // compile on software drivers, and arrays in memory cost those nothing.
-    let unroll_pairs = u32::from(lanes >= 16);
+fn kernel(variant: Variant, traits: &Traits, [q, keys, values, .., out]: Operands<'_>, page_size: u32) -> Kernel {
     Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
-        .define("UNROLL_PAIRS", unroll_pairs)
+        .define("UNROLL_PAIRS", u32::from(variant.unrolled))
         .define("PARTIAL", u32::from(variant.parts > 1))
         .input("q", q.dtype)
         .pairs("keys", keys.dtype)
@@ -250,12 +174,5 @@ fn kernel(
         .output("y", out.dtype)
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/attention/attention.comp"))
-        .kernel(vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, pairs as u32),
-            (6, variant.heads as u32),
-            (7, page_size),
-        ])
+        .kernel(variant.constants(page_size))
 }

@@ -16,6 +16,13 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// The most positions that a token attends over.
+    pub(super) fn span(&self, params: &Params) -> usize {
+        params
+            .window
+            .map_or(self.reach, |window| self.reach.min(window as usize))
+    }
+
     pub(super) fn of(operands: Operands<'_>, params: &Params) -> Result<Sizes, Unsupported> {
         let [q, keys, values, positions, sequences, pages, out] = operands;
         let size = |what: String| Unsupported::Size { op: OP, what };

@@ -18,6 +18,7 @@ pub use reference::{reference, reference_nt};
 pub(crate) use rows::decode;
 pub use rows::{Rows, SliceRows, StoredRows};
 
+use crate::iterations::{self, looped};
 use crate::projection;
 use crate::text::{Text, address, is_wide, require_float};
 use crate::tuning::{self, Tuning};
@@ -93,11 +94,12 @@ fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand
     let [a, b, out] = operands;
     let tile = tuning.tile;
     let kernel = Text::new(traits, "matmul.gemm")
+        .flag("COUNTED", tuning.most_iterations.is_some())
         .input("a", a.dtype)
         .input("b", b.dtype)
         .output("c", out.dtype)
         .body(include_str!("../shaders/matmul/product.glsl"))
-        .body(include_str!("../shaders/matmul/tile.glsl"))
+        .body(&tile_text(tuning))
         .body(include_str!("../shaders/matmul/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),
@@ -108,6 +110,9 @@ fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand
             (7, u32::from(problem.b[0] <= problem.b[1])),
         ]);
     let groups = tile_groups(OP, tuning, problem.m, problem.n)?;
+    let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
+    let elements = [tile.rows, tile.columns].map(|n| 4 * n * tile.depth);
+    check_iterations(OP, tuning, [batches, problem.k], elements)?;
     product(kernel, groups, problem, operands)
 }
 
@@ -122,6 +127,31 @@ pub(crate) fn tile_groups(op: &'static str, tuning: &Tuning, m: usize, n: usize)
         return Err(Unsupported::Size { op, what });
     }
     Ok([groups[0] as u32, groups[1] as u32, 1])
+}
+
+/// The text of a tile's product; where [`Tuning::most_iterations`] is set, the kernel's name says so.
+pub(crate) fn tile_text(tuning: &Tuning) -> String {
+    let multiply = match tuning.most_iterations {
+        None => include_str!("../shaders/matmul/multiply.glsl"),
+        Some(_) => include_str!("../shaders/matmul/multiply_counted.glsl"),
+    };
+    [include_str!("../shaders/matmul/tile.glsl"), multiply].concat()
+}
+
+/// Fails where the tuning's drivers would end the loops of a tiled product of `batches` matrices over `k`,
+/// which loads so many `elements` of each side of a tile one by one.
+pub(crate) fn check_iterations(
+    op: &'static str,
+    tuning: &Tuning,
+    [batches, k]: [usize; 2],
+    elements: [u32; 2],
+) -> Result<(), Unsupported> {
+    let tile = tuning.tile;
+    let load = |elements: u32| looped(elements.div_ceil(tile.rows * tile.columns) as usize, 0);
+    let multiply = looped(tile.depth as usize / 4, 0);
+    let step = elements.map(load).iter().sum::<usize>() + multiply;
+    let iterations = looped(batches, looped(k.div_ceil(tile.depth as usize), step));
+    iterations::check(op, tuning, iterations, || format!("sums over {k} products"))
 }
 
 fn product(

@@ -14,12 +14,14 @@
 //! Sums are in f32, in an order that depends on the device and the tuning row alone.
 
 mod arguments;
+mod iterations;
 mod problem;
 mod reference;
 mod source;
 
 pub use reference::{Inputs, reference};
 
+use iterations::iterations;
 use problem::SectionPlan;
 pub(crate) use problem::{Batch, Matrix, Planes, Problem};
 
@@ -196,16 +198,15 @@ impl Problem<'_> {
         let weights = sections[0].parts[0].planes.weights();
         let few = few(tuning, weights);
         let chunk = sections[0].parts[0].chunk();
-        let division = Division::of(few, tuning::lanes(traits), sections, self.columns.div_ceil(chunk));
-        let Division {
-            lanes,
-            rows,
-            each,
-            loads,
-        } = division;
+        let mut division = Division::of(few, tuning::lanes(traits), sections, self.columns.div_ceil(chunk));
+        let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(self, sections)?;
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
         let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
+        let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);
+        while tuning.most_iterations.is_some_and(|most| count(&division) > most) && division.goes_round_less() {}
+        let what = || format!("sums over {} products", self.columns);
+        crate::iterations::check(OP, tuning, count(&division), what)?;
         let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
@@ -234,8 +235,8 @@ impl Problem<'_> {
                 (3, lanes),
                 (4, rows),
                 (5, self.tokens as u32),
-                (6, loads),
-                (7, each),
+                (6, division.loads),
+                (7, division.each),
                 (8, weights.group()),
                 (9, tile),
             ]);
@@ -282,6 +283,17 @@ impl Division {
         let together = (few.rows * few.loads / (division.each * parts)).max(1);
         division.loads = together.min(chunks.div_ceil(lanes as usize).max(1) as u32);
         division
+    }
+
+    /// Changes into what takes fewer iterations for a longer sum, if there is such.
+    fn goes_round_less(&mut self) -> bool {
+        const MOST_LOADS: u32 = 8;
+        match (self.each, self.loads) {
+            (1, MOST_LOADS..) => return false,
+            (1, _) => self.loads *= 2,
+            _ => self.each /= 2,
+        }
+        true
     }
 
     /// Workgroups, if each takes rows once.

@@ -127,6 +127,7 @@ fn product(
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
     }
     let text = Text::new(traits, "quantised.gemm")
+        .flag("COUNTED", tuning.most_iterations.is_some())
         .input("x", x.dtype)
         .output("c", out.dtype);
     let (kernel, groups) = gemm(tuning, weights.declare(text), weights, tokens)?;
@@ -149,7 +150,7 @@ fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -
     let tile = tuning.tile;
     let kernel = text
         .body(include_str!("../shaders/quantised/product.glsl"))
-        .body(include_str!("../shaders/matmul/tile.glsl"))
+        .body(&crate::matmul::tile_text(tuning))
         .body(include_str!("../shaders/quantised/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),
@@ -159,6 +160,11 @@ fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -
             (8, weights.format.group),
         ]);
     let groups = crate::matmul::tile_groups(OP, tuning, tokens, weights.rows)?;
+    let elements = [
+        4 * tile.rows * tile.depth,
+        4 * tile.columns * tile.depth / run(weights.format) as u32,
+    ];
+    crate::matmul::check_iterations(OP, tuning, [1, weights.columns], elements)?;
     Ok((kernel, groups))
 }
 

@@ -49,7 +49,7 @@ mod settings;
 pub use reference::{Candidate, State, adjust, candidates, counts, draw, pick, reference};
 pub use settings::{MOST_STOP_IDS, Settings, TooManyStopIds};
 
-use crate::rows::MOST_ITERATIONS;
+use crate::iterations::MOST_ITERATIONS;
 use crate::text::{self, Text, address};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported};
 

@@ -183,6 +183,34 @@ fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
 }
 
 #[test]
+fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
+    let traits = device_traits();
+    // Where more rows are enough, and where loops must be unrolled.
+    for (heads, head_dim, table) in [(4, 64, 140), (2, 32, 800)] {
+        let last = table * 64 - 1;
+        Case {
+            heads,
+            kv_heads: 1,
+            head_dim,
+            slots: table as usize * 64,
+            pages: (0..2 * table as u32)
+                .map(|page| (page * 9 + 4) % table as u32)
+                .collect(),
+            positions: vec![last, last - 70, 100],
+            sequences: vec![1, 0, 0],
+            params: attention::Params {
+                scale: 1.0,
+                page_size: 64,
+                window: None,
+                decode: false,
+            },
+            ..Case::default()
+        }
+        .check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
 fn parts_of_the_positions_are_joined() {
     for traits in all_traits() {
         let mut tuning = *tuning::choose(&traits);

@@ -291,6 +291,18 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
 }
 
 #[test]
+fn contexts_too_long_for_loops_of_software_drivers_are_shared_by_more_parts() {
+    let traits = device_traits();
+    Case {
+        page_size: 64,
+        table: 800,
+        positions: vec![51_150],
+        ..Case::usual()
+    }
+    .check(tuning::choose(&traits), &traits);
+}
+
+#[test]
 fn what_does_not_exist_is_neither_read_nor_written() {
     let traits = device_traits();
     let case = Case {

@@ -186,3 +186,59 @@ fn what_cannot_be_multiplied_is_refused_with_a_reason() {
     apart.layout = Layout::contiguous(&apart.layout.shape);
     assert!(matmul::call(&traits, &apart, &b, &out).is_ok());
 }
+
+/// Operands of a product over `k`, with or without gaps between its rows.
+fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [Operand; 3] {
+    let (mut a, mut b) = (Operand::contiguous(DType::F32, &[m, k]), weight(dtype, k, n));
+    if gaps {
+        (a.layout.strides[0], b.layout.strides[1]) = (k + 1, k + 1);
+    }
+    [a, b, Operand::contiguous(DType::F32, &[m, n])]
+}
+
+#[test]
+fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for (m, gaps) in [(1, false), (1, true), (8, true), (8, false), (512, false)] {
+            for dtype in FLOATS {
+                let [a, b, out] = long(dtype, [m, 32_768, 4096], gaps);
+                let made = matmul::call_tuned(tuning, &traits, &a, &b, &out);
+                assert!(made.is_ok(), "{m} rows of {dtype}: {made:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_are_whole_up_to_the_longest_that_is_not_refused() {
+    let traits = device_traits();
+    let tuning = tuning::choose(&traits);
+    for (m, gaps) in [(1, false), (1, true), (8, false), (12, true)] {
+        let call = |k: usize| {
+            let [a, b, out] = long(DType::F16, [m, k, 12], gaps);
+            matmul::call_tuned(tuning, &traits, &a, &b, &out)
+        };
+        let lengths = (1..=16).map(|i| i * 4096);
+        let (possible, refused): (Vec<usize>, Vec<usize>) = lengths.partition(|&k| call(k).is_ok());
+        let longest = *possible.last().expect("short sums are possible");
+        assert!(refused.iter().all(|&k| k > longest), "{longest}");
+        let [a, b, out] = long(DType::F16, [m, longest, 12], gaps);
+        let traits = &traits;
+        Case {
+            tuning,
+            traits,
+            a,
+            b,
+            out,
+        }
+        .check();
+        for k in refused {
+            let error = call(k).expect_err("refused");
+            assert!(
+                error.to_string().contains(&format!("sums over {k} products")),
+                "{error}"
+            );
+        }
+    }
+}

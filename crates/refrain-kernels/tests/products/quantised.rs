@@ -297,3 +297,38 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     );
     assert!(calls.expect("nothing to do").is_empty());
 }
+
+#[test]
+fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for format in QuantFormat::ALL {
+            let (n, k) = (4096, 32_768);
+            let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
+            let parameters = if format.nested { DType::U32 } else { DType::F16 };
+            let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
+            let biases = format.has_biases().then_some(&scales);
+            for tokens in [1, 8, 512] {
+                let x = Operand::contiguous(DType::F32, &[tokens, k]);
+                let out = Operand::contiguous(DType::F32, &[tokens, n]);
+                let made = quantised::matmul_tuned(tuning, &traits, &format, &x, &quants, &scales, biases, &out);
+                assert!(made.is_ok(), "{format}, {tokens} tokens: {made:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sums_are_whole() {
+    let traits = device_traits();
+    let k = 32_768;
+    for bits in [2, 8] {
+        let format = QuantFormat::ALL.into_iter().find(|f| f.bits == bits && !f.nested);
+        let weights = Weights::random(format.expect("there is one"), [12, k], DType::F16);
+        for tokens in [8, 12] {
+            let (x, out) = ([tokens, k], [tokens, 12]);
+            let [x, out] = [&x, &out].map(|shape| Operand::contiguous(DType::F32, shape));
+            weights.check_product(tuning::choose(&traits), &traits, &x, &out);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! How often an invocation's loops go round.
+//!
+//! Mesa's software drivers end an invocation's loops, without a word, once they went round 65,535 times
+//! in all. Counts here are bounds from above of what those drivers count: a loop's last look at its
+//! condition is a round too, and loops within branches that are not taken go round once.
+
+use crate::tuning::{self, Tuning};
+use crate::{Traits, Unsupported};
+
+/// The most iterations that a kernel may plan for on such drivers.
+pub(crate) const MOST_ITERATIONS: usize = 60_000;
+
+/// Iterations of a loop that goes round `turns` times, `inner` of them within each turn.
+pub(crate) fn looped(turns: usize, inner: usize) -> usize {
+    turns.saturating_mul(1 + inner).saturating_add(2)
+}
+
+/// Iterations of what joins a row's lanes (`shaders/lanes.glsl`), where a row is no more than a subgroup.
+pub(crate) fn joined_lanes(traits: &Traits) -> usize {
+    match traits.subgroup_arithmetic {
+        true => 3,
+        false => looped(tuning::lanes(traits).ilog2() as usize, 0),
+    }
+}
+
+/// Fails where the row's drivers would end loops that go round `iterations` times; `what` says of what.
+pub(crate) fn check(
+    op: &'static str,
+    tuning: &Tuning,
+    iterations: usize,
+    what: impl FnOnce() -> String,
+) -> Result<(), Unsupported> {
+    match tuning.most_iterations {
+        Some(most) if iterations > most => Err(too_many(op, &what())),
+        _ => Ok(()),
+    }
+}
+
+/// The error where loops would be ended.
+pub(crate) fn too_many(op: &'static str, what: &str) -> Unsupported {
+    let what = format!("{what} take more rounds of loops than this software driver completes; use the CPU instead");
+    Unsupported::Size { op, what }
+}

@@ -1,0 +1,45 @@
+use super::problem::{Batch, Problem, SectionPlan};
+use super::{Division, Planes};
+use crate::Traits;
+use crate::iterations::{joined_lanes, looped};
+use crate::tuning::Matvec;
+
+/// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.
+pub(super) fn iterations(
+    traits: &Traits,
+    few: &Matvec,
+    problem: &Problem<'_>,
+    sections: &[&SectionPlan<'_>],
+    division: &Division,
+    tile: usize,
+) -> usize {
+    let unroll = |turns: usize, inner: usize| match few.unrolled {
+        true => turns * inner,
+        false => looped(turns, inner),
+    };
+    let part = &sections[0].parts[0];
+    let Division { lanes, rows, .. } = *division;
+    let [each, loads] = [division.each, division.loads].map(|n| n as usize);
+    let (chunk, matrices) = (part.chunk(), each * sections[0].parts.len());
+    let load = match part.planes {
+        Planes::Dense { wide: false, .. } => loads * matrices * unroll(chunk, 0),
+        _ => 0,
+    };
+    let norms = match problem.norm {
+        Some(_) => unroll(problem.tokens, joined_lanes(traits)) + unroll(problem.tokens, looped(rows as usize, 0)),
+        None => 0,
+    };
+    let finish = matrices * problem.tokens * joined_lanes(traits);
+    // Branches that are not taken: staging a tile, norms, and finishing a block.
+    let idle = 2 * looped(1, looped(1, 0)) + finish + usize::from(norms > 0) * looped(2, looped(1, 0));
+    // At least a term per chunk: fewer quads then share a loop.
+    let step = 1 + load + unroll(loads, unroll(chunk / 4, 0)) + idle;
+    let steps = tile.div_ceil(lanes as usize * loads);
+    let turns = (chunk / 4 * tile).div_ceil((lanes * rows) as usize);
+    let stage = unroll(problem.tokens, looped(turns, 0));
+    let tiles = problem.columns.div_ceil(chunk).div_ceil(tile);
+    let block = tiles.saturating_mul(stage + steps * step) + norms;
+    let blocks = division.blocks(sections).div_ceil(few.most_groups as usize);
+    let batches = problem.batch.as_ref().map_or(1, Batch::count).div_ceil(65_535);
+    batches.saturating_mul(looped(blocks, block))
+}
