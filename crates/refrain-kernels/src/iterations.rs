@@ -15,6 +15,14 @@ pub(crate) fn looped(turns: usize, inner: usize) -> usize {
     turns.saturating_mul(1 + inner).saturating_add(2)
 }
 
+/// The same of a loop that may be unrolled: then it is none.
+pub(crate) fn rounds(unrolled: bool, turns: usize, inner: usize) -> usize {
+    match unrolled {
+        true => turns.saturating_mul(inner),
+        false => looped(turns, inner),
+    }
+}
+
 /// Iterations of what joins a row's lanes (`shaders/lanes.glsl`), where a row is no more than a subgroup.
 pub(crate) fn joined_lanes(traits: &Traits) -> usize {
     match traits.subgroup_arithmetic {

@@ -1,7 +1,7 @@
 //! How attention's work is divided.
 
 use super::{OP, Params, Sizes};
-use crate::iterations::{joined_lanes, looped, too_many};
+use crate::iterations::{joined_lanes, looped, rounds, too_many};
 use crate::tuning::{self, Tuning};
 use crate::{Traits, Unsupported};
 
@@ -87,10 +87,7 @@ impl Variant {
     /// Iterations of an invocation that takes its part of `span` positions.
     pub(super) fn iterations(&self, traits: &Traits, span: usize) -> usize {
         let (rows, join) = (self.rows as usize, joined_lanes(traits));
-        let over_pairs = |inner: usize| match self.unrolled {
-            true => self.pairs * inner,
-            false => looped(self.pairs, inner),
-        };
+        let over_pairs = |inner: usize| rounds(self.unrolled, self.pairs, inner);
         let attend = 4 * over_pairs(0) + self.heads * (2 * over_pairs(0) + join);
         // As often as there are positions for, four to a row at a time.
         let turns = span.div_ceil(self.parts).div_ceil(4 * rows);

@@ -1,7 +1,9 @@
+//! How often the loops of a product with few vectors go round.
+
 use super::problem::{Batch, Problem, SectionPlan};
 use super::{Division, Planes};
 use crate::Traits;
-use crate::iterations::{joined_lanes, looped};
+use crate::iterations::{joined_lanes, looped, rounds};
 use crate::tuning::Matvec;
 
 /// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.
@@ -13,10 +15,7 @@ pub(super) fn iterations(
     division: &Division,
     tile: usize,
 ) -> usize {
-    let unroll = |turns: usize, inner: usize| match few.unrolled {
-        true => turns * inner,
-        false => looped(turns, inner),
-    };
+    let unroll = |turns: usize, inner: usize| rounds(few.unrolled, turns, inner);
     let part = &sections[0].parts[0];
     let Division { lanes, rows, .. } = *division;
     let [each, loads] = [division.each, division.loads].map(|n| n as usize);

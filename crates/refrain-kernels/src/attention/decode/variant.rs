@@ -1,5 +1,7 @@
+//! How the work of a decode step's attention is divided.
+
 use super::{DecodeParams, OP, Sizes};
-use crate::iterations::{joined_lanes, looped, too_many};
+use crate::iterations::{joined_lanes, looped, rounds, too_many};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, Tuning};
 use crate::{Operand, Traits, Unsupported};
@@ -94,10 +96,7 @@ impl Variant {
         let (threads, rows, lanes) = (self.threads(), self.rows as usize, self.lanes as usize);
         let [_, groups] = self.columns(sizes);
         let join = joined_lanes(traits);
-        let unroll = |turns: usize, inner: usize| match self.unrolled {
-            true => turns * inner,
-            false => looped(turns, inner),
-        };
+        let unroll = |turns: usize, inner: usize| rounds(self.unrolled, turns, inner);
         let subs = threads / self.tile;
         let keys = unroll((sizes.head_dim / self.unit).div_ceil(subs), 0);
         let values = unroll(self.tile.div_ceil(groups), 0);
