@@ -17,7 +17,7 @@ mod variant;
 
 use std::fmt;
 
-use super::{OP, Params};
+use super::{OP, Params, Sizes};
 use crate::arguments::Arguments;
 use crate::rms_norm::Norm;
 use crate::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
@@ -99,7 +99,7 @@ pub fn call_tuned(
     operands: &[&Operand],
     params: &DecodeParams,
 ) -> Result<Decode, Unsupported> {
-    let sizes = Sizes::of(operands, params)?;
+    let sizes = checked(operands, params)?;
     let variant = Variant::of(tuning, traits, operands, &sizes, params)?;
     let groups = [sizes.heads / variant.heads, sizes.tokens, variant.parts];
     if groups.iter().any(|&g| g > 65_535) {
@@ -150,103 +150,80 @@ pub fn call_tuned(
 /// # Errors
 /// Those of [`call`].
 pub fn check(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
-    let sizes = Sizes::of(operands, params)?;
+    let sizes = checked(operands, params)?;
     let variant = Variant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
     arguments(operands, params, &sizes, variant.parts).map(|_| ())
 }
 
-/// Checked extents.
-struct Sizes {
-    tokens: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    slots: usize,
-    sequences: usize,
-    table: usize,
-}
-
-impl Sizes {
-    fn of(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupported> {
-        let size = |what: String| Unsupported::Size { op: OP, what };
-        if operands.len() != params.output() + 1 {
-            let (found, wanted) = (operands.len(), params.output() + 1);
-            return Err(size(format!("{found} operands given for {wanted}")));
-        }
-        let out = operands[params.output()];
-        let as_attention = [
-            operands[2],
-            operands[0],
-            operands[1],
-            operands[5],
-            operands[6],
-            operands[7],
-            out,
-        ];
-        let sizes = super::Sizes::of(as_attention, &params.attention).map_err(|error| match error {
-            Unsupported::NeedsContiguous { op, operand } => Unsupported::NeedsContiguous {
-                op,
-                operand: [2, 0, 1, 5, 6, 7, params.output()][operand],
-            },
-            other => other,
-        })?;
-        let super::Sizes {
-            tokens,
-            heads,
-            kv_heads,
-            head_dim,
-            slots,
-            sequences,
-            table,
-            ..
-        } = sizes;
-        if operands[0].dtype != operands[1].dtype {
-            return Err(size("keys and values are stored differently".to_string()));
-        }
-        for (number, heads) in [(2, heads), (3, kv_heads), (4, kv_heads), (params.output(), heads)] {
-            let operand = operands[number];
-            require_float(OP, operand)?;
-            require_shape(OP, "an operand", operand, &[tokens, heads, head_dim])?;
-            let strides = &operand.layout.strides;
-            if strides[2] != 1 || (heads > 1 && strides[1] != head_dim) {
-                return Err(Unsupported::NeedsContiguous {
-                    op: OP,
-                    operand: number,
-                });
-            }
-        }
-        let rotated = params.rope.map_or(0, |rope| rope.dims);
-        if !rotated.is_multiple_of(2) || rotated > head_dim {
-            return Err(size(format!(
-                "{rotated} of {head_dim} values per head cannot be rotated in pairs"
-            )));
-        }
-        let lengths = [rotated / 2, head_dim, head_dim];
-        for (i, (number, length)) in params.optional().into_iter().zip(lengths).enumerate() {
-            let Some(number) = number else { continue };
-            let operand = operands[number];
-            if i == 0 {
-                require_dtype(OP, operand, DType::F32)?;
-            }
-            require_float(OP, operand)?;
-            require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
-            if !operand.layout.is_contiguous() {
-                return Err(Unsupported::NeedsContiguous {
-                    op: OP,
-                    operand: number,
-                });
-            }
-        }
-        Ok(Sizes {
-            tokens,
-            heads,
-            kv_heads,
-            head_dim,
-            slots,
-            sequences,
-            table,
-        })
+/// The extents, if all operands fit them.
+fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupported> {
+    let size = |what: String| Unsupported::Size { op: OP, what };
+    if operands.len() != params.output() + 1 {
+        let (found, wanted) = (operands.len(), params.output() + 1);
+        return Err(size(format!("{found} operands given for {wanted}")));
     }
+    let out = operands[params.output()];
+    let as_attention = [
+        operands[2],
+        operands[0],
+        operands[1],
+        operands[5],
+        operands[6],
+        operands[7],
+        out,
+    ];
+    let sizes = Sizes::of(as_attention, &params.attention).map_err(|error| match error {
+        Unsupported::NeedsContiguous { op, operand } => Unsupported::NeedsContiguous {
+            op,
+            operand: [2, 0, 1, 5, 6, 7, params.output()][operand],
+        },
+        other => other,
+    })?;
+    let Sizes {
+        tokens,
+        heads,
+        kv_heads,
+        head_dim,
+        ..
+    } = sizes;
+    if operands[0].dtype != operands[1].dtype {
+        return Err(size("keys and values are stored differently".to_string()));
+    }
+    for (number, heads) in [(2, heads), (3, kv_heads), (4, kv_heads), (params.output(), heads)] {
+        let operand = operands[number];
+        require_float(OP, operand)?;
+        require_shape(OP, "an operand", operand, &[tokens, heads, head_dim])?;
+        let strides = &operand.layout.strides;
+        if strides[2] != 1 || (heads > 1 && strides[1] != head_dim) {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    let rotated = params.rope.map_or(0, |rope| rope.dims);
+    if !rotated.is_multiple_of(2) || rotated > head_dim {
+        return Err(size(format!(
+            "{rotated} of {head_dim} values per head cannot be rotated in pairs"
+        )));
+    }
+    let lengths = [rotated / 2, head_dim, head_dim];
+    for (i, (number, length)) in params.optional().into_iter().zip(lengths).enumerate() {
+        let Some(number) = number else { continue };
+        let operand = operands[number];
+        if i == 0 {
+            require_dtype(OP, operand, DType::F32)?;
+        }
+        require_float(OP, operand)?;
+        require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
+        if !operand.layout.is_contiguous() {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    Ok(sizes)
 }
 
 fn arguments(

@@ -23,6 +23,15 @@ impl Sizes {
             .map_or(self.reach, |window| self.reach.min(window as usize))
     }
 
+    /// The most query heads of one key head, up to `most`, that divide them evenly.
+    pub(super) fn heads_together(&self, most: u32) -> usize {
+        let ratio = self.heads / self.kv_heads;
+        (1..=most as usize)
+            .rev()
+            .find(|&n| ratio.is_multiple_of(n))
+            .unwrap_or(1)
+    }
+
     pub(super) fn of(operands: Operands<'_>, params: &Params) -> Result<Sizes, Unsupported> {
         let [q, keys, values, positions, sequences, pages, out] = operands;
         let size = |what: String| Unsupported::Size { op: OP, what };

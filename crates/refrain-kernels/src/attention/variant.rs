@@ -36,10 +36,13 @@ impl Variant {
         let attention = &tuning.attention;
         let lanes = tuning::lanes(traits);
         let parts = parts(tuning, sizes);
-        let (heads, threads) = match (parts, heads_together(tuning, sizes)) {
+        let (heads, threads) = match (parts, heads(tuning, sizes)) {
             (1, 1) => (1, attention.threads),
             (1, heads) => (heads, attention.threads_together),
-            _ => (divisor(sizes, attention.most_heads_split), attention.threads_split),
+            _ => (
+                sizes.heads_together(attention.most_heads_split),
+                attention.threads_split,
+            ),
         };
         let variant = Variant {
             lanes,
@@ -62,7 +65,7 @@ impl Variant {
     fn within(self, most: usize, traits: &Traits, sizes: &Sizes, span: usize) -> Result<Variant, Unsupported> {
         let unrolled = Variant {
             unrolled: true,
-            heads: divisor(sizes, (MOST_UNROLLED / self.pairs).clamp(1, self.heads) as u32),
+            heads: sizes.heads_together((MOST_UNROLLED / self.pairs).clamp(1, self.heads) as u32),
             ..self
         };
         let doublings = |variant: Variant| {
@@ -110,21 +113,12 @@ impl Variant {
 
 /// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
 /// are read, as long as there are enough workgroups.
-fn heads_together(tuning: &Tuning, sizes: &Sizes) -> usize {
-    let heads = divisor(sizes, tuning.attention.most_heads);
+fn heads(tuning: &Tuning, sizes: &Sizes) -> usize {
+    let heads = sizes.heads_together(tuning.attention.most_heads);
     match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups {
         true => heads,
         false => 1,
     }
-}
-
-/// The most query heads, up to `most`, that divide those of one key head.
-fn divisor(sizes: &Sizes, most: u32) -> usize {
-    let ratio = sizes.heads / sizes.kv_heads;
-    (1..=most as usize)
-        .rev()
-        .find(|&n| ratio.is_multiple_of(n))
-        .unwrap_or(1)
 }
 
 /// How many workgroups share a token's positions: as many as keep the device busy, if each then has
@@ -134,7 +128,7 @@ fn parts(tuning: &Tuning, sizes: &Sizes) -> usize {
     const FEWEST_POSITIONS: usize = 64;
     /// What the call that joins them has room for.
     const MOST_PARTS: u32 = 64;
-    let heads = divisor(sizes, tuning.attention.most_heads_split);
+    let heads = sizes.heads_together(tuning.attention.most_heads_split);
     let groups = (sizes.tokens * sizes.heads / heads).max(1);
     let most = (tuning.attention.enough_groups / groups).min(sizes.reach / FEWEST_POSITIONS);
     most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)

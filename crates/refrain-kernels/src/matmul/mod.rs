@@ -99,7 +99,7 @@ fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand
         .input("b", b.dtype)
         .output("c", out.dtype)
         .body(include_str!("../shaders/matmul/product.glsl"))
-        .body(&tile_text(tuning))
+        .body(include_str!("../shaders/matmul/tile.glsl"))
         .body(include_str!("../shaders/matmul/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),
@@ -127,15 +127,6 @@ pub(crate) fn tile_groups(op: &'static str, tuning: &Tuning, m: usize, n: usize)
         return Err(Unsupported::Size { op, what });
     }
     Ok([groups[0] as u32, groups[1] as u32, 1])
-}
-
-/// The text of a tile's product; where [`Tuning::most_iterations`] is set, the kernel's name says so.
-pub(crate) fn tile_text(tuning: &Tuning) -> String {
-    let multiply = match tuning.most_iterations {
-        None => include_str!("../shaders/matmul/multiply.glsl"),
-        Some(_) => include_str!("../shaders/matmul/multiply_counted.glsl"),
-    };
-    [include_str!("../shaders/matmul/tile.glsl"), multiply].concat()
 }
 
 /// Fails where the tuning's drivers would end the loops of a tiled product of `batches` matrices over `k`,

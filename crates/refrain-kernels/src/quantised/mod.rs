@@ -150,7 +150,7 @@ fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -
     let tile = tuning.tile;
     let kernel = text
         .body(include_str!("../shaders/quantised/product.glsl"))
-        .body(&crate::matmul::tile_text(tuning))
+        .body(include_str!("../shaders/matmul/tile.glsl"))
         .body(include_str!("../shaders/quantised/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),

@@ -37,13 +37,10 @@ impl Variant {
     ) -> Result<Variant, Unsupported> {
         let decode = &tuning.decode;
         let lanes = tuning::lanes(traits);
-        let ratio = sizes.heads / sizes.kv_heads;
-        let most = decode.most_heads.max(1) as usize;
-        let heads = (1..=most).rev().find(|n| ratio.is_multiple_of(*n)).unwrap_or(1);
+        let heads = sizes.heads_together(decode.most_heads);
         let tile = decode.positions as usize;
-        let reach = sizes.table * params.attention.page_size as usize;
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
-        let most = (decode.enough_groups / groups).min(reach / tile);
+        let most = (decode.enough_groups / groups).min(sizes.reach / tile);
         let wide = 16 / operands[0].dtype.size();
         let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
         let variant = Variant {
@@ -80,11 +77,7 @@ impl Variant {
         let Some(most) = tuning.most_iterations else {
             return Ok(self);
         };
-        let reach = sizes.table.saturating_mul(params.attention.page_size as usize);
-        let span = params
-            .attention
-            .window
-            .map_or(reach, |window| reach.min(window as usize));
+        let span = sizes.span(&params.attention);
         (self.parts..=self.parts.max(span.div_ceil(self.tile)))
             .map(|parts| Variant { parts, ..self })
             .find(|variant| variant.iterations(traits, sizes, params, span) <= most)
@@ -192,6 +185,7 @@ mod tests {
             slots: reach,
             sequences: 1,
             table: reach,
+            reach,
         };
         let params = DecodeParams {
             attention: Params {
