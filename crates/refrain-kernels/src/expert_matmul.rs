@@ -80,7 +80,7 @@ pub fn call(
     }
     let lanes = tuning::lanes(traits);
     let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
-    iterations::check(OP, tuning::choose(traits), rounds, || format!("sums over {k} products"))?;
+    iterations::check(OP, traits, rounds, || format!("sums over {k} products"))?;
     let together = (traits.workgroup(128) / lanes).max(1);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))

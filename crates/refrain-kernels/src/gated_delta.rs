@@ -59,7 +59,7 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
     let rows = (traits.workgroup(128) / lanes).max(1);
     let each = key_dim.div_ceil(lanes as usize);
     let work = (3 * each).max(1 + 2 * joined_lanes(traits));
-    check(operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
+    check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
     let Operands {
         positions,
         sequences,
@@ -104,6 +104,7 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
 
 /// `work` is how often a token makes an invocation loop.
 fn check(
+    traits: &Traits,
     operands: &Operands<'_>,
     [tokens, key_heads, key_dim, heads, value_dim]: [usize; 5],
     work: usize,
@@ -132,7 +133,7 @@ fn check(
     require_shape(OP, "beta", beta, &[tokens, heads])?;
     require_shape(OP, "the result", out, &[tokens, heads, value_dim])?;
     let part = [heads, value_dim, key_dim];
-    recurrence::check(OP, [positions, sequences, state], 5, [tokens, work], &part)?;
+    recurrence::check(OP, traits, [positions, sequences, state], 5, [tokens, work], &part)?;
     for (number, operand) in [(3, decay), (4, beta)] {
         if !operand.layout.is_contiguous() {
             return Err(Unsupported::NeedsContiguous {

@@ -4,11 +4,17 @@
 //! in all. Counts here are bounds from above of what those drivers count: a loop's last look at its
 //! condition is a round too, and loops within branches that are not taken go round once.
 
-use crate::tuning::{self, Tuning};
+use crate::tuning;
 use crate::{Traits, Unsupported};
 
 /// The most iterations that a kernel may plan for on such drivers.
-pub(crate) const MOST_ITERATIONS: usize = 60_000;
+const MOST_ITERATIONS: usize = 60_000;
+
+/// The most iterations that all loops of an invocation may have together, where the device's driver ends
+/// them beyond; no real card's does.
+pub(crate) fn most(traits: &Traits) -> Option<usize> {
+    (traits.vendor == tuning::MESA_SOFTWARE).then_some(MOST_ITERATIONS)
+}
 
 /// Iterations of a loop that goes round `turns` times, `inner` of them within each turn.
 pub(crate) fn looped(turns: usize, inner: usize) -> usize {
@@ -31,14 +37,14 @@ pub(crate) fn joined_lanes(traits: &Traits) -> usize {
     }
 }
 
-/// Fails where the row's drivers would end loops that go round `iterations` times; `what` says of what.
+/// Fails where the device's driver would end loops that go round `iterations` times; `what` says of what.
 pub(crate) fn check(
     op: &'static str,
-    tuning: &Tuning,
+    traits: &Traits,
     iterations: usize,
     what: impl FnOnce() -> String,
 ) -> Result<(), Unsupported> {
-    match tuning.most_iterations {
+    match most(traits) {
         Some(most) if iterations > most => Err(too_many(op, &what())),
         _ => Ok(()),
     }

@@ -6,9 +6,9 @@
 //! whatever the state held. A token of negative position is padding: it changes no state and results in
 //! zeros.
 
-use crate::iterations::MOST_ITERATIONS;
+use crate::iterations;
 use crate::text::{require_dtype, require_shape};
-use crate::{DType, Operand, Push, Unsupported};
+use crate::{DType, Operand, Push, Traits, Unsupported};
 
 /// What a token means to its sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,7 @@ pub(crate) fn tokens<'a>(
 /// operand; the sequences' and the state's follow. `work` is how often a token makes an invocation loop.
 pub(crate) fn check(
     op: &'static str,
+    traits: &Traits,
     [positions, sequences, state]: [&Operand; 3],
     first: usize,
     [tokens, work]: [usize; 2],
@@ -54,10 +55,8 @@ pub(crate) fn check(
     let states = state.layout.shape.first().copied().unwrap_or(0);
     let whole: Vec<usize> = [states.max(1)].iter().chain(part).copied().collect();
     require_shape(op, "the state", state, &whole)?;
-    if tokens.saturating_mul(work) > MOST_ITERATIONS {
-        let what = format!("{tokens} tokens at once are too many for what each needs");
-        return Err(Unsupported::Size { op, what });
-    }
+    let rounds = tokens.saturating_mul(work);
+    iterations::check(op, traits, rounds, || format!("{tokens} tokens at once"))?;
     for (operand, number) in [positions, sequences, state].into_iter().zip(first..) {
         if !operand.layout.is_contiguous() {
             return Err(Unsupported::NeedsContiguous { op, operand: number });

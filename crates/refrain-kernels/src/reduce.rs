@@ -66,60 +66,131 @@ pub fn output_dtype(op: ReduceOp, dtype: DType) -> Option<DType> {
     }
 }
 
-/// The kernel for operands `x`, `out`, reducing the last `reduced` dimensions of `x`.
+/// The number of the workspace, behind `x` and `out`.
+const WORKSPACE: usize = 2;
+
+/// The calls that reduce the last `reduced` dimensions of `x` (operand 0) to `out` (1), each depending on
+/// the one before, and the workspace that they need, if any (2), whose contents do not matter: where rows
+/// are few and long, several workgroups share each, and a second call joins what they leave.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, a maximum of nothing is asked for, or sizes are beyond what a
-/// kernel takes (rows of about 15 million elements).
-pub fn call(traits: &Traits, op: ReduceOp, x: &Operand, reduced: usize, out: &Operand) -> Result<Call, Unsupported> {
+/// When dtypes or shapes do not fit, a maximum of nothing is asked for, or operands reach too far.
+pub fn calls(
+    traits: &Traits,
+    op: ReduceOp,
+    x: &Operand,
+    reduced: usize,
+    out: &Operand,
+) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     if output_dtype(op, x.dtype) != Some(out.dtype) {
         return Err(Unsupported::DType { op: OP, dtype: x.dtype });
     }
-    let kept = x.layout.rank().saturating_sub(reduced);
-    // The output, repeated along the reduced dimensions.
-    let repeated = Layout {
-        shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat(),
-        strides: [&out.layout.strides[..], &vec![0; reduced]].concat(),
-        offset: out.layout.offset,
-    };
-    let rows = Rows::new(OP, [&x.layout, &repeated], reduced)?;
+    let rows = Rows::new(OP, [&x.layout, &repeated(out, x, reduced)], reduced)?;
     if rows.columns() == 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
         let what = format!("{op:?} of no elements (shape {:?})", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let definitions = definitions(op, x.dtype) + include_str!("shaders/order.glsl");
-    rows.call(
-        Text::new(traits, &format!("{OP}.{op:?}").to_lowercase()),
-        [x, out],
-        &definitions,
-        include_str!("shaders/reduce.comp"),
-        rows.lanes(traits, 1)?,
-    )
+    let joining = Joining::of(op, x.dtype);
+    let lanes = rows.lanes(traits);
+    let parts = rows.parts(traits, lanes);
+    if parts == 1 {
+        let text = text(traits, op, "");
+        let definitions = joining.definitions(&joining.lift, &joining.finish);
+        let call = rows.call(text, [x, out], &definitions, BODY, lanes)?;
+        return Ok((vec![call], None));
+    }
+    let shape: Vec<usize> = out.layout.shape.iter().copied().chain([parts]).collect();
+    let workspace = Operand::contiguous(joining.dtype, &shape);
+    let share = rows.call_with(
+        text(traits, op, ".share"),
+        [(x, 0), (&workspace, WORKSPACE)],
+        &joining.definitions(&joining.lift, "v"),
+        BODY,
+        lanes,
+        [parts, 0],
+    )?;
+    let shares = Rows::new(OP, [&workspace.layout, &repeated(out, &workspace, 1)], 1)?;
+    let join = shares.call_with(
+        text(traits, op, ".join"),
+        [(&workspace, WORKSPACE), (out, 1)],
+        &joining.definitions("v", &joining.finish),
+        BODY,
+        shares.lanes(traits),
+        [1, rows.columns()],
+    )?;
+    Ok((vec![share, join], Some(workspace)))
 }
 
-/// What `reduce.comp` is compiled with: elements are lifted to `LANE_VALUE`, joined, and finished.
-fn definitions(op: ReduceOp, dtype: DType) -> String {
-    let (float, compute) = (dtype.is_float(), glsl::compute_type(dtype));
-    let (identity, join, subgroup) = match op {
-        ReduceOp::Sum | ReduceOp::Mean => ("0", "((a) + (b))", "subgroupAdd"),
-        ReduceOp::Prod => ("1", "((a) * (b))", "subgroupMul"),
-        _ => ("0", "max(a, b)", "subgroupMax"),
-    };
-    let of_key = format!("{compute}_of_key");
-    let (value, lift, finish) = match op {
-        ReduceOp::Sum | ReduceOp::Prod if float => ("float", "v".into(), "v".into()),
-        ReduceOp::Mean => ("float", "v".into(), "(v) / float(push.columns)".into()),
-        ReduceOp::Sum | ReduceOp::Prod => ("uint", "uint(v)".into(), format!("{compute}(v)")),
-        ReduceOp::Max => ("uint", "order_key(v)".into(), format!("{of_key}(v)")),
-        ReduceOp::Min if float => ("uint", "order_key(-(v))".into(), format!("-{of_key}(v)")),
-        ReduceOp::Min => ("uint", "~order_key(v)".into(), format!("{of_key}(~(v))")),
-        ReduceOp::Any => ("uint", format!("uint((v) != {compute}(0))"), "v".into()),
-        ReduceOp::All => ("uint", format!("uint((v) == {compute}(0))"), "1u - (v)".into()),
-    };
-    format!(
-        "#define LANE_VALUE {value}\n#define IDENTITY {value}({identity})\n#define JOIN(a, b) {join}\n\
-         #define SUBGROUP_JOIN {subgroup}\n#define LIFT(v) {lift}\n#define FINISH(v) {finish}\n"
-    )
+const BODY: &str = include_str!("shaders/reduce.comp");
+
+fn text<'t>(traits: &'t Traits, op: ReduceOp, what: &str) -> Text<'t> {
+    Text::new(traits, &format!("{OP}.{op:?}{what}").to_lowercase())
+}
+
+/// The output, repeated along the last `reduced` dimensions of `x`.
+fn repeated(out: &Operand, x: &Operand, reduced: usize) -> Layout {
+    let kept = x.layout.rank().saturating_sub(reduced);
+    Layout {
+        shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat(),
+        strides: [&out.layout.strides[..], &vec![0; reduced]].concat(),
+        offset: out.layout.offset,
+    }
+}
+
+/// How elements are joined: lifted to values of `dtype`, joined, and finished.
+struct Joining {
+    dtype: DType,
+    identity: &'static str,
+    join: &'static str,
+    subgroup: &'static str,
+    lift: String,
+    finish: String,
+}
+
+impl Joining {
+    fn of(op: ReduceOp, dtype: DType) -> Joining {
+        let (float, compute) = (dtype.is_float(), glsl::compute_type(dtype));
+        let (identity, join, subgroup) = match op {
+            ReduceOp::Sum | ReduceOp::Mean => ("0", "((a) + (b))", "subgroupAdd"),
+            ReduceOp::Prod => ("1", "((a) * (b))", "subgroupMul"),
+            _ => ("0", "max(a, b)", "subgroupMax"),
+        };
+        let of_key = format!("{compute}_of_key");
+        let (dtype, lift, finish) = match op {
+            ReduceOp::Sum | ReduceOp::Prod if float => (DType::F32, "v".into(), "v".into()),
+            ReduceOp::Mean => (DType::F32, "v".into(), "(v) / float(ELEMENTS)".into()),
+            ReduceOp::Sum | ReduceOp::Prod => (DType::U32, "uint(v)".into(), format!("{compute}(v)")),
+            ReduceOp::Max => (DType::U32, "order_key(v)".into(), format!("{of_key}(v)")),
+            ReduceOp::Min if float => (DType::U32, "order_key(-(v))".into(), format!("-{of_key}(v)")),
+            ReduceOp::Min => (DType::U32, "~order_key(v)".into(), format!("{of_key}(~(v))")),
+            ReduceOp::Any => (DType::U32, format!("uint((v) != {compute}(0))"), "v".into()),
+            ReduceOp::All => (DType::U32, format!("uint((v) == {compute}(0))"), "1u - (v)".into()),
+        };
+        Joining {
+            dtype,
+            identity,
+            join,
+            subgroup,
+            lift,
+            finish,
+        }
+    }
+
+    /// What `reduce.comp` is compiled with.
+    fn definitions(&self, lift: &str, finish: &str) -> String {
+        let Joining {
+            identity,
+            join,
+            subgroup,
+            ..
+        } = self;
+        let value = glsl::compute_type(self.dtype);
+        format!(
+            "#define LANE_VALUE {value}\n#define IDENTITY {value}({identity})\n#define JOIN(a, b) {join}\n\
+             #define SUBGROUP_JOIN {subgroup}\n#define LIFT(v) {lift}\n#define FINISH(v) {finish}\n{}",
+            include_str!("shaders/order.glsl")
+        )
+    }
 }
 
 /// The same on contiguous values: `rows` rows of `columns`; floats are accumulated in f64.

@@ -1,10 +1,16 @@
 //! What kernels that work row by row (reduce, softmax, argmax) share: `shaders/rows.glsl` with
 //! `shaders/lanes.glsl`.
 
-use crate::iterations::MOST_ITERATIONS;
+use crate::iterations::{self, looped};
 use crate::text::{self, Text};
 use crate::walk::Walk;
-use crate::{Call, Layout, Operand, Push, Traits, Unsupported, glsl};
+use crate::{Call, Layout, Operand, Push, Traits, Unsupported, glsl, tuning};
+
+/// Columns that an invocation loads together, as in the shader.
+const TOGETHER: usize = 4;
+
+/// Fewer columns are not worth a workgroup of a row's own.
+const FEWEST_COLUMNS: usize = 1 << 16;
 
 /// Rows of strided operands: where each row starts, and where its columns lie.
 pub(crate) struct Rows {
@@ -62,13 +68,30 @@ impl Rows {
         body: &str,
         lanes: Lanes,
     ) -> Result<Call, Unsupported> {
+        self.call_with(text, [(x, 0), (y, 1)], definitions, body, lanes, [1, 0])
+    }
+
+    /// As [`Rows::call`] of operands with these numbers, where `parts` workgroups share a row: the text says
+    /// `SHARED_ROWS` if it is more than one. `elements`, if they are not as many as the columns: the text
+    /// says `JOINED`.
+    pub(crate) fn call_with(
+        &self,
+        text: Text,
+        [x, y]: [(&Operand, usize); 2],
+        definitions: &str,
+        body: &str,
+        lanes: Lanes,
+        [parts, elements]: [usize; 2],
+    ) -> Result<Call, Unsupported> {
         let mut words = self.outer.words();
         let inner = words.len() as u32;
         words.extend(self.inner.words());
-        let value = glsl::compute_type(x.dtype);
+        let value = glsl::compute_type(x.0.dtype);
         let kernel = text
-            .input("x", x.dtype)
-            .output("y", y.dtype)
+            .flag("SHARED_ROWS", parts > 1)
+            .flag("JOINED", elements > 0)
+            .input("x", x.0.dtype)
+            .output("y", y.0.dtype)
             .body(&format!("#define WALKED 2u\n#define X_VALUE {value}\n"))
             .body(definitions)
             .body(include_str!("shaders/walk.glsl"))
@@ -82,25 +105,30 @@ impl Rows {
                 (5, self.outer.rank()),
                 (6, self.inner.rank()),
             ]);
+        let mut push = vec![
+            x.0.address(x.1),
+            y.0.address(y.1),
+            Push::Record(words),
+            Push::U32(self.rows as u32),
+            Push::U32(self.columns as u32),
+            Push::U32(inner),
+        ];
+        if parts > 1 {
+            let columns = self.columns.div_ceil(parts);
+            push.extend([parts, columns].map(|n| Push::U32(n as u32)));
+        }
+        if elements > 0 {
+            push.push(Push::U32(elements as u32));
+        }
         Ok(Call {
             kernel,
-            groups: text::grid(self.op, self.rows.div_ceil(lanes.rows as usize))?,
-            push: vec![
-                x.address(0),
-                y.address(1),
-                Push::Record(words),
-                Push::U32(self.rows as u32),
-                Push::U32(self.columns as u32),
-                Push::U32(inner),
-            ],
+            groups: text::grid(self.op, self.rows.div_ceil(lanes.rows as usize) * parts)?,
+            push,
         })
     }
 
-    /// How to share out a workgroup when each row is read `passes` times.
-    ///
-    /// # Errors
-    /// When a row is longer than one workgroup can read.
-    pub(crate) fn lanes(&self, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
+    /// How to share out a workgroup.
+    pub(crate) fn lanes(&self, traits: &Traits) -> Lanes {
         let workgroup = traits.workgroup(if self.columns >= 16_384 { 1024 } else { 256 });
         // Neighbouring invocations should read neighbouring elements.
         let columns_apart = self.inner.inner_stride(0) > 1 && self.outer.inner_stride(0) == 1;
@@ -112,19 +140,44 @@ impl Rows {
             self.columns.min(traits.subgroup_size as usize)
         };
         let lanes = wanted.next_power_of_two().min(workgroup as usize) as u32;
-        let lanes = Lanes {
+        Lanes {
             lanes,
             rows: workgroup / lanes,
-        };
-        let iterations = self.columns.div_ceil(lanes.lanes as usize) * passes * self.inner.rank().max(1) as usize;
-        if iterations > MOST_ITERATIONS {
-            let what = format!(
-                "rows of {} elements are too long for one workgroup of {workgroup}; reduce parts first",
-                self.columns
-            );
-            return Err(Unsupported::Size { op: self.op, what });
         }
+    }
+
+    /// The same where each row is one workgroup's, which reads it `passes` times.
+    ///
+    /// # Errors
+    /// When a row is longer than one workgroup can read on this device.
+    pub(crate) fn whole(&self, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
+        let lanes = self.lanes(traits);
+        let iterations = passes * self.iterations(lanes, 1);
+        iterations::check(self.op, traits, iterations, || format!("rows of {} elements", self.columns))?;
         Ok(lanes)
+    }
+
+    /// How many workgroups share a row that each element is read once of: as many as keep the device busy,
+    /// if each has enough to do, and as its driver's loops need.
+    pub(crate) fn parts(&self, traits: &Traits, lanes: Lanes) -> usize {
+        let groups = self.rows.div_ceil(lanes.rows as usize).max(1);
+        let busy = tuning::choose(traits).decode.enough_groups / groups;
+        let parts = busy.min(self.columns / FEWEST_COLUMNS).max(1);
+        let fits = |parts: &usize| match iterations::most(traits) {
+            Some(most) => self.iterations(lanes, *parts) <= most || *parts >= self.columns,
+            None => true,
+        };
+        (parts..).find(fits).unwrap_or(parts)
+    }
+
+    /// Iterations of an invocation that reads its share of a row once.
+    fn iterations(&self, lanes: Lanes, parts: usize) -> usize {
+        let turns = self.columns.div_ceil(parts).div_ceil(TOGETHER * lanes.lanes as usize);
+        let walks = match self.inner.rank() {
+            0 | 1 => 0,
+            rank => TOGETHER * looped(rank as usize - 1, 0),
+        };
+        looped(turns, walks)
     }
 }
 
@@ -149,9 +202,7 @@ mod tests {
             max_invocations: 1024,
             ..Traits::minimal()
         };
-        Rows::new("test", [x, x], columns)
-            .and_then(|rows| rows.lanes(&traits, 1))
-            .expect("fits")
+        Rows::new("test", [x, x], columns).expect("fits").lanes(&traits)
     }
 
     #[test]
@@ -162,6 +213,43 @@ mod tests {
         assert_eq!(lanes(&head, 1), Lanes { lanes: 32, rows: 8 });
         let short = Layout::contiguous(&[4, 3]);
         assert_eq!(lanes(&short, 1), Lanes { lanes: 4, rows: 64 });
+    }
+
+    #[test]
+    fn rows_are_shared_where_they_are_few_and_long() {
+        let parts = |vendor, shape: &[usize], columns| {
+            let x = Layout::contiguous(shape);
+            let traits = Traits {
+                vendor,
+                max_invocations: 1024,
+                ..Traits::minimal()
+            };
+            let rows = Rows::new("test", [&x, &x], columns).expect("fits");
+            rows.parts(&traits, rows.lanes(&traits))
+        };
+        assert_eq!(parts(0, &[1 << 26], 1), 64);
+        assert_eq!(parts(0, &[32, 1 << 21], 1), 2);
+        assert_eq!(parts(0, &[64, 1 << 20], 1), 1);
+        assert_eq!(parts(0, &[100_000], 1), 1);
+        assert_eq!(parts(tuning::MESA_SOFTWARE, &[1 << 26], 1), 64);
+    }
+
+    #[test]
+    fn only_the_drivers_that_end_loops_refuse_long_rows() {
+        let x = Layout::contiguous(&[1 << 30]);
+        let rows = Rows::new("test", [&x, &x], 1).expect("fits");
+        let whole = |vendor| {
+            rows.whole(
+                &Traits {
+                    vendor,
+                    ..Traits::minimal()
+                },
+                3,
+            )
+        };
+        assert!(whole(0).is_ok() && whole(0x8086).is_ok());
+        let error = whole(tuning::MESA_SOFTWARE).expect_err("too long").to_string();
+        assert!(error.contains("rows of 1073741824 elements"), "{error}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ const OP: &str = "softmax";
 /// The kernel for operands `x`, `out`.
 ///
 /// # Errors
-/// When an operand is not of floats, shapes differ, or sizes are beyond what a kernel takes (rows of
-/// about 5 million elements).
+/// When an operand is not of floats, shapes differ, or sizes are beyond what a kernel takes (on
+/// Mesa's software drivers, rows of about 80 million elements with workgroups of 1,024).
 pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsupported> {
     text::require_float(OP, x)?;
     text::require_float(OP, out)?;
@@ -31,7 +31,7 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
         [x, out],
         definitions,
         include_str!("shaders/softmax.comp"),
-        rows.lanes(traits, 3)?,
+        rows.whole(traits, 3)?,
     )
 }
 

@@ -6,78 +6,192 @@
 //! Nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
 //! selection (histograms of eight bits at a time, over the value and then over the place, which makes
 //! all elements distinct), collects what lies above, and sorts that. Where k is larger than
-//! 1,024, each chunk of the result has its own workgroup, which selects both of its ends.
+//! 1,024, each chunk of the result has its own workgroup, which selects both of its ends; where it is
+//! not, and rows are few and long, several workgroups share each, and a second call chooses among what
+//! they have chosen.
 
 use rayon::prelude::*;
 
-use crate::order;
+use crate::iterations::{self, looped};
 use crate::rows::Rows;
 use crate::text::{self, Text};
 use crate::threads::least_items;
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values};
+use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values, order, tuning};
 
 const OP: &str = "top_k";
 
 /// Most results that one workgroup sorts.
 const CHUNK: usize = 1024;
 
-/// Times an element may be read: two selections of eight histograms, and the collection.
-const PASSES: usize = 17;
+/// Elements that an invocation loads together, as in the shader.
+const TOGETHER: usize = 4;
 
-/// The kernel for operands `x`, `out`; k is the last extent of `out`.
+/// Fewer elements are not worth a workgroup of their own.
+const FEWEST_ELEMENTS: usize = 1 << 14;
+
+/// The number of the workspace, behind `x` and `out`.
+const WORKSPACE: usize = 2;
+
+/// The calls for operands `x` (0) and `out` (1), each depending on the one before, and the workspace that
+/// they need, if any (2), whose contents do not matter; k is the last extent of `out`.
 ///
 /// # Errors
-/// When k is 0 or larger than n, dtypes or shapes do not fit, or sizes are beyond what a kernel takes
-/// (rows of about 3.5 million elements with workgroups of 1,024, or 450,000 with 128).
-pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsupported> {
-    text::require_dtype(OP, out, DType::U32)?;
-    let ends = (x.layout.shape.split_last(), out.layout.shape.split_last());
-    let (Some((&n, _)), Some((&k, leading))) = ends else {
-        let what = "a scalar has no last axis".to_string();
-        return Err(Unsupported::Size { op: OP, what });
-    };
-    if k == 0 || k > n {
-        let what = format!("the largest {k} of {n} elements");
-        return Err(Unsupported::Size { op: OP, what });
+/// When k is 0 or larger than n, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
+/// Mesa's software drivers, more than 1,024 of rows of about 7 million elements, with workgroups of 1,024).
+pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    let problem = Problem::of(traits, x, out)?;
+    let share = problem.share();
+    let [count, found] = share.map_or([problem.n; 2], |share| [share.columns, share.parts * problem.k]);
+    for count in [count, found] {
+        let what = || format!("the {} largest of {} elements", problem.k, problem.n);
+        iterations::check(OP, traits, problem.iterations(count), what)?;
     }
-    let last = leading.len();
-    // Only the rows' starts are walked; columns have one stride on each side.
-    let starts = Layout {
-        shape: [leading, &[n]].concat(),
-        strides: [&out.layout.strides[..last], &[0]].concat(),
-        offset: out.layout.offset,
+    let Some(share) = share else {
+        return Ok((vec![problem.call(Stage::Whole, [x, out])?], None));
     };
-    crate::walk::check_reach(OP, &out.layout)?;
-    let rows = Rows::new(OP, [&x.layout, &starts], 1)?;
-    let workgroup = traits.workgroup(if n >= 8192 { 1024 } else { 256 });
-    if n.div_ceil(workgroup as usize) * PASSES > crate::iterations::MOST_ITERATIONS {
-        let what = format!("rows of {n} elements are too long for one workgroup of {workgroup}");
-        return Err(Unsupported::Size { op: OP, what });
+    let workspace = Operand::contiguous(DType::U32, &[problem.rows.rows(), share.parts, problem.k]);
+    text::address(OP, WORKSPACE, &workspace)?;
+    let calls = vec![
+        problem.call(Stage::Share(share), [x, &workspace])?,
+        problem.call(Stage::Join(&workspace), [x, out])?,
+    ];
+    Ok((calls, Some(workspace)))
+}
+
+/// What is asked for.
+struct Problem<'t> {
+    traits: &'t Traits,
+    rows: Rows,
+    n: usize,
+    k: usize,
+    strides: [usize; 2],
+    workgroup: u32,
+}
+
+/// Workgroups that share a row, and elements of each.
+#[derive(Clone, Copy)]
+struct Share {
+    parts: usize,
+    columns: usize,
+}
+
+/// What a call does.
+enum Stage<'w> {
+    /// Chooses among all elements.
+    Whole,
+    /// Chooses candidates among those of a part.
+    Share(Share),
+    /// Chooses among the candidates.
+    Join(&'w Operand),
+}
+
+impl<'t> Problem<'t> {
+    fn of(traits: &'t Traits, x: &Operand, out: &Operand) -> Result<Problem<'t>, Unsupported> {
+        text::require_dtype(OP, out, DType::U32)?;
+        let ends = (x.layout.shape.split_last(), out.layout.shape.split_last());
+        let (Some((&n, leading)), Some((&k, _))) = ends else {
+            let what = "operands without dimensions".to_string();
+            return Err(Unsupported::Size { op: OP, what });
+        };
+        if k == 0 || k > n {
+            let what = format!("the largest {k} of {n} elements");
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        let last = leading.len();
+        // Only the rows' starts are walked; columns have one stride on each side.
+        let starts = Layout {
+            shape: [leading, &[n]].concat(),
+            strides: [&out.layout.strides[..last], &[0]].concat(),
+            offset: out.layout.offset,
+        };
+        crate::walk::check_reach(OP, &out.layout)?;
+        Ok(Problem {
+            traits,
+            rows: Rows::new(OP, [&x.layout, &starts], 1)?,
+            n,
+            k,
+            strides: [x.layout.strides[last], out.layout.strides[last]],
+            workgroup: traits.workgroup(if n >= 8192 { 1024 } else { 256 }),
+        })
     }
-    let chunks = k.div_ceil(CHUNK);
-    let sorted = k.min(CHUNK).next_power_of_two();
-    let kernel = Text::new(traits, OP)
-        .input("x", x.dtype)
-        .output("y", out.dtype)
-        .body("#define WALKED 2u\n")
-        .body(include_str!("shaders/order.glsl"))
-        .body(include_str!("shaders/walk.glsl"))
-        .body(include_str!("shaders/top_k.comp"))
-        .kernel(vec![(0, workgroup), (3, sorted as u32), (5, rows.outer().rank())]);
-    Ok(Call {
-        kernel,
-        groups: text::grid(OP, rows.rows() * chunks)?,
-        push: vec![
-            x.address(0),
-            out.address(1),
-            Push::Record(rows.outer().words()),
-            Push::U32(rows.rows() as u32),
-            Push::U32(n as u32),
-            Push::U32(x.layout.strides[last] as u32),
-            Push::U32(k as u32),
-            Push::U32(out.layout.strides[last] as u32),
-        ],
-    })
+
+    /// Parts of each row, where several workgroups choose candidates: as many as keep the device busy, if
+    /// there are far fewer candidates than elements, and as its driver's loops need.
+    fn share(&self) -> Option<Share> {
+        let worth = (self.n / FEWEST_ELEMENTS).min(self.n / (4 * self.k));
+        let busy = tuning::choose(self.traits).decode.enough_groups / self.rows.rows().max(1);
+        let most = iterations::most(self.traits).unwrap_or(usize::MAX);
+        let fits = |parts: &usize| self.iterations(self.n.div_ceil(*parts)) <= most;
+        let parts = (busy.clamp(1, worth.max(1))..=worth).find(fits)?;
+        let columns = self.n.div_ceil(parts);
+        let parts = self.n.div_ceil(columns);
+        (parts > 1 && self.k <= CHUNK).then_some(Share { parts, columns })
+    }
+
+    /// Results that one workgroup sorts.
+    fn sorted(&self) -> usize {
+        self.k.min(CHUNK).next_power_of_two()
+    }
+
+    /// Iterations of an invocation of a workgroup that chooses among `count` elements.
+    fn iterations(&self, count: usize) -> usize {
+        let (width, sorted) = (self.workgroup as usize, self.sorted());
+        let over = |elements: usize, each: usize| looped(elements.div_ceil(width), each);
+        let read = looped(count.div_ceil(TOGETHER * width), 0);
+        let digit = read + over(256, 0) + over(16, 16) + 16 + 16;
+        let selections = if self.k > CHUNK { 2 } else { 1 };
+        let steps = looped(sorted.ilog2() as usize, 0);
+        let sort = steps * (1 + steps) / 2 * (1 + over(sorted / 2, 0));
+        selections * looped(8, digit) + read + 2 * over(sorted, 0) + sort
+    }
+
+    fn call(&self, stage: Stage<'_>, [x, y]: [&Operand; 2]) -> Result<Call, Unsupported> {
+        let name = match stage {
+            Stage::Whole => OP,
+            Stage::Share(_) => "top_k.share",
+            Stage::Join(_) => "top_k.join",
+        };
+        let mut text = Text::new(self.traits, name)
+            .flag("SHARED_ROWS", matches!(stage, Stage::Share(_)))
+            .flag("JOINED", matches!(stage, Stage::Join(_)))
+            .input("x", x.dtype)
+            .output("y", y.dtype);
+        let y_number = if matches!(stage, Stage::Share(_)) { WORKSPACE } else { 1 };
+        let mut push = vec![x.address(0), y.address(y_number), Push::Record(self.rows.outer().words())];
+        if let Stage::Join(workspace) = stage {
+            text = text.input("z", workspace.dtype);
+            push.push(workspace.address(WORKSPACE));
+        }
+        let [x_stride, y_stride] = self.strides;
+        let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
+        push.extend(numbers.map(|n| Push::U32(n as u32)));
+        let groups = match stage {
+            Stage::Whole => self.k.div_ceil(CHUNK),
+            Stage::Share(Share { parts, columns }) => {
+                push.extend([parts, columns].map(|n| Push::U32(n as u32)));
+                parts
+            }
+            Stage::Join(workspace) => {
+                push.push(Push::U32((workspace.layout.shape[1] * self.k) as u32));
+                1
+            }
+        };
+        let kernel = text
+            .body("#define WALKED 2u\n")
+            .body(include_str!("shaders/order.glsl"))
+            .body(include_str!("shaders/walk.glsl"))
+            .body(include_str!("shaders/top_k.comp"))
+            .kernel(vec![
+                (0, self.workgroup),
+                (3, self.sorted() as u32),
+                (5, self.rows.outer().rank()),
+            ]);
+        Ok(Call {
+            kernel,
+            groups: text::grid(OP, self.rows.rows() * groups)?,
+            push,
+        })
+    }
 }
 
 /// The same on contiguous rows of `columns` values: k places for each row.

@@ -2,7 +2,6 @@
 //! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
 
 use crate::Traits;
-use crate::iterations::MOST_ITERATIONS;
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,13 +100,11 @@ pub struct Tuning {
     pub decode: Decode,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
-    /// The most iterations that all loops of an invocation may have together, where its drivers end them
-    /// beyond.
-    pub most_iterations: Option<usize>,
 }
 
 const NVIDIA: u32 = 0x10de;
-const MESA_SOFTWARE: u32 = 0x10005;
+/// Mesa's software drivers.
+pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
 /// Quantised matrices on an H200.
 const H200_MATVEC: Matvec = Matvec {
@@ -154,7 +151,6 @@ const H200: Tuning = Tuning {
         unrolled: true,
     },
     row_threads: 1024,
-    most_iterations: None,
 };
 
 /// Matrices on two cores, however they are stored.
@@ -223,7 +219,6 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: false,
         },
         row_threads: 64,
-        most_iterations: Some(MOST_ITERATIONS),
     },
     Tuning {
         vendor: None,
@@ -279,7 +274,6 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: true,
         },
         row_threads: 256,
-        most_iterations: None,
     },
     Tuning {
         vendor: None,
@@ -311,7 +305,6 @@ pub const TABLE: [Tuning; 5] = [
             unrolled: false,
         },
         row_threads: 128,
-        most_iterations: None,
     },
 ];
 

@@ -25,7 +25,7 @@ fn elementwise(device: &Device) -> Result<(), Error> {
     let x = Array::from_slice(device, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
     let row = Array::from_slice(device, &[10.0f32, 20.0, 30.0], &[3]);
 
-    let y = (&x * 2.0 + &row).maximum(&Array::full(device, DType::F32, &[], 25.0));
+    let y = (&x * 2.0 + &row).maximum(25.0);
     assert!(!y.is_evaluated(), "nothing is computed until it is needed");
     let values = y.to_vec::<f32>()?;
     assert_eq!(values, [25.0, 25.0, 36.0, 25.0, 30.0, 42.0]);

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use refrain_vulkan::MemoryClass;
 
+use crate::claims::{Claim, Work};
 use crate::device::Flush;
 use crate::evaluate::{eval, evaluate};
 use crate::ops::Operation;
@@ -60,6 +61,11 @@ impl Array {
             content: Mutex::new(content),
             next_versions: OnceLock::new(),
         }))
+    }
+
+    /// What evaluates to `error`.
+    pub(crate) fn invalid(device: &Device, dtype: DType, error: Error) -> Array {
+        Array::new(device, &[], dtype, Content::Invalid(error))
     }
 
     /// Says which arrays are the states that this array's computation updates: they are evaluated with it.
@@ -125,7 +131,7 @@ impl Array {
             }
             Array::filled(device, MemoryClass::Scratch, dtype, shape, wanted, fill)
         });
-        made.unwrap_or_else(|error| Array::new(device, &[], dtype, Content::Invalid(error)))
+        made.unwrap_or_else(|error| Array::invalid(device, dtype, error))
     }
 
     /// A weight: memory that is written once, here, and never waited for. `fill(offset, piece)` is
@@ -198,8 +204,7 @@ impl Array {
 
     /// Extent of dimension `axis`; negative counts from the last. 0 where there is no such dimension.
     pub fn dim(&self, axis: isize) -> usize {
-        let axis = if axis < 0 { axis + self.rank() as isize } else { axis };
-        self.0.shape.get(axis as usize).copied().unwrap_or(0)
+        crate::ops::axis_of(self, axis).map_or(0, |axis| self.0.shape[axis])
     }
 
     /// Number of dimensions.
@@ -273,8 +278,21 @@ impl Array {
     /// As [`Array::to_vec`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         evaluate(&[self], Flush::ReadBack)?;
-        let content = self.content().clone();
-        let Content::Ready(value) = content else {
+        let (value, reading) = Claim::of(|| self.value_to_read())?;
+        if !value.layout.is_contiguous() {
+            drop(reading);
+            return self.contiguous().to_bytes();
+        }
+        let size = self.dtype().size();
+        let mut bytes = vec![0; self.count() * size];
+        self.device()
+            .read(&value.storage, (value.layout.offset * size) as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The elements of an evaluated array, and the state that reading them reads.
+    fn value_to_read(&self) -> Result<(Value, Vec<Work>), Error> {
+        let Content::Ready(value) = self.content().clone() else {
             unreachable!("evaluated arrays are ready")
         };
         let (read, current) = (value.version, value.storage.version());
@@ -285,14 +303,8 @@ impl Array {
                 current,
             });
         }
-        if !value.layout.is_contiguous() {
-            return self.contiguous().to_bytes();
-        }
-        let size = self.dtype().size();
-        let mut bytes = vec![0; self.count() * size];
-        self.device()
-            .read(&value.storage, (value.layout.offset * size) as u64, &mut bytes)?;
-        Ok(bytes)
+        let work = value.storage.is_state().then(|| Work::on(&value.storage));
+        Ok((value, work.into_iter().collect()))
     }
 
     /// Words of a state from word `at` on as they are now, of one made with [`Array::mapped_state`]: what a

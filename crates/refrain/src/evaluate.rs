@@ -1,13 +1,15 @@
 //! Evaluation: from arrays to one plan, one submit, and arrays that are ready.
 
 use crate::array::{Content, Value};
+use crate::claims::{Claim, Work};
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
-use crate::graph::{Graph, Update};
+use crate::graph::{Graph, Traced, Update};
 use crate::{Array, Error, Layout, passes};
 
 /// Computes several arrays of one device by one plan and one submit. Updates of states among what they
-/// depend on happen, in the order in which the program made them.
+/// depend on happen, in the order in which the program made them, and once: where several threads evaluate
+/// what depends on an update, one of them makes it, and all see it.
 ///
 /// # Errors
 /// The first error of an invalid array; operations that the device cannot do; a state read at a version
@@ -17,6 +19,38 @@ pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
 }
 
 pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
+    let (pending, claim) = Claim::of(|| pending(arrays))?;
+    let Some(Pending { arrays, traced }) = pending else {
+        return Ok(());
+    };
+    let Traced { graph, updates, seen } = traced;
+    let plan = passes::lower(graph, arrays[0].device())?;
+    let executable = Executable::new(plan)?;
+    executable.run(reason)?;
+    claim.end(|| {
+        updates.into_iter().for_each(Update::publish);
+        for (number, array) in arrays.iter().enumerate() {
+            let (operand, storage) = executable.output(number);
+            // What aliases a state sees it as it was then, and may be stale by now.
+            let version = seen[number].map_or(storage.version(), |seen| seen.version);
+            array.set_ready(Value {
+                version,
+                layout: layout_in_storage(operand),
+                storage,
+            });
+        }
+    });
+    Ok(())
+}
+
+/// What is left to compute.
+struct Pending<'a> {
+    arrays: Vec<&'a Array>,
+    traced: Traced,
+}
+
+/// Those of the arrays that are not ready, and what computing them works on.
+fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<Work>), Error> {
     let mut pending: Vec<&Array> = Vec::new();
     for array in arrays {
         match &*array.content() {
@@ -25,22 +59,26 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
             Content::Lazy(..) => pending.push(array),
         }
     }
-    let Some(device) = pending.first().map(|a| a.device().clone()) else {
-        return Ok(());
-    };
+    if pending.is_empty() {
+        return Ok((None, vec![]));
+    }
     let traced = Graph::of(&pending)?;
     if let Some(name) = traced.graph.inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }
-    let plan = passes::lower(traced.graph, &device)?;
-    let executable = Executable::new(plan)?;
-    executable.run(reason)?;
-    for Update {
-        storage,
-        changes,
-        array,
-    } in traced.updates
-    {
+    let computed = pending.iter().map(|array| Work::Array(array.id()));
+    let work = computed.chain(traced.states().map(Work::on)).collect();
+    let arrays = pending;
+    Ok((Some(Pending { arrays, traced }), work))
+}
+
+impl Update {
+    fn publish(self) {
+        let Update {
+            storage,
+            changes,
+            array,
+        } = self;
         if changes {
             storage.advance();
         }
@@ -52,15 +90,4 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
             });
         }
     }
-    for (number, array) in pending.iter().enumerate() {
-        let (operand, storage) = executable.output(number);
-        // What aliases a state sees it as it was then, and may be stale by now.
-        let version = traced.seen[number].map_or(storage.version(), |seen| seen.version);
-        array.set_ready(Value {
-            version,
-            layout: layout_in_storage(operand),
-            storage,
-        });
-    }
-    Ok(())
 }

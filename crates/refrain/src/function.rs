@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex};
 
+use crate::claims::{Claim, Work};
 use crate::device::Flush;
 use crate::execute::{Difference, Executable, Tape, TapeMode};
 use crate::graph::Graph;
@@ -42,7 +43,13 @@ impl Function {
     /// # Errors
     /// As [`Function::trace`].
     pub fn trace_with(outputs: &[&Array], options: passes::Options) -> Result<Function, Error> {
-        let traced = Graph::of(outputs)?;
+        // What another thread has begun to evaluate is evaluated before it is traced.
+        let (traced, claim) = Claim::of(|| {
+            let traced = Graph::of(outputs)?;
+            let work = traced.states().map(Work::on).collect();
+            Ok((traced, work))
+        })?;
+        drop(claim);
         if let Some(seen) = traced.seen.iter().flatten().find(|seen| seen.version != seen.last) {
             let op = "the output of a function".to_string();
             return Err(Error::StaleState {

@@ -66,6 +66,17 @@ pub(crate) struct Update {
     pub array: Option<Array>,
 }
 
+impl Traced {
+    /// The states that are read or updated; some more than once.
+    pub fn states(&self) -> impl Iterator<Item = &Storage> {
+        let stored = self.graph.nodes.iter().filter_map(|node| match &node.primitive {
+            Primitive::Stored { storage, .. } => Some(storage),
+            _ => None,
+        });
+        stored.filter(|storage| storage.is_state())
+    }
+}
+
 impl Node {
     /// A node whose result is written without gaps.
     pub fn new(primitive: Primitive, inputs: Vec<Edge>, shape: Vec<usize>, dtype: DType) -> Node {

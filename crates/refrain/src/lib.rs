@@ -86,6 +86,7 @@
 
 mod array;
 pub mod check;
+mod claims;
 mod device;
 mod element;
 mod error;
@@ -108,6 +109,7 @@ pub use execute::{Difference, MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::concatenate;
+pub use ops::number::{Number, Term};
 pub use ops::quantised::Quantised;
 pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;

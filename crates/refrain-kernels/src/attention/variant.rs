@@ -1,7 +1,7 @@
 //! How attention's work is divided.
 
 use super::{OP, Params, Sizes};
-use crate::iterations::{joined_lanes, looped, rounds, too_many};
+use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::tuning::{self, Tuning};
 use crate::{Traits, Unsupported};
 
@@ -54,7 +54,7 @@ impl Variant {
             heads,
             parts,
         };
-        match tuning.most_iterations {
+        match iterations::most(traits) {
             None => Ok(variant),
             Some(most) => variant.within(most, traits, sizes, sizes.span(params)),
         }
@@ -137,7 +137,6 @@ fn parts(tuning: &Tuning, sizes: &Sizes) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iterations::MOST_ITERATIONS;
 
     fn software(subgroup_size: u32) -> (&'static Tuning, Traits) {
         let traits = Traits {
@@ -149,7 +148,6 @@ mod tests {
             ..Traits::minimal()
         };
         let tuning = tuning::choose(&traits);
-        assert_eq!(tuning.most_iterations, Some(MOST_ITERATIONS));
         (tuning, traits)
     }
 
@@ -177,13 +175,14 @@ mod tests {
     fn long_contexts_stay_below_the_limit_of_software_drivers() {
         for lanes in [4, 8, 16] {
             let (tuning, traits) = software(lanes);
+            let most = iterations::most(&traits).expect("a limit");
             for reach in [4096, 16_384, 131_072, 262_144] {
                 for head_dim in (64..=256).step_by(16) {
                     for (tokens, heads) in [(1, 1), (1, 2), (1, 32), (512, 4), (512, 32)] {
                         let sizes = sizes(tokens, [heads, head_dim], reach);
                         let variant = Variant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
-                        let iterations = variant.iterations(&traits, reach);
-                        assert!(iterations <= MOST_ITERATIONS, "{variant:?}: {iterations}");
+                        let counted = variant.iterations(&traits, reach);
+                        assert!(counted <= most, "{variant:?}: {counted}");
                         assert!(
                             variant.fits(&traits) && heads.is_multiple_of(variant.heads),
                             "{variant:?}"

@@ -21,7 +21,7 @@ pub use rows::{Rows, SliceRows, StoredRows};
 use crate::iterations::{self, looped};
 use crate::projection;
 use crate::text::{Text, address, is_wide, require_float};
-use crate::tuning::{self, Tuning};
+use crate::tuning::{self, Tile, Tuning};
 use crate::{Call, Kernel, Operand, Push, Traits, Unsupported};
 use problem::Problem;
 
@@ -94,7 +94,7 @@ fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand
     let [a, b, out] = operands;
     let tile = tuning.tile;
     let kernel = Text::new(traits, "matmul.gemm")
-        .flag("COUNTED", tuning.most_iterations.is_some())
+        .flag("COUNTED", iterations::most(traits).is_some())
         .input("a", a.dtype)
         .input("b", b.dtype)
         .output("c", out.dtype)
@@ -112,7 +112,7 @@ fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand
     let groups = tile_groups(OP, tuning, problem.m, problem.n)?;
     let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
     let elements = [tile.rows, tile.columns].map(|n| 4 * n * tile.depth);
-    check_iterations(OP, tuning, [batches, problem.k], elements)?;
+    check_iterations(OP, traits, tuning.tile, [batches, problem.k], elements)?;
     product(kernel, groups, problem, operands)
 }
 
@@ -129,20 +129,20 @@ pub(crate) fn tile_groups(op: &'static str, tuning: &Tuning, m: usize, n: usize)
     Ok([groups[0] as u32, groups[1] as u32, 1])
 }
 
-/// Fails where the tuning's drivers would end the loops of a tiled product of `batches` matrices over `k`,
+/// Fails where the device's driver would end the loops of a tiled product of `batches` matrices over `k`,
 /// which loads so many `elements` of each side of a tile one by one.
 pub(crate) fn check_iterations(
     op: &'static str,
-    tuning: &Tuning,
+    traits: &Traits,
+    tile: Tile,
     [batches, k]: [usize; 2],
     elements: [u32; 2],
 ) -> Result<(), Unsupported> {
-    let tile = tuning.tile;
     let load = |elements: u32| looped(elements.div_ceil(tile.rows * tile.columns) as usize, 0);
     let multiply = looped(tile.depth as usize / 4, 0);
     let step = elements.map(load).iter().sum::<usize>() + multiply;
     let iterations = looped(batches, looped(k.div_ceil(tile.depth as usize), step));
-    iterations::check(op, tuning, iterations, || format!("sums over {k} products"))
+    iterations::check(op, traits, iterations, || format!("sums over {k} products"))
 }
 
 fn product(

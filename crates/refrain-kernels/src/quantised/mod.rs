@@ -14,6 +14,7 @@ mod weights;
 pub use format::{QuantFormat, RECORD_VALUES, RECORD_WORDS, Zero};
 pub use rows::QuantRows;
 
+use crate::iterations;
 use crate::projection::{Matrix, Planes, Problem};
 use crate::text::{Text, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
@@ -127,10 +128,10 @@ fn product(
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
     }
     let text = Text::new(traits, "quantised.gemm")
-        .flag("COUNTED", tuning.most_iterations.is_some())
+        .flag("COUNTED", iterations::most(traits).is_some())
         .input("x", x.dtype)
         .output("c", out.dtype);
-    let (kernel, groups) = gemm(tuning, weights.declare(text), weights, tokens)?;
+    let (kernel, groups) = gemm(tuning, traits, weights.declare(text), weights, tokens)?;
     let mut push = vec![address(OP, 0, x)?];
     push.extend(weights.addresses());
     push.push(address(OP, out_number, out)?);
@@ -146,7 +147,13 @@ pub(crate) fn run(format: QuantFormat) -> usize {
 
 type Choice = (crate::Kernel, [u32; 3]);
 
-fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -> Result<Choice, Unsupported> {
+fn gemm(
+    tuning: &Tuning,
+    traits: &Traits,
+    text: Text<'_>,
+    weights: &Weights<'_>,
+    tokens: usize,
+) -> Result<Choice, Unsupported> {
     let tile = tuning.tile;
     let kernel = text
         .body(include_str!("../shaders/quantised/product.glsl"))
@@ -164,7 +171,7 @@ fn gemm(tuning: &Tuning, text: Text<'_>, weights: &Weights<'_>, tokens: usize) -
         4 * tile.rows * tile.depth,
         4 * tile.columns * tile.depth / run(weights.format) as u32,
     ];
-    crate::matmul::check_iterations(OP, tuning, [1, weights.columns], elements)?;
+    crate::matmul::check_iterations(OP, traits, tile, [1, weights.columns], elements)?;
     Ok((kernel, groups))
 }
 

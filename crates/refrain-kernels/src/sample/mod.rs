@@ -49,7 +49,7 @@ mod settings;
 pub use reference::{Candidate, State, adjust, candidates, counts, draw, pick, reference};
 pub use settings::{MOST_STOP_IDS, Settings, TooManyStopIds};
 
-use crate::iterations::MOST_ITERATIONS;
+use crate::iterations;
 use crate::text::{self, Text, address};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported};
 
@@ -242,13 +242,8 @@ impl Sizes {
     /// Invocations that pick a sequence's token.
     fn picking_width(&self, traits: &Traits) -> Result<u32, Unsupported> {
         let width = traits.workgroup(width(self.vocabulary, 1024));
-        if self.vocabulary.div_ceil(width as usize) * VISITS > MOST_ITERATIONS {
-            let what = format!(
-                "a vocabulary of {} tokens is too large for one workgroup of {width}",
-                self.vocabulary
-            );
-            return Err(Unsupported::Size { op: OP, what });
-        }
+        let visits = self.vocabulary.div_ceil(width as usize) * VISITS;
+        iterations::check(OP, traits, visits, || format!("vocabularies of {} tokens", self.vocabulary))?;
         Ok(width)
     }
 }

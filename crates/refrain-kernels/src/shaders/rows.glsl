@@ -9,13 +9,33 @@ layout(push_constant, scalar) uniform Arguments {
     uint rows;
     uint columns;
     uint inner;
+#ifdef SHARED_ROWS
+    // Workgroups that share a row, and columns of each.
+    uint parts;
+    uint part_columns;
+#endif
+#ifdef JOINED
+    // Elements that the columns stand for.
+    uint elements;
+#endif
 } push;
 
 // Columns that an invocation loads together, so that it waits once for all.
 const uint TOGETHER = 4;
 
+#ifdef SHARED_ROWS
+uint part_number() { return group_number() % push.parts; }
+uint group_of_rows() { return group_number() / push.parts; }
+uint first_column() { return part_number() * push.part_columns; }
+uint end_column() { return min(first_column() + push.part_columns, push.columns); }
+#else
+uint group_of_rows() { return group_number(); }
+uint first_column() { return 0u; }
+uint end_column() { return push.columns; }
+#endif
+
 // This invocation's row, which may be beyond the last.
-uint row_number() { return group_number() * ROWS + row_in_group(); }
+uint row_number() { return group_of_rows() * ROWS + row_in_group(); }
 
 // Where the row starts in x and y. Rows beyond the last repeat it, so that all invocations meet at
 // the barriers.

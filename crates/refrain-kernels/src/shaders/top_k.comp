@@ -1,4 +1,6 @@
-// y[row] = places of the row's k largest elements, largest first. One workgroup finds CHUNK of them.
+// y[row] = places of the row's k largest elements, largest first. One workgroup finds CHUNK of them. Where
+// workgroups share a row, each leaves the places of its part's k largest (NOWHERE where it has no more) to
+// a second call, which chooses among these candidates.
 layout(local_size_x_id = 0) in;
 // Results that are sorted: a power of two.
 layout(constant_id = 3) const uint CHUNK = 1024;
@@ -7,15 +9,31 @@ layout(push_constant, scalar) uniform Arguments {
     x_ref x;
     y_ref y;
     words_ref record;
+#ifdef JOINED
+    z_ref places;
+#endif
     uint rows;
     uint columns;
     uint x_stride;
     uint k;
     uint y_stride;
+#ifdef SHARED_ROWS
+    // Workgroups that share a row, and columns of each.
+    uint parts;
+    uint part_columns;
+#endif
+#ifdef JOINED
+    // Of each row.
+    uint candidates;
+#endif
 } push;
 
 // Below every rank: inverted places are not zero.
 const uvec2 NO_RANK = uvec2(0u);
+const uint NOWHERE = 0xffffffffu;
+
+// The elements that this workgroup chooses among.
+uint first_element, element_count;
 
 shared uint histogram[256];
 shared uint sixteenths[16];
@@ -25,15 +43,25 @@ shared uvec2 chosen[CHUNK];
 // Columns that an invocation loads together, so that it waits once for all.
 const uint TOGETHER = 4;
 
-// What the order compares: the value, then the place, the first place being the largest. Of columns
-// column, column + width …; those beyond the last come below all others.
-void load_ranks(uint start, uint column, out uvec2 ranks[TOGETHER]) {
+#ifdef JOINED
+uint place_of(uint element) { return load_z(push.places, first_element + element); }
+#else
+uint place_of(uint element) { return first_element + element; }
+#endif
+
+// What the order compares: the value, then the place, the first place being the largest. Of elements
+// element, element + width …; those beyond the last come below all others.
+void load_ranks(uint start, uint element, out uvec2 ranks[TOGETHER]) {
+    uint places[TOGETHER];
     [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
-        uint place = min(column + k * gl_WorkGroupSize.x, push.columns - 1u);
+        places[k] = place_of(min(element + k * gl_WorkGroupSize.x, element_count - 1u));
+    }
+    [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
+        uint place = min(places[k], push.columns - 1u);
         ranks[k] = uvec2(order_key(load_x(push.x, start + place * push.x_stride)), ~place);
     }
-    [[unroll]] for (uint k = 1u; k < TOGETHER; k++) {
-        if (column + k * gl_WorkGroupSize.x >= push.columns) ranks[k] = NO_RANK;
+    [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
+        if (element + k * gl_WorkGroupSize.x >= element_count || places[k] == NOWHERE) ranks[k] = NO_RANK;
     }
 }
 
@@ -44,9 +72,9 @@ void count_digits(uint start, uvec2 prefix, uvec2 mask, uint shift, bool of_plac
     uint me = gl_LocalInvocationIndex, width = gl_WorkGroupSize.x;
     for (uint i = me; i < 256u; i += width) histogram[i] = 0u;
     barrier();
-    for (uint column = me; column < push.columns; column += TOGETHER * width) {
+    for (uint element = me; element < element_count; element += TOGETHER * width) {
         uvec2 ranks[TOGETHER];
-        load_ranks(start, column, ranks);
+        load_ranks(start, element, ranks);
         [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
             if (ranks[k] == NO_RANK || (ranks[k] & mask) != prefix) continue;
             atomicAdd(histogram[((of_place ? ranks[k].y : ranks[k].x) >> shift) & 255u], 1u);
@@ -61,7 +89,7 @@ void count_digits(uint start, uvec2 prefix, uvec2 mask, uint shift, bool of_plac
     barrier();
 }
 
-// A rank that exactly `wanted` elements of the row reach (1 ≤ wanted ≤ columns).
+// A rank that exactly `wanted` of the elements reach (1 ≤ wanted, and there are as many).
 uvec2 threshold(uint start, uint wanted) {
     uvec2 prefix = uvec2(0u), mask = uvec2(0u);
     uint place_bits = uint(findMSB(push.columns) + 1);
@@ -108,11 +136,24 @@ void sort_chosen() {
 }
 
 void main() {
+#ifdef SHARED_ROWS
+    uint row = group_number() / push.parts, part = group_number() % push.parts;
+    first_element = part * push.part_columns;
+    element_count = min(push.part_columns, push.columns - first_element);
+    uint from = 0u, to = min(push.k, element_count);
+#else
     uint chunks = (push.k + CHUNK - 1u) / CHUNK;
     uint row = group_number() / chunks;
+    uint from = (group_number() % chunks) * CHUNK, to = min(from + CHUNK, push.k);
+#ifdef JOINED
+    first_element = row * push.candidates;
+    element_count = push.candidates;
+#else
+    first_element = 0u;
+    element_count = push.columns;
+#endif
+#endif
     if (row >= push.rows) return;
-    uint from = (group_number() % chunks) * CHUNK;
-    uint to = min(from + CHUNK, push.k);
     uint at[WALKED];
     walk(push.record, 0u, RANK, row, at);
 
@@ -123,9 +164,9 @@ void main() {
     if (me == 0u) collected = 0u;
     for (uint i = me; i < CHUNK; i += width) chosen[i] = NO_RANK;
     barrier();
-    for (uint column = me; column < push.columns; column += TOGETHER * width) {
+    for (uint element = me; element < element_count; element += TOGETHER * width) {
         uvec2 ranks[TOGETHER];
-        load_ranks(at[0], column, ranks);
+        load_ranks(at[0], element, ranks);
         [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
             bool above = from > 0u && at_least(ranks[k], upper);
             bool wanted = ranks[k] != NO_RANK && at_least(ranks[k], lower) && !above;
@@ -134,5 +175,10 @@ void main() {
     }
     barrier();
     sort_chosen();
+#ifdef SHARED_ROWS
+    uint y_at = (row * push.parts + part) * push.k;
+    for (uint i = me; i < push.k; i += width) store_y(push.y, y_at + i, i < to ? ~chosen[i].y : NOWHERE);
+#else
     for (uint i = me; i < to - from; i += width) store_y(push.y, at[1] + (from + i) * push.y_stride, ~chosen[i].y);
+#endif
 }

@@ -1,7 +1,7 @@
 //! Reductions, softmax, argmax and top-k on the device against the references.
 
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{DType, Layout, Operand, Traits, Values, argmax, softmax, top_k};
+use refrain_kernels::{Call, DType, Layout, Operand, Traits, Values, argmax, softmax, top_k};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
@@ -15,6 +15,13 @@ fn all_variants() -> Vec<Traits> {
         ..own
     });
     all
+}
+
+/// What operand 1 holds after calls with the workspace that they asked for, which is full of rubbish.
+fn run_with_workspace((calls, workspace): (Vec<Call>, Option<Operand>), operands: &[&[u8]]) -> Vec<u8> {
+    let mut operands: Vec<Vec<u8>> = operands.iter().map(|bytes| bytes.to_vec()).collect();
+    operands.extend(workspace.map(|workspace| vec![0xee; workspace.layout.count() * workspace.dtype.size()]));
+    run(&calls, &operands, 1)
 }
 
 /// Row lengths at which a row takes part of a subgroup, several subgroups, or a large workgroup.
@@ -33,8 +40,8 @@ fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize],
     for traits in all_variants() {
         let (x, content) = operand(random, dtype, &shape, 1.5, true);
         let (out, before) = operand(random, result, kept, 1.0, false);
-        let call = reduce::call(&traits, op, &x, reduced.len(), &out).expect("supported");
-        let after = run(&[call], &[content.clone(), before.clone()], 1);
+        let calls = reduce::calls(&traits, op, &x, reduced.len(), &out).expect("supported");
+        let after = run_with_workspace(calls, &[&content, &before]);
         let found = values(&out, &before, &after);
         let input = Values::load(dtype, &x.layout, &content);
         let columns = reduced.iter().product();
@@ -64,6 +71,42 @@ fn reductions_agree_on_any_layout() {
 }
 
 #[test]
+fn long_rows_that_workgroups_share_are_joined() {
+    let mut random = Random::new(18);
+    let columns = 300_001;
+    for (op, dtype) in [
+        (ReduceOp::Mean, DType::F32),
+        (ReduceOp::Sum, DType::I32),
+        (ReduceOp::Max, DType::BF16),
+        (ReduceOp::Min, DType::I32),
+        (ReduceOp::All, DType::U8),
+    ] {
+        let (x, out) = (Operand::contiguous(dtype, &[columns]), reduce::output_dtype(op, dtype));
+        let out = Operand::contiguous(out.expect("defined"), &[]);
+        let (calls, workspace) = reduce::calls(&variants()[0], op, &x, 1, &out).expect("supported");
+        assert!(calls.len() == 2 && workspace.is_some());
+        check_reduce(&mut random, op, dtype, &[], &[columns]);
+    }
+    // In two dimensions, of which the outer is the longer; two rows.
+    check_reduce(&mut random, ReduceOp::Sum, DType::F32, &[2], &[70_000, 3]);
+}
+
+/// Elements of a row that one workgroup cannot read before software drivers end its loops.
+#[test]
+fn sums_of_62_million_elements_are_whole() {
+    let columns = 62_000_000;
+    let (x, out) = (
+        Operand::contiguous(DType::U8, &[columns]),
+        Operand::contiguous(DType::U32, &[]),
+    );
+    let content: Vec<u8> = (0..columns).map(|place| (place % 251) as u8).collect();
+    let expected: u64 = content.iter().map(|&x| u64::from(x)).sum();
+    let calls = reduce::calls(&variants()[0], ReduceOp::Sum, &x, 1, &out).expect("supported");
+    let found = run_with_workspace(calls, &[&content, &[0; 4]]);
+    assert_eq!(found, (expected as u32).to_le_bytes());
+}
+
+#[test]
 fn reductions_of_nothing_are_neutral() {
     let mut random = Random::new(12);
     use ReduceOp::{All, Any, Max, Mean, Min, Prod, Sum};
@@ -76,7 +119,7 @@ fn reductions_of_nothing_are_neutral() {
         Operand::contiguous(DType::F32, &[3]),
     );
     for op in [Max, Min] {
-        assert!(reduce::call(&Traits::minimal(), op, &x, 1, &y).is_err());
+        assert!(reduce::calls(&Traits::minimal(), op, &x, 1, &y).is_err());
     }
 }
 
@@ -89,8 +132,8 @@ fn columns_far_apart_are_reduced_row_by_row() {
     let out = Operand::contiguous(DType::F32, &[1000]);
     let content = Random::new(13).values(DType::F32, 300_000, 1.0);
     for traits in variants() {
-        let call = reduce::call(&traits, ReduceOp::Max, &x, 1, &out).expect("supported");
-        let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4000]], 1);
+        let calls = reduce::calls(&traits, ReduceOp::Max, &x, 1, &out).expect("supported");
+        let found = run_with_workspace(calls, &[&bytes_of(DType::F32, &content), &[0; 4000]]);
         let rows = Values::load(DType::F32, &x.layout, &bytes_of(DType::F32, &content));
         let expected = reduce::reference(ReduceOp::Max, &rows, 1000, 300);
         assert_eq!(Values::load(DType::F32, &out.layout, &found), expected);
@@ -104,8 +147,8 @@ fn extremes_of_rows_with_nan_are_nan() {
     let content = Values::F32(vec![1.0, f32::NAN, 3.0, -0.5, f32::NEG_INFINITY, -2.0]);
     for (op, second) in [(ReduceOp::Max, -0.5), (ReduceOp::Min, f32::NEG_INFINITY)] {
         for traits in variants() {
-            let call = reduce::call(&traits, op, &x, 1, &out).expect("supported");
-            let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 8]], 1);
+            let calls = reduce::calls(&traits, op, &x, 1, &out).expect("supported");
+            let found = run_with_workspace(calls, &[&bytes_of(DType::F32, &content), &[0; 8]]);
             let found = Values::load(DType::F32, &out.layout, &found);
             assert!(found.f32()[0].is_nan());
             assert_eq!(found.f32()[1], second);
@@ -182,8 +225,8 @@ fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize,
         let mut bytes = vec![0; x.layout.end() * dtype.size()];
         content.store(dtype, &x.layout, &mut bytes);
         let (places, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
-        let call = top_k::call(&traits, &x, &places).expect("supported");
-        let after = run(&[call], &[bytes.clone(), before.clone()], 1);
+        let calls = top_k::calls(&traits, &x, &places).expect("supported");
+        let after = run_with_workspace(calls, &[&bytes, &before]);
         let expected = Values::U32(top_k::reference(&content, columns, k));
         let what = format!("top {k} of {dtype} {contiguous}");
         assert_close(&what, &values(&places, &before, &after), &expected, 0.0);
@@ -219,12 +262,47 @@ fn a_vocabulary_yields_few_or_thousands() {
 }
 
 #[test]
+fn candidates_of_long_rows_are_chosen_by_several_workgroups() {
+    let mut random = Random::new(19);
+    let (x, places) = (
+        Operand::contiguous(DType::F32, &[100_000]),
+        Operand::contiguous(DType::U32, &[7]),
+    );
+    let (calls, workspace) = top_k::calls(&variants()[0], &x, &places).expect("supported");
+    assert!(calls.len() == 2 && workspace.is_some());
+    for (dtype, columns, k) in [
+        (DType::F32, 100_000, 7),
+        (DType::BF16, 70_001, 1000),
+        (DType::I32, 65_537, 1),
+        (DType::Bool, 80_000, 300),
+    ] {
+        check_choices(&mut random, dtype, 1, columns, k);
+    }
+}
+
+#[test]
+fn the_largest_of_4_million_are_found() {
+    let columns = 4_000_000;
+    let mut random = Random::new(20);
+    let content = Values::U32((0..columns).map(|_| random.below(1 << 30) as u32).collect());
+    let x = Operand::contiguous(DType::U32, &[columns]);
+    let bytes = bytes_of(DType::U32, &content);
+    for k in [40, 1500] {
+        let out = Operand::contiguous(DType::U32, &[k]);
+        let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
+        let found = run_with_workspace(calls, &[&bytes, &vec![0; 4 * k]]);
+        let expected = Values::U32(top_k::reference(&content, columns, k));
+        assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
+    }
+}
+
+#[test]
 fn rows_of_equal_elements_are_taken_in_order() {
     let x = Operand::contiguous(DType::F32, &[1, 3000]);
     let out = Operand::contiguous(DType::U32, &[1, 1500]);
     for traits in variants() {
-        let call = top_k::call(&traits, &x, &out).expect("supported");
-        let found = run(&[call], &[vec![0; 12_000], vec![0; 6000]], 1);
+        let calls = top_k::calls(&traits, &x, &out).expect("supported");
+        let found = run_with_workspace(calls, &[&[0; 12_000], &[0; 6000]]);
         let expected = Values::U32((0..1500).collect());
         assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
     }
@@ -238,8 +316,8 @@ fn all_of_a_vocabulary_can_be_sorted() {
         Operand::contiguous(DType::F32, &[columns]),
         Operand::contiguous(DType::U32, &[columns]),
     );
-    let call = top_k::call(&variants()[0], &x, &out).expect("supported");
-    let found = run(&[call], &[bytes_of(DType::F32, &content), vec![0; 4 * columns]], 1);
+    let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
+    let found = run_with_workspace(calls, &[&bytes_of(DType::F32, &content), &vec![0; 4 * columns]]);
     let expected = Values::U32(top_k::reference(&content, columns, columns));
     assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
 }
@@ -252,7 +330,7 @@ fn choices_that_are_not_there_are_refused() {
         Operand::contiguous(DType::F32, &[2, 0]),
     );
     let four = Operand::contiguous(DType::U32, &[2, 4]);
-    let error = top_k::call(&traits, &x, &four).expect_err("k is too large");
+    let error = top_k::calls(&traits, &x, &four).expect_err("k is too large");
     assert_eq!(error.to_string(), "top_k: the largest 4 of 3 elements");
     let one = Operand::contiguous(DType::U32, &[2]);
     assert!(argmax::call(&traits, &empty, &one).is_err());

@@ -88,13 +88,24 @@ fn rows_of_every_dtype() {
             for op in ReduceOp::ALL {
                 if let Some(result) = reduce::output_dtype(op, dtype) {
                     let out = Operand::contiguous(result, &[3]);
-                    calls.push(reduce::call(&traits, op, &x, 2, &out).expect("supported"));
+                    calls.extend(reduce::calls(&traits, op, &x, 2, &out).expect("supported").0);
+                    let (long, out) = (Operand::contiguous(dtype, &[1 << 22]), Operand::contiguous(result, &[]));
+                    let (shared, _) = reduce::calls(&traits, op, &long, 1, &out).expect("supported");
+                    assert_eq!(shared.len(), 2);
+                    calls.extend(shared);
                 }
             }
             let place = Operand::contiguous(DType::U32, &[3, 4]);
             calls.push(argmax::call(&traits, &x, &place).expect("supported"));
             let places = Operand::contiguous(DType::U32, &[3, 4, 2]);
-            calls.push(top_k::call(&traits, &x, &places).expect("supported"));
+            calls.extend(top_k::calls(&traits, &x, &places).expect("supported").0);
+            let (long, few) = (
+                Operand::contiguous(dtype, &[1 << 22]),
+                Operand::contiguous(DType::U32, &[5]),
+            );
+            let (shared, _) = top_k::calls(&traits, &long, &few).expect("supported");
+            assert_eq!(shared.len(), 2);
+            calls.extend(shared);
         }
         for x in FLOATS {
             for y in FLOATS {

@@ -2,9 +2,10 @@
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
-use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
 
 use super::Operation;
+use super::number::{Beside, Number, Term, filled};
 use crate::{Array, DType, Device, Primitive};
 
 /// The dtype in which two operands meet: floats before integers, wider before narrower.
@@ -96,35 +97,29 @@ fn apply(operation: Operation, operands: &[(&Array, DType)], last: impl Fn(&[usi
 }
 
 impl Array {
-    /// Every element the same number, converted to `dtype` as [`Array::astype`] does.
+    /// Every element the same number: a float converted to `dtype` as [`Array::astype`] does, an integer
+    /// exact. Invalid for an integer that an integer `dtype` does not hold.
+    ///
+    /// ```
+    /// # use refrain::{Array, DType, Device};
+    /// let x = Array::full(&Device::cpu(), DType::I32, &[2], 16_777_217);
+    /// assert_eq!(x.to_vec::<i32>().unwrap(), [16_777_217; 2]);
+    /// ```
     #[track_caller]
-    pub fn full(device: &Device, dtype: DType, shape: &[usize], value: f32) -> Array {
-        let value = match dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Scalar::F32(value),
-            DType::I32 => Scalar::I32(value as i32),
-            DType::U32 => Scalar::U32(value as u32),
-            DType::U8 => Scalar::U32(u32::from(value as u8)),
-            DType::Bool => Scalar::U32(u32::from(value != 0.0)),
-        };
-        let operation = Operation::new("full");
-        let expression = Expression {
-            inputs: vec![],
-            steps: vec![Step::Constant { value, dtype }],
-        };
-        let scalar = operation.source(device, Primitive::Elementwise(expression), &[], dtype);
-        operation.broadcast(&scalar, shape)
+    pub fn full(device: &Device, dtype: DType, shape: &[usize], value: impl Into<Number>) -> Array {
+        filled(Operation::new("full"), device, dtype, shape, value.into())
     }
 
     /// Zeros.
     #[track_caller]
     pub fn zeros(device: &Device, dtype: DType, shape: &[usize]) -> Array {
-        Array::full(device, dtype, shape, 0.0)
+        Array::full(device, dtype, shape, 0)
     }
 
     /// Ones.
     #[track_caller]
     pub fn ones(device: &Device, dtype: DType, shape: &[usize]) -> Array {
-        Array::full(device, dtype, shape, 1.0)
+        Array::full(device, dtype, shape, 1)
     }
 
     /// 0, 1, 2, … n−1 → `[n]`.
@@ -138,23 +133,10 @@ impl Array {
         Operation::new("arange").source(device, expression, &[n], dtype)
     }
 
-    /// A number beside this array, in this array's dtype if that can hold it; else in the narrowest that
-    /// can: an array of integers and a fraction meet in f32.
-    fn scalar_like(&self, value: f32) -> Array {
-        let whole = value.fract() == 0.0;
-        let dtype = match self.dtype() {
-            dtype if dtype.is_float() => dtype,
-            DType::U8 if whole && (0.0..256.0).contains(&value) => DType::U8,
-            DType::U8 | DType::U32 if whole && (0.0..4294967296.0).contains(&value) => DType::U32,
-            DType::U8 | DType::U32 | DType::I32 if whole && (-2147483648.0..2147483648.0).contains(&value) => {
-                DType::I32
-            }
-            _ => DType::F32,
-        };
-        Array::full(self.device(), dtype, &[], value)
-    }
-
     fn unary(&self, operation: Operation, kind: UnaryOp) -> Array {
+        if matches!(kind, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) && !self.dtype().is_float() {
+            return self.clone();
+        }
         let dtype = match (kind, self.dtype()) {
             (UnaryOp::Not, dtype) => dtype,
             // Numbers: truth values count as integers.
@@ -167,8 +149,9 @@ impl Array {
         apply(operation, &[(self, dtype)], |x| Step::Unary(kind, x[0]), result)
     }
 
-    fn binary(&self, operation: Operation, kind: BinaryOp, other: &Array) -> Array {
+    fn binary(&self, operation: Operation, kind: BinaryOp, other: impl Term) -> Array {
         use BinaryOp::*;
+        let other = &other.beside(operation, self);
         let common = promote(self.dtype(), other.dtype());
         let common = match kind {
             // Numbers: truth values add up as integers, and a quotient or power is a fraction.
@@ -200,18 +183,17 @@ impl Array {
         Operation::new("astype").node(cast, &[self], self.shape(), dtype)
     }
 
-    /// `self ? a : b` for each element, all three broadcast; `self` is true where it is not zero. The
-    /// result has the dtype in which a's and b's meet. Invalid where shapes do not broadcast.
+    /// `self ? a : b` for each element, all three broadcast; `self` is true where it is not zero (NumPy's
+    /// `where`). The result has the dtype in which a's and b's meet; two numbers meet in i32 or f32. Invalid
+    /// where shapes do not broadcast.
     #[track_caller]
-    pub fn select(&self, a: &Array, b: &Array) -> Array {
+    pub fn select(&self, a: impl Term, b: impl Term) -> Array {
+        let operation = Operation::new("select");
+        let other = a.array().or(b.array()).unwrap_or(self);
+        let [a, b] = [a.beside(operation, other), b.beside(operation, other)];
         let dtype = promote(a.dtype(), b.dtype());
-        let operands = [(self, DType::Bool), (a, dtype), (b, dtype)];
-        apply(
-            Operation::new("select"),
-            &operands,
-            |x| Step::Select(x[0], x[1], x[2]),
-            dtype,
-        )
+        let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)];
+        apply(operation, &operands, |x| Step::Select(x[0], x[1], x[2]), dtype)
     }
 
     /// x · sigmoid(x).
@@ -259,6 +241,9 @@ unary! { "Same shape; floats keep their dtype, integers and truth values become 
     erf => Erf;
     /// 1 / (1 + e⁻ˣ).
     sigmoid => Sigmoid;
+}
+
+unary! { "Same shape and dtype; integers and truth values stay as they are.":
     /// Largest integer ≤ x.
     floor => Floor;
     /// Smallest integer ≥ x.
@@ -279,7 +264,7 @@ macro_rules! binary {
             ///
             #[doc = $of]
             #[track_caller]
-            pub fn $name(&self, other: &Array) -> Array {
+            pub fn $name(&self, other: impl Term) -> Array {
                 self.binary(Operation::new(stringify!($name)), BinaryOp::$op, other)
             }
         )* }
@@ -328,42 +313,29 @@ binary! { "Shapes broadcast; dtypes meet. Invalid for floats, and where shapes d
 
 macro_rules! operators {
     ($($trait:ident $method:ident $op:ident;)*) => { $(
-        impl $trait<&Array> for &Array {
+        impl<T: Term> $trait<T> for &Array {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: &Array) -> Array { self.binary(Operation::new(stringify!($method)), BinaryOp::$op, other) }
+            fn $method(self, other: T) -> Array { self.binary(Operation::new(stringify!($method)), BinaryOp::$op, other) }
         }
-        impl $trait<Array> for Array {
+        impl<T: Term> $trait<T> for Array {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: Array) -> Array { (&self).$method(&other) }
+            fn $method(self, other: T) -> Array { (&self).$method(other) }
         }
-        impl $trait<&Array> for Array {
+        operators! { $trait $method $op of f32 i32 }
+    )* };
+    // A literal has one of these two types; the others would leave the result's open.
+    ($trait:ident $method:ident $op:ident of $($number:ty)*) => { $(
+        impl $trait<&Array> for $number {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: &Array) -> Array { (&self).$method(other) }
+            fn $method(self, other: &Array) -> Array {
+                let operation = Operation::new(stringify!($method));
+                self.beside(operation, other).binary(operation, BinaryOp::$op, other)
+            }
         }
-        impl $trait<Array> for &Array {
-            type Output = Array;
-            #[track_caller]
-            fn $method(self, other: Array) -> Array { self.$method(&other) }
-        }
-        impl $trait<f32> for &Array {
-            type Output = Array;
-            #[track_caller]
-            fn $method(self, other: f32) -> Array { self.$method(&self.scalar_like(other)) }
-        }
-        impl $trait<f32> for Array {
-            type Output = Array;
-            #[track_caller]
-            fn $method(self, other: f32) -> Array { (&self).$method(other) }
-        }
-        impl $trait<&Array> for f32 {
-            type Output = Array;
-            #[track_caller]
-            fn $method(self, other: &Array) -> Array { other.scalar_like(self).$method(other) }
-        }
-        impl $trait<Array> for f32 {
+        impl $trait<Array> for $number {
             type Output = Array;
             #[track_caller]
             fn $method(self, other: Array) -> Array { self.$method(&other) }

@@ -163,19 +163,20 @@ pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32,
     let group = |x: &Array, heads: usize, t: usize, n: usize| operation.reshape(x, &[b, kvh, heads, t, n]);
     let (q, k, v) = (group(q, h / kvh, tq, d), group(k, 1, tk, d), group(v, 1, tk, e));
     let mut scores = q.matmul(&k.swap_axes(-1, -2)).astype(DType::F32) * scale;
-    let masked = Array::full(q.device(), DType::F32, &[], f32::MIN / 2.0);
+    // Stands for minus infinity, of which differences would be NaN.
+    const MASKED: f32 = f32::MIN / 2.0;
     match mask {
         Mask::None => {}
         Mask::Causal => {
-            let last = Array::arange(q.device(), DType::I32, tq).reshape(&[-1, 1]) + (tk as f32 - tq as f32);
+            let last = Array::arange(q.device(), DType::I32, tq).reshape(&[-1, 1]) + (tk as i64 - tq as i64);
             scores = Array::arange(q.device(), DType::I32, tk)
                 .le(&last)
-                .select(&scores, &masked);
+                .select(&scores, MASKED);
         }
         Mask::Array(mask) => {
             let mask = group(&operation.broadcast(mask, &[b, h, tq, tk]), h / kvh, tq, tk);
             scores = if mask.dtype() == DType::Bool {
-                mask.select(&scores, &masked)
+                mask.select(&scores, MASKED)
             } else {
                 scores + mask
             };

@@ -12,7 +12,7 @@ impl Array {
     #[track_caller]
     pub fn matmul(&self, other: &Array) -> Array {
         let operation = Operation::new("matmul");
-        let (a, b) = (self.as_matrix(0), other.as_matrix(1));
+        let (a, b) = (self.as_matrix(operation, 0), other.as_matrix(operation, 1));
         let what = |what: &str| {
             let (a, b) = ((self.dtype(), self.shape()), (other.dtype(), other.shape()));
             operation.invalid(
@@ -44,10 +44,10 @@ impl Array {
         operation.reshape(&product, &shape)
     }
 
-    /// A vector with a dimension of extent 1 before `axis`; others as they are.
-    fn as_matrix(&self, axis: usize) -> Array {
+    /// A vector with a dimension `axis` of extent 1; others as they are.
+    fn as_matrix(&self, operation: Operation, axis: isize) -> Array {
         if self.rank() == 1 {
-            self.expand_dims(axis)
+            operation.expand_dims(self, axis)
         } else {
             self.clone()
         }

@@ -6,6 +6,7 @@ pub mod fast;
 mod index;
 pub mod join;
 mod linear;
+pub mod number;
 mod operation;
 pub mod quantised;
 mod recurrent;
@@ -19,6 +20,11 @@ use crate::Array;
 
 /// Resolves an axis that may count from the last dimension.
 pub(crate) fn axis_of(x: &Array, axis: isize) -> Option<usize> {
-    let resolved = if axis < 0 { axis + x.rank() as isize } else { axis };
-    usize::try_from(resolved).ok().filter(|&a| a < x.rank())
+    resolve(axis, x.rank())
+}
+
+/// The same of `rank` dimensions.
+pub(crate) fn resolve(axis: isize, rank: usize) -> Option<usize> {
+    let resolved = if axis < 0 { axis.checked_add_unsigned(rank)? } else { axis };
+    usize::try_from(resolved).ok().filter(|&axis| axis < rank)
 }

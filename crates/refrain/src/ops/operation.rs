@@ -5,7 +5,7 @@ use crate::{Array, DType, Device, Error, Primitive};
 
 /// An operation while it is called: its name, and the place in the user's source.
 #[derive(Clone, Copy)]
-pub(crate) struct Operation {
+pub struct Operation {
     name: &'static str,
     at: &'static Location<'static>,
 }
@@ -33,7 +33,7 @@ impl Operation {
             return self.invalid(inputs, what);
         }
         match inputs.iter().find_map(|x| x.error()) {
-            Some(error) => Array::new(device, &[], dtype, Content::Invalid(error)),
+            Some(error) => Array::invalid(device, dtype, error),
             None => self.on(device, primitive, inputs, shape, dtype),
         }
     }
@@ -68,7 +68,7 @@ impl Operation {
 
     fn on(self, device: &Device, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
         match self.bytes(shape, dtype) {
-            Err(error) => Array::new(device, &[], dtype, Content::Invalid(error)),
+            Err(error) => Array::invalid(device, dtype, error),
             Ok(_) => {
                 let inputs = inputs.iter().map(|&x| x.clone()).collect();
                 Array::new(device, shape, dtype, Content::Lazy(primitive, inputs))
@@ -86,7 +86,7 @@ impl Operation {
             Some(x) => (x.device().clone(), x.dtype()),
             None => (Device::cpu(), DType::F32),
         };
-        Array::new(&device, &[], dtype, Content::Invalid(error))
+        Array::invalid(&device, dtype, error)
     }
 
     /// That something does not fit.

@@ -2,7 +2,7 @@
 
 use refrain_kernels::elementwise::Expression;
 
-use super::{Operation, axis_of};
+use super::{Operation, axis_of, resolve};
 use crate::{Array, Layout, Primitive};
 
 impl Operation {
@@ -26,9 +26,19 @@ impl Operation {
         self.node(primitive, &[x], shape, x.dtype())
     }
 
-    fn permute(self, x: &Array, axes: &[usize]) -> Array {
+    pub(crate) fn permute(self, x: &Array, axes: &[usize]) -> Array {
         let shape: Vec<usize> = axes.iter().map(|&a| x.shape()[a]).collect();
         self.view(x, Primitive::Permute { axes: axes.to_vec() }, &shape)
+    }
+
+    /// `x` with a new dimension of extent 1: dimension `axis` of the result.
+    pub(crate) fn expand_dims(self, x: &Array, axis: isize) -> Array {
+        let mut shape = x.shape().to_vec();
+        let Some(axis) = resolve(axis, shape.len() + 1) else {
+            return self.invalid(&[x], format!("there is no place {axis} in {:?}", x.shape()));
+        };
+        shape.insert(axis, 1);
+        self.reshape(x, &shape)
     }
 
     fn slice(self, x: &Array, axis: isize, range: [usize; 3]) -> Array {
@@ -83,18 +93,19 @@ impl Array {
         operation.reshape(self, &resolved)
     }
 
-    /// Dimensions reordered: result dimension `d` is dimension `axes[d]` of this array. Invalid unless
-    /// `axes` names each dimension once.
+    /// Dimensions reordered: result dimension `d` is dimension `axes[d]` of this array, negative ones
+    /// counted from the last. Invalid unless `axes` names each dimension once.
     #[track_caller]
-    pub fn permute(&self, axes: &[usize]) -> Array {
+    pub fn permute(&self, axes: &[isize]) -> Array {
         let operation = Operation::new("permute");
-        let mut sorted = axes.to_vec();
+        let resolved: Vec<usize> = axes.iter().filter_map(|&axis| axis_of(self, axis)).collect();
+        let mut sorted = resolved.clone();
         sorted.sort_unstable();
-        if sorted.len() != self.rank() || sorted.iter().enumerate().any(|(d, &axis)| d != axis) {
+        if axes.len() != self.rank() || !sorted.into_iter().eq(0..self.rank()) {
             let what = format!("{axes:?} does not name each dimension of {:?} once", self.shape());
             return operation.invalid(&[self], what);
         }
-        operation.permute(self, axes)
+        operation.permute(self, &resolved)
     }
 
     /// Two dimensions exchanged; negative axes count from the last. Invalid where there is no such axis.
@@ -152,16 +163,11 @@ impl Array {
         Operation::new("broadcast_to").broadcast(self, shape)
     }
 
-    /// A new dimension of extent 1 before `axis` (or at the end, for `axis == rank`). Invalid beyond.
+    /// A new dimension of extent 1, dimension `axis` of the result; negative ones count from its last.
+    /// Invalid where the result has no such dimension.
     #[track_caller]
-    pub fn expand_dims(&self, axis: usize) -> Array {
-        let operation = Operation::new("expand_dims");
-        if axis > self.rank() {
-            return operation.invalid(&[self], format!("there is no place {axis} in {:?}", self.shape()));
-        }
-        let mut shape = self.shape().to_vec();
-        shape.insert(axis, 1);
-        operation.reshape(self, &shape)
+    pub fn expand_dims(&self, axis: isize) -> Array {
+        Operation::new("expand_dims").expand_dims(self, axis)
     }
 
     /// All dimensions of extent 1 dropped.

@@ -175,10 +175,10 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             expression,
             &operands.iter().collect::<Vec<_>>(),
         )?),
-        Primitive::Reduce { op, axes } => one(reduce::call(traits, *op, &x[0], *axes, out)?),
+        Primitive::Reduce { op, axes } => with_workspace(reduce::calls(traits, *op, &x[0], *axes, out)?),
         Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
         Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
-        Primitive::TopK { .. } => one(top_k::call(traits, &x[0], out)?),
+        Primitive::TopK { .. } => with_workspace(top_k::calls(traits, &x[0], out)?),
         Primitive::Matmul => chained(matmul::call(traits, &x[0], &x[1], out)?),
         Primitive::QuantMatmul { format } => {
             chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
@@ -206,11 +206,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
         Primitive::PagedAttention(params) => {
             let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out];
-            let (calls, workspace) = attention::calls(traits, operands, params)?;
-            Kernels {
-                workspace,
-                ..chained(calls)
-            }
+            with_workspace(attention::calls(traits, operands, params)?)
         }
         Primitive::CausalConv => one(causal_conv::call(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
         Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
@@ -257,6 +253,13 @@ fn chained(calls: Vec<Call>) -> Kernels {
         chained: calls.len() > 1,
         calls,
         ..Kernels::default()
+    }
+}
+
+fn with_workspace((calls, workspace): (Vec<Call>, Option<Operand>)) -> Kernels {
+    Kernels {
+        workspace,
+        ..chained(calls)
     }
 }
 

@@ -6,6 +6,7 @@ mod conversions;
 mod elementwise;
 #[path = "../support/operations.rs"]
 mod operations;
+mod integers;
 mod products;
 mod programs;
 #[path = "../passes/random.rs"]
@@ -17,6 +18,7 @@ mod sampling;
 mod shapes;
 mod states;
 mod stepwise;
+mod threads;
 
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};

@@ -55,7 +55,7 @@ fn products_that_write_what_their_user_wants_agree() {
             let parted = random
                 .dense(device, DType::F16, &[6, 8])
                 .matmul(&random.viewed(device, DType::F32, &[8, 10]));
-            let parted = parted.reshape(&[2, 3, 5, 2]).permute(&random.order(4)).contiguous();
+            let parted = parted.reshape(&[2, 3, 5, 2]).permute(&random.axes(4)).contiguous();
             let (t, h, d) = (random.pick(&[1, 4, 19]), random.pick(&[2, 3]), random.pick(&[2, 8]));
             let x = random.viewed(device, DType::F32, &[t, 24]);
             let w = random.dense(device, DType::F32, &[24, h * d]);

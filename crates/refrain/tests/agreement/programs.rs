@@ -118,7 +118,7 @@ impl Program<'_> {
     fn view(&mut self, x: &Array, axis: usize) {
         let n = x.shape().get(axis).copied().unwrap_or(1);
         let made = match self.random.below(5) {
-            0 => x.permute(&self.random.order(x.rank())),
+            0 => x.permute(&self.random.axes(x.rank())),
             1 if x.rank() > 0 => {
                 let start = self.random.below(n + 1);
                 x.slice_by(axis as isize, start, n, 1 + self.random.below(2))

@@ -30,7 +30,7 @@ fn random_view(random: &mut Random, x: &Array) -> Array {
     let axis = random.below(rank);
     let n = x.shape()[axis];
     match random.below(6) {
-        0 => x.permute(&random.order(rank)),
+        0 => x.permute(&random.axes(rank)),
         1 => {
             let start = random.below(n + 1);
             x.slice_by(
@@ -41,7 +41,7 @@ fn random_view(random: &mut Random, x: &Array) -> Array {
             )
         }
         2 => x
-            .expand_dims(axis)
+            .expand_dims(axis as isize)
             .broadcast_to(&[&x.shape()[..axis], &[2], &x.shape()[axis..]].concat()),
         3 => x.reshape(&[-1, 1]).swap_axes(0, -1),
         4 => x

@@ -46,6 +46,11 @@ impl Random {
         order
     }
 
+    /// Axes 0 … rank−1 in random order.
+    pub fn axes(&mut self, rank: usize) -> Vec<isize> {
+        self.order(rank).into_iter().map(|axis| axis as isize).collect()
+    }
+
     /// A shape of `rank` extents that kernels find awkward (0 among them, rarely), of at most `most`
     /// elements.
     pub fn shape(&mut self, rank: usize, most: usize) -> Vec<usize> {
@@ -70,7 +75,7 @@ impl Random {
         match dtype {
             DType::F32 => values,
             DType::U32 | DType::U8 => values.abs().astype(dtype),
-            DType::Bool => values.gt(&Array::full(device, DType::F32, &[], 0.0)),
+            DType::Bool => values.gt(0.0),
             dtype => values.astype(dtype),
         }
     }
@@ -97,8 +102,8 @@ impl Random {
             assert!(!repeated);
             x = x.slice_by(axis as isize, start, start + shape[order[axis]] * step, step);
         }
-        let mut inverse = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(place, &d)| inverse[d] = place);
+        let mut inverse = vec![0isize; order.len()];
+        order.iter().zip(0..).for_each(|(&d, place)| inverse[d] = place);
         x.permute(&inverse).broadcast_to(shape)
     }
 }

@@ -1,7 +1,7 @@
 //! How the work of a decode step's attention is divided.
 
 use super::{DecodeParams, OP, Sizes};
-use crate::iterations::{joined_lanes, looped, rounds, too_many};
+use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, Tuning};
 use crate::{Operand, Traits, Unsupported};
@@ -53,7 +53,7 @@ impl Variant {
             unrolled: decode.unrolled,
         };
         match variant.shared_bytes(sizes) > traits.shared_bytes as usize {
-            false => variant.within(tuning, traits, sizes, params),
+            false => variant.within(traits, sizes, params),
             true if heads > 1 => {
                 let mut fewer = *tuning;
                 fewer.decode.most_heads = heads as u32 - 1;
@@ -67,14 +67,8 @@ impl Variant {
     }
 
     /// The same in so many parts that each stays below the drivers' limit of iterations, if they have one.
-    fn within(
-        self,
-        tuning: &Tuning,
-        traits: &Traits,
-        sizes: &Sizes,
-        params: &DecodeParams,
-    ) -> Result<Variant, Unsupported> {
-        let Some(most) = tuning.most_iterations else {
+    fn within(self, traits: &Traits, sizes: &Sizes, params: &DecodeParams) -> Result<Variant, Unsupported> {
+        let Some(most) = iterations::most(traits) else {
             return Ok(self);
         };
         let span = sizes.span(&params.attention);
@@ -155,7 +149,6 @@ impl Variant {
 mod tests {
     use super::*;
     use crate::attention::Params;
-    use crate::iterations::MOST_ITERATIONS;
     use crate::{DType, rope};
 
     const TRAITS: Traits = Traits {
@@ -176,7 +169,6 @@ mod tests {
     /// The variant for one token over `reach` positions, and the iterations of its invocations.
     fn variant(state: DType, [heads, head_dim]: [usize; 2], reach: usize) -> (Variant, usize) {
         let tuning = tuning::choose(&TRAITS);
-        assert_eq!(tuning.most_iterations, Some(MOST_ITERATIONS));
         let sizes = Sizes {
             tokens: 1,
             heads,
@@ -214,11 +206,11 @@ mod tests {
             for reach in [4096, 32_768, 131_072, 262_144] {
                 for head_dim in (64..=256).step_by(2) {
                     for heads in [1, 4, 32] {
-                        let (variant, iterations) = variant(state, [heads, head_dim], reach);
+                        let (variant, counted) = variant(state, [heads, head_dim], reach);
                         let parts = variant.parts;
                         assert!(
-                            iterations <= MOST_ITERATIONS,
-                            "{heads} heads of {head_dim} {state}, {parts} parts: {iterations}"
+                            Some(counted) <= iterations::most(&TRAITS),
+                            "{heads} heads of {head_dim} {state}, {parts} parts: {counted}"
                         );
                     }
                 }

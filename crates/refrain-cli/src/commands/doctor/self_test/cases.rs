@@ -100,7 +100,7 @@ fn elementwise(device: &Device) -> Vec<(String, Array)> {
     };
     let mut results: Vec<_> = FLOATS.into_iter().map(program).collect();
     let words = source.words(&[65]);
-    let low = words.bit_and(&Array::full(device, DType::U32, &[], 255.0));
+    let low = words.bit_and(255);
     results.push(named("u32", low.clone()));
     results.push(named("u8 from u32", low.astype(DType::U8)));
     results.push(named("joined", concatenate(&[&low, &low], 0)));
@@ -119,7 +119,7 @@ fn reduce(device: &Device) -> Vec<(String, Array)> {
     }
     let x = source.floats(DType::F32, &[5, 30]);
     results.push(named("product", (&x + 2.0).prod(&[1])));
-    let positive = x.gt(&Array::full(device, DType::F32, &[], -0.9));
+    let positive = x.gt(-0.9);
     results.push(named("all", positive.all(&[1])));
     results.push(named("any", positive.any(&[1])));
     results
