@@ -212,7 +212,8 @@ impl<'m> Session<'m> {
         }
         self.check(tokens)?;
         self.take_in_again()?;
-        for chunk in tokens.chunks(self.chunk) {
+        let mut rest = tokens;
+        while let Some(chunk) = self.next_chunk(&mut rest) {
             self.extend(chunk, 0)?;
         }
         Ok(())
@@ -224,7 +225,8 @@ impl<'m> Session<'m> {
             return Ok(());
         }
         let tokens = std::mem::take(&mut self.tokens);
-        for chunk in tokens.chunks(self.chunk) {
+        let mut rest = &tokens[..];
+        while let Some(chunk) = self.next_chunk(&mut rest) {
             if let Err(error) = self.extend(chunk, 0) {
                 self.tokens = tokens;
                 return Err(error);
@@ -246,10 +248,9 @@ impl<'m> Session<'m> {
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
         self.take_in_again()?;
-        let mut chunks = tokens.chunks(self.chunk).peekable();
-        let mut logits = vec![];
-        while let Some(chunk) = chunks.next() {
-            logits = self.extend(chunk, usize::from(chunks.peek().is_none()))?;
+        let (mut rest, mut logits) = (tokens, vec![]);
+        while let Some(chunk) = self.next_chunk(&mut rest) {
+            logits = self.extend(chunk, usize::from(rest.is_empty()))?;
         }
         Ok(logits)
     }
@@ -271,7 +272,8 @@ impl<'m> Session<'m> {
         self.check(tokens)?;
         self.take_in_again()?;
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);
-        for chunk in tokens.chunks(self.chunk) {
+        let mut rest = tokens;
+        while let Some(chunk) = self.next_chunk(&mut rest) {
             logits.extend(self.extend(chunk, chunk.len())?);
         }
         Ok(logits)
@@ -394,4 +396,5 @@ impl<'m> Session<'m> {
     }
 }
 
+mod chunks;
 mod decoding;

@@ -10,6 +10,8 @@ pub struct Traits {
     pub vendor: u32,
     /// Invocations per subgroup: a power of two, 4 to 128.
     pub subgroup_size: u32,
+    /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
+    pub subgroup_required: bool,
     /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
     pub subgroup_arithmetic: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
@@ -18,6 +20,12 @@ pub struct Traits {
     pub storage8: bool,
     /// Fast dot products of four packed bytes.
     pub integer_dot: bool,
+    /// `unpackHalf2x16` keeps subnormal halves, which devices may take for zeros.
+    pub subnormal_halves: bool,
+    /// What a workgroup writes is seen by the one that draws a later ticket: a promise of Vulkan's memory
+    /// model that not every layer over another interface can keep. Without it a second dispatch joins what
+    /// workgroups leave.
+    pub tickets: bool,
     /// Largest workgroup, in invocations.
     pub max_invocations: u32,
     /// Shared memory per workgroup, in bytes.
@@ -30,10 +38,13 @@ impl Traits {
         Traits {
             vendor: 0,
             subgroup_size: 4,
+            subgroup_required: false,
             subgroup_arithmetic: false,
             storage16: false,
             storage8: false,
             integer_dot: false,
+            subnormal_halves: false,
+            tickets: false,
             max_invocations: 128,
             shared_bytes: 16 * 1024,
         }

@@ -42,7 +42,14 @@ pub fn call(
     }
     require_shape(OP, "the weights", weights, &[channels, taps])?;
     require_shape(OP, "the result", out, &[tokens, channels])?;
-    recurrence::check(OP, traits, [positions, sequences, state], 2, [tokens, 1], &[taps - 1, channels])?;
+    recurrence::check(
+        OP,
+        traits,
+        [positions, sequences, state],
+        2,
+        [tokens, 1],
+        &[taps - 1, channels],
+    )?;
     if !weights.layout.is_contiguous() {
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 1 });
     }

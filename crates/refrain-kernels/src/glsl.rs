@@ -27,6 +27,9 @@ pub fn head(traits: &Traits) -> String {
     if traits.integer_dot {
         text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
     }
+    if traits.subnormal_halves {
+        text.push_str("#define SUBNORMAL_HALVES 1\n");
+    }
     if traits.storage16 {
         text.push_str("#extension GL_EXT_shader_16bit_storage : require\n");
     }

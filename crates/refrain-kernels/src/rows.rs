@@ -153,7 +153,9 @@ impl Rows {
     pub(crate) fn whole(&self, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
         let lanes = self.lanes(traits);
         let iterations = passes * self.iterations(lanes, 1);
-        iterations::check(self.op, traits, iterations, || format!("rows of {} elements", self.columns))?;
+        iterations::check(self.op, traits, iterations, || {
+            format!("rows of {} elements", self.columns)
+        })?;
         Ok(lanes)
     }
 

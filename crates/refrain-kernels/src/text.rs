@@ -163,7 +163,7 @@ fn pairs(name: &str, dtype: DType) -> String {
 /// The two 16-bit floats in the word `bits`.
 pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
     match dtype {
-        DType::F16 => format!("unpackHalf2x16({bits})"),
+        DType::F16 => format!("unpack_halves({bits})"),
         _ => format!("uintBitsToFloat(uvec2({bits} << 16, {bits} & 0xffff0000u))"),
     }
 }

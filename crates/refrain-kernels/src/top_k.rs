@@ -157,7 +157,11 @@ impl<'t> Problem<'t> {
             .input("x", x.dtype)
             .output("y", y.dtype);
         let y_number = if matches!(stage, Stage::Share(_)) { WORKSPACE } else { 1 };
-        let mut push = vec![x.address(0), y.address(y_number), Push::Record(self.rows.outer().words())];
+        let mut push = vec![
+            x.address(0),
+            y.address(y_number),
+            Push::Record(self.rows.outer().words()),
+        ];
         if let Stage::Join(workspace) = stage {
             text = text.input("z", workspace.dtype);
             push.push(workspace.address(WORKSPACE));

@@ -103,6 +103,7 @@ pub struct Tuning {
 }
 
 const NVIDIA: u32 = 0x10de;
+const INTEL: u32 = 0x8086;
 /// Mesa's software drivers.
 pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
@@ -175,8 +176,65 @@ const LEAST_MATVEC: Matvec = Matvec {
     most_vectors: 4,
 };
 
+/// Any device of the usual size; measured on none.
+const USUAL: Tuning = Tuning {
+    vendor: None,
+    smallest_subgroup: 8,
+    dense: Matvec {
+        threads: 256,
+        rows: 1,
+        loads: 2,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    four_bit: Matvec {
+        threads: 256,
+        rows: 2,
+        loads: 4,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    eight_bit: Matvec {
+        threads: 256,
+        rows: 2,
+        loads: 2,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+    },
+    fixed_point: false,
+    tile: Tile {
+        rows: 16,
+        columns: 16,
+        depth: 32,
+    },
+    attention: Attention {
+        threads: 256,
+        threads_together: 128,
+        threads_split: 128,
+        most_heads_split: 1,
+        most_parts: 16,
+        most_heads: 4,
+        enough_groups: 128,
+    },
+    decode: Decode {
+        threads: 256,
+        positions: 64,
+        most_heads: 2,
+        most_parts: 16,
+        enough_groups: 128,
+        unrolled: true,
+    },
+    row_threads: 256,
+};
+
 /// The rows, the most specific first. The last fits every device.
-pub const TABLE: [Tuning; 5] = [
+pub const TABLE: [Tuning; 6] = [
     H200,
     Tuning {
         // As floats, one row at a time.
@@ -220,61 +278,21 @@ pub const TABLE: [Tuning; 5] = [
         },
         row_threads: 64,
     },
+    // Not measured: as any device, with fewer values to an invocation. By subgroups of 16, registers have
+    // room for 64.
     Tuning {
-        vendor: None,
-        smallest_subgroup: 8,
-        dense: Matvec {
-            threads: 256,
-            rows: 1,
-            loads: 2,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: true,
-            most_vectors: 8,
-        },
+        vendor: Some(INTEL),
         four_bit: Matvec {
-            threads: 256,
-            rows: 2,
-            loads: 4,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: true,
-            most_vectors: 8,
-        },
-        eight_bit: Matvec {
-            threads: 256,
-            rows: 2,
             loads: 2,
-            most_groups: 65535,
-            enough_groups: 1,
-            unrolled: true,
-            most_vectors: 8,
-        },
-        fixed_point: false,
-        tile: Tile {
-            rows: 16,
-            columns: 16,
-            depth: 32,
+            ..USUAL.four_bit
         },
         attention: Attention {
-            threads: 256,
-            threads_together: 128,
-            threads_split: 128,
-            most_heads_split: 1,
-            most_parts: 16,
-            most_heads: 4,
-            enough_groups: 128,
+            most_heads: 2,
+            ..USUAL.attention
         },
-        decode: Decode {
-            threads: 256,
-            positions: 64,
-            most_heads: 4,
-            most_parts: 16,
-            enough_groups: 128,
-            unrolled: true,
-        },
-        row_threads: 256,
+        ..USUAL
     },
+    USUAL,
     Tuning {
         vendor: None,
         smallest_subgroup: 1,
@@ -386,10 +404,13 @@ mod tests {
         let traits = Traits {
             vendor: NVIDIA,
             subgroup_size: 32,
+            subgroup_required: false,
             subgroup_arithmetic: true,
             storage16: true,
             storage8: true,
             integer_dot: true,
+            subnormal_halves: true,
+            tickets: true,
             max_invocations: 1024,
             shared_bytes: 49152,
         };
@@ -404,5 +425,11 @@ mod tests {
             ..traits
         };
         assert_eq!(choose(&other).vendor, None);
+        let intel = Traits {
+            vendor: INTEL,
+            subgroup_size: 16,
+            ..other
+        };
+        assert_eq!(choose(&intel).vendor, Some(INTEL));
     }
 }

@@ -102,6 +102,8 @@ pub struct Limits {
     pub max_workgroup_size: [u32; 3],
     /// Most invocations of a workgroup.
     pub max_workgroup_invocations: u32,
+    /// Most subgroups of a workgroup whose kernel requires a subgroup size.
+    pub max_workgroup_subgroups: u32,
     /// Bytes of shared memory of a workgroup.
     pub shared_memory_bytes: u32,
     /// Bytes of push constants.
@@ -123,6 +125,7 @@ impl Default for Limits {
             max_subgroup_size: 32,
             max_workgroup_size: [128, 128, 64],
             max_workgroup_invocations: 128,
+            max_workgroup_subgroups: 32,
             shared_memory_bytes: 16 << 10,
             max_push_constants: 128,
             max_allocation_bytes: 1 << 30,

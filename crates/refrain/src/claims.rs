@@ -60,7 +60,10 @@ impl Claim {
             }
             // What was found may be the last that holds other arrays: it goes before the wait.
             drop(found);
-            ledger = LEDGER.freed.wait(ledger).unwrap_or_else(|poisoned| poisoned.into_inner());
+            ledger = LEDGER
+                .freed
+                .wait(ledger)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 

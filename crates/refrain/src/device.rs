@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::Traits;
-use refrain_vulkan::{DeviceKind, Feature, MemoryClass};
+use refrain_vulkan::{DeviceKind, MemoryClass};
+
+mod traits;
 
 use crate::Error;
 use crate::storage::{HostBuffer, Memory, Storage};
@@ -55,17 +57,7 @@ impl Device {
 
     /// An opened Vulkan device (or its null device, which records and computes nothing).
     pub fn vulkan(device: Arc<refrain_vulkan::Device>) -> Device {
-        let (info, features) = (device.info(), device.features());
-        let traits = Traits {
-            vendor: info.vendor_id,
-            subgroup_size: info.limits.subgroup_size,
-            subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
-            storage16: features.contains(Feature::Storage16),
-            storage8: features.contains(Feature::Storage8),
-            integer_dot: features.contains(Feature::IntegerDot),
-            max_invocations: info.limits.max_workgroup_invocations,
-            shared_bytes: info.limits.shared_memory_bytes,
-        };
+        let traits = traits::of(device.info(), *device.features());
         Device::new(Backend::Vulkan { device, traits })
     }
 
@@ -106,6 +98,17 @@ impl Device {
     pub fn is_software(&self) -> bool {
         self.as_vulkan()
             .is_some_and(|device| device.info().kind == DeviceKind::Software)
+    }
+
+    /// How many multiplications one submit should have at most: longer ones keep the screen from being
+    /// drawn, and look to a driver like a hang (Windows ends them after 2 seconds). Slow integrated GPUs do
+    /// some 40 thousand million a second, discrete ones a hundred times as many.
+    pub fn most_work(&self) -> u64 {
+        let kind = self.as_vulkan().map(|device| device.info().kind);
+        match kind {
+            Some(DeviceKind::Discrete) => 1 << 38,
+            _ => 1 << 34,
+        }
     }
 
     /// The Vulkan device behind, if any: for counters, memory figures and timings.

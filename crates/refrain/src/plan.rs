@@ -8,7 +8,7 @@ use refrain_kernels::Call;
 use refrain_vulkan::MemoryClass;
 
 use crate::storage::Storage;
-use crate::{DType, Device, Layout, Primitive};
+use crate::{AttentionParams, DType, Device, Layout, Primitive};
 
 /// A piece of memory that a plan names without knowing its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -166,6 +166,48 @@ impl Step {
     /// Byte ranges that the step writes.
     pub fn writes(&self) -> impl Iterator<Item = Range> + '_ {
         self.written().map(Operand::range)
+    }
+
+    /// About how many multiplications the step takes, attention over as many positions as its pages hold;
+    /// of steps that multiply little, the elements that they touch.
+    pub fn multiplications(&self) -> u64 {
+        let shape = |number: usize| &self.inputs[number].layout.shape[..];
+        let last = |number: usize| shape(number).last().copied().unwrap_or(1) as u64;
+        let each = self.output.layout.count() as u64;
+        let pages = |number: usize, params: &AttentionParams| {
+            let reach = last(number) * u64::from(params.page_size);
+            2 * params.window.map_or(reach, |window| reach.min(window.into()))
+        };
+        let factor = match &self.primitive {
+            Primitive::Matmul
+            | Primitive::QuantMatmul { .. }
+            | Primitive::Projection(_)
+            | Primitive::ExpertMatmul { .. } => last(0),
+            Primitive::PagedAttention(params) => pages(5, params),
+            Primitive::DecodeAttention(params) => pages(7, &params.attention),
+            Primitive::GatedDelta => 3 * last(0),
+            Primitive::CausalConv => last(1),
+            _ => 1,
+        };
+        let read = self.inputs.iter().map(|input| input.layout.count() as u64);
+        match factor {
+            1 => read.chain([each]).max().unwrap_or(0),
+            factor => each.saturating_mul(factor),
+        }
+    }
+
+    /// Bytes of keys and values that a step of attention reads, each of its tokens those of `depth`
+    /// positions, or of its window.
+    pub fn cache_bytes(&self, depth: usize) -> u64 {
+        let (states, window) = match &self.primitive {
+            Primitive::PagedAttention(params) => (&self.inputs[1..3], params.window),
+            Primitive::DecodeAttention(params) => (&self.inputs[..2], params.attention.window),
+            _ => return 0,
+        };
+        let positions = window.map_or(depth, |window| depth.min(window as usize));
+        let tokens = self.output.layout.shape[0];
+        let slot = |state: &Operand| state.layout.shape[1..].iter().product::<usize>() * state.dtype.size();
+        (tokens * positions * states.iter().map(slot).sum::<usize>()) as u64
     }
 
     /// Operand `number` of the step's calls.

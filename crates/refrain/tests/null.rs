@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::decoder::{Decoder, Extents};
 use refrain::fast::{self, Tokens};
 use refrain::{Array, AttentionParams, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
-use refrain_vulkan::{DeviceInfo, Queue, Recorded, RecordedCommand};
+use refrain_vulkan::{DeviceInfo, DeviceKind, Queue, Recorded, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
     let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
@@ -95,25 +95,75 @@ fn submits_are_counted_by_their_reason() {
     );
 }
 
+/// A device that is given no memory, and how many submits a call makes on it.
+fn hollow(kind: DeviceKind) -> (Device, impl Fn(&Function, &[(&str, &[u8])]) -> u64) {
+    let info = DeviceInfo {
+        kind,
+        ..DeviceInfo::made_up("card")
+    };
+    let recorder = refrain_vulkan::Device::null_without_contents(info);
+    let device = Device::vulkan(recorder.clone());
+    let submits = move |function: &Function, arguments: &[(&str, &[u8])]| {
+        let before = recorder.counters();
+        function.call(arguments).unwrap();
+        (recorder.counters() - before).submits
+    };
+    (device, submits)
+}
+
 #[test]
 fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
-    let recorder = refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up("card"));
-    let device = Device::vulkan(recorder.clone());
-    let submits = |tokens: usize| {
+    let submits = |kind, tokens: usize| {
+        let (device, submits) = hollow(kind);
         let mut x = Array::input(&device, "x", DType::F32, &[tokens, 4096]);
         for _ in 0..8 {
             x = x.matmul(&ones(&device, &[4096, 4096]));
         }
         let function = Function::trace(&[&x]).unwrap();
-        let bytes = vec![0; 4 * tokens * 4096];
-        let before = recorder.counters();
-        function.call(&[("x", &bytes)]).unwrap();
-        let since = recorder.counters() - before;
-        assert_eq!(since.dispatches, 8, "{since:?}");
-        since.submits
+        assert_eq!(function.plan().dispatches(), 8);
+        submits(&function, &[("x", &vec![0; 4 * tokens * 4096])])
     };
-    // A product of 512 rows with 64 MiB of weights is as much as one submit may have.
-    assert_eq!((submits(1), submits(256), submits(512)), (1, 4, 8));
+    // Two products of 512 rows with 2²⁴ weights are as much as one submit of a slow device may have.
+    let slow = [1, 256, 512, 2048].map(|tokens| submits(DeviceKind::Integrated, tokens));
+    assert_eq!(slow, [1, 2, 4, 8]);
+    assert_eq!(submits(DeviceKind::Discrete, 2048), 1);
+}
+
+#[test]
+fn attention_over_a_deep_context_has_a_submit_to_itself() {
+    let submits = |pages: usize| {
+        let (device, submits) = hollow(DeviceKind::Integrated);
+        let state = || Array::state(&device, DType::F16, &[pages * 256, 8, 128]).unwrap();
+        let (keys, values) = (state(), state());
+        let input = |name: &str, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
+        let tokens = Tokens {
+            positions: &input("positions", DType::I32, &[128]),
+            sequences: &input("sequences", DType::U32, &[128]),
+            pages: &input("pages", DType::U32, &[1, pages]),
+        };
+        let params = AttentionParams {
+            scale: 0.1,
+            page_size: 256,
+            window: None,
+            decode: false,
+        };
+        let mut x = input("x", DType::F32, &[128, 32, 128]);
+        for _ in 0..4 {
+            x = fast::paged_attention(&x, &keys, &values, tokens, params);
+        }
+        let function = Function::trace(&[&x]).unwrap();
+        let words = |n: usize| vec![0; 4 * n];
+        submits(
+            &function,
+            &[
+                ("x", &words(128 * 32 * 128)),
+                ("positions", &words(128)),
+                ("sequences", &words(128)),
+                ("pages", &words(pages)),
+            ],
+        )
+    };
+    assert_eq!((submits(4), submits(64)), (1, 4));
 }
 
 /// The compute queue's values that events wait for, on the host or before a copy.

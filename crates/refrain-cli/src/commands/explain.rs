@@ -80,7 +80,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
     let printed = session.decode_program(after)?;
-    let kv = Session::kv_bytes_per_token(checkpoint.config(), &device) * u64::from(arguments.depth);
+    let depth = arguments.depth as usize;
     let (mode, choice) = session.mode();
     let mode = match device.is_cpu() {
         true => "cpu".to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print(&graph::dot(&printed));
     }
     let bandwidth = bandwidth(global, arguments, &device)?;
-    let summary = Summary::of(function, checkpoint.config().layers, kv, bandwidth);
+    let summary = Summary::of(function, checkpoint.config().layers, depth, bandwidth);
     if arguments.json {
         return output::print_json(&json!({
             "model": arguments.model,
@@ -109,7 +109,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "program": printed.lines().collect::<Vec<_>>(),
             "unfused": floor::unfused(function.plan()),
             "token": summary.json(),
-            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, bandwidth)),
+            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, depth, bandwidth)),
         }));
     }
     let mut text = String::new();
@@ -124,7 +124,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
     if let Some(profile) = &profile {
-        text.push_str(&floor::table(function.plan(), profile, bandwidth));
+        text.push_str(&floor::table(function.plan(), profile, depth, bandwidth));
     }
     output::print(&text)
 }

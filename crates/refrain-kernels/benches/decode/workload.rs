@@ -264,7 +264,7 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
     let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
     operands.push((false, vector(DType::U32, made.tickets)));
-    Made::new(vec![made.call], &operands)
+    Made::new(made.calls, &operands)
 }
 
 impl Made {

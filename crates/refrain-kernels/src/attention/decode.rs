@@ -11,7 +11,8 @@
 //! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; the rotation's
 //! frequencies, the weights of q's and of k's norm, as far as there are any; out; then, where several
 //! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
-//! workgroup arrives last joins what the others left.
+//! workgroup arrives last joins what the others left. On devices without [`Traits::tickets`] a second call
+//! does, and there are no counters.
 
 mod variant;
 
@@ -53,11 +54,11 @@ impl fmt::Display for DecodeParams {
     }
 }
 
-/// The call, and what it needs beside its operands.
+/// The calls, and what they need beside their operands.
 #[derive(Clone, Debug)]
 pub struct Decode {
-    /// The only call.
-    pub call: Call,
+    /// One, or two of which the second depends on the first.
+    pub calls: Vec<Call>,
     /// Memory whose contents do not matter: the operand behind the others.
     pub workspace: Option<Operand>,
     /// Counters, behind the workspace.
@@ -83,7 +84,7 @@ impl DecodeParams {
     }
 }
 
-/// The call that computes attention of single tokens.
+/// The calls that compute attention of single tokens.
 ///
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] when heads lie apart; [`Unsupported::Size`] when shapes contradict
@@ -106,11 +107,41 @@ pub fn call_tuned(
         let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let arguments = arguments(operands, params, &sizes, variant.parts)?;
+    let several = variant.parts > 1;
+    let tickets = several && traits.tickets;
+    let arguments = arguments(operands, params, &sizes, [several, tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
-    let mut text = Text::new(traits, &format!("{OP}.decode.{:016x}", hash(&generated)))
+    let forms = if several && !tickets {
+        &["SHARES", "JOINS"][..]
+    } else {
+        &[""]
+    };
+    let call = |form: &&str| Call {
+        kernel: kernel(tuning, traits, operands, params, &generated, form).kernel(variant.constants(&sizes, params)),
+        groups: groups.map(|g| g.max(1) as u32),
+        push: arguments.push(),
+    };
+    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
+    Ok(Decode {
+        calls: forms.iter().map(call).collect(),
+        workspace: several.then(|| Operand::contiguous(DType::F32, &workspace)),
+        tickets: if tickets { groups[0] * sizes.tokens } else { 0 },
+    })
+}
+
+/// The text of one of the calls: `form` is what tells two of them apart.
+fn kernel<'t>(
+    tuning: &Tuning,
+    traits: &'t Traits,
+    operands: &[&Operand],
+    params: &DecodeParams,
+    generated: &str,
+    form: &str,
+) -> Text<'t> {
+    let mut text = Text::new(traits, &format!("{OP}.decode.{:016x}", hash(generated)))
         .define("LANE_VALUE", "float")
         .define("UNROLLED", u32::from(tuning.decode.unrolled))
+        .flag(form, !form.is_empty())
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
         .input("v", operands[4].dtype)
@@ -124,35 +155,22 @@ pub fn call_tuned(
             text = text.input(name, operands[number].dtype);
         }
     }
-    let kernel = text
-        .body(include_str!("../shaders/unroll.glsl"))
+    text.body(include_str!("../shaders/unroll.glsl"))
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/sincos.glsl"))
-        .body(&generated)
+        .body(generated)
         .body(include_str!("../shaders/attention/decode.comp"))
-        .kernel(variant.constants(&sizes, params));
-    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
-    let call = Call {
-        kernel,
-        groups: groups.map(|g| g.max(1) as u32),
-        push: arguments.push(),
-    };
-    let several = variant.parts > 1;
-    Ok(Decode {
-        call,
-        workspace: several.then(|| Operand::contiguous(DType::F32, &workspace)),
-        tickets: if several { groups[0] * sizes.tokens } else { 0 },
-    })
 }
 
-/// Fails as [`call`] would, without building the call.
+/// Fails as [`call`] would, without building calls.
 ///
 /// # Errors
 /// Those of [`call`].
 pub fn check(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
     let sizes = checked(operands, params)?;
     let variant = Variant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
-    arguments(operands, params, &sizes, variant.parts).map(|_| ())
+    let several = variant.parts > 1;
+    arguments(operands, params, &sizes, [several, several && traits.tickets]).map(|_| ())
 }
 
 /// The extents, if all operands fit them.
@@ -230,7 +248,7 @@ fn arguments(
     operands: &[&Operand],
     params: &DecodeParams,
     sizes: &Sizes,
-    parts: usize,
+    [several, tickets]: [bool; 2],
 ) -> Result<Arguments, Unsupported> {
     let mut arguments = Arguments::default();
     let mut add = |declaration: &str, number: usize| -> Result<(), Unsupported> {
@@ -250,8 +268,11 @@ fn arguments(
     }
     let out = params.output();
     add("y_ref y", out)?;
-    if parts > 1 {
-        for (name, operand) in [("pairs_ref workspace", out + 1), ("counters_ref tickets", out + 2)] {
+    for (name, operand, there) in [
+        ("pairs_ref workspace", out + 1, several),
+        ("counters_ref tickets", out + 2, tickets),
+    ] {
+        if there {
             arguments.address(name, Push::Address { operand, bytes: 0 });
         }
     }

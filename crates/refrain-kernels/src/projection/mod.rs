@@ -204,7 +204,9 @@ impl Problem<'_> {
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
         let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);
-        while crate::iterations::most(traits).is_some_and(|most| count(&division) > most) && division.goes_round_less() {}
+        while crate::iterations::most(traits).is_some_and(|most| count(&division) > most) && division.goes_round_less()
+        {
+        }
         let what = || format!("sums over {} products", self.columns);
         crate::iterations::check(OP, traits, count(&division), what)?;
         let generated = source::generated(self, sections, &arguments)?;

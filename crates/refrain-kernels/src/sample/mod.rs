@@ -243,7 +243,9 @@ impl Sizes {
     fn picking_width(&self, traits: &Traits) -> Result<u32, Unsupported> {
         let width = traits.workgroup(width(self.vocabulary, 1024));
         let visits = self.vocabulary.div_ceil(width as usize) * VISITS;
-        iterations::check(OP, traits, visits, || format!("vocabularies of {} tokens", self.vocabulary))?;
+        iterations::check(OP, traits, visits, || {
+            format!("vocabularies of {} tokens", self.vocabulary)
+        })?;
         Ok(width)
     }
 }

@@ -6,6 +6,13 @@ float f16_to_f32(uint bits) {
     return uintBitsToFloat(floatBitsToUint(magnitude) | (bits & 0x8000u) << 16);
 }
 
+// The two halves of a word.
+#ifdef SUBNORMAL_HALVES
+vec2 unpack_halves(uint bits) { return unpackHalf2x16(bits); }
+#else
+vec2 unpack_halves(uint bits) { return vec2(f16_to_f32(bits & 0xffffu), f16_to_f32(bits >> 16)); }
+#endif
+
 uint f32_to_f16(float value) {
     // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits.
     uint bits = floatBitsToUint(value);
@@ -31,8 +38,9 @@ uint f32_to_bf16(float value) {
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
-// By the bits: compilers may assume that there are no NaN.
+// By the bits: compilers may assume that there are no NaN and no infinities.
 bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+bool is_infinite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
 
 // A constant record: extents, strides and other words that do not fit into push constants.
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer words_ref { uint at[]; };

@@ -89,7 +89,7 @@ float pow_of(float x, float y) {
     bool odd = integral && abs(y) < 16777216.0 && (int(y) & 1) != 0;
     bool negative = floatBitsToUint(x) >= 0x80000000u;
     float magnitude = abs(x);
-    if (negative && magnitude != 0.0 && !integral && !isinf(x)) return uintBitsToFloat(0x7fc00000u);
+    if (negative && magnitude != 0.0 && !integral && !is_infinite(x)) return uintBitsToFloat(0x7fc00000u);
     // The exponent is clamped because an infinite one times log 1 = 0 would be NaN.
     float bounded = clamp(y, -3.0e38, 3.0e38);
     precise float exponent = bounded * log_of(magnitude);

@@ -9,10 +9,13 @@ pub fn traits(device: &Device) -> Traits {
     Traits {
         vendor: info.vendor_id,
         subgroup_size: info.limits.subgroup_size,
+        subgroup_required: false,
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),
+        subnormal_halves: true,
+        tickets: true,
         max_invocations: info.limits.max_workgroup_invocations,
         shared_bytes: info.limits.shared_memory_bytes,
     }

@@ -169,6 +169,8 @@ impl Case {
         let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
         assert_eq!(attention::check_decode(traits, &all, &self.params()), Ok(()), "{what}");
         let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
+        let joins_apart = made.workspace.is_some() && !traits.tickets;
+        assert_eq!(made.calls.len(), 1 + usize::from(joins_apart), "{what}");
         let mut arena = Arena::new();
         operands
             .iter()
@@ -180,7 +182,7 @@ impl Case {
             arena.add(&vec![0; made.tickets * 4]);
         }
         // Twice: counters are as they were, and what is written again is the same.
-        arena.run(&[made.call.clone(), made.call]);
+        arena.run(&[&made.calls[..], &made.calls].concat());
         let (expected, states) = self.expected(&operands);
         let actual = common::values(&out, &blank, &arena.read(operands.len()));
         assert_close(
@@ -287,6 +289,24 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
                 .check(&tuning, &traits);
             }
         }
+    }
+}
+
+#[test]
+fn a_second_call_joins_parts_where_tickets_are_not_promised() {
+    let traits = Traits {
+        tickets: false,
+        ..device_traits()
+    };
+    let mut tuning = *tuning::choose(&traits);
+    tuning.decode.enough_groups = 1 << 20;
+    for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
+        Case {
+            positions,
+            table,
+            ..Case::usual()
+        }
+        .check(&tuning, &traits);
     }
 }
 

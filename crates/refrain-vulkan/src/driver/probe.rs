@@ -168,6 +168,7 @@ fn extended_properties(
     limits.subgroup_size = v11.subgroup_size;
     limits.min_subgroup_size = v13.min_subgroup_size;
     limits.max_subgroup_size = v13.max_subgroup_size;
+    limits.max_workgroup_subgroups = v13.max_compute_workgroup_subgroups;
     limits.max_allocation_bytes = v11.max_memory_allocation_size.min(v13.max_buffer_size);
 
     if v13.integer_dot_product4x8_bit_packed_signed_accelerated == vk::FALSE {

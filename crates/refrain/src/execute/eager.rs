@@ -4,21 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{Kernel, Push};
-use refrain_vulkan::{
-    Access, Buffer, Command, CommandList, Device as VulkanDevice, Feature, MemoryClass, Pipeline, Submission,
-};
+use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
 use super::{Memory as Blocks, Part};
-use crate::device::Flush;
+use crate::device::{Backend, Flush};
 use crate::plan::{Plan, Step};
 use crate::storage::{Memory, Storage};
-use crate::{Device, Error, Primitive};
+use crate::{Device, Error};
 
-/// The most dispatches in one submit, and the most work of a function with arguments, such as one that takes
-/// in a prompt: a long evaluation must not keep the screen from being drawn, nor look to the driver like a
-/// hang. A slow integrated GPU is busy for about a second.
+/// The most dispatches in one submit.
 const MAX_DISPATCHES: usize = 4096;
-const MAX_WORK: u64 = 1 << 35;
 
 /// A plan's commands with every address filled in.
 pub(super) struct Recorded {
@@ -39,17 +34,17 @@ impl Recorded {
         let most_work = match plan.inputs.is_empty() {
             // Tapes need one list.
             true => u64::MAX,
-            false => MAX_WORK,
+            false => plan.device.most_work(),
         };
         let mut ends = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
-            let (calls, work) = (step.calls.len(), work(plan, step));
-            let is_full = dispatches + calls > MAX_DISPATCHES || done + work > most_work;
+            let (calls, work) = (step.calls.len(), step.multiplications());
+            let is_full = dispatches + calls > MAX_DISPATCHES || work > most_work.saturating_sub(done);
             if is_full && dispatches > 0 {
                 lists.push(CommandList::new("evaluation"));
                 (dispatches, done) = (0, 0);
             }
-            (dispatches, done) = (dispatches + calls, done + work);
+            (dispatches, done) = (dispatches + calls, done.saturating_add(work));
             let commands = &mut lists.last_mut().expect("there is one").commands;
             if step.barrier && !commands.is_empty() {
                 commands.push(Command::Barrier);
@@ -180,7 +175,7 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         let bytes = call.push.iter().map(Push::size).sum();
         wanted
             .entry(key(&call.kernel))
-            .or_insert_with(|| translate(device, &call.kernel, bytes));
+            .or_insert_with(|| translate(&plan.device, &call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
     device.prepare(&kernels, &|done, total| plan.device.compiling(done, total))?;
@@ -190,30 +185,18 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         .collect()
 }
 
-pub(super) fn translate(device: &VulkanDevice, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
-    let limits = &device.info().limits;
-    // Where the driver may choose among sizes, kernels get the one that they were chosen for.
-    let varies = limits.min_subgroup_size < limits.max_subgroup_size;
-    let controlled = varies && device.features().contains(Feature::SubgroupSizeControl);
+pub(super) fn translate(device: &Device, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+    let Backend::Vulkan { traits, .. } = device.backend() else {
+        unreachable!("kernels are made for a Vulkan device")
+    };
     refrain_vulkan::Kernel {
         name: kernel.name.clone(),
         source: kernel.source.clone(),
         defines: vec![],
         constants: kernel.constants.clone(),
         push_bytes,
-        subgroup_size: controlled.then_some(limits.subgroup_size),
+        subgroup_size: traits.subgroup_required.then_some(traits.subgroup_size),
     }
-}
-
-/// About how much a step has to do: bytes of weights, or of keys and values, times the rows or tokens that each
-/// is combined with.
-fn work(plan: &Plan, step: &Step) -> u64 {
-    let bytes = match step.primitive {
-        Primitive::PagedAttention(_) => step.inputs[1..3].iter().map(|cache| cache.range().bytes()).sum(),
-        _ => plan.weight_bytes(step),
-    };
-    let rows = step.output.layout.shape.first().copied().unwrap_or(1);
-    bytes.saturating_mul(rows as u64)
 }
 
 /// The constant records of a plan's calls, in one buffer.

@@ -25,6 +25,10 @@ pub(crate) fn axis_of(x: &Array, axis: isize) -> Option<usize> {
 
 /// The same of `rank` dimensions.
 pub(crate) fn resolve(axis: isize, rank: usize) -> Option<usize> {
-    let resolved = if axis < 0 { axis.checked_add_unsigned(rank)? } else { axis };
+    let resolved = if axis < 0 {
+        axis.checked_add_unsigned(rank)?
+    } else {
+        axis
+    };
     usize::try_from(resolved).ok().filter(|&axis| axis < rank)
 }

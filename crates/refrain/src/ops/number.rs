@@ -61,13 +61,7 @@ impl Number {
 }
 
 /// Every element `number`.
-pub(super) fn filled(
-    operation: Operation,
-    device: &Device,
-    dtype: DType,
-    shape: &[usize],
-    number: Number,
-) -> Array {
+pub(super) fn filled(operation: Operation, device: &Device, dtype: DType, shape: &[usize], number: Number) -> Array {
     let Some(value) = number.in_dtype(dtype) else {
         let what = format!("{dtype} does not hold {}", number.whole().unwrap_or_default());
         return Array::invalid(device, dtype, operation.error(what));

@@ -28,7 +28,11 @@ impl Array {
             );
         }
         let order: Vec<usize> = kept.into_iter().chain(reduced.iter().copied()).collect();
-        let x = if order.is_sorted() { x } else { operation.permute(&x, &order) };
+        let x = if order.is_sorted() {
+            x
+        } else {
+            operation.permute(&x, &order)
+        };
         operation.node(
             Primitive::Reduce {
                 op: kind,

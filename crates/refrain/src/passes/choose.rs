@@ -223,7 +223,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             Kernels {
                 workspace: decode.workspace,
                 tickets: decode.tickets,
-                ..one(decode.call)
+                ..chained(decode.calls)
             }
         }
         Primitive::Sample => sampling(traits, x, out)?,

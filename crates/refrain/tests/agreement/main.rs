@@ -4,9 +4,9 @@
 mod common;
 mod conversions;
 mod elementwise;
+mod integers;
 #[path = "../support/operations.rs"]
 mod operations;
-mod integers;
 mod products;
 mod programs;
 #[path = "../passes/random.rs"]

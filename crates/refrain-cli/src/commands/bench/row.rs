@@ -62,8 +62,6 @@ impl Row {
             "dispatches_per_token": per_token(counters.dispatches),
             "transfers_per_token": per_token(counters.bytes_staged.min(1) * counters.transfer_submits),
             "copies_per_token": per_token(counters.copies),
-            // There are no descriptor sets to update.
-            "descriptor_updates_per_token": 0,
             "allocations_per_token": per_token(counters.allocations),
             "record_us_per_token": per_token(counters.record_cpu_ns) / 1e3,
             "waits_per_token": per_token(counters.waits),

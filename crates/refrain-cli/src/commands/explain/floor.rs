@@ -32,7 +32,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub fn of(function: &Function, layers: usize, kv_bytes: u64, bandwidth: f64) -> Summary {
+    pub fn of(function: &Function, layers: usize, depth: usize, bandwidth: f64) -> Summary {
         let plan = function.plan();
         Summary {
             layers,
@@ -45,7 +45,7 @@ impl Summary {
             arena_bytes: plan.scratch_bytes,
             least_arena_bytes: plan.least_scratch_bytes,
             weight_bytes: function.weight_bytes(),
-            kv_bytes,
+            kv_bytes: plan.steps.iter().map(|step| step.cache_bytes(depth)).sum(),
             bandwidth,
         }
     }
@@ -133,18 +133,19 @@ pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result
     Ok(least)
 }
 
-fn floor_us(plan: &Plan, step: &Step, bandwidth: f64) -> f64 {
-    plan.weight_bytes(step) as f64 / bandwidth * 1e6
+/// What reading a step's weights, and the keys and values of `depth` positions, takes.
+fn floor_us(plan: &Plan, step: &Step, depth: usize, bandwidth: f64) -> f64 {
+    (plan.weight_bytes(step) + step.cache_bytes(depth)) as f64 / bandwidth * 1e6
 }
 
-/// The steps that lose most time against reading their weights.
-pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: f64) -> String {
+/// The steps that lose most time against reading their weights, keys and values.
+pub(super) fn table(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) -> String {
     let mut steps: Vec<(usize, f64, f64)> = plan
         .steps
         .iter()
         .zip(profile)
         .enumerate()
-        .map(|(number, (step, &us))| (number, us, floor_us(plan, step, bandwidth)))
+        .map(|(number, (step, &us))| (number, us, floor_us(plan, step, depth, bandwidth)))
         .collect();
     let total: f64 = profile.iter().sum();
     steps.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
@@ -164,14 +165,15 @@ pub(super) fn table(plan: &Plan, profile: &[f64], bandwidth: f64) -> String {
 }
 
 /// All steps, for machines.
-pub(super) fn json(plan: &Plan, profile: &[f64], bandwidth: f64) -> Value {
+pub(super) fn json(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) -> Value {
     let step = |(number, (step, us)): (usize, (&Step, &f64))| {
         json!({
             "step": number,
             "primitive": step.primitive.to_string(),
             "us": us,
-            "floor_us": floor_us(plan, step, bandwidth),
+            "floor_us": floor_us(plan, step, depth, bandwidth),
             "weight_bytes": plan.weight_bytes(step),
+            "kv_bytes": step.cache_bytes(depth),
         })
     };
     plan.steps.iter().zip(profile).enumerate().map(step).collect()

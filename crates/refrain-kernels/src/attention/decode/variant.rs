@@ -154,10 +154,13 @@ mod tests {
     const TRAITS: Traits = Traits {
         vendor: 0x10005,
         subgroup_size: 8,
+        subgroup_required: false,
         subgroup_arithmetic: true,
         storage16: true,
         storage8: true,
         integer_dot: false,
+        subnormal_halves: true,
+        tickets: true,
         max_invocations: 1024,
         shared_bytes: 32_768,
     };

@@ -354,13 +354,18 @@ void finish(uint parts) {
 }
 
 #ifdef PARTS
-// Whether this workgroup is the last of its token's heads to come here. It then sees what the others
-// left in the workspace, and the counter is zero again.
-bool arrives_last(uint parts) {
+// Puts what the join needs beside the output into the workspace.
+void leave_ends() {
     if (gl_LocalInvocationIndex < HEADS) {
         uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + HEAD_DIM / 2u;
         pc.workspace.at[at] = vec2(maxima[gl_LocalInvocationIndex], totals[gl_LocalInvocationIndex]);
     }
+}
+
+#if !defined(SHARES) && !defined(JOINS)
+// Whether this workgroup is the last of its token's heads to come here. It then sees what the others
+// left in the workspace, and the counter is zero again.
+bool arrives_last(uint parts) {
     memoryBarrierBuffer();
     barrier();
     uint ticket = token * gl_NumWorkGroups.x + gl_WorkGroupID.x;
@@ -372,6 +377,7 @@ bool arrives_last(uint parts) {
     memoryBarrierBuffer();
     return arrived + 1u == parts;
 }
+#endif
 
 void join(uint parts) {
     for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
@@ -407,8 +413,15 @@ void main() {
     token = gl_WorkGroupID.y;
     head = gl_WorkGroupID.x * HEADS;
     kv_head = head / RATIO;
+#ifndef JOINS
     load_vectors();
+#endif
     uint parts = find_part();
+#ifdef JOINS
+    // The call before left the parts; a single one is the result.
+    if (gl_WorkGroupID.z == 0u && parts > 1u) join(parts);
+    return;
+#else
     if (gl_WorkGroupID.z >= parts) return;
     [[unroll]] for (uint j = 0u; j < HEADS * SPAN * PAIRS; ++j) sums[j] = vec2(0.0);
     // The first tile is under way while queries and key are made.
@@ -431,6 +444,12 @@ void main() {
     barrier();
     finish(parts);
 #ifdef PARTS
-    if (parts > 1u && arrives_last(parts)) join(parts);
+    if (parts > 1u) {
+        leave_ends();
+#ifndef SHARES
+        if (arrives_last(parts)) join(parts);
+#endif
+    }
+#endif
 #endif
 }

@@ -119,7 +119,7 @@ void stage_vector(uint t, uint first) {
             all += part.y;
             if (p / PAIRS_EACH == e % PAIRS / PAIRS_EACH) sum[turn] += part.y;
         }
-        is_number[turn] = !isnan(all);
+        is_number[turn] = !is_nan(all);
     }
     barrier();
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {

@@ -1,0 +1,104 @@
+//! What kernels are told of a device.
+
+use refrain_kernels::Traits;
+use refrain_vulkan::{DeviceInfo, Feature, FeatureSet, Limits};
+
+const NVIDIA: u32 = 0x10de;
+const INTEL: u32 = 0x8086;
+const APPLE: u32 = 0x106b;
+const MESA_SOFTWARE: u32 = 0x10005;
+
+/// The traits of a device of which `features` are switched on.
+pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
+    let limits = &info.limits;
+    let required = required_subgroup(info, features);
+    Traits {
+        vendor: info.vendor_id,
+        subgroup_size: required.unwrap_or(limits.subgroup_size),
+        subgroup_required: required.is_some(),
+        subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
+        storage16: features.contains(Feature::Storage16),
+        storage8: features.contains(Feature::Storage8),
+        integer_dot: features.contains(Feature::IntegerDot),
+        // Where it was tried; elsewhere it is computed.
+        subnormal_halves: [NVIDIA, MESA_SOFTWARE].contains(&info.vendor_id),
+        // Over Metal, which promises it from version 3.2 on and does not say which it has.
+        tickets: info.vendor_id != APPLE,
+        max_invocations: most_invocations(limits, required),
+        shared_bytes: limits.shared_memory_bytes,
+    }
+}
+
+/// The subgroup size that kernels require, where the driver would choose among several: the one that they
+/// were chosen for.
+fn required_subgroup(info: &DeviceInfo, features: FeatureSet) -> Option<u32> {
+    let limits = &info.limits;
+    let sizes = limits.min_subgroup_size..=limits.max_subgroup_size;
+    let varies = sizes.start() < sizes.end() && features.contains(Feature::SubgroupSizeControl);
+    let wanted = match info.vendor_id {
+        // Kernels hold 40 to 96 values an invocation: of 32 lanes registers have room for 32, of 16 for 64.
+        INTEL => 16,
+        _ => limits.subgroup_size,
+    };
+    (varies && sizes.contains(&wanted)).then_some(wanted)
+}
+
+/// The most invocations of a workgroup in one dimension.
+fn most_invocations(limits: &Limits, required: Option<u32>) -> u32 {
+    let by_subgroups = required.map_or(u32::MAX, |size| size.saturating_mul(limits.max_workgroup_subgroups));
+    limits
+        .max_workgroup_invocations
+        .min(limits.max_workgroup_size[0])
+        .min(by_subgroups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(vendor: u32, [least, usual, most]: [u32; 3]) -> DeviceInfo {
+        let mut info = DeviceInfo::made_up("card");
+        info.vendor_id = vendor;
+        let limits = &mut info.limits;
+        (limits.min_subgroup_size, limits.subgroup_size, limits.max_subgroup_size) = (least, usual, most);
+        info
+    }
+
+    fn subgroups(info: &DeviceInfo) -> (u32, bool) {
+        let traits = of(info, FeatureSet::all());
+        (traits.subgroup_size, traits.subgroup_required)
+    }
+
+    #[test]
+    fn kernels_require_the_subgroup_size_that_they_were_chosen_for() {
+        assert_eq!(subgroups(&card(0x1002, [32, 64, 64])), (64, true));
+        assert_eq!(subgroups(&card(NVIDIA, [32, 32, 32])), (32, false));
+        assert_eq!(subgroups(&card(INTEL, [8, 32, 32])), (16, true));
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_required_is_not() {
+        assert_eq!(subgroups(&card(0x1002, [32, 128, 64])), (128, false));
+        assert_eq!(subgroups(&card(INTEL, [32, 32, 64])), (32, false));
+        let mut features = FeatureSet::all();
+        features.remove(Feature::SubgroupSizeControl);
+        let traits = of(&card(INTEL, [8, 32, 32]), features);
+        assert_eq!((traits.subgroup_size, traits.subgroup_required), (32, false));
+    }
+
+    #[test]
+    fn workgroups_stay_within_every_limit() {
+        let mut info = card(INTEL, [8, 32, 32]);
+        info.limits.max_workgroup_subgroups = 32;
+        assert_eq!(of(&info, FeatureSet::all()).max_invocations, 512);
+        info.limits.max_workgroup_size[0] = 256;
+        assert_eq!(of(&info, FeatureSet::all()).max_invocations, 256);
+    }
+
+    #[test]
+    fn what_only_some_devices_promise_is_not_relied_on() {
+        let traits = |vendor| of(&card(vendor, [32; 3]), FeatureSet::all());
+        assert!(traits(NVIDIA).tickets && traits(0x1002).tickets && !traits(APPLE).tickets);
+        assert!(traits(NVIDIA).subnormal_halves && !traits(APPLE).subnormal_halves);
+    }
+}
