@@ -1,13 +1,8 @@
-//! What the operating system knows: memory of the host and of this process, and where caches go.
+//! What the operating system knows: memory of this process, and where caches go.
 
 use std::env;
 use std::fs;
 use std::path::PathBuf;
-
-/// Bytes of host memory that can be had without swapping; `None` where the system does not tell.
-pub(crate) fn available_memory() -> Option<u64> {
-    kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
-}
 
 /// The most bytes of host memory that this process ever had resident, mapped files included;
 /// `None` where the system does not tell.

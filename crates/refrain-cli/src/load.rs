@@ -6,14 +6,20 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
+use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
 use refrain_engine::{LoadOptions, Model, Progress, Session};
 use refrain_formats::{Checkpoint, ModelConfig};
 
-use crate::output::{complain, human_bytes};
-use crate::{Global, interrupt, memory};
+use crate::output::{about_rate, complain, human_bytes};
+use crate::{Global, interrupt};
 
 /// The context that is reserved unless the prompt or the user needs another, in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
+
+/// Tokens per second that nobody has to be warned of.
+const SLOW: f64 = 20.0;
+/// Bytes that a token may read without being slow on any CPU.
+const QUICK_BYTES: u64 = 64 << 20;
 
 /// A loaded model, and how long that took.
 pub(crate) struct Loaded {
@@ -39,7 +45,7 @@ pub(crate) fn load(
     context: usize,
 ) -> anyhow::Result<Loaded> {
     let kv_bytes = context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device);
-    check_room(weight_bytes(checkpoint) + kv_bytes, memory::free(device))?;
+    check_room(weight_bytes(checkpoint) + kv_bytes, device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
         complain("images are not supported: only the text model of this checkpoint is used");
     }
@@ -57,25 +63,35 @@ pub(crate) fn load(
     })
 }
 
-/// Bytes of all tensors as they lie in memory.
-pub(crate) fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
-    checkpoint.tensors().map(|tensor| tensor.bytes).sum()
+/// Says what speed to expect before a model is loaded that will be slow on the CPU executor: by the bytes that
+/// its tokens read, and by short products of such weights.
+pub(crate) fn announce_speed(global: &Global, checkpoint: &Checkpoint, device: &Device) {
+    if global.quiet || !device.is_cpu() {
+        return;
+    }
+    let needs = Needs::of(checkpoint, device);
+    if needs.weights_per_token < QUICK_BYTES {
+        return;
+    }
+    // What cannot be measured is not worth an error: the model may run all the same.
+    let Ok(offer) = Offer::measure(device, &needs) else {
+        return;
+    };
+    if let Some(warning) = warning(&Fit { needs, offer }) {
+        complain(&warning);
+    }
 }
 
-/// Bytes of weights that one decoded token reads: all but the embedding, of which it needs one row,
-/// unless that is the output head too, and of experts those that the token is routed to.
-pub(crate) fn bytes_read_per_token(checkpoint: &Checkpoint) -> u64 {
-    let embedding = match checkpoint.config().tie_word_embeddings {
-        true => None,
-        false => checkpoint.tensor("model.embed_tokens.weight"),
-    };
-    // Of the routed experts, those that are not the token's.
-    let unrouted = checkpoint.config().mixture.as_ref().map_or(0, |mixture| {
-        let experts = checkpoint.tensors().filter(|info| info.name.contains(".mlp.experts."));
-        let bytes: u64 = experts.map(|info| info.bytes).sum();
-        bytes / mixture.experts as u64 * (mixture.experts - mixture.used) as u64
-    });
-    weight_bytes(checkpoint) - embedding.map_or(0, |tensor| tensor.info.bytes) - unrouted
+fn warning(fit: &Fit) -> Option<String> {
+    let speed = fit.bound(0);
+    (speed < SLOW).then(|| {
+        format!(
+            "note: expect at most about {} tokens/s: each reads {} of weights, of which this CPU takes about {} GB/s",
+            about_rate(speed),
+            human_bytes(fit.needs.weights_per_token),
+            about_rate(fit.offer.bandwidth / 1e9),
+        )
+    })
 }
 
 /// Refuses what cannot fit before the time to load it is spent. On the CPU executor nothing else
@@ -186,6 +202,31 @@ mod tests {
         assert!(check_room(1 << 30, Some(2 << 30)).is_ok() && check_room(1 << 30, None).is_ok());
         let error = check_room(3 << 30, Some(2 << 30)).unwrap_err().to_string();
         assert!(error.contains("need 3.0 GiB, and the device has 2.0 GiB"), "{error}");
+    }
+
+    #[test]
+    fn only_a_slow_model_is_announced() {
+        let fit = |bandwidth| Fit {
+            needs: Needs {
+                weights: 340 << 20,
+                weights_per_token: 340 << 20,
+                formats: vec![],
+                kv_per_position: 1,
+                layers: 28,
+                max_context: 4096,
+            },
+            offer: Offer {
+                free: None,
+                bandwidth,
+                step_seconds: 0.0,
+            },
+        };
+        assert_eq!(warning(&fit(20e9)), None);
+        let line = warning(&fit(2.14e9)).unwrap();
+        assert!(
+            line.contains("at most about 6.0 tokens/s: each reads 340.0 MiB") && line.contains("about 2.1 GB/s"),
+            "{line}"
+        );
     }
 
     #[test]

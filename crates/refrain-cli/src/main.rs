@@ -14,7 +14,6 @@ mod memory;
 mod model;
 mod numbers;
 mod output;
-mod probe;
 mod sampling;
 mod version;
 

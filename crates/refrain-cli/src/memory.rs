@@ -1,25 +1,11 @@
-//! How much memory there is, and how much a model and its session take up.
+//! How much memory a model and its session take up.
 
-use refrain::Device;
 use refrain_engine::{Model, Session};
 use refrain_vulkan::MemoryClass;
 use serde_json::{Value, json};
 
 use crate::host;
 use crate::output::human_bytes;
-
-/// Bytes that weights and contexts may still take up: device-local memory within its budget, or
-/// host memory for the CPU executor. `None` where nobody tells.
-pub(crate) fn free(device: &Device) -> Option<u64> {
-    match device.as_vulkan() {
-        None => host::available_memory(),
-        Some(vulkan) => {
-            let heaps = vulkan.heaps();
-            let local = heaps.iter().filter(|heap| heap.device_local);
-            Some(local.map(|heap| heap.free()).sum())
-        }
-    }
-}
 
 /// Bytes in use.
 #[derive(Debug, Clone, PartialEq, Eq)]

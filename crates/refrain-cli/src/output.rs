@@ -46,6 +46,11 @@ pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
+/// A number of few digits as it is written, for JSON: not `0.8999999761581421` for 0.9, as f64 has it.
+pub(crate) fn json_f32(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
 /// Writes a line to the standard error. If that fails too, there is nowhere left to say so.
 pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
@@ -89,6 +94,20 @@ pub(crate) fn human_rate(rate: f64) -> String {
     }
 }
 
+/// A rate that was measured in passing, with as many digits as it would have the next time: `0.52`, `23`,
+/// `1500`.
+pub(crate) fn about_rate(rate: f64) -> String {
+    let digits = rate.abs().log10().floor();
+    match digits.is_finite() {
+        true if digits < 1.0 => format!("{rate:.*}", (1.0 - digits) as usize),
+        true => {
+            let unit = 10f64.powf(digits - 1.0);
+            format!("{:.0}", (rate / unit).round() * unit)
+        }
+        false => format!("{rate:.0}"),
+    }
+}
+
 /// A large number as people write it: `596.0 M`, `8.2 B`.
 pub(crate) fn human_count(count: u64) -> String {
     match count as f64 {
@@ -111,6 +130,13 @@ mod tests {
         assert_eq!(human_rate(0.518), "0.52");
         assert_eq!(human_rate(23.44), "23.4");
         assert_eq!(human_rate(1520.4), "1520");
+        assert_eq!(
+            [0.518, 2.34, 23.44, 99.7, 1520.4, 0.0].map(about_rate),
+            ["0.52", "2.3", "23", "100", "1500", "0"]
+        );
+        assert_eq!(json_f32(0.9).to_string(), "0.9");
+        assert_eq!([json_f32(1.0).to_string(), json_f32(1e-7).to_string()], ["1.0", "1e-7"]);
+        assert_eq!(json_f32(f32::INFINITY), Value::Null);
         assert_eq!(human_age(59), "just now");
         assert_eq!(human_age(3600), "1 hour ago");
         assert_eq!(human_age(20 * 86_400), "2 weeks ago");

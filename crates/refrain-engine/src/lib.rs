@@ -13,6 +13,7 @@
 
 mod error;
 mod evaluate;
+pub mod fit;
 mod generate;
 mod mode;
 mod model;

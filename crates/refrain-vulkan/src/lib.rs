@@ -62,6 +62,7 @@ mod pipeline;
 mod queues;
 mod ranges;
 mod recording;
+pub mod speed;
 mod staging;
 mod stamps;
 

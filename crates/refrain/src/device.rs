@@ -119,6 +119,19 @@ impl Device {
         }
     }
 
+    /// Bytes that may still be taken up: device-local memory within its budget, or host memory without swapping
+    /// for the CPU executor. `None` where nobody tells.
+    pub fn free_memory(&self) -> Option<u64> {
+        match self.as_vulkan() {
+            None => free_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?),
+            Some(device) => {
+                let heaps = device.heaps();
+                let local = heaps.iter().filter(|heap| heap.device_local);
+                Some(local.map(|heap| heap.free()).sum())
+            }
+        }
+    }
+
     /// Submissions so far, by reason.
     pub fn flushes(&self) -> Flushes {
         let [requested, read_back, size_cap] = &self.0.flushes;
@@ -227,5 +240,25 @@ impl Device {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// Of what Linux tells in lines such as `MemAvailable:   1234 kB`, in bytes.
+fn free_host_memory(told: &str) -> Option<u64> {
+    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_host_memory_is_read_in_bytes() {
+        let told = "MemTotal:  8000000 kB\nMemAvailable:    4096 kB\n";
+        assert_eq!(free_host_memory(told), Some(4 << 20));
+        assert_eq!(free_host_memory("MemTotal: 8000000 kB\n"), None);
+        assert_eq!(free_host_memory("MemAvailable: much kB"), None);
     }
 }

@@ -83,6 +83,11 @@
 //!
 //! [`graph::Graph::trace`] collects the program, the small [`passes`] make it a [`plan::Plan`], and an
 //! [`execute::Executable`] runs that; each can be printed.
+//!
+//! # What a device is worth
+//!
+//! [`self_test::run`] compares every kernel family with its reference, [`speed::read_bandwidth`] measures what
+//! bounds decoding, and [`Device::free_memory`] says what room there is.
 
 mod array;
 pub mod check;
@@ -98,6 +103,8 @@ mod ops;
 pub mod passes;
 pub mod plan;
 mod primitive;
+pub mod self_test;
+pub mod speed;
 mod storage;
 
 pub use array::Array;

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use refrain::speed::{self, WeightFormat};
 use refrain_formats::{Checkpoint, WholeFile};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
-use crate::{Global, Usage, device, model, output, probe};
+use crate::{Global, Usage, device, model, output};
 use measure::{Kind, Test};
 use row::Row;
 
@@ -120,7 +121,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             figures,
         }));
     }
-    let bandwidth = probe::read_bandwidth(&device)?;
+    let bandwidth = speed::read_bandwidth(&device, WeightFormat::PLAIN)?;
     let rows = report::rows(&rows, &device, bandwidth);
     let report = report::whole(&device, bandwidth, &loads, &rows);
     match (arguments.json, arguments.csv) {

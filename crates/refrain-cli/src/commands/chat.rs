@@ -77,6 +77,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         None => Default::default(),
     };
     let device = device::open(global)?;
+    load::announce_speed(global, &checkpoint, &device);
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let session = Session::new(&loaded.model, context)?;
     let mut dialogue = Dialogue::new(session, &tokenizer, template, conversation);

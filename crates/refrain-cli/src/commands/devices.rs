@@ -4,9 +4,9 @@ use clap::Args;
 use refrain_vulkan::{DeviceInfo, Ranked, rank};
 use serde_json::{Value, json};
 
+use crate::Global;
 use crate::device::{CPU, Decision, Probed, Target};
 use crate::output::{self, human_bytes};
-use crate::{Global, host};
 
 const EXAMPLES: &str = "Examples:
   refrain devices
@@ -64,7 +64,7 @@ fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> St
 }
 
 fn cpu_facts() -> String {
-    let memory = host::available_memory();
+    let memory = refrain::Device::cpu().free_memory();
     let memory = memory.map_or(String::new(), |bytes| format!(", {} free", human_bytes(bytes)));
     format!("{} threads{memory}", threads())
 }
@@ -99,7 +99,7 @@ fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> Va
     };
     json!({
         "devices": ranked.iter().map(entry).collect::<Vec<_>>(),
-        "cpu": { "threads": threads(), "free_bytes": host::available_memory() },
+        "cpu": { "threads": threads(), "free_bytes": refrain::Device::cpu().free_memory() },
         "chosen": chosen,
         "reason": decision.reason,
     })

@@ -5,7 +5,6 @@ mod drivers;
 mod features;
 mod findings;
 mod report;
-mod self_test;
 mod system;
 
 use std::path::Path;
@@ -13,17 +12,19 @@ use std::process::ExitCode;
 
 use clap::Args;
 use refrain::Device;
+use refrain::self_test::{self, FamilyVerdict};
+use refrain::speed::WeightFormat;
+use refrain_engine::fit::{Fit, Needs, Offer};
+use refrain_formats::Checkpoint;
+use refrain_vulkan::speed::{self, HeapSpeed};
 use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
 
 use crate::device::{Decision, Probed, Target};
-use crate::fit::{Fit, Needs, Offer};
 use crate::hub::Download;
 use crate::output;
-use crate::probe::{self, HeapSpeed};
 use crate::{Global, device, host, load, model};
 use caches::Cache;
 use drivers::Driver;
-use self_test::Verdict;
 use system::{Adapter, Node};
 
 const EXAMPLES: &str = "Examples:
@@ -74,7 +75,7 @@ struct Opened {
     speeds: Vec<(MemoryClass, Result<HeapSpeed, Error>)>,
     offer: Offer,
     /// Empty on the CPU executor, which is what kernels are compared with.
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<FamilyVerdict>,
 }
 
 /// A model, and how it fits the chosen device.
@@ -97,10 +98,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         examination.model = Some(Placed {
             name: arguments.model.clone().unwrap_or_default(),
             download: described.download.clone(),
-            fit: Fit {
-                needs: Needs::of(checkpoint, &opened.device),
-                offer: opened.offer,
-            },
+            fit: fit(checkpoint, opened)?,
             context: load::context(checkpoint.config(), asked, 0, None)?,
         });
     }
@@ -113,6 +111,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
+}
+
+/// How a checkpoint fits the device, whose memory has been measured; the CPU's products are as fast as their
+/// formats let them.
+fn fit(checkpoint: &Checkpoint, opened: &Opened) -> Result<Fit, refrain::Error> {
+    let needs = Needs::of(checkpoint, &opened.device);
+    let offer = match opened.device.is_cpu() {
+        true => Offer::measure(&opened.device, &needs)?,
+        false => opened.offer,
+    };
+    Ok(Fit { needs, offer })
 }
 
 fn examine(global: &Global) -> anyhow::Result<Examination> {
@@ -149,11 +158,11 @@ impl Opened {
             true => Vec::new(),
             false => self_test::run(&device, &show),
         };
-        let speeds = device.as_vulkan().map_or(Vec::new(), |vulkan| probe::speeds(vulkan));
+        let speeds = device.as_vulkan().map_or(Vec::new(), |vulkan| speed::of_heaps(vulkan));
         let offer = match speeds.first() {
-            Some((_, Ok(speed))) => Offer::new(&device, speed.bytes_per_second)?,
+            Some((_, Ok(speed))) => Offer::of(&device, speed.bytes_per_second)?,
             Some((_, Err(error))) => return Err(error.clone().into()),
-            None => Offer::measure(&device)?,
+            None => Offer::of(&device, refrain::speed::read_bandwidth(&device, WeightFormat::PLAIN)?)?,
         };
         Ok(Self {
             device,

@@ -7,13 +7,14 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::Args;
+use refrain::speed::{self, WeightFormat};
 use refrain::{Device, passes};
 use refrain_engine::Session;
 use refrain_formats::WholeFile;
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
-use crate::{Global, Usage, device, load, model, output, probe};
+use crate::{Global, Usage, device, load, model, output};
 use floor::Summary;
 
 /// Bytes per second that a card reads where there is none.
@@ -134,9 +135,9 @@ fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow:
     Ok(
         match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
             (true, _) => MADE_UP_BANDWIDTH,
-            (false, true) => probe::read_bandwidth(device)?,
+            (false, true) => speed::read_bandwidth(device, WeightFormat::PLAIN)?,
             // The device that stands for it while there are only plans to be made reads nothing.
-            (false, false) => probe::read_bandwidth(&device::open(global)?)?,
+            (false, false) => speed::read_bandwidth(&device::open(global)?, WeightFormat::PLAIN)?,
         },
     )
 }

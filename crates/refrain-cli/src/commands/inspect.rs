@@ -2,12 +2,12 @@
 
 use clap::Args;
 use refrain::Device;
+use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
 use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
 use serde_json::{Value, json};
 
-use crate::fit::{Fit, Needs, Offer};
-use crate::output::{self, human_bytes, human_count, human_rate};
-use crate::{Global, device, load, model};
+use crate::output::{self, about_rate, human_bytes, human_count};
+use crate::{Global, device, fit, model};
 
 const EXAMPLES: &str = "Examples:
   refrain inspect demo
@@ -50,10 +50,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 
 impl Placed {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
-        let fit = Fit {
-            needs: Needs::of(checkpoint, &device),
-            offer: Offer::measure(&device)?,
-        };
+        let needs = Needs::of(checkpoint, &device);
+        let offer = Offer::measure(&device, &needs)?;
+        let fit = Fit { needs, offer };
         Ok(Self { device, fit })
     }
 }
@@ -92,11 +91,7 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
         ("parameters", human_count(parameters as u64)),
         (
             "weights",
-            format!(
-                "{} in {} tensors",
-                human_bytes(load::weight_bytes(checkpoint)),
-                tensors.len()
-            ),
+            format!("{} in {} tensors", human_bytes(weight_bytes(checkpoint)), tensors.len()),
         ),
         (
             "shape",
@@ -137,14 +132,14 @@ fn fit_lines(placed: &Placed) -> Vec<(&'static str, String)> {
             "KV cache",
             format!("{} a token", human_bytes(fit.needs.kv_per_position)),
         ),
-        ("memory", fit.room()),
+        ("memory", fit::room(fit)),
         (
             "speed limit",
             format!(
-                "{} tokens/s: {} read a token at {:.1} GB/s (measured now)",
-                human_rate(fit.bound(0)),
+                "about {} tokens/s: {} read a token at {} GB/s (measured now)",
+                about_rate(fit.bound(0)),
                 human_bytes(fit.read_per_token(0)),
-                fit.offer.bandwidth / 1e9
+                about_rate(fit.offer.bandwidth / 1e9)
             ),
         ),
     ]
@@ -180,7 +175,7 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
         "architecture": config.architecture.name(),
         "format": format_name(checkpoint.format()),
         "parameters": checkpoint.tensors().map(TensorInfo::values).sum::<usize>(),
-        "weight_bytes": load::weight_bytes(checkpoint),
+        "weight_bytes": weight_bytes(checkpoint),
         "layers": config.layers,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,

@@ -124,6 +124,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
     let context = load::context(checkpoint.config(), asked, held + prompt.len(), most)?;
     let device = device::open(global)?;
+    load::announce_speed(global, &checkpoint, &device);
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let options = GenerateOptions {
         max_tokens: most.or(checkpoint.generation().max_new_tokens),

@@ -1,5 +1,6 @@
 //! What is wrong, and how to mend it.
 
+use refrain::self_test::FamilyVerdict;
 use refrain_vulkan::{DeviceKind, Error};
 
 use super::Examination;
@@ -146,7 +147,7 @@ fn kernels(examination: &Examination) -> Vec<Finding> {
     let Some(Ok(opened)) = &examination.opened else {
         return Vec::new();
     };
-    let finding = |verdict: &super::Verdict| {
+    let finding = |verdict: &FamilyVerdict| {
         let fault = verdict.fault.as_ref()?;
         Some(broken(
             format!("the kernels for {} compute wrong results here: {fault}", verdict.family),
@@ -243,17 +244,16 @@ pub(super) fn on_cpu(examination: &Examination) -> bool {
 #[cfg(test)]
 mod tests {
     use refrain::Device;
+    use refrain_engine::fit::{Fit, Needs, Offer};
     use refrain_vulkan::{DeviceInfo, Heap, LoaderVersion};
 
     use super::*;
     use crate::commands::doctor::caches::Cache;
     use crate::commands::doctor::drivers::Driver;
     use crate::commands::doctor::features::missed;
-    use crate::commands::doctor::self_test::Verdict;
     use crate::commands::doctor::system::{Adapter, Node};
     use crate::commands::doctor::{Opened, Placed};
     use crate::device::Decision;
-    use crate::fit::{Fit, Needs, Offer};
     use crate::hub::Download;
 
     /// A machine on which a made-up card works.
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn wrong_kernels_are_broken_and_idle_drivers_are_not() {
         let mut examination = sound();
-        opened(&mut examination).verdicts = vec![Verdict {
+        opened(&mut examination).verdicts = vec![FamilyVerdict {
             family: "softmax",
             compared: 3,
             worst: f32::INFINITY,
@@ -378,6 +378,7 @@ mod tests {
         let needs = Needs {
             weights: 7 << 30,
             weights_per_token: 7 << 30,
+            formats: Vec::new(),
             kv_per_position: 1 << 20,
             layers: 1,
             max_context: 8192,

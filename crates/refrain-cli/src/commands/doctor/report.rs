@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::features::missed;
 use super::findings::{Finding, on_cpu};
 use super::{Examination, Opened, Placed};
-use crate::device;
 use crate::hub::Download;
-use crate::output::{human_bytes, human_rate};
+use crate::output::{about_rate, human_bytes, json_f32};
+use crate::{device, fit};
 
 /// For people: subjects at the margin.
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> String {
@@ -131,9 +131,9 @@ fn memory(opened: &Opened) -> Vec<String> {
     let line = |(index, heap): (usize, &refrain_vulkan::Heap)| {
         let told = match speed(index) {
             Some(speed) => format!(
-                "kernels read {} at {:.1} GB/s; {}",
+                "kernels read {} at about {} GB/s; {}",
                 human_bytes(speed.bytes),
-                speed.bytes_per_second / 1e9,
+                about_rate(speed.bytes_per_second / 1e9),
                 purpose(speed.class)
             ),
             None => "not used".to_owned(),
@@ -143,8 +143,8 @@ fn memory(opened: &Opened) -> Vec<String> {
     let mut lines: Vec<String> = opened.heaps.iter().enumerate().map(line).collect();
     if opened.device.is_cpu() {
         let free = opened.offer.free.map_or("unknown".to_owned(), human_bytes);
-        let rate = opened.offer.bandwidth / 1e9;
-        lines.push(format!("{free} free: products read weights at {rate:.1} GB/s"));
+        let rate = about_rate(opened.offer.bandwidth / 1e9);
+        lines.push(format!("{free} free: products read f32 weights at about {rate} GB/s"));
     } else {
         let micros = 1e6 * opened.offer.step_seconds;
         lines.push(format!("a step that waits for another takes {micros:.1} µs"));
@@ -178,7 +178,7 @@ fn self_test(opened: &Opened) -> Vec<String> {
     if opened.device.is_cpu() {
         return vec!["nothing to test: the CPU executor is what kernels are compared with".to_owned()];
     }
-    let line = |verdict: &super::Verdict| match &verdict.fault {
+    let line = |verdict: &refrain::self_test::FamilyVerdict| match &verdict.fault {
         Some(fault) => format!("{}: WRONG: {fault}", verdict.family),
         None => format!(
             "{}: {} results right, the largest difference {:.0} % of what is allowed",
@@ -223,7 +223,7 @@ fn model(placed: &Placed) -> Vec<String> {
         fit,
         context,
     } = placed;
-    let empty = human_rate(fit.expected(0));
+    let empty = about_rate(fit.expected(0));
     let mut lines = vec![name.clone()];
     lines.extend(missing.as_ref().map(download));
     lines.extend([
@@ -233,13 +233,13 @@ fn model(placed: &Placed) -> Vec<String> {
             human_bytes(fit.needs.weights),
             human_bytes(fit.bytes(*context) - fit.needs.weights)
         ),
-        fit.room(),
+        fit::room(fit),
         format!(
             "a token reads {} at first, {} at {context} tokens",
             human_bytes(fit.read_per_token(0)),
             human_bytes(fit.read_per_token(*context))
         ),
-        format!("up to {empty} tokens/s at first; {}", fit.speed(*context)),
+        format!("up to about {empty} tokens/s at first; {}", fit::speed(fit, *context)),
     ]);
     lines
 }
@@ -292,11 +292,11 @@ fn device_json(examination: &Examination, opened: &Opened) -> Value {
             "read_gb_per_s": speeds.find(|speed| speed.heap == index).map(|speed| speed.bytes_per_second / 1e9),
         })
     };
-    let verdict = |verdict: &super::Verdict| {
+    let verdict = |verdict: &refrain::self_test::FamilyVerdict| {
         json!({
             "family": verdict.family,
             "results": verdict.compared,
-            "share_of_tolerance": verdict.worst.is_finite().then_some(verdict.worst),
+            "share_of_tolerance": json_f32(verdict.worst),
             "error": verdict.fault,
         })
     };

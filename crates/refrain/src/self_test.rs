@@ -1,14 +1,16 @@
-//! Every kernel family on the chosen device, beside the plain-Rust reference of the CPU executor.
+//! Every kernel family on a device, beside the plain-Rust reference of the CPU executor: whether its driver
+//! computes right.
 
 mod cases;
 
-use refrain::{Array, DType, Device, Error, eval};
-
 use cases::FAMILIES;
+
+use crate::{Array, DType, Device, Error, eval};
 
 /// How a family's kernels fared.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Verdict {
+pub struct FamilyVerdict {
+    /// Its name, for people.
     pub family: &'static str,
     /// Results that were compared.
     pub compared: usize,
@@ -18,8 +20,9 @@ pub(super) struct Verdict {
     pub fault: Option<String>,
 }
 
-/// Tests every family. `progress` is told how many of how many are done.
-pub(super) fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<Verdict> {
+/// Tests every family, in seconds at most once kernels are compiled. `progress` is told how many of how many
+/// are done.
+pub fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<FamilyVerdict> {
     let test = |(done, (family, build)): (usize, &cases::Family)| {
         progress(done, FAMILIES.len());
         verdict(family, *build, device)
@@ -29,9 +32,9 @@ pub(super) fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<Verdi
     verdicts
 }
 
-fn verdict(family: &'static str, build: cases::Build, device: &Device) -> Verdict {
+fn verdict(family: &'static str, build: cases::Build, device: &Device) -> FamilyVerdict {
     let (found, expected) = (build(device), build(&Device::cpu()));
-    let mut verdict = Verdict {
+    let mut verdict = FamilyVerdict {
         family,
         compared: found.len(),
         worst: 0.0,
@@ -94,10 +97,10 @@ fn differ(found: &[f32], expected: &[f32], tolerance: f32) -> Result<f32, String
 mod tests {
     use std::collections::BTreeSet;
 
-    use refrain::Function;
     use refrain_vulkan::DeviceInfo;
 
     use super::*;
+    use crate::Function;
 
     fn null() -> Device {
         Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn every_kernel_family_of_the_table_in_the_documentation_is_tested() {
-        let table = include_str!("../../../../../docs/support.md");
+        let table = include_str!("../../../docs/support.md");
         let rows = table.lines().filter(|line| line.starts_with('|'));
         let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
         let named: BTreeSet<String> = named.filter(|name| name.contains('.')).map(family).collect();

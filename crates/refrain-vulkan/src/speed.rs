@@ -1,8 +1,9 @@
-//! How fast a Vulkan device reads each kind of memory, and how long one step waits for another.
+//! How fast a Vulkan device reads each kind of memory, and how long one step waits for another: what bounds
+//! the speed of whatever reads much and computes little.
 
 use std::time::{Duration, Instant};
 
-use refrain_vulkan::{
+use crate::{
     Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Kernel, MemoryClass, Pipeline,
 };
 
@@ -15,21 +16,28 @@ const CARD_BYTES: u64 = 2 << 30;
 const SHARED_BYTES: u64 = 256 << 20;
 /// Larger than most caches of a processor: more would take a software driver too long.
 const SOFTWARE_BYTES: u64 = 64 << 20;
+/// Stretches into which a software driver's memory is cut, one a submission: each is over before the system
+/// gives the processor to another program, so the best of many had it for itself.
+const SOFTWARE_STRETCHES: u32 = 16;
 /// The least that tells anything.
 const LEAST_BYTES: u64 = 4 << 20;
 /// Clocks need load before they are at their height.
 const WARM_UP: Duration = Duration::from_millis(120);
 /// How long to measure.
 const MEASURE: Duration = Duration::from_millis(200);
+/// How long to go on until each stretch has been read.
+const MOST: Duration = Duration::from_secs(1);
 /// How long one submission lasts: so long that the wait for its end does not count, so short that
 /// a desktop on the same card stays alive.
 const SUBMISSION: f64 = 0.04;
+/// The most passes of one submission.
+const MOST_PASSES: usize = 512;
 /// Dependent steps of one submission.
 const STEPS: usize = 400;
 
 /// A heap's memory as a kernel sees it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HeapSpeed {
+pub struct HeapSpeed {
     /// Index of the heap.
     pub heap: usize,
     /// What Refrain keeps there.
@@ -40,17 +48,23 @@ pub(crate) struct HeapSpeed {
     pub bytes_per_second: f64,
 }
 
-/// The reading speed of the memory in which a class of buffers lies.
+/// The reading speed of the memory in which a class of buffers lies, by a kernel that does nothing else: the
+/// best of a third of a second. Takes 2 GiB of a card's memory, less of others', and no more than a quarter
+/// of what is free.
 ///
 /// # Errors
 /// If the device fails or lacks the memory.
-pub(crate) fn speed(device: &Device, class: MemoryClass) -> Result<HeapSpeed, Error> {
+pub fn of_class(device: &Device, class: MemoryClass) -> Result<HeapSpeed, Error> {
     let memory = allocate(device, class)?;
     let groups = (memory.bytes() / GROUP_BYTES) as u32;
     let fill = Pass::new(device, &memory, "FILL", groups)?;
-    device.wait(&fill.submit(1)?)?;
-    let read = Pass::new(device, &memory, "READ", groups)?;
-    let bytes_per_second = memory.bytes() as f64 / read.shortest()?;
+    fill.time(fill.list(0, 1, false))?;
+    let stretches = match device.info().kind {
+        DeviceKind::Software => SOFTWARE_STRETCHES.min(groups),
+        _ => 1,
+    };
+    let read = Pass::new(device, &memory, "READ", groups / stretches)?;
+    let bytes_per_second = (u64::from(read.groups) * GROUP_BYTES) as f64 / read.shortest(stretches)?;
     Ok(HeapSpeed {
         heap: device.info().memory_types[memory.memory_type()].heap,
         class,
@@ -59,11 +73,11 @@ pub(crate) fn speed(device: &Device, class: MemoryClass) -> Result<HeapSpeed, Er
     })
 }
 
-/// The reading speed of every heap that buffers of some class lie in, each once.
-pub(crate) fn speeds(device: &Device) -> Vec<(MemoryClass, Result<HeapSpeed, Error>)> {
+/// The reading speed of every heap that buffers of some class lie in, each once, as [`of_class`] measures it.
+pub fn of_heaps(device: &Device) -> Vec<(MemoryClass, Result<HeapSpeed, Error>)> {
     let mut speeds: Vec<(MemoryClass, Result<HeapSpeed, Error>)> = Vec::new();
     for class in [MemoryClass::Weight, MemoryClass::Control, MemoryClass::Staging] {
-        let speed = speed(device, class);
+        let speed = of_class(device, class);
         let known = |heap: usize| {
             let mut heaps = speeds.iter().filter_map(|(_, speed)| speed.as_ref().ok());
             heaps.any(|speed| speed.heap == heap)
@@ -79,11 +93,11 @@ pub(crate) fn speeds(device: &Device) -> Vec<(MemoryClass, Result<HeapSpeed, Err
 ///
 /// # Errors
 /// If the device fails.
-pub(crate) fn step_seconds(device: &Device) -> Result<f64, Error> {
+pub fn step_seconds(device: &Device) -> Result<f64, Error> {
     let memory = device.allocate(MemoryClass::Scratch, GROUP_BYTES)?;
     let step = Pass::new(device, &memory, "READ", 1)?;
     let shortest = |steps: usize| -> Result<f64, Error> {
-        let mut times = (0..5).map(|_| step.time(|step| step.list(steps, true)));
+        let mut times = (0..5).map(|_| step.time(step.list(0, steps, true)));
         times.try_fold(f64::INFINITY, |best, time| Ok(best.min(time?)))
     };
     // The difference leaves out what a submission and the wait for its end take.
@@ -117,7 +131,7 @@ fn wanted(device: &Device, class: MemoryClass) -> u64 {
     (bytes / GROUP_BYTES * GROUP_BYTES).max(LEAST_BYTES)
 }
 
-/// One pass over some memory by a kernel.
+/// A kernel's pass over a stretch of memory.
 struct Pass<'a> {
     device: &'a Device,
     memory: &'a Buffer,
@@ -129,7 +143,7 @@ impl<'a> Pass<'a> {
     fn new(device: &'a Device, memory: &'a Buffer, define: &str, groups: u32) -> Result<Self, Error> {
         let pipeline = device.pipeline(&Kernel {
             name: format!("probe {}", define.to_lowercase()),
-            source: include_str!("read.comp").into(),
+            source: include_str!("speed/read.comp").into(),
             defines: vec![(define.to_owned(), "1".to_owned())],
             constants: Vec::new(),
             push_bytes: 12,
@@ -143,11 +157,12 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// So many passes, each waiting for the one before it or not.
-    fn list(&self, passes: usize, dependent: bool) -> CommandList {
+    /// So many passes over a stretch, each waiting for the one before it or not.
+    fn list(&self, stretch: u32, passes: usize, dependent: bool) -> CommandList {
+        let offset = u64::from(stretch) * u64::from(self.groups) * GROUP_BYTES;
+        let address = (self.memory.address() + offset).to_le_bytes();
         let mut list = CommandList::new("memory probe");
         for _ in 0..passes {
-            let address = self.memory.address().to_le_bytes();
             list.commands.push(Command::Dispatch {
                 pipeline: self.pipeline.clone(),
                 groups: [self.groups, 1, 1],
@@ -161,39 +176,33 @@ impl<'a> Pass<'a> {
         list
     }
 
-    fn submit(&self, passes: usize) -> Result<refrain_vulkan::Submission, Error> {
-        self.device.submit(self.list(passes, false))
-    }
-
     /// Seconds from submitting a list to its end.
-    fn time(&self, list: impl Fn(&Self) -> CommandList) -> Result<f64, Error> {
-        let list = list(self);
+    fn time(&self, list: CommandList) -> Result<f64, Error> {
         let start = Instant::now();
         let submission = self.device.submit(list)?;
         self.device.wait(&submission)?;
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Seconds of one pass, the shortest of several.
-    fn shortest(&self) -> Result<f64, Error> {
-        let (start, mut one) = (Instant::now(), f64::INFINITY);
-        while one.is_infinite() || start.elapsed() < WARM_UP {
-            let passes = self.passes(one);
-            one = one.min(self.time(|pass| pass.list(passes, false))? / passes as f64);
-        }
-        let (start, mut best) = (Instant::now(), one);
-        while start.elapsed() < MEASURE {
-            let passes = self.passes(best);
-            best = best.min(self.time(|pass| pass.list(passes, false))? / passes as f64);
+    /// Seconds of one pass, the shortest of several over so many stretches, one after the other: none is still
+    /// in a cache when it is its turn again.
+    fn shortest(&self, stretches: u32) -> Result<f64, Error> {
+        let (start, mut best) = (Instant::now(), f64::INFINITY);
+        let most = match stretches {
+            1 => SUBMISSION,
+            _ => 0.0,
+        };
+        for (round, stretch) in (0..stretches).cycle().enumerate() {
+            let passes = ((most / best) as usize).clamp(1, MOST_PASSES);
+            best = best.min(self.time(self.list(stretch, passes, false))? / passes as f64);
+            let enough = match round + 1 < stretches as usize {
+                true => MOST,
+                false => WARM_UP + MEASURE,
+            };
+            if start.elapsed() > enough {
+                break;
+            }
         }
         Ok(best)
-    }
-
-    /// Passes that fill a submission, if one takes so many seconds.
-    fn passes(&self, one: f64) -> usize {
-        match one.is_finite() {
-            true => ((SUBMISSION / one) as usize).clamp(1, 512),
-            false => 1,
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! Small random programs, one or more for each kernel family.
 
-use refrain::fast::{self, Sequences, Tokens};
-use refrain::sample::Settings;
-use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
+use crate::fast::{self, Sequences, Tokens};
+use crate::sample::Settings;
+use crate::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
 
 /// Builds a family's programs on a device: named results, the same on every device.
 pub(super) type Build = fn(&Device) -> Vec<(String, Array)>;
