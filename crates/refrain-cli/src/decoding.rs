@@ -18,6 +18,7 @@ pub(crate) enum ModeArgument {
 
 /// Options of commands that decode.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Decoding")]
 pub(crate) struct DecodingArguments {
     /// Executor of the decode step
     #[arg(long, value_enum, default_value_t = ModeArgument::Auto, value_name = "MODE")]

@@ -8,6 +8,9 @@ use crate::{Global, Usage, host, load, output};
 /// The name of the CPU executor in `--device`.
 pub(crate) const CPU: &str = "cpu";
 
+/// Names of whichever GPU is best in `--device`: what [`decide`] takes by itself, but never the CPU.
+const GPU: [&str; 2] = ["gpu", "vulkan"];
+
 /// The name of a device that computes nothing, for commands that only look at programs.
 const NULL: &str = "null";
 
@@ -80,6 +83,9 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
             notable: false,
         });
     }
+    if GPU.iter().any(|name| wish.eq_ignore_ascii_case(name)) {
+        return gpu(devices.map_err(Error::clone)?);
+    }
     let Ok(choice) = wish.parse::<Choice>();
     if choice != Choice::Auto {
         let index = choose(devices.map_err(Error::clone)?, &choice)?;
@@ -120,6 +126,24 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
         Err(Error::NoUsableDevice { reasons }) => cpu(format!("no Vulkan device can be used: {reasons}")),
         Err(error) => cpu(error.to_string()),
     })
+}
+
+/// The best GPU. Drivers that compute on the CPU have none.
+fn gpu(devices: &[DeviceInfo]) -> Result<Decision, Error> {
+    let index = choose(devices, &Choice::Auto)?;
+    match devices[index].kind {
+        DeviceKind::Software => Err(Error::NoUsableDevice {
+            reasons: format!(
+                "{} computes on the CPU (--device {index} takes it)",
+                devices[index].name
+            ),
+        }),
+        _ => Ok(Decision {
+            target: Target::Vulkan(index),
+            reason: "the best GPU, as asked for".to_owned(),
+            notable: false,
+        }),
+    }
 }
 
 /// Opens the device that the command line means, and says on standard error if it is the CPU
@@ -277,6 +301,20 @@ mod tests {
         assert!(decision.reason.contains("llvmpipe") && decision.reason.contains("--device 0"));
         assert_eq!(target(&devices, Some("0")), Target::Vulkan(0));
         assert_eq!(target(&devices, Some("LLVM")), Target::Vulkan(0));
+    }
+
+    #[test]
+    fn a_gpu_may_be_asked_for_as_such_and_is_none_of_software() {
+        let devices = [
+            device("llvmpipe", DeviceKind::Software),
+            device("card", DeviceKind::Integrated),
+        ];
+        for wish in ["gpu", "GPU", "vulkan"] {
+            assert_eq!(target(&devices, Some(wish)), Target::Vulkan(1));
+            let error = decide(Ok(&devices[..1]), Some(wish)).unwrap_err().to_string();
+            assert!(error.contains("llvmpipe computes on the CPU"), "{error}");
+            assert!(decide(Err(&Error::NoDevice), Some(wish)).is_err());
+        }
     }
 
     #[test]

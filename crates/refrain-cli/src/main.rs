@@ -5,6 +5,7 @@ mod decoding;
 mod demo;
 mod device;
 mod fit;
+mod help;
 mod host;
 mod hub;
 mod input;
@@ -16,6 +17,7 @@ mod numbers;
 mod output;
 mod sampling;
 mod version;
+mod words;
 
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
@@ -44,9 +46,10 @@ struct Cli {
 
 /// What every command understands.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Device to use: its number or part of its name as `refrain devices` lists it, or `cpu`
-    #[arg(long, global = true, env = "REFRAIN_DEVICE", value_name = "N|NAME|cpu")]
+    /// Device to use: its number or part of its name as `refrain devices` lists it, `gpu` or `cpu`
+    #[arg(long, global = true, env = "REFRAIN_DEVICE", value_name = "N|NAME|gpu|cpu")]
     pub device: Option<String>,
     /// Leave a feature of the device unused (may be repeated; REFRAIN_DISABLE takes a list)
     #[arg(
@@ -120,12 +123,13 @@ impl std::error::Error for Usage {}
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let mut command = command();
+    let arguments = words::meant(std::env::args_os().collect());
     // Asking for drivers takes time, so only who wants to know waits for it.
-    if std::env::args_os().any(|argument| argument == "--version") {
+    if arguments.iter().any(|argument| argument == "--version") {
         command = command.long_version(version::long());
     }
     let parsed = command
-        .try_get_matches()
+        .try_get_matches_from(arguments)
         .and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -145,7 +149,7 @@ pub(crate) fn command() -> clap::Command {
         true => argument.allow_negative_numbers(true),
         false => argument,
     };
-    Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers))
+    help::laid_out(Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers)))
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -177,6 +181,9 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
 
 /// Prints what the command line calls for instead of a command: help, the version, or what is wrong with it.
 fn say(answer: &clap::Error) -> ExitCode {
+    if let Some(advice) = words::instead(answer) {
+        return report(&Usage(advice).into());
+    }
     match output::told(answer.print()) {
         Err(error) if !answer.use_stderr() => report(&error),
         _ => ExitCode::from(answer.exit_code() as u8),

@@ -50,8 +50,6 @@ pub(crate) struct Arguments {
     /// Repetitions of each test
     #[arg(short = 'r', long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    #[command(flatten)]
-    decoding: DecodingArguments,
     /// Write a JSON array, an object for each row
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -61,6 +59,8 @@ pub(crate) struct Arguments {
     /// Write everything known of the device and all rows to a JSON file, to be shown to others
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    decoding: DecodingArguments,
 }
 
 impl Arguments {

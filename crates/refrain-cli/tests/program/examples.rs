@@ -9,8 +9,11 @@ use crate::workplace::Workplace;
 /// Every command of the program.
 pub fn commands() -> Vec<String> {
     let help = run(&["--help"]).done();
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let names = list
+    let groups = help.split("For everybody:\n").nth(1).unwrap();
+    let names = groups
+        .split("Options:\n")
+        .next()
+        .unwrap()
         .lines()
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
     let names: Vec<String> = names.map(str::to_owned).collect();

@@ -16,6 +16,7 @@ mod examples;
 mod fake_hub;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod help;
 mod hub;
 mod logits;
 mod plan_check;
@@ -23,4 +24,5 @@ mod support;
 mod synth;
 mod text;
 mod usage;
+mod words;
 mod workplace;
