@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed::{self, WeightFormat};
-use refrain_formats::{Checkpoint, WholeFile};
+use refrain_formats::{Checkpoint, TensorInfo, WholeFile};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -118,6 +118,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             arch: checkpoint.config().architecture.name().to_owned(),
             format: weight_format(&checkpoint),
             layers: checkpoint.config().layers,
+            parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
+            bytes: loaded.model.weight_bytes(),
             figures,
         }));
     }

@@ -20,6 +20,7 @@ mod help;
 mod hub;
 mod logits;
 mod plan_check;
+mod printing;
 mod support;
 mod synth;
 mod text;

@@ -4,6 +4,7 @@ use refrain::Device;
 use serde_json::{Map, Value, json};
 
 use super::row::Row;
+use crate::output::{human_bytes, human_count, human_rate};
 use crate::{device, version};
 
 /// The rows with all their keys.
@@ -11,50 +12,64 @@ pub(super) fn rows(rows: &[Row], device: &Device, bandwidth: f64) -> Vec<Value> 
     rows.iter().map(|row| row.json(device, bandwidth).into()).collect()
 }
 
-/// A column's text in a row.
-type Cell = fn(&Map<String, Value>) -> String;
+/// A column's text in a row; `None` if it says nothing there.
+type Cell = fn(&Map<String, Value>) -> Option<String>;
 
-/// For people: a table as llama-bench prints it.
+const COLUMNS: [(&str, Cell); 12] = [
+    ("model", |row| Some(text(&row["model"]))),
+    ("size", |row| row["weight_bytes"].as_u64().map(human_bytes)),
+    ("params", |row| row["parameters"].as_u64().map(human_count)),
+    ("device", |row| Some(text(&row["device"]))),
+    ("mode", |row| Some(text(&row["mode"]))),
+    ("test", |row| {
+        let test = text(&row["test"]);
+        Some(match row["depth"].as_u64() {
+            Some(depth) if depth > 0 => format!("{test} @ d{depth}"),
+            _ => test,
+        })
+    }),
+    ("batch", |row| {
+        let batch = row["batch"].as_u64().filter(|&batch| batch > 1);
+        batch.map(|batch| batch.to_string())
+    }),
+    ("tokens/s", |row| {
+        let (rate, deviation) = (number(&row["tokens_per_s"], 2), number(&row["tokens_per_s_stddev"], 2));
+        rate.map(|rate| deviation.map_or(rate.clone(), |deviation| format!("{rate} ± {deviation}")))
+    }),
+    ("ms/token", |row| number(&row["ms_per_token"], 3)),
+    ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
+    ("host µs/token", |row| number(&row["host_us_per_token"], 1)),
+    ("of bandwidth", |row| {
+        let share = row["bandwidth_share"].as_f64();
+        share.map(|share| format!("{:.0} %", 100.0 * share))
+    }),
+];
+
+/// For people: a table as llama-bench prints it, without the columns that say nothing in any row.
 pub(super) fn table(rows: &[Value]) -> String {
-    let columns: [(&str, Cell); 9] = [
-        ("model", |row| text(&row["model"])),
-        ("mode", |row| text(&row["mode"])),
-        ("test", |row| match row["depth"].as_u64() {
-            Some(depth) if depth > 0 => format!("{} @ d{depth}", text(&row["test"])),
-            _ => text(&row["test"]),
-        }),
-        ("batch", |row| text(&row["batch"])),
-        ("tokens/s", |row| {
-            format!(
-                "{} ± {}",
-                number(&row["tokens_per_s"], 2),
-                number(&row["tokens_per_s_stddev"], 2)
-            )
-        }),
-        ("ms/token", |row| number(&row["ms_per_token"], 3)),
-        ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
-        ("host µs/token", |row| number(&row["host_us_per_token"], 1)),
-        ("of bandwidth", |row| match row["bandwidth_share"].as_f64() {
-            Some(share) => format!("{:.0} %", 100.0 * share),
-            None => "-".to_owned(),
-        }),
-    ];
-    let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()];
-    let objects = rows.iter().filter_map(Value::as_object);
-    lines.extend(objects.map(|row| columns.iter().map(|(_, cell)| cell(row)).collect()));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let objects: Vec<&Map<String, Value>> = rows.iter().filter_map(Value::as_object).collect();
     let mut table = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        let cells = line
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &width)| format!(" {cell:<width$} "));
-        table.push_str(&format!("|{}|\n", cells.collect::<Vec<_>>().join("|")));
-        if number == 0 {
-            let rules = widths.iter().map(|&width| "-".repeat(width + 2));
-            table.push_str(&format!("|{}|\n", rules.collect::<Vec<_>>().join("|")));
+    let (mut heads, mut rules) = (String::new(), String::new());
+    let mut lines = vec![String::new(); objects.len()];
+    for (name, cell) in COLUMNS {
+        let cells: Vec<Option<String>> = objects.iter().map(|row| cell(row)).collect();
+        if cells.iter().all(Option::is_none) {
+            continue;
         }
+        let cells: Vec<String> = cells.into_iter().map(|cell| cell.unwrap_or("-".to_owned())).collect();
+        let widths = cells
+            .iter()
+            .map(|cell| cell.chars().count())
+            .chain([name.chars().count()]);
+        let width = widths.max().unwrap_or(0);
+        heads += &format!("| {name:<width$} ");
+        rules += &format!("|{}", "-".repeat(width + 2));
+        for (line, cell) in lines.iter_mut().zip(&cells) {
+            *line += &format!("| {cell:<width$} ");
+        }
+    }
+    for line in [heads, rules].iter().chain(&lines) {
+        table += &format!("{line}|\n");
     }
     table
 }
@@ -110,11 +125,11 @@ pub(super) fn line(device: &Device, bandwidth: f64, loads: &[Value]) -> String {
         let gigabytes = load["weight_bytes"].as_f64().unwrap_or(0.0) / 1e9;
         format!(
             "{gigabytes:.2} GB of weights loaded at {} GB/s",
-            number(&load["gb_per_s"], 2)
+            number(&load["gb_per_s"], 2).unwrap_or_default()
         )
     };
     let loads: Vec<String> = loads.iter().map(load).collect();
-    let reads = format!("a probe reads {:.0} GB/s", bandwidth / 1e9);
+    let reads = format!("a probe reads {} GB/s", human_rate(bandwidth / 1e9));
     format!("{}: {reads}; {}", device::describe(device), loads.join("; "))
 }
 
@@ -126,8 +141,54 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn number(value: &Value, digits: usize) -> String {
-    value
-        .as_f64()
-        .map_or("-".to_owned(), |number| format!("{number:.digits$}"))
+fn number(value: &Value, digits: usize) -> Option<String> {
+    value.as_f64().map(|number| format!("{number:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(changed: Value) -> Value {
+        let mut row = json!({
+            "model": "demo", "weight_bytes": 8 << 20, "parameters": 7_900_000, "device": "card", "mode": "replay",
+            "test": "tg16", "depth": 0, "batch": 1, "tokens_per_s": 12.5, "tokens_per_s_stddev": null,
+            "ms_per_token": 80.0, "gpu_ms_per_token": null, "host_us_per_token": 10.0, "bandwidth_share": 0.5,
+        });
+        for (key, value) in changed.as_object().unwrap() {
+            row[key] = value.clone();
+        }
+        row
+    }
+
+    #[test]
+    fn a_table_says_of_what_and_where_its_figures_are() {
+        let told = table(&[row(json!({}))]);
+        for cell in [
+            "| demo ",
+            "| 8.0 MiB ",
+            "| 7.9 M ",
+            "| card ",
+            "| tg16 ",
+            "| 12.50 ",
+            "| 50 % ",
+        ] {
+            assert!(told.contains(cell), "no {cell:?} in {told}");
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_in_any_row_is_left_out() {
+        let one = table(&[row(json!({}))]);
+        assert!(
+            !one.contains("batch") && !one.contains("GPU") && !one.contains('±'),
+            "{one}"
+        );
+        let others = json!({ "batch": 4, "tokens_per_s_stddev": 0.25, "gpu_ms_per_token": 79.0 });
+        let two = table(&[row(json!({})), row(others)]);
+        for cell in ["batch", "| -     | 12.50 ", "| 4     | 12.50 ± 0.25 ", "GPU ms/token"] {
+            assert!(two.contains(cell), "no {cell:?} in {two}");
+        }
+        assert_eq!(two.lines().count(), 4, "{two}");
+    }
 }

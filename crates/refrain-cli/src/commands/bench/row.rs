@@ -12,6 +12,9 @@ pub(super) struct Row {
     pub arch: String,
     pub format: String,
     pub layers: usize,
+    pub parameters: usize,
+    /// Bytes of the weights.
+    pub bytes: u64,
     pub figures: Figures,
 }
 
@@ -26,9 +29,13 @@ impl Row {
             .map(|seconds| (figures.steps * test.batch) as f64 / seconds)
             .collect();
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-        let variance =
-            rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / (rates.len() as f64 - 1.0).max(1.0);
-        let per_token = |count: u64| count as f64 / test.tokens as f64;
+        // One run says nothing of how far others would be from it.
+        let deviation = (rates.len() > 1).then(|| {
+            let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+            (squares / (rates.len() - 1) as f64).sqrt()
+        });
+        // The CPU executor submits nothing.
+        let per_token = |count: u64| (!device.is_cpu()).then_some(count as f64 / test.tokens as f64);
         let percentile = |share: f64| {
             let last = figures.intervals.len().checked_sub(1)?;
             figures.intervals.get((last as f64 * share).round() as usize).copied()
@@ -41,7 +48,8 @@ impl Row {
             "model": self.model,
             "arch": self.arch,
             "format": self.format,
-            "activations": "f32",
+            "parameters": self.parameters,
+            "weight_bytes": self.bytes,
             "device": device.name(),
             "driver": vulkan.map(|info| format!("{} {}", info.driver_name, info.driver_info)),
             "mode": figures.mode,
@@ -49,7 +57,7 @@ impl Row {
             "depth": test.depth,
             "batch": test.batch,
             "tokens_per_s": mean,
-            "tokens_per_s_stddev": variance.sqrt(),
+            "tokens_per_s_stddev": deviation,
             "ms_per_token": 1e3 / steps_per_second,
             "ms_per_token_p50": percentile(0.5),
             "ms_per_token_p99": percentile(0.99),
@@ -60,10 +68,9 @@ impl Row {
             "transfer_submits_per_token": per_token(counters.transfer_submits),
             "barriers_per_token": per_token(counters.barriers),
             "dispatches_per_token": per_token(counters.dispatches),
-            "transfers_per_token": per_token(counters.bytes_staged.min(1) * counters.transfer_submits),
             "copies_per_token": per_token(counters.copies),
             "allocations_per_token": per_token(counters.allocations),
-            "record_us_per_token": per_token(counters.record_cpu_ns) / 1e3,
+            "record_us_per_token": per_token(counters.record_cpu_ns).map(|ns| ns / 1e3),
             "waits_per_token": per_token(counters.waits),
             "weight_bytes_per_token": figures.weight_bytes,
             "kv_bytes_per_token": figures.kv_bytes,
