@@ -1,6 +1,7 @@
 //! What the program writes: results on standard output, everything else on standard error.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
@@ -18,11 +19,48 @@ impl std::fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Writes part of the result, and sees to it that it arrives now.
+/// A text as it may be shown: control characters, line ends and tabs aside, and what turns the direction of writing, are
+/// written as escapes. Names and messages of files could otherwise act on the terminal, or show what is not there.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match acts(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a terminal does something else with a character than show it.
+fn acts(c: char) -> bool {
+    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() && !matches!(c, '\n' | '\t') || turns
+}
+
+/// Writes part of the result for people, [`plain()`], and sees to it that it arrives now.
 ///
 /// # Errors
 /// [`Closed`] if nobody reads any more, else what the system says.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    print_as_it_is(&plain(text))
+}
+
+/// Writes text that is itself the result, such as what a model says: on a terminal [`plain()`], else byte for byte.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
+    match io::stdout().is_terminal() {
+        true => print(text),
+        false => print_as_it_is(text),
+    }
+}
+
+fn print_as_it_is(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     told(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
@@ -43,7 +81,14 @@ pub(crate) fn told(written: io::Result<()>) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        match acts(c) {
+            true => line.push_str(&format!("\\u{:04x}", c as u32)),
+            false => line.push(c),
+        }
+    }
+    print_as_it_is(&(line + "\n"))
 }
 
 /// A number of few digits as it is written, for JSON: not `0.8999999761581421` for 0.9, as f64 has it.
@@ -51,9 +96,9 @@ pub(crate) fn json_f32(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-/// Writes a line to the standard error. If that fails too, there is nowhere left to say so.
+/// Writes a line to the standard error, [`plain()`]. If that fails too, there is nowhere left to say so.
 pub(crate) fn complain(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", plain(line));
 }
 
 /// Seconds as people write them: `0.4 ms`, `85 ms`, `2.31 s`.
@@ -121,6 +166,15 @@ pub(crate) fn human_count(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_shown_as_escapes() {
+        assert_eq!(plain("a\tb\né 😀"), "a\tb\né 😀");
+        assert_eq!(
+            plain("\x1b[31m\r\x07\x7f\u{9b}\u{202e}"),
+            r"\u{1b}[31m\r\u{7}\u{7f}\u{9b}\u{202e}"
+        );
+    }
 
     #[test]
     fn numbers_are_short_and_keep_their_unit() {

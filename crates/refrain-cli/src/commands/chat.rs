@@ -208,7 +208,7 @@ impl Chat<'_> {
         let mut failure = None;
         let mut on_text = |text: &str, _: u32| {
             if !text.is_empty() {
-                failure = output::print(text).err();
+                failure = output::print_text(text).err();
             }
             match failure.is_some() || interrupt::requested() {
                 true => ControlFlow::Break(()),

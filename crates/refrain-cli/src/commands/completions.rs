@@ -25,5 +25,5 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::command(), "refrain", &mut script);
-    output::print(&String::from_utf8(script)?)
+    output::print_text(&String::from_utf8(script)?)
 }

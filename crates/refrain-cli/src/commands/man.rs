@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Some(folder) = &arguments.folder else {
         let mut page = Vec::new();
         Man::new(command).render(&mut page)?;
-        return output::print(&String::from_utf8(page)?);
+        return output::print_text(&String::from_utf8(page)?);
     };
     let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
     written.map_err(|error| anyhow!("cannot write to {}: {error}", folder.display()))

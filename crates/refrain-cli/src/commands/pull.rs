@@ -42,5 +42,5 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         }
         None => hub::pull(global, settings, &name)?,
     };
-    output::print(&format!("{}\n", model.path.display()))
+    output::print_text(&format!("{}\n", model.path.display()))
 }

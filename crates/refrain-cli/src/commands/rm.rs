@@ -56,7 +56,7 @@ fn confirmed(what: &str) -> anyhow::Result<bool> {
         return Err(Usage(format!("remove {what}? Nobody can be asked here; --yes removes it")).into());
     }
     // If the question cannot be shown, the answer will not be yes.
-    let _ = write!(io::stderr(), "remove {what}? [y/N] ");
+    let _ = write!(io::stderr(), "remove {}? [y/N] ", output::plain(what));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

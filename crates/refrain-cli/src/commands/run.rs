@@ -218,7 +218,7 @@ fn stream(
         let shown = if silent || text.is_empty() {
             Ok(())
         } else {
-            output::print(text)
+            output::print_text(text)
         };
         if let Err(error) = shown {
             failure = Some(error);

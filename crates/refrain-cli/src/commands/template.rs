@@ -36,5 +36,5 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Some(file) => ChatTemplate::new(input::read_text(file)?, text_side.special_tokens()?),
         None => text_side.chat_template()?,
     };
-    output::print(&template.render(&conversation, !arguments.no_generation_prompt)?)
+    output::print_text(&template.render(&conversation, !arguments.no_generation_prompt)?)
 }

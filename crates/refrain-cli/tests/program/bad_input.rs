@@ -39,7 +39,27 @@ fn a_template_that_cannot_be_rendered_is_refused() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
                    {% endfor %}{% endfor %}{% endfor %}";
     render(endless).failed(1, &["loop without end"]);
+    render("{{ 'x' * 1000000000 }}").failed(1, &["a text of more than 32 MiB"]);
     assert_eq!(render("{{ messages[0].content }}").done(), "hi");
+    // What is written for other programs stays as it is.
+    assert_eq!(render("{{ '\u{1b}[31m' }}").done(), "\u{1b}[31m");
+}
+
+#[test]
+fn control_characters_of_files_do_not_reach_the_terminal() {
+    let copy = Copy::of("qwen3-bf16");
+    let messages = copy.file("messages.json");
+    fs::write(&messages, r#"[{"role": "user", "content": "hi"}]"#).unwrap();
+    copy.write(
+        "chat_template.jinja",
+        "{{ raise_exception('\\x1b]0;owned\\x07\u{1b}[2J') }}",
+    );
+    let refused = run(&["template", copy.path(), "--messages", messages.to_str().unwrap()]);
+    refused.failed(1, &[r"\u{1b}]0;owned\u{7}\u{1b}[2J"]);
+    copy.change_json("config.json", |config| {
+        config["model_type"] = json!("\u{1b}[31mqwen\u{9b}")
+    });
+    run(&["inspect", copy.path()]).failed(1, &[r"\u{1b}[31mqwen"]);
 }
 
 #[test]

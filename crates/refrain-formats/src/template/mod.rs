@@ -1,25 +1,40 @@
 //! Chat templates: conversations to text, as transformers' `apply_chat_template` renders them.
 
+mod budget;
+mod calls;
+mod characters;
+mod compare;
 mod conversation;
-mod environment;
+mod evaluate;
+mod failure;
 mod filters;
-mod json;
+mod format;
+mod layout;
+mod lexer;
+mod literals;
+mod loops;
 mod methods;
-mod source;
+mod operators;
+mod parser;
+mod percent;
+mod print;
+mod render;
+mod syntax;
+mod tests;
+mod value;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use minijinja::Value;
-use minijinja::value::Serde;
-
 use crate::{Error, guard};
+use budget::BoundedText;
+use failure::{Attempt, RenderError};
+use value::{Datum, Gathered, Text};
 
 pub use conversation::Conversation;
 
-/// Instructions after which a template is taken to loop without end. The longest of the published
-/// templates needs a few hundred per message.
-const FUEL: u64 = 20_000_000;
+/// Bytes that a template's source may have. The longest of the published ones has 17 thousand.
+const MAX_SOURCE: usize = 1 << 20;
 
 /// A model's chat template (in Jinja), with the special tokens that it may write.
 #[derive(Debug, Clone)]
@@ -81,49 +96,61 @@ impl ChatTemplate {
     /// model's answer.
     ///
     /// # Errors
-    /// If the template does not parse, refuses the conversation, fails, or loops without end.
+    /// If the template does not parse, refuses the conversation, fails, or takes more memory, steps or depth than any
+    /// template needs (see `budget.rs`).
     pub fn render(&self, conversation: &Conversation, add_generation_prompt: bool) -> Result<String, Error> {
-        let source = source::prepare(self.source(conversation.tools.is_some())?);
-        let mut environment = environment::new(self.time).map_err(describe)?;
-        environment.set_fuel(Some(FUEL));
-        let template = environment
-            .template_from_named_str("template", &source)
-            .map_err(describe)?;
-        let mut variables: BTreeMap<String, Value> = BTreeMap::new();
+        let source = self.source(conversation.tools.is_some())?;
+        let work = || match guard::run(|| self.render_here(source, conversation, add_generation_prompt)) {
+            Some(rendered) => rendered.map_err(|error| Error::Template(error.to_string())),
+            None => Err(Error::Template("the template engine broke down on it".to_owned())),
+        };
+        // A thread of its own has a stack of known size, and nothing else to count.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("template".to_owned())
+                .stack_size(budget::STACK);
+            let thread = thread
+                .spawn_scoped(scope, work)
+                .map_err(|error| Error::Template(format!("cannot be rendered: {error}")))?;
+            let broke = || Err(Error::Template("the template engine broke down on it".to_owned()));
+            thread.join().unwrap_or_else(|_| broke())
+        })
+    }
+
+    fn render_here(&self, source: &str, conversation: &Conversation, add_generation_prompt: bool) -> Attempt<String> {
+        let variables = self.variables(conversation, add_generation_prompt)?;
+        budget::begin();
+        if source.len() > MAX_SOURCE {
+            return Err(RenderError::limit(format_args!(
+                "has {} bytes, and no chat template has more than {MAX_SOURCE}",
+                source.len()
+            )));
+        }
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let parsed = parser::parse(source.strip_suffix('\n').unwrap_or(&source))?;
+        let mut renderer = render::Renderer::new(variables, self.time)?;
+        let mut out = BoundedText::new();
+        let root = renderer.root.clone();
+        renderer.run(&parsed.body, &root, &mut out)?;
+        Ok(out.into_string())
+    }
+
+    /// What the template can look at.
+    fn variables(&self, conversation: &Conversation, add_generation_prompt: bool) -> Attempt<Vec<(Text, Datum)>> {
+        let list = |values: &Vec<serde_json::Value>| Ok(Gathered::of(values.iter().map(Datum::from_json))?.list());
+        let optional = |values: &Option<Vec<serde_json::Value>>| values.as_ref().map_or(Ok(Datum::None), list);
+        let mut variables = Vec::new();
+        let mut add = |name: &str, value: Datum| Text::new(name).map(|name| variables.push((name, value)));
         for (role, token) in &self.special_tokens {
-            variables.insert(role.clone(), Value::from(token.as_str()));
+            add(role, Datum::text(token.as_str())?)?;
         }
         for (name, value) in &conversation.variables {
-            variables.insert(name.clone(), Value::from(Serde(value)));
+            add(name, Datum::from_json(value)?)?;
         }
-        let list = |values: &Vec<serde_json::Value>| Value::from(Serde(values));
-        let optional = |values: &Option<Vec<serde_json::Value>>| values.as_ref().map_or(Value::from(()), list);
-        variables.insert("messages".to_owned(), list(&conversation.messages));
-        variables.insert("tools".to_owned(), optional(&conversation.tools));
-        variables.insert("documents".to_owned(), optional(&conversation.documents));
-        variables.insert("add_generation_prompt".to_owned(), Value::from(add_generation_prompt));
-        // The engine has panics left on odd input (`''[::-1][0]` is one).
-        match guard::run(|| template.render(variables)) {
-            Some(text) => text.map_err(describe),
-            None => Err(Error::Template("the template engine broke down on it".to_owned())),
-        }
+        add("messages", list(&conversation.messages)?)?;
+        add("tools", optional(&conversation.tools)?)?;
+        add("documents", optional(&conversation.documents)?)?;
+        add("add_generation_prompt", Datum::Bool(add_generation_prompt))?;
+        Ok(variables)
     }
-}
-
-/// An error of the template engine in the user's language.
-fn describe(error: minijinja::Error) -> Error {
-    use minijinja::ErrorKind;
-
-    let line = error.line().map_or(String::new(), |line| format!("line {line}: "));
-    let detail = error.detail().unwrap_or_default();
-    let text = match error.kind() {
-        ErrorKind::OutOfFuel => {
-            format!("gave up after {FUEL} steps: the template seems to loop without end")
-        }
-        ErrorKind::SyntaxError => format!("{line}does not parse: {detail}"),
-        _ if environment::is_raised(&error) => format!("refuses these messages: {detail}"),
-        kind if detail.is_empty() => format!("{line}{kind}"),
-        kind => format!("{line}{kind}: {detail}"),
-    };
-    Error::Template(text)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::growth::{Growth, GrowthSettings};
 use super::{BROKEN_TOKENIZER, Tokenizer, class};
 use crate::files::{FileSet, JsonObject, json_kind};
 use crate::gguf::{self, GgufFiles};
@@ -145,6 +146,9 @@ impl DirectoryFiles {
             return Err(Error::file(label, "is empty"));
         }
         let broken = |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
+        // Reading the file takes added tokens through the normalizer already.
+        let settings: GrowthSettings = serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
+        Growth::of(&settings).map_err(|reason| broken(&reason))?;
         let mut inner = tokenizers::Tokenizer::from_bytes(file.bytes()).map_err(|error| broken(&error))?;
         let added: AddedTokens = serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
         // The library gives an added token whose id is not the next free one another id, and only

@@ -2,6 +2,7 @@
 
 mod class;
 mod files;
+mod growth;
 mod stream;
 
 use std::sync::OnceLock;
@@ -9,6 +10,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::{Error, guard};
+
+use growth::{Growth, GrowthSettings};
 
 pub(crate) use files::DirectoryFiles;
 pub use files::TokenizerFiles;
@@ -24,6 +27,7 @@ pub struct Tokenizer {
     plain: OnceLock<tokenizers::Tokenizer>,
     eos_ids: Vec<u32>,
     bos_id: Option<u32>,
+    growth: Growth,
 }
 
 impl Tokenizer {
@@ -33,7 +37,9 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(library)?;
         inner.with_padding(None);
         inner.set_encode_special_tokens(false);
+        let settings = GrowthSettings::of(&inner).map_err(|error| Error::Tokenizer(error.to_string()))?;
         Ok(Tokenizer {
+            growth: Growth::of(&settings).map_err(Error::Tokenizer)?,
             inner,
             plain: OnceLock::new(),
             eos_ids,
@@ -61,7 +67,7 @@ impl Tokenizer {
     /// are taken as plain text.
     ///
     /// # Errors
-    /// If the tokenizer cannot represent the text.
+    /// If the tokenizer cannot represent the text, or it could grow too long on the way.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
         self.encode_with(text, special, special)
     }
@@ -70,12 +76,13 @@ impl Tokenizer {
     /// added, since the template has written them all.
     ///
     /// # Errors
-    /// If the tokenizer cannot represent the text.
+    /// If the tokenizer cannot represent the text, or it could grow too long on the way.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
         self.encode_with(text, false, true)
     }
 
     fn encode_with(&self, text: &str, add: bool, parse: bool) -> Result<Vec<u32>, Error> {
+        self.growth.check(text.len()).map_err(Error::Tokenizer)?;
         let tokenizer = match parse {
             true => &self.inner,
             false => self.plain.get_or_init(|| {

@@ -15,5 +15,6 @@ mod planes;
 mod split;
 mod support;
 mod template;
+mod template_bounds;
 mod tokenizer;
 mod whole_file;

@@ -1,0 +1,282 @@
+//! Filters that go through the items of a value.
+
+use crate::template::budget::spend;
+use crate::template::calls::{CallArguments, flag, required, size, text as text_of};
+use crate::template::compare;
+use crate::template::evaluate::item as item_of;
+use crate::template::failure::{Attempt, RenderError};
+use crate::template::methods::{self, pair, text};
+use crate::template::value::{Datum, Dict, DictKey, Gathered, Items};
+
+/// Where in an item to look: `a.b.0`, or nowhere but the item itself.
+pub(super) struct Attributes(Vec<Datum>);
+
+impl Attributes {
+    pub fn new(path: Option<Datum>) -> Attempt<Self> {
+        let mut keys = Vec::new();
+        match path {
+            None | Some(Datum::None) => {}
+            Some(Datum::Text(path)) => {
+                for part in path.split('.') {
+                    let index = part
+                        .parse::<u32>()
+                        .ok()
+                        .filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()));
+                    keys.push(match index {
+                        Some(index) => Datum::Int(i128::from(index)),
+                        None => Datum::text(part)?,
+                    });
+                }
+            }
+            Some(key) => keys.push(key),
+        }
+        Ok(Attributes(keys))
+    }
+
+    pub fn of(&self, item: &Datum) -> Attempt<Datum> {
+        spend(1)?;
+        let mut value = item.clone();
+        for key in &self.0 {
+            value = item_of(&value, key)?;
+        }
+        Ok(value)
+    }
+}
+
+pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    match name {
+        "first" | "last" => {
+            arguments.none(name)?;
+            let items = value.iterate()?;
+            let found = if name == "first" { items.first() } else { items.last() };
+            Ok(found.cloned().unwrap_or_default())
+        }
+        "join" => {
+            let [between, attribute] = arguments.bind(name, ["d", "attribute"])?;
+            let between = match between {
+                Some(between) => crate::template::print::display(&between)?,
+                None => crate::template::value::Text::new("")?,
+            };
+            let attributes = Attributes::new(attribute)?;
+            let items = value.iterate()?;
+            let parts = Gathered::of(items.iter().map(|item| attributes.of(item)))?.items();
+            text::join(&parts, &between)
+        }
+        "reverse" => {
+            arguments.none(name)?;
+            if let Datum::Text(text) = value {
+                return Datum::text(text.chars().rev().collect::<String>());
+            }
+            let items = value.iterate()?;
+            Ok(Gathered::of(items.iter().rev().cloned().map(Ok))?.list())
+        }
+        "attr" => {
+            let [attribute] = arguments.bind(name, ["name"])?;
+            let attribute = text_of(attribute, name)?;
+            // Unlike a point, this never looks for keys.
+            match value {
+                Datum::Dict(_) if !methods::has(value, &attribute) => Ok(Datum::Undefined),
+                value => crate::template::evaluate::attribute(value, &attribute),
+            }
+        }
+        "sort" => {
+            let [reverse, sensitive, attribute] = arguments.bind(name, ["reverse", "case_sensitive", "attribute"])?;
+            let keyed = match attribute {
+                Some(Datum::Text(several)) => keyed_by_several(&*value.iterate()?, &several, flag(sensitive))?,
+                attribute => keyed(&*value.iterate()?, attribute, flag(sensitive))?,
+            };
+            Ok(sorted(keyed, flag(reverse))?.list())
+        }
+        "unique" => unique(value, arguments),
+        "min" | "max" => {
+            let [sensitive, attribute] = arguments.bind(name, ["case_sensitive", "attribute"])?;
+            let keyed = keyed(&*value.iterate()?, attribute, flag(sensitive))?;
+            let wanted = if name == "min" {
+                std::cmp::Ordering::Less
+            } else {
+                std::cmp::Ordering::Greater
+            };
+            let mut best: Option<(Datum, Datum)> = None;
+            for candidate in keyed {
+                let better = match &best {
+                    Some((key, _)) => compare::order(&candidate.0, key)? == Some(wanted),
+                    None => true,
+                };
+                if better {
+                    best = Some(candidate);
+                }
+            }
+            Ok(best.map(|(_, item)| item).unwrap_or_default())
+        }
+        "groupby" => group_by(value, arguments),
+        "dictsort" => dict_sort(value, arguments),
+        "batch" => batch(value, arguments),
+        _ => slices(value, arguments),
+    }
+}
+
+/// Items with what they are compared by.
+fn keyed(items: &Items, attribute: Option<Datum>, case_sensitive: bool) -> Attempt<Vec<(Datum, Datum)>> {
+    let attributes = Attributes::new(attribute)?;
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        keyed.push((sort_key(attributes.of(item)?, case_sensitive)?, item.clone()));
+    }
+    Ok(keyed)
+}
+
+/// Items with what they are compared by: attributes with commas between them.
+fn keyed_by_several(items: &Items, attributes: &str, case_sensitive: bool) -> Attempt<Vec<(Datum, Datum)>> {
+    let mut paths = Vec::new();
+    for path in attributes.split(',') {
+        paths.push(Attributes::new(Some(Datum::text(path)?))?);
+    }
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        let keys = paths.iter().map(|path| sort_key(path.of(item)?, case_sensitive));
+        keyed.push((Gathered::of(keys)?.list(), item.clone()));
+    }
+    Ok(keyed)
+}
+
+fn sort_key(value: Datum, case_sensitive: bool) -> Attempt<Datum> {
+    match value {
+        Datum::Text(text) if !case_sensitive => Datum::text(text.to_lowercase()),
+        value => Ok(value),
+    }
+}
+
+fn sorted(keyed: Vec<(Datum, Datum)>, reverse: bool) -> Attempt<Gathered> {
+    let turned = |values: Vec<_>| match reverse {
+        true => values.into_iter().rev().collect(),
+        false => values,
+    };
+    // Turned before and after, so that equal items stay as they stand.
+    let sorted = compare::sort(turned(keyed))?;
+    match reverse {
+        true => Gathered::of(sorted.into_iter().rev().map(Ok)),
+        false => Gathered::of(sorted.into_iter().map(Ok)),
+    }
+}
+
+fn unique(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    let [sensitive, attribute] = arguments.bind("unique", ["case_sensitive", "attribute"])?;
+    let mut seen = Dict::default();
+    let mut kept = Gathered::new();
+    for (key, item) in keyed(&*value.iterate()?, attribute, flag(sensitive))? {
+        if seen.get(&DictKey::of(&key)?).is_none() {
+            seen.insert(key, Datum::None)?;
+            kept.push(item)?;
+        }
+    }
+    Ok(kept.list())
+}
+
+/// Pairs of a value and the items that have it, in the order of the values.
+fn group_by(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    let names = ["attribute", "default", "case_sensitive"];
+    let [attribute, default, sensitive] = arguments.bind("groupby", names)?;
+    let attributes = Attributes::new(Some(required(attribute, "groupby")?))?;
+    let mut keyed = Vec::new();
+    for item in value.iterate()?.iter() {
+        let found = match (attributes.of(item)?, &default) {
+            (Datum::Undefined, Some(default)) => default.clone(),
+            (found, _) => found,
+        };
+        let key = sort_key(found.clone(), flag(sensitive.clone()))?;
+        keyed.push((key.clone(), (key, found, item.clone())));
+    }
+    let mut groups = Gathered::new();
+    let mut open: Option<(Datum, Datum, Gathered)> = None;
+    for (key, found, item) in compare::sort(keyed)? {
+        open = match open.take() {
+            Some((last, named, mut group)) if compare::equal(&last, &key)? => {
+                group.push(item)?;
+                Some((last, named, group))
+            }
+            closed => {
+                if let Some((_, named, group)) = closed {
+                    groups.push(pair(&named, &group.list())?)?;
+                }
+                let mut group = Gathered::new();
+                group.push(item)?;
+                Some((key, found, group))
+            }
+        };
+    }
+    if let Some((_, named, group)) = open {
+        groups.push(pair(&named, &group.list())?)?;
+    }
+    Ok(groups.list())
+}
+
+/// The pairs of a dictionary, by their keys or values.
+fn dict_sort(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    let [sensitive, by, reverse] = arguments.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
+    let dict = match value {
+        Datum::Dict(dict) => dict,
+        Datum::Undefined => return Err(RenderError::undefined("")),
+        other => {
+            return Err(RenderError::invalid(format!(
+                "dictsort takes a dictionary, not '{}'",
+                other.kind()
+            )));
+        }
+    };
+    let by_value = match by {
+        None => false,
+        Some(by) => match &*text_of(Some(by), "dictsort")? {
+            "key" => false,
+            "value" => true,
+            _ => return Err(RenderError::invalid("dictsort is by \"key\" or by \"value\"")),
+        },
+    };
+    let mut keyed = Vec::with_capacity(dict.entries().len());
+    for (key, value) in dict.entries() {
+        let by = if by_value { value } else { key };
+        keyed.push((sort_key(by.clone(), flag(sensitive.clone()))?, pair(key, value)?));
+    }
+    Ok(sorted(keyed, flag(reverse))?.list())
+}
+
+/// Lists of as many items each, the last one filled up if there is something to fill it with.
+fn batch(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    let [count, fill] = arguments.bind("batch", ["linecount", "fill_with"])?;
+    let count = size(Some(required(count, "batch")?), "batch")?.unwrap_or_default();
+    let fill = fill.filter(|fill| !matches!(fill, Datum::None));
+    let mut batches = Gathered::new();
+    for items in value.iterate()?.chunks(count.max(1)) {
+        let mut batch = Gathered::of(items.iter().cloned().map(Ok))?;
+        if let Some(fill) = &fill {
+            for _ in items.len()..count {
+                batch.push(fill.clone())?;
+            }
+        }
+        batches.push(batch.list())?;
+    }
+    Ok(batches.list())
+}
+
+/// So many lists, of which the first ones have one more item where they cannot all have as many.
+fn slices(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+    let [count, fill] = arguments.bind("slice", ["slices", "fill_with"])?;
+    let count = size(Some(required(count, "slice")?), "slice")?.unwrap_or_default();
+    if count == 0 {
+        return Err(RenderError::invalid("slice needs at least one list to make"));
+    }
+    let fill = fill.filter(|fill| !matches!(fill, Datum::None));
+    let items = value.iterate()?;
+    let (each, longer) = (items.len() / count, items.len() % count);
+    let mut slices = Gathered::new();
+    let mut start = 0;
+    for place in 0..count {
+        let end = start + each + usize::from(place < longer);
+        let mut slice = Gathered::of(items[start..end].iter().cloned().map(Ok))?;
+        if let Some(fill) = fill.as_ref().filter(|_| place >= longer) {
+            slice.push(fill.clone())?;
+        }
+        slices.push(slice.list())?;
+        start = end;
+    }
+    Ok(slices.list())
+}

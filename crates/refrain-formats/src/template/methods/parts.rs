@@ -1,0 +1,169 @@
+//! Strings taken apart, and what is found in them.
+
+use crate::template::budget::spend;
+use crate::template::calls::{CallArguments, integer, required, text as text_of};
+use crate::template::failure::{Attempt, RenderError};
+use crate::template::literals::is_space;
+use crate::template::value::{Datum, Gathered, Text};
+
+/// `str.split` and `str.rsplit`.
+pub(super) fn split(text: &str, from_end: bool, arguments: CallArguments) -> Attempt<Datum> {
+    let [separator, most] = arguments.bind("split", ["sep", "maxsplit"])?;
+    let most = integer(most, "maxsplit")?.and_then(|most| usize::try_from(most).ok());
+    let separator = match separator {
+        None | Some(Datum::None) => None,
+        separator => Some(text_of(separator, "split")?),
+    };
+    let mut parts = Gathered::new();
+    match separator.as_deref() {
+        None => split_at_space(text, from_end, most.unwrap_or(usize::MAX), &mut parts)?,
+        Some("") => return Err(RenderError::invalid("split needs a separator that is not empty")),
+        Some(separator) => {
+            let at_most = most.unwrap_or(usize::MAX - 1).saturating_add(1);
+            match from_end {
+                false => push_all(text.splitn(at_most, separator), &mut parts)?,
+                true => push_all(text.rsplitn(at_most, separator), &mut parts)?,
+            }
+        }
+    }
+    if !from_end {
+        return Ok(parts.list());
+    }
+    let parts = parts.items();
+    Ok(Gathered::of(parts.iter().rev().cloned().map(Ok))?.list())
+}
+
+fn push_all<'t>(texts: impl Iterator<Item = &'t str>, parts: &mut Gathered) -> Attempt<()> {
+    for text in texts {
+        parts.push(Datum::text(text)?)?;
+    }
+    Ok(())
+}
+
+/// Split at runs of white space, at most `most` times; from the end, the last part is the first.
+fn split_at_space(text: &str, from_end: bool, most: usize, parts: &mut Gathered) -> Attempt<()> {
+    let mut rest = text.trim_matches(is_space);
+    let mut count = 0;
+    while !rest.is_empty() {
+        let found = match from_end {
+            false => rest.find(is_space),
+            true => rest
+                .rfind(is_space)
+                .and_then(|at| Some(at + rest[at..].chars().next()?.len_utf8())),
+        };
+        let Some(at) = found.filter(|_| count < most) else {
+            return parts.push(Datum::text(rest)?);
+        };
+        let (left, right) = rest.split_at(at);
+        count += 1;
+        if from_end {
+            parts.push(Datum::text(right)?)?;
+            rest = left.trim_end_matches(is_space);
+        } else {
+            parts.push(Datum::text(left)?)?;
+            rest = right.trim_start_matches(is_space);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn partition(text: &str, from_end: bool, arguments: CallArguments) -> Attempt<Datum> {
+    let [separator] = arguments.bind("partition", ["sep"])?;
+    let separator = text_of(separator, "partition")?;
+    if separator.is_empty() {
+        return Err(RenderError::invalid("partition needs a separator that is not empty"));
+    }
+    let found = match from_end {
+        true => text.rsplit_once(&*separator),
+        false => text.split_once(&*separator),
+    };
+    let parts = match (found, from_end) {
+        (Some((before, after)), _) => [before, &separator, after],
+        (None, true) => ["", "", text],
+        (None, false) => [text, "", ""],
+    };
+    Ok(Gathered::texts(parts)?.tuple())
+}
+
+/// `str.splitlines`: at what Python takes for line ends.
+pub(super) fn lines(text: &str, keep_ends: bool) -> Attempt<Datum> {
+    let mut lines = Gathered::new();
+    push_all(split_lines(text, keep_ends), &mut lines)?;
+    Ok(lines.list())
+}
+
+pub(in crate::template) fn is_line_end(c: char) -> bool {
+    matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+pub(in crate::template) fn split_lines(text: &str, keep_ends: bool) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some(at) = rest.find(is_line_end) else {
+            return Some(std::mem::take(&mut rest));
+        };
+        let (line, end) = rest.split_at(at);
+        let length = match end.starts_with("\r\n") {
+            true => 2,
+            false => end.chars().next().map_or(0, char::len_utf8),
+        };
+        let whole = &rest[..at + length];
+        rest = &end[length..];
+        Some(if keep_ends { whole } else { line })
+    })
+}
+
+/// What looks for a part, from one place to another.
+pub(super) fn search(text: &Text, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+    let [part, start, end] = arguments.bind(name, ["sub", "start", "end"])?;
+    let part = required(part, name)?;
+    let length = text.chars().count() as i128;
+    let bound = |value: Option<Datum>, default: i128| -> Attempt<i128> {
+        let place = integer(value, name)?.unwrap_or(default);
+        Ok(if place < 0 {
+            place.saturating_add(length).max(0)
+        } else {
+            place
+        })
+    };
+    let (start, end) = (bound(start, 0)?, bound(end, length)?.min(length));
+    let place = |at: i128| match usize::try_from(at) {
+        Ok(at) => text.char_indices().nth(at).map_or(text.len(), |(byte, _)| byte),
+        Err(_) => text.len(),
+    };
+    let within = (start <= end).then(|| &text[place(start)..place(end)]);
+    if let "startswith" | "endswith" = name {
+        let parts = match &part {
+            Datum::Tuple(parts) => parts.to_vec(),
+            single => vec![single.clone()],
+        };
+        for part in parts {
+            spend(1)?;
+            let part = text_of(Some(part), name)?;
+            let found = within.is_some_and(|within| match name {
+                "startswith" => within.starts_with(&*part),
+                _ => within.ends_with(&*part),
+            });
+            if found {
+                return Ok(Datum::Bool(true));
+            }
+        }
+        return Ok(Datum::Bool(false));
+    }
+    let part = text_of(Some(part), name)?;
+    if name == "count" {
+        return Ok(Datum::count(within.map_or(0, |within| within.matches(&*part).count())));
+    }
+    let found = within.and_then(|within| match name {
+        "rfind" | "rindex" => within.rfind(&*part),
+        _ => within.find(&*part),
+    });
+    match (found, within) {
+        (Some(at), Some(within)) => Ok(Datum::Int(start + within[..at].chars().count() as i128)),
+        _ if name.ends_with("find") => Ok(Datum::Int(-1)),
+        _ => Err(RenderError::invalid("substring not found")),
+    }
+}

@@ -1,0 +1,290 @@
+//! Expressions, from the operators that bind least to those that bind most.
+
+use super::Parser;
+use crate::template::budget::deeper;
+use crate::template::failure::{Attempt, RenderError};
+use crate::template::lexer::Lexeme;
+use crate::template::syntax::{ArgumentList, Operator, Postfix, PostfixAction, Relation, Sign, TemplateExpression};
+use crate::template::value::Text;
+
+impl Parser<'_> {
+    /// An expression, or several with commas between them, which make a tuple. `ends` are names that cannot be part
+    /// of it; `conditional` says whether `a if b` may be.
+    pub(super) fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Attempt<TemplateExpression> {
+        let mut items = Vec::new();
+        let mut commas = false;
+        loop {
+            if commas && self.ends_tuple(ends) {
+                break;
+            }
+            items.push(match conditional {
+                true => self.expression()?,
+                false => self.or()?,
+            });
+            if !self.skip(",")? {
+                break;
+            }
+            commas = true;
+        }
+        match items.pop() {
+            Some(only) if !commas => Ok(only),
+            last => {
+                items.extend(last);
+                Ok(TemplateExpression::Tuple(items))
+            }
+        }
+    }
+
+    fn ends_tuple(&self, ends: &[&str]) -> bool {
+        match &self.current.0 {
+            Lexeme::BlockEnd | Lexeme::PrintEnd | Lexeme::Operator(")") => true,
+            Lexeme::Name(name) => ends.contains(name),
+            _ => false,
+        }
+    }
+
+    /// Any one expression.
+    pub(super) fn expression(&mut self) -> Attempt<TemplateExpression> {
+        let _level = deeper()?;
+        self.node()?;
+        let mut value = self.or()?;
+        while self.skip_name("if")? {
+            let condition = self.or()?;
+            let otherwise = match self.skip_name("else")? {
+                true => Some(self.expression()?),
+                false => None,
+            };
+            self.node()?;
+            value = TemplateExpression::Conditional(Box::new((value, condition, otherwise)));
+        }
+        Ok(value)
+    }
+
+    pub(super) fn or(&mut self) -> Attempt<TemplateExpression> {
+        let first = self.and()?;
+        if !self.is_name("or") {
+            return Ok(first);
+        }
+        let mut values = vec![first];
+        while self.skip_name("or")? {
+            values.push(self.and()?);
+        }
+        Ok(TemplateExpression::Or(values))
+    }
+
+    fn and(&mut self) -> Attempt<TemplateExpression> {
+        let first = self.not()?;
+        if !self.is_name("and") {
+            return Ok(first);
+        }
+        let mut values = vec![first];
+        while self.skip_name("and")? {
+            values.push(self.not()?);
+        }
+        Ok(TemplateExpression::And(values))
+    }
+
+    fn not(&mut self) -> Attempt<TemplateExpression> {
+        let mut signs = Vec::new();
+        while self.skip_name("not")? {
+            signs.push(Sign::Not);
+        }
+        let value = self.comparison()?;
+        Ok(match signs.is_empty() {
+            true => value,
+            false => TemplateExpression::Unary(signs, Box::new(value)),
+        })
+    }
+
+    fn comparison(&mut self) -> Attempt<TemplateExpression> {
+        let first = self.sum()?;
+        let mut others = Vec::new();
+        loop {
+            let negated = self.is_name("not") && *self.ahead()? == Lexeme::Name("in");
+            let relation = match self.current.0 {
+                Lexeme::Operator("==") => Relation::Equal,
+                Lexeme::Operator("!=") => Relation::Unequal,
+                Lexeme::Operator("<") => Relation::Less,
+                Lexeme::Operator("<=") => Relation::LessOrEqual,
+                Lexeme::Operator(">") => Relation::Greater,
+                Lexeme::Operator(">=") => Relation::GreaterOrEqual,
+                Lexeme::Name("in") => Relation::In,
+                Lexeme::Name("not") if negated => {
+                    self.next()?;
+                    Relation::NotIn
+                }
+                _ => break,
+            };
+            self.next()?;
+            others.push((relation, self.sum()?));
+        }
+        Ok(match others.is_empty() {
+            true => first,
+            false => TemplateExpression::Comparison(Box::new(first), others),
+        })
+    }
+
+    /// Operators of one precedence between what `operand` parses.
+    fn binary(
+        &mut self,
+        operand: fn(&mut Self) -> Attempt<TemplateExpression>,
+        operators: &[(&str, Operator)],
+    ) -> Attempt<TemplateExpression> {
+        let first = operand(self)?;
+        let mut others = Vec::new();
+        while let Lexeme::Operator(found) = self.current.0 {
+            let Some((_, operator)) = operators.iter().find(|(text, _)| *text == found) else {
+                break;
+            };
+            self.next()?;
+            others.push((*operator, operand(self)?));
+        }
+        Ok(match others.is_empty() {
+            true => first,
+            false => TemplateExpression::Binary(Box::new(first), others),
+        })
+    }
+
+    fn sum(&mut self) -> Attempt<TemplateExpression> {
+        self.binary(Self::concatenation, &[("+", Operator::Add), ("-", Operator::Subtract)])
+    }
+
+    fn concatenation(&mut self) -> Attempt<TemplateExpression> {
+        let first = self.product()?;
+        if !self.is("~") {
+            return Ok(first);
+        }
+        let mut parts = vec![first];
+        while self.skip("~")? {
+            parts.push(self.product()?);
+        }
+        Ok(TemplateExpression::Concatenation(parts))
+    }
+
+    fn product(&mut self) -> Attempt<TemplateExpression> {
+        let operators = [
+            ("*", Operator::Multiply),
+            ("/", Operator::Divide),
+            ("//", Operator::FloorDivide),
+            ("%", Operator::Remainder),
+        ];
+        self.binary(Self::power, &operators)
+    }
+
+    fn power(&mut self) -> Attempt<TemplateExpression> {
+        self.binary(Self::filtered, &[("**", Operator::Power)])
+    }
+
+    /// A signed value, with the filters and tests behind it.
+    fn filtered(&mut self) -> Attempt<TemplateExpression> {
+        let value = self.signed()?;
+        let mut steps = Vec::new();
+        loop {
+            let line = self.line();
+            let action = if self.skip("|")? {
+                let name = self.dotted_name()?;
+                PostfixAction::Filter(name, self.optional_arguments()?)
+            } else if self.is_name("is") {
+                if matches!(
+                    steps.last(),
+                    Some(Postfix {
+                        action: PostfixAction::Test(..),
+                        ..
+                    })
+                ) {
+                    return Err(RenderError::syntax("tests cannot be chained with \"is\"", line));
+                }
+                self.next()?;
+                self.test()?
+            } else if self.is("(") {
+                PostfixAction::Call(self.arguments()?)
+            } else {
+                break;
+            };
+            self.node()?;
+            steps.push(Postfix { line, action });
+        }
+        Ok(with_steps(value, steps))
+    }
+
+    /// The filters of a block, from the name of the first on.
+    pub(super) fn filter_chain(&mut self) -> Attempt<Vec<Postfix>> {
+        let mut steps = Vec::new();
+        loop {
+            let line = self.line();
+            let name = self.dotted_name()?;
+            let action = PostfixAction::Filter(name, self.optional_arguments()?);
+            self.node()?;
+            steps.push(Postfix { line, action });
+            if !self.skip("|")? {
+                return Ok(steps);
+            }
+        }
+    }
+
+    fn dotted_name(&mut self) -> Attempt<Text> {
+        let mut name = self.name()?.to_owned();
+        while self.skip(".")? {
+            name.push('.');
+            name.push_str(self.name()?);
+        }
+        Text::new(name)
+    }
+
+    fn optional_arguments(&mut self) -> Attempt<ArgumentList> {
+        match self.is("(") {
+            true => self.arguments(),
+            false => Ok(ArgumentList::default()),
+        }
+    }
+
+    /// A test, from behind its `is` on.
+    fn test(&mut self) -> Attempt<PostfixAction> {
+        let negated = self.skip_name("not")?;
+        let name = self.dotted_name()?;
+        let argument = match self.current.0 {
+            Lexeme::Operator("(") => return Ok(PostfixAction::Test(name, self.arguments()?, negated)),
+            Lexeme::Name("else" | "or" | "and" | "is") => None,
+            Lexeme::Name(_) | Lexeme::Text(_) | Lexeme::Int(_) | Lexeme::Float(_) | Lexeme::Operator("[" | "{") => {
+                let value = self.primary()?;
+                Some(self.postfix(value)?)
+            }
+            _ => None,
+        };
+        let given = ArgumentList {
+            positional: argument.into_iter().collect(),
+            ..ArgumentList::default()
+        };
+        Ok(PostfixAction::Test(name, given, negated))
+    }
+
+    fn signed(&mut self) -> Attempt<TemplateExpression> {
+        let mut signs = Vec::new();
+        loop {
+            if self.skip("-")? {
+                signs.push(Sign::Minus);
+            } else if self.skip("+")? {
+                signs.push(Sign::Plus);
+            } else {
+                break;
+            }
+        }
+        let value = self.primary()?;
+        let value = self.postfix(value)?;
+        Ok(match signs.is_empty() {
+            true => value,
+            false => TemplateExpression::Unary(signs, Box::new(value)),
+        })
+    }
+}
+
+pub(super) fn with_steps(value: TemplateExpression, steps: Vec<Postfix>) -> TemplateExpression {
+    match (value, steps.is_empty()) {
+        (value, true) => value,
+        (TemplateExpression::Steps(value, mut before), false) => {
+            before.extend(steps);
+            TemplateExpression::Steps(value, before)
+        }
+        (value, false) => TemplateExpression::Steps(Box::new(value), steps),
+    }
+}

@@ -1,0 +1,148 @@
+//! What a template is parsed to. Chains (`a + b + c`, `x | f | g`, `elif`) are lists, so that their length takes no
+//! stack.
+
+use std::rc::Rc;
+
+use super::value::{Datum, Text};
+
+/// A statement, with the line that it begins on.
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub line: u32,
+    pub action: Action,
+}
+
+pub(super) type Body = Vec<Statement>;
+
+#[derive(Debug)]
+pub(super) enum Action {
+    Write(Text),
+    Print(TemplateExpression),
+    /// Conditions with what follows if they hold, and what if none does.
+    If(Vec<(TemplateExpression, Body)>, Body),
+    For(Rc<ForLoop>),
+    Set(AssignTarget, TemplateExpression),
+    /// What the body renders, through filters.
+    SetBlock(AssignTarget, Vec<Postfix>, Body),
+    FilterBlock(Vec<Postfix>, Body),
+    With(Vec<(AssignTarget, TemplateExpression)>, Body),
+    Macro(Rc<MacroSource>),
+    /// A call, and the body that it gets as `caller`.
+    Call(TemplateExpression, Rc<MacroSource>),
+    Do(TemplateExpression),
+    Break,
+    Continue,
+}
+
+#[derive(Debug)]
+pub(super) struct ForLoop {
+    pub target: AssignTarget,
+    pub items: TemplateExpression,
+    pub filter: Option<TemplateExpression>,
+    pub recursive: bool,
+    pub body: Body,
+    pub otherwise: Body,
+}
+
+#[derive(Debug)]
+pub(super) struct MacroSource {
+    pub name: Text,
+    pub parameters: Vec<(Text, Option<TemplateExpression>)>,
+    pub body: Body,
+    pub uses: SpecialNames,
+}
+
+/// Which of the names that only macros have a macro mentions.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SpecialNames {
+    pub varargs: bool,
+    pub kwargs: bool,
+    pub caller: bool,
+}
+
+/// What is assigned to.
+#[derive(Debug)]
+pub(super) enum AssignTarget {
+    Name(Text),
+    /// A variable of a namespace.
+    Attribute(Text, Text),
+    Tuple(Vec<AssignTarget>),
+}
+
+#[derive(Debug)]
+pub(super) enum TemplateExpression {
+    Constant(Datum),
+    Name(Text),
+    List(Vec<TemplateExpression>),
+    Tuple(Vec<TemplateExpression>),
+    Dict(Vec<(TemplateExpression, TemplateExpression)>),
+    /// Signs and negations, the outermost first.
+    Unary(Vec<Sign>, Box<TemplateExpression>),
+    /// Operators of one precedence, from the left.
+    Binary(Box<TemplateExpression>, Vec<(Operator, TemplateExpression)>),
+    Concatenation(Vec<TemplateExpression>),
+    Comparison(Box<TemplateExpression>, Vec<(Relation, TemplateExpression)>),
+    And(Vec<TemplateExpression>),
+    Or(Vec<TemplateExpression>),
+    /// Value, condition, and the value otherwise.
+    Conditional(Box<(TemplateExpression, TemplateExpression, Option<TemplateExpression>)>),
+    Steps(Box<TemplateExpression>, Vec<Postfix>),
+}
+
+/// What is done to the value before it, with the line on which it stands.
+#[derive(Debug)]
+pub(super) struct Postfix {
+    pub line: u32,
+    pub action: PostfixAction,
+}
+
+#[derive(Debug)]
+pub(super) enum PostfixAction {
+    Attribute(Text),
+    Item(TemplateExpression),
+    Slice([Option<TemplateExpression>; 3]),
+    Call(ArgumentList),
+    Filter(Text, ArgumentList),
+    Test(Text, ArgumentList, bool),
+}
+
+/// The arguments of a call.
+#[derive(Debug, Default)]
+pub(super) struct ArgumentList {
+    pub positional: Vec<TemplateExpression>,
+    pub named: Vec<(Text, TemplateExpression)>,
+    /// After a `*`.
+    pub spread: Option<Box<TemplateExpression>>,
+    /// After `**`.
+    pub spread_named: Option<Box<TemplateExpression>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Sign {
+    Not,
+    Minus,
+    Plus,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    FloorDivide,
+    Remainder,
+    Power,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Relation {
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+    NotIn,
+}
