@@ -81,7 +81,10 @@ def small_tokenizers():
     word_piece.normalizer = normalizers.BertNormalizer()
     word_piece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     word_piece.decoder = decoders.WordPiece()
-    return {"byte_level": byte_level, "pieces": pieces, "unigram": unigram, "word_piece": word_piece}
+    growing = tokenizers.Tokenizer(models.BPE(letters, [("a", "b")]))
+    growing.normalizer = normalizers.Sequence([normalizers.Replace("a", "aa"), normalizers.Replace(Regex("b*"), "bb")] * 2)
+    growing.decoder = decoders.Sequence([decoders.Replace("a", "aa")] * 3)
+    return {"growing": growing, "byte_level": byte_level, "pieces": pieces, "unigram": unigram, "word_piece": word_piece}
 
 
 def write_tokenizers():
@@ -91,6 +94,26 @@ def write_tokenizers():
         tokenizer.add_tokens([AddedToken("<x>", lstrip=True, normalized=False, special=True)])
         parts = [tokenizer.to_str(), configuration, "ab  b <x> 12345 é\n"]
         (SEEDS / "tokenizer" / name).write_text("\0".join(parts), "utf-8")
+
+
+# Templates that try what a template may take, each with a conversation behind it.
+TEMPLATES = {
+    "doubling": "{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "lists": "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l * 9 %}{% endfor %}",
+    "widths": "{{ '%*d|%.9f' % (99999, 1, 2.5) }}{{ '{:>{}}'.format('a', 9999) }}{{ 'x'.center(99) | indent(99) }}",
+    "cycle": "{% set n = namespace() %}{% set n.a = [n, {'n': n}] %}{{ n }}{{ n == n.a }}",
+    "macros": "{% macro m(a, b=1) %}{{ m(a, *varargs, **kwargs) }}{{ caller() }}{% endmacro %}{% call m(1) %}x{% endcall %}",
+    "recursion": "{% for a in [[1, [2]]] recursive %}{{ loop(a) }}{{ loop.changed(loop) }}{% endfor %}",
+    "filters": "{{ messages | map(attribute='role') | map('map', 'upper') | groupby(0) | tojson(indent=9) }}",
+    "methods": "{{ 'Σß½'.title().swapcase().casefold().zfill(9).expandtabs(9).split('s', 1) | sort | batch(2, 0) }}",
+    "chains": "{{ 1 + 1 - 1 * 1 // 1 % 1 ** 1 ~ -+1 is odd or not not 1 in [1] if 1 else 2 if 2 | d(3) }}",
+}
+
+
+def write_templates():
+    for name, source in TEMPLATES.items():
+        conversation = '[{"role": "user", "content": "hi"}]'
+        (SEEDS / "template" / name).write_text(f"{source}\0{conversation}", "utf-8")
 
 
 def write_state(path, tokens, planes):
@@ -103,10 +126,11 @@ def write_state(path, tokens, planes):
 
 
 def main():
-    for folder in ("gguf", "safetensors", "state", "tokenizer"):
+    for folder in ("gguf", "safetensors", "state", "template", "tokenizer"):
         (SEEDS / folder).mkdir(parents=True, exist_ok=True)
     write_gguf(SEEDS / "gguf" / "llama.gguf", "llama", gguf.GGMLQuantizationType.Q8_0)
     write_tokenizers()
+    write_templates()
     write_state(SEEDS / "state" / "empty", [], [])
     write_state(SEEDS / "state" / "hybrid", [1, 2, 70000], [(1, [2, 4], bytes(48)), (0, [], b"abcd"), (2, [3], bytes(18))])
     write_gguf(SEEDS / "gguf" / "gpt2.gguf", "gpt2", gguf.GGMLQuantizationType.Q4_0)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import blocks
 import checkpoints
+import expressions
 import perplexity
 import shapes
 import templates
@@ -40,6 +41,7 @@ def write_templates():
     templates.write_own(FIXTURES)
     templates.write_published(LLAMA_CPP, FIXTURES)
     templates.write_fetched(FETCHED, FIXTURES)
+    expressions.write(FIXTURES / "templates" / "expressions.json")
 
 
 def write_perplexity():

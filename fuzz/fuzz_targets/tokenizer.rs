@@ -20,7 +20,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| -> Corpus {
     let _ = checkpoint.special_tokens();
     let _ = checkpoint.chat_template();
     if let Ok(tokenizer) = checkpoint.tokenizer() {
-        refrain_fuzz::exercise_tokenizer(&tokenizer, &String::from_utf8_lossy(text));
+        let text = String::from_utf8_lossy(text);
+        refrain_fuzz::exercise_tokenizer(&tokenizer, &text);
+        // Long enough to become very long by steps that each let it grow a little.
+        refrain_fuzz::exercise_tokenizer(&tokenizer, &text.repeat(1 + 4096 / (1 + text.len())));
     }
     Corpus::Keep
 });

@@ -20,6 +20,9 @@ pub(super) fn signed(value: &Datum, sign: Sign) -> Attempt<Datum> {
 }
 
 pub(super) fn binary(left: &Datum, operator: Operator, right: &Datum) -> Attempt<Datum> {
+    if let (Operator::Remainder, Datum::Text(format)) = (operator, left) {
+        return super::percent::format(format, right);
+    }
     if let (Datum::Undefined, _) | (_, Datum::Undefined) = (left, right) {
         return Err(RenderError::undefined(""));
     }
@@ -43,7 +46,6 @@ pub(super) fn binary(left: &Datum, operator: Operator, right: &Datum) -> Attempt
         {
             repeated(value, times.as_int().unwrap_or_default())
         }
-        (Operator::Remainder, Datum::Text(format), values) => super::percent::format(format, values),
         _ => Err(unsupported(left, operator, right)),
     }
 }

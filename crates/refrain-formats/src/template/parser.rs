@@ -362,7 +362,8 @@ impl<'s> Parser<'s> {
         let loops = std::mem::take(&mut self.loops);
         let body = self.block_named(end)?;
         self.loops = loops;
-        let uses = std::mem::replace(&mut self.uses, outer);
+        let uses = self.uses;
+        self.uses = outer.or(uses);
         Ok(Rc::new(MacroSource {
             name,
             parameters,

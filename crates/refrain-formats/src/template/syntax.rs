@@ -60,6 +60,17 @@ pub(super) struct SpecialNames {
     pub caller: bool,
 }
 
+impl SpecialNames {
+    /// What one of them mentions, or the other.
+    pub fn or(self, other: Self) -> Self {
+        SpecialNames {
+            varargs: self.varargs || other.varargs,
+            kwargs: self.kwargs || other.kwargs,
+            caller: self.caller || other.caller,
+        }
+    }
+}
+
 /// What is assigned to.
 #[derive(Debug)]
 pub(super) enum AssignTarget {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use refrain_formats::{ChatTemplate, Checkpoint, Conversation};
 use serde_json::json;
 
-use crate::support::{Gguf, Meta, config, open, open_weights, safetensors, safetensors_raw};
+use crate::support::{Gguf, Meta, config, fixtures, open, open_weights, safetensors, safetensors_raw};
 
 /// A GGUF file with a tokenizer, to be damaged.
 fn whole_gguf() -> Vec<u8> {
@@ -128,5 +128,59 @@ proptest! {
     ) {
         let template = ChatTemplate::new(parts.concat(), Default::default());
         let _ = template.render(&Conversation::from_prompt(None, "hi"), true);
+    }
+}
+
+/// The next of a fixed sequence of arbitrary numbers below `bound`.
+fn draw(state: &mut u64, bound: usize) -> usize {
+    *state = state
+        .wrapping_mul(6364136223846793005)
+        .wrapping_add(1442695040888963407);
+    ((*state >> 33) % bound.max(1) as u64) as usize
+}
+
+#[test]
+fn damaged_templates_do_no_harm() {
+    let hostile = [
+        "{% set messages = messages + messages %}",
+        "{% for m in messages * 9999 %}",
+        " ~ messages * 99999",
+        "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
+        "|map('map')",
+        "[::-1]",
+        "((((",
+        "{%",
+        "%}",
+        "'",
+        "\u{10ffff}",
+        "{% endfor %}",
+    ];
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(fixtures().join("templates")).unwrap() {
+        sources.extend(std::fs::read_to_string(entry.unwrap().path().join("template.jinja")));
+    }
+    sources.sort();
+    assert!(sources.len() > 5);
+    let mut state = 7;
+    let conversation = Conversation::from_prompt(Some("be kind"), "hi");
+    for _ in 0..600 {
+        let mut damaged: Vec<char> = sources[draw(&mut state, sources.len())].chars().collect();
+        for _ in 0..1 + draw(&mut state, 4) {
+            let (from, to) = (draw(&mut state, damaged.len()), draw(&mut state, damaged.len()));
+            match draw(&mut state, 4) {
+                0 => drop(damaged.drain(from.min(to)..from.max(to).min(from.min(to) + 20))),
+                1 => {
+                    let copied = damaged[from.min(to)..from.max(to)].to_vec();
+                    damaged.splice(to..to, copied);
+                }
+                2 => damaged.swap(from, to),
+                _ => drop(damaged.splice(from..from, hostile[draw(&mut state, hostile.len())].chars())),
+            }
+        }
+        let source: String = damaged.into_iter().collect();
+        match ChatTemplate::new(source.as_str(), Default::default()).render(&conversation, true) {
+            Ok(text) => assert!(text.len() <= 32 << 20, "{source}"),
+            Err(error) => assert!(!error.to_string().contains("broke down"), "{source}"),
+        }
     }
 }

@@ -101,6 +101,24 @@ fn render(source: &str, conversation: &Value) -> Result<String, refrain_formats:
 }
 
 #[test]
+fn expressions_and_white_space_come_out_as_by_jinja() {
+    let cases = std::fs::read(fixtures().join("templates/expressions.json")).unwrap();
+    let cases: Vec<(String, Option<String>)> = serde_json::from_slice(&cases).unwrap();
+    assert!(cases.len() > 1000);
+    let nothing = Conversation::default();
+    let mut wrong = Vec::new();
+    for (source, expected) in cases {
+        let found = ChatTemplate::new(source.as_str(), BTreeMap::new()).render(&nothing, true);
+        match (&found, &expected) {
+            (Ok(found), Some(expected)) if found == expected => {}
+            (Err(_), None) => {}
+            _ => wrong.push(format!("{source:?}: {found:?} instead of {expected:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn values_are_written_as_python_writes_them() {
     let conversation = json!({
         "messages": [{"role": "user", "content": " hi\u{1c} "}],
