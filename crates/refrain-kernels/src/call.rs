@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::fragments::MatrixCores;
 use crate::{DType, Layout};
 
 /// What kernel choice may depend on: a device, as far as shaders can tell. Features that were
@@ -30,6 +31,8 @@ pub struct Traits {
     pub max_invocations: u32,
     /// Shared memory per workgroup, in bytes.
     pub shared_bytes: u32,
+    /// Products of fragments, where kernels know in which order lanes hold them.
+    pub matrix_cores: Option<MatrixCores>,
 }
 
 impl Traits {
@@ -47,6 +50,7 @@ impl Traits {
             tickets: false,
             max_invocations: 128,
             shared_bytes: 16 * 1024,
+            matrix_cores: None,
         }
     }
 

@@ -13,6 +13,7 @@ pub mod causal_conv;
 mod dtype;
 pub mod elementwise;
 pub mod expert_matmul;
+pub mod fragments;
 pub mod gated_delta;
 mod gather;
 pub mod glsl;

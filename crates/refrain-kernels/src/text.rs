@@ -1,3 +1,4 @@
+use crate::fragments;
 use crate::glsl::{self, Access};
 use crate::walk::{Walk, check_reach};
 use crate::{DType, Kernel, Layout, Operand, Push, Traits, Unsupported};
@@ -11,6 +12,15 @@ pub(crate) struct Text<'t> {
 
 impl<'t> Text<'t> {
     pub(crate) fn new(traits: &'t Traits, family: &str) -> Text<'t> {
+        Text::with_head(traits, family, glsl::head(traits))
+    }
+
+    /// Text of a kernel with cooperative matrices.
+    pub(crate) fn with_fragments(traits: &'t Traits, family: &str) -> Text<'t> {
+        Text::with_head(traits, family, fragments::head(traits))
+    }
+
+    fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
         let mut name = family.to_string();
         for (there, tag) in [
             (traits.subgroup_arithmetic, "+subgroup"),
@@ -25,7 +35,7 @@ impl<'t> Text<'t> {
         Text {
             traits,
             name,
-            source: glsl::head(traits),
+            source: head,
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Matvec {
     pub unrolled: bool,
     /// The most vectors: beyond, the tiled product is used. A power of two, at most 8.
     pub most_vectors: u32,
+    /// The most vectors where matrix cores can take more.
+    pub most_beside_matrix: u32,
 }
 
 /// Tiled matrix product. Each invocation computes 4 × 4 elements.
@@ -35,6 +37,74 @@ pub struct Tile {
     pub columns: u32,
     /// Products per element between two barriers: a multiple of 32 (a group of quantised values).
     pub depth: u32,
+}
+
+/// How a product on matrix cores is divided. Fragments are those of [`crate::fragments`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MatrixTile {
+    /// The most tokens for which it is used.
+    pub most_tokens: usize,
+    /// The fewest workgroups for which it is used.
+    pub least_groups: usize,
+    /// What the subgroups of a workgroup share.
+    pub shared: SharedBy,
+    /// Subgroups of a workgroup.
+    pub subgroups: u32,
+    /// Fragments of rows (of all matrices) of a subgroup.
+    pub rows: u32,
+    /// Fragments of tokens of a workgroup, where there are so many: if tokens are shared, a multiple of a
+    /// quarter of its subgroups.
+    pub tokens: u32,
+    /// Halves that each value of x is taken as: 1, or, where sums are shared, 2, of which the second is what the
+    /// first leaves.
+    pub halves: u32,
+    /// Whether loops over a lane's values are unrolled.
+    pub unrolled: bool,
+}
+
+impl MatrixTile {
+    /// The most fragments of sums that a subgroup's registers hold.
+    const MOST_SUMS: u32 = 16;
+
+    /// Subgroups that take different rows.
+    pub(crate) fn subgroups_apart(&self) -> u32 {
+        match self.shared {
+            SharedBy::Tokens => self.subgroups,
+            SharedBy::Sums => 1,
+        }
+    }
+
+    /// The tile for `tokens` tokens and `parts` matrices, smaller where it would not fit: each part has a
+    /// fragment of rows.
+    fn with_room(&self, traits: &Traits, size: u32, tokens: usize, parts: u32) -> MatrixTile {
+        let mut tile = MatrixTile {
+            rows: (self.rows / parts).max(1) * parts,
+            ..*self
+        };
+        if tile.shared == SharedBy::Sums {
+            tile.tokens = tile.tokens.min(tokens.div_ceil(size as usize) as u32);
+            let bytes = |tile: &MatrixTile| 4 * size * size * tile.subgroups * tile.rows * tile.tokens;
+            while tile.subgroups > 1 && bytes(&tile) + 1024 > traits.shared_bytes {
+                tile.subgroups /= 2;
+            }
+        }
+        while tile.tokens > 1 && tile.rows * tile.tokens > MatrixTile::MOST_SUMS {
+            tile.tokens /= 2;
+        }
+        if tile.shared == SharedBy::Tokens {
+            tile.subgroups = tile.subgroups.min(4 * tile.tokens);
+        }
+        tile
+    }
+}
+
+/// What the subgroups of a workgroup that multiplies fragments share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedBy {
+    /// The tokens: each has rows of its own.
+    Tokens,
+    /// Tokens and rows: each takes a part of the sums.
+    Sums,
 }
 
 /// Attention: a workgroup takes one query head of one token; where there are so many that the device
@@ -56,6 +126,11 @@ pub struct Attention {
     pub most_heads: u32,
     /// Workgroups that keep the device busy.
     pub enough_groups: usize,
+    /// The fewest tokens that matrix cores take.
+    pub least_matrix_tokens: usize,
+    /// Fragments of positions that a subgroup with matrix cores takes together; half as many of heads of
+    /// more than 128 values.
+    pub matrix_fragments: usize,
 }
 
 /// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a
@@ -94,6 +169,8 @@ pub struct Tuning {
     pub fixed_point: bool,
     /// Tiled matrix product.
     pub tile: Tile,
+    /// Products on matrix cores, by tokens; the last is for any number.
+    pub matrix: &'static [MatrixTile],
     /// Attention.
     pub attention: Attention,
     /// Attention of single tokens.
@@ -101,6 +178,125 @@ pub struct Tuning {
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
 }
+
+/// Products on matrix cores, measured on an H200. What is too little to keep the device busy has both halves of x
+/// for nothing.
+const MATRIX: &[MatrixTile] = &[
+    MatrixTile {
+        most_tokens: 16,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 32,
+        least_groups: 190,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 2,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 32,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 2,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 190,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 1,
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 4,
+        halves: 2,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 320,
+        shared: SharedBy::Tokens,
+        subgroups: 8,
+        rows: 2,
+        tokens: 8,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+];
+
+/// Products on matrix cores that a processor plays.
+const SOFTWARE_MATRIX: &[MatrixTile] = &[
+    MatrixTile {
+        most_tokens: 64,
+        least_groups: 1,
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 1,
+        tokens: 1,
+        halves: 2,
+        unrolled: false,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        unrolled: false,
+    },
+];
 
 const NVIDIA: u32 = 0x10de;
 const INTEL: u32 = 0x8086;
@@ -116,6 +312,7 @@ const H200_MATVEC: Matvec = Matvec {
     enough_groups: 128,
     unrolled: true,
     most_vectors: 8,
+    most_beside_matrix: 2,
 };
 
 /// Measured on an H200.
@@ -134,6 +331,7 @@ const H200: Tuning = Tuning {
         columns: 16,
         depth: 32,
     },
+    matrix: MATRIX,
     attention: Attention {
         threads: 1024,
         threads_together: 128,
@@ -142,6 +340,8 @@ const H200: Tuning = Tuning {
         most_parts: 16,
         most_heads: 4,
         enough_groups: 256,
+        least_matrix_tokens: 64,
+        matrix_fragments: 4,
     },
     decode: Decode {
         threads: 256,
@@ -163,6 +363,7 @@ const SOFTWARE_MATVEC: Matvec = Matvec {
     enough_groups: 1,
     unrolled: false,
     most_vectors: 8,
+    most_beside_matrix: 2,
 };
 
 /// Matrices on any device, however they are stored.
@@ -174,6 +375,7 @@ const LEAST_MATVEC: Matvec = Matvec {
     enough_groups: 1,
     unrolled: false,
     most_vectors: 4,
+    most_beside_matrix: 4,
 };
 
 /// Any device of the usual size; measured on none.
@@ -188,6 +390,7 @@ const USUAL: Tuning = Tuning {
         enough_groups: 1,
         unrolled: true,
         most_vectors: 8,
+        most_beside_matrix: 2,
     },
     four_bit: Matvec {
         threads: 256,
@@ -197,6 +400,7 @@ const USUAL: Tuning = Tuning {
         enough_groups: 1,
         unrolled: true,
         most_vectors: 8,
+        most_beside_matrix: 2,
     },
     eight_bit: Matvec {
         threads: 256,
@@ -206,6 +410,7 @@ const USUAL: Tuning = Tuning {
         enough_groups: 1,
         unrolled: true,
         most_vectors: 8,
+        most_beside_matrix: 2,
     },
     fixed_point: false,
     tile: Tile {
@@ -213,6 +418,7 @@ const USUAL: Tuning = Tuning {
         columns: 16,
         depth: 32,
     },
+    matrix: MATRIX,
     attention: Attention {
         threads: 256,
         threads_together: 128,
@@ -221,6 +427,8 @@ const USUAL: Tuning = Tuning {
         most_parts: 16,
         most_heads: 4,
         enough_groups: 128,
+        least_matrix_tokens: 64,
+        matrix_fragments: 4,
     },
     decode: Decode {
         threads: 256,
@@ -259,6 +467,7 @@ pub const TABLE: [Tuning; 6] = [
             columns: 16,
             depth: 32,
         },
+        matrix: SOFTWARE_MATRIX,
         attention: Attention {
             threads: 16,
             threads_together: 16,
@@ -267,6 +476,8 @@ pub const TABLE: [Tuning; 6] = [
             most_parts: 8,
             most_heads: 4,
             enough_groups: 2,
+            least_matrix_tokens: 64,
+            matrix_fragments: 2,
         },
         decode: Decode {
             threads: 32,
@@ -305,6 +516,7 @@ pub const TABLE: [Tuning; 6] = [
             columns: 8,
             depth: 32,
         },
+        matrix: MATRIX,
         attention: Attention {
             threads: 128,
             threads_together: 128,
@@ -313,6 +525,8 @@ pub const TABLE: [Tuning; 6] = [
             most_parts: 8,
             most_heads: 2,
             enough_groups: 64,
+            least_matrix_tokens: 64,
+            matrix_fragments: 4,
         },
         decode: Decode {
             threads: 128,
@@ -327,6 +541,19 @@ pub const TABLE: [Tuning; 6] = [
 ];
 
 impl Tuning {
+    /// How a product of `tokens` tokens with `rows` rows of each of `parts` matrices is divided, where
+    /// fragments have `size` rows.
+    pub(crate) fn matrix_tile(&self, traits: &Traits, size: u32, [tokens, rows, parts]: [usize; 3]) -> MatrixTile {
+        let tiles = self.matrix.iter().filter(|tile| tokens <= tile.most_tokens);
+        let tiles = tiles.map(|tile| tile.with_room(traits, size, tokens, parts as u32));
+        let groups = |tile: &MatrixTile| {
+            let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;
+            rows.div_ceil(each) * tokens.div_ceil((tile.tokens * size) as usize)
+        };
+        let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.least_groups);
+        tiles.next().expect("the last tile of a row is for any number")
+    }
+
     /// Whether a device can run the row's kernels at all.
     pub fn fits(&self, traits: &Traits) -> bool {
         let threads = [
@@ -413,6 +640,7 @@ mod tests {
             tickets: true,
             max_invocations: 1024,
             shared_bytes: 49152,
+            matrix_cores: None,
         };
         assert_eq!(choose(&traits), &H200);
         let without_dots = Traits {

@@ -10,7 +10,7 @@ use crate::command::{Command, CommandList};
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
-use crate::info::{DeviceInfo, Heap};
+use crate::info::{DeviceInfo, Heap, MatrixShape};
 use crate::memory::{Buffer, Memory};
 use crate::null::{Null, Recorded};
 use crate::pipeline::{Kernel, Pipeline, Pipelines};
@@ -142,6 +142,30 @@ impl Device {
     /// What is known of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Sizes of square fragments of f16 that a subgroup multiplies with sums in f32, the largest first: none
+    /// unless cooperative matrices, 16-bit floats and what kernels need beside them are there and not switched
+    /// off.
+    pub fn fragment_sizes(&self) -> Vec<u32> {
+        let needed = [
+            Feature::CooperativeMatrix,
+            Feature::Float16,
+            Feature::Storage16,
+            Feature::SubgroupArithmetic,
+            Feature::SubgroupShuffle,
+        ];
+        let limits = &self.info.limits;
+        let has_one_size = limits.min_subgroup_size == limits.max_subgroup_size;
+        let sized = has_one_size || self.features.contains(Feature::SubgroupSizeControl);
+        if !sized || !needed.into_iter().all(|feature| self.features.contains(feature)) {
+            return Vec::new();
+        }
+        let shapes = self.info.matrix_shapes.iter();
+        let mut sizes: Vec<u32> = shapes.filter_map(MatrixShape::square_of_halves).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes.dedup();
+        sizes
     }
 
     /// Whether regions of command lists are timed.

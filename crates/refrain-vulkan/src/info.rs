@@ -89,6 +89,14 @@ pub struct MatrixShape {
     pub workgroup_scope: bool,
 }
 
+impl MatrixShape {
+    /// The size, if a subgroup multiplies squares of f16 and adds in f32.
+    pub fn square_of_halves(&self) -> Option<u32> {
+        let types = self.types == ["f16", "f16", "f32", "f32"] && !self.workgroup_scope;
+        (types && self.m == self.n && self.n == self.k).then_some(self.m)
+    }
+}
+
 /// Numbers that bound what kernels and command lists may do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use refrain_kernels::Traits;
 use refrain_vulkan::{DeviceKind, MemoryClass};
 
+mod matrix_cores;
 mod traits;
 
 use crate::Error;
@@ -58,6 +59,10 @@ impl Device {
     /// An opened Vulkan device (or its null device, which records and computes nothing).
     pub fn vulkan(device: Arc<refrain_vulkan::Device>) -> Device {
         let traits = traits::of(device.info(), *device.features());
+        let traits = Traits {
+            matrix_cores: matrix_cores::found(&device, &traits),
+            ..traits
+        };
         Device::new(Backend::Vulkan { device, traits })
     }
 

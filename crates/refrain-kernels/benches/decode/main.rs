@@ -1,9 +1,9 @@
-//! How fast the kernels of a decode step are on the GPU at hand, for rows of the tuning table and their
+//! How fast the kernels of a decode step, and products of many tokens, are on the GPU at hand, for rows of the tuning table and their
 //! neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a part of a
-//! line's name, such as `8b.down q4_0` or `attention`; `all` adds every neighbour of the chosen row.
+//! line's name, such as `8b.down q4_0 t1.` or `attention`; `all` adds every neighbour of the chosen row.
 //!
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
-//! caches hold. A line: name, tuning, µs per dispatch, GB/s of weights (or of keys and values).
+//! caches hold. A line: name, tuning, µs, GB/s of weights (or of keys and values), TFLOP/s.
 
 #[path = "../../tests/common/driver.rs"]
 mod driver;
@@ -12,7 +12,7 @@ mod workload;
 use std::time::{Duration, Instant};
 
 use refrain_kernels::Traits;
-use refrain_kernels::tuning::{self, Matvec, Tuning};
+use refrain_kernels::tuning::{self, MatrixTile, Matvec, SharedBy, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use workload::{Workload, attentions, projections};
 
@@ -52,8 +52,9 @@ fn main() {
             }
             let mark = if is_chosen { "*" } else { " " };
             let rate = workload.bytes() as f64 / seconds / 1e9;
+            let operations = workload.operations() as f64 / seconds / 1e12;
             println!(
-                "{:24}{mark}{row:24} {:8.2} µs {rate:8.0} GB/s",
+                "{:28}{mark}{row:24} {:8.2} µs {rate:8.0} GB/s {operations:8.1} TFLOP/s",
                 workload.name(),
                 seconds * 1e6
             );
@@ -77,6 +78,46 @@ fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuni
                 row
             })
         }));
+    }
+    if let &Workload::Projection {
+        tokens: tokens @ 9.., ..
+    } = workload
+    {
+        let sizes = [2, 4, 8, 16].into_iter();
+        let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| (s, r, t))));
+        let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
+        let sizes = sizes.flat_map(move |size| kinds.map(|kind| (size, kind)));
+        let tokens = tokens.div_ceil(16) as u32;
+        // What a lane's registers hold, what lanes copy in equal parts, and what shared memory holds.
+        let fits = move |&((subgroups, rows, tiles), (shared, _)): &((u32, u32, u32), (SharedBy, u32))| match shared {
+            SharedBy::Tokens => {
+                (4..=16).contains(&(rows * tiles))
+                    && tokens >= 4
+                    && (4..16).contains(&subgroups)
+                    && 4 * tiles >= subgroups
+            }
+            SharedBy::Sums => tokens <= 8 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
+        };
+        return Box::new(
+            sizes
+                .filter(fits)
+                .map(move |((subgroups, rows, tokens), (shared, halves))| {
+                    let tile = MatrixTile {
+                        most_tokens: usize::MAX,
+                        least_groups: 1,
+                        shared,
+                        subgroups,
+                        rows,
+                        tokens,
+                        halves,
+                        unrolled: true,
+                    };
+                    Tuning {
+                        matrix: Box::leak(Box::new([tile])),
+                        ..row
+                    }
+                }),
+        );
     }
     let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
     let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
@@ -113,7 +154,7 @@ fn measured(
     device.prepare(&kernels, &|_, _| {}).expect("kernels compile");
     let measure = |(row, made): (&Tuning, &workload::Made)| {
         let list = recorded(device, memory, workload, made);
-        let dispatches = list.commands.len() / 2;
+        let dispatches = list.commands.len() / 2 / made.calls.len();
         let run = || {
             let started = Instant::now();
             let submission = device.submit(list.clone()).expect("a submit");

@@ -19,6 +19,7 @@ pub enum Workload {
         columns: usize,
         /// Rows of each matrix.
         rows: Vec<usize>,
+        tokens: usize,
     },
     Attention {
         model: &'static str,
@@ -37,6 +38,7 @@ pub struct Made {
     small_bytes: usize,
 }
 
+const TOKENS: [usize; 8] = [1, 16, 32, 64, 128, 256, 512, 2048];
 const HEAD_DIM: usize = 128;
 const PAGE: usize = 64;
 const PAGES: usize = 512;
@@ -61,12 +63,15 @@ pub fn projections() -> impl Iterator<Item = Workload> {
                 ("down", inner, vec![hidden]),
                 ("head", hidden, vec![151_936]),
             ];
-            parts.map(|(part, columns, rows)| Workload::Projection {
-                model,
-                part,
-                weights,
-                columns,
-                rows,
+            parts.into_iter().flat_map(move |(part, columns, rows)| {
+                TOKENS.map(|tokens| Workload::Projection {
+                    model,
+                    part,
+                    weights,
+                    columns,
+                    rows: rows.clone(),
+                    tokens,
+                })
             })
         })
     })
@@ -89,8 +94,12 @@ impl Workload {
     pub fn name(&self) -> String {
         match self {
             Workload::Projection {
-                model, part, weights, ..
-            } => format!("{model}.{part} {weights}"),
+                model,
+                part,
+                weights,
+                tokens,
+                ..
+            } => format!("{model}.{part} {weights} t{tokens}."),
             Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
         }
     }
@@ -102,6 +111,13 @@ impl Workload {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
             }
+            Workload::Projection { tokens: 9.., .. } => {
+                let tile = row.matrix[0];
+                return format!(
+                    "{:?} {}s {}r {}t {}h",
+                    tile.shared, tile.subgroups, tile.rows, tile.tokens, tile.halves
+                );
+            }
             Workload::Projection { weights, .. } => match weights {
                 Weights::Dense => row.dense,
                 Weights::Quantised(format) if format.bits <= 4 => row.four_bit,
@@ -109,6 +125,16 @@ impl Workload {
             },
         };
         format!("{}t {}r {}l {}g", few.threads, few.rows, few.loads, few.most_groups)
+    }
+
+    /// Multiplications and additions of a product; 0 for attention.
+    pub fn operations(&self) -> usize {
+        match self {
+            Workload::Projection {
+                columns, rows, tokens, ..
+            } => 2 * tokens * columns * rows.iter().sum::<usize>(),
+            Workload::Attention { .. } => 0,
+        }
     }
 
     /// Bytes of weights, or of keys and values, that a dispatch reads.
@@ -131,8 +157,9 @@ impl Workload {
                 weights,
                 columns,
                 rows,
+                tokens,
                 ..
-            } => projected(row, traits, part, *weights, *columns, rows),
+            } => projected(row, traits, part, *weights, *columns, rows, *tokens),
             Workload::Attention {
                 heads,
                 kv_heads,
@@ -172,7 +199,15 @@ fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
     }
 }
 
-fn projected(row: &Tuning, traits: &Traits, part: &str, weights: Weights, columns: usize, rows: &[usize]) -> Made {
+fn projected(
+    row: &Tuning,
+    traits: &Traits,
+    part: &str,
+    weights: Weights,
+    columns: usize,
+    rows: &[usize],
+    tokens: usize,
+) -> Made {
     let normed = !matches!(part, "o" | "down");
     let norm = normed.then_some(Norm {
         eps: 1e-6,
@@ -198,20 +233,21 @@ fn projected(row: &Tuning, traits: &Traits, part: &str, weights: Weights, column
         "gate+up" => (vec![ended(2, gated)], rows[0]),
         _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
     };
-    let mut operands = vec![(false, Operand::contiguous(DType::F32, &[1, columns]))];
+    let mut operands = vec![(false, Operand::contiguous(DType::F32, &[tokens, columns]))];
     if normed {
         operands.push((false, Operand::contiguous(DType::F32, &[columns])));
     }
     let matrices = rows.iter().flat_map(|&rows| planes(weights, rows, columns));
     operands.extend(matrices.map(|plane| (true, plane)));
-    let result = Operand::contiguous(DType::F32, &[1, width]);
+    let result = Operand::contiguous(DType::F32, &[tokens, width]);
     if !normed {
         operands.push((false, result.clone()));
     }
     operands.push((false, result));
     let all: Vec<&Operand> = operands.iter().map(|(_, o)| o).collect();
-    let calls = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
-    Made::new(calls, &operands)
+    let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
+    operands.extend(made.workspace.map(|workspace| (false, workspace)));
+    Made::new(made.calls, &operands)
 }
 
 fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {

@@ -13,6 +13,7 @@
 //! position gives zeros.
 
 mod decode;
+mod matrix;
 mod reference;
 mod sizes;
 mod variant;
@@ -73,6 +74,9 @@ pub fn calls_tuned(
     params: &Params,
 ) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     let sizes = Sizes::of(operands, params)?;
+    if let Some(call) = matrix::call(tuning, traits, operands, &sizes, params) {
+        return Ok((vec![call?], None));
+    }
     let variant = Variant::of(tuning, traits, &sizes, params)?;
     if variant.parts == 1 {
         return Ok((vec![attend(variant, traits, operands, &sizes, params)?], None));

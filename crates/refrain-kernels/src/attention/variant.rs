@@ -145,6 +145,7 @@ mod tests {
             subgroup_arithmetic: true,
             max_invocations: 1024,
             shared_bytes: 32_768,
+            matrix_cores: None,
             ..Traits::minimal()
         };
         let tuning = tuning::choose(&traits);

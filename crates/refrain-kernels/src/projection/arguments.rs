@@ -3,12 +3,29 @@ use super::{OP, Planes};
 use crate::arguments::Arguments;
 use crate::{Unsupported, elementwise};
 
+/// Where a call finds x.
+pub(super) enum Inputs<'a> {
+    /// x and its norm's weight themselves.
+    Given,
+    /// What another call made of them.
+    Packed(&'a dyn Fn(&mut Arguments)),
+}
+
 /// The arguments of the call that computes `sections`.
-pub(super) fn arguments(problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Result<Arguments, Unsupported> {
+pub(super) fn arguments(
+    problem: &Problem<'_>,
+    sections: &[&SectionPlan<'_>],
+    inputs: Inputs<'_>,
+) -> Result<Arguments, Unsupported> {
     let mut arguments = Arguments::default();
-    arguments.address("x_ref x", problem.x.address.clone());
-    if let Some((_, Some(gain))) = &problem.norm {
-        arguments.address("gain_ref gain", gain.address.clone());
+    match inputs {
+        Inputs::Given => {
+            arguments.address("x_ref x", problem.x.address.clone());
+            if let Some((_, Some(gain))) = &problem.norm {
+                arguments.address("gain_ref gain", gain.address.clone());
+            }
+        }
+        Inputs::Packed(add) => add(&mut arguments),
     }
     for (s, section) in sections.iter().enumerate() {
         addresses(&mut arguments, s, section);

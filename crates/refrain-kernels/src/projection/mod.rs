@@ -1,4 +1,4 @@
-//! Projections of few tokens, with what stands before and behind them: one dispatch from the residual
+//! Projections, with what stands before and behind them: one dispatch from the residual
 //! stream to queries, keys and values, to a gated activation, or back to the residual stream.
 //!
 //! `x` `[T, K]` floats, normalised first where there is a norm (as [`crate::rms_norm`], in f32), meets
@@ -15,12 +15,14 @@
 
 mod arguments;
 mod iterations;
+mod matrix;
 mod problem;
 mod reference;
 mod source;
 
 pub use reference::{Inputs, reference};
 
+use arguments::Inputs::Given;
 use iterations::iterations;
 use problem::SectionPlan;
 pub(crate) use problem::{Batch, Matrix, Planes, Problem};
@@ -137,18 +139,30 @@ impl fmt::Display for Weights {
     }
 }
 
-/// Whether a device computes products of `tokens` rows with these weights here, rather than in tiles.
-pub fn takes(traits: &Traits, weights: Weights, tokens: usize) -> bool {
-    tokens <= few(tuning::choose(traits), weights).most_vectors as usize
+/// The calls that compute a projection, and what they need beside its operands.
+#[derive(Clone, Debug)]
+pub struct ProjectionCalls {
+    /// In order.
+    pub calls: Vec<Call>,
+    /// Whether each call needs what the one before it wrote.
+    pub chained: bool,
+    /// Memory for the calls alone, the operand behind the others, whose contents do not matter.
+    pub workspace: Option<Operand>,
 }
 
-/// Calls that compute the projection, which do not depend on each other: one for the sections that are
-/// stored alike and end alike. None where the result is empty.
+/// Whether a device may compute products of `tokens` rows with these weights here, rather than in tiles.
+pub fn takes(traits: &Traits, weights: Weights, tokens: usize) -> bool {
+    matrix::takes(traits) || tokens <= few(tuning::choose(traits), weights).most_vectors as usize
+}
+
+/// Calls that compute the projection: of few tokens one for the sections that are stored alike and end alike,
+/// which do not depend on each other; of many (see [`takes`]) several in a chain. None where the result is
+/// empty.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
 /// arguments are too many, or a size is beyond 32-bit indices.
-pub fn calls(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<Vec<Call>, Unsupported> {
+pub fn calls(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<ProjectionCalls, Unsupported> {
     calls_tuned(tuning::choose(traits), traits, projection, operands)
 }
 
@@ -158,20 +172,39 @@ pub fn calls_tuned(
     traits: &Traits,
     projection: &Projection,
     operands: &[&Operand],
-) -> Result<Vec<Call>, Unsupported> {
-    Problem::new(projection, operands)?.calls(tuning, traits)
+) -> Result<ProjectionCalls, Unsupported> {
+    let problem = Problem::new(projection, operands)?;
+    if problem.for_matrix_cores(tuning, traits) {
+        return problem.matrix_calls(tuning, traits);
+    }
+    problem.check_few(tuning)?;
+    Ok(ProjectionCalls {
+        calls: problem.calls(tuning, traits)?,
+        chained: false,
+        workspace: None,
+    })
 }
 
 /// Fails as [`calls`] would, without building the calls.
 ///
 /// # Errors
 /// Those of [`calls`].
-pub fn check(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
+pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
     let problem = Problem::new(projection, operands)?;
-    for sections in problem.alike() {
-        arguments::arguments(&problem, &sections)?;
+    let tuning = tuning::choose(traits);
+    if problem.for_matrix_cores(tuning, traits) {
+        return problem.matrix_calls(tuning, traits).map(|_| ());
     }
-    Ok(())
+    problem.check_few(tuning)?;
+    problem.check()
+}
+
+/// As [`check`], where no device is asked: whether operands are those of a projection.
+///
+/// # Errors
+/// Those of [`calls`] that do not depend on a device.
+pub fn check_operands(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
+    Problem::new(projection, operands)?.check()
 }
 
 /// The part of a tuning row for a storage.
@@ -184,6 +217,37 @@ fn few(tuning: &Tuning, weights: Weights) -> &Matvec {
 }
 
 impl Problem<'_> {
+    /// Whether matrix cores take the product, rather than subgroups rows of the weights and all tokens.
+    fn for_matrix_cores(&self, tuning: &Tuning, traits: &Traits) -> bool {
+        let parts = self.sections.iter().flat_map(|s| &s.parts);
+        let mut rows = parts.map(|part| few(tuning, part.planes.weights()));
+        if !matrix::takes(traits) || matrix::check(self).is_err() {
+            return false;
+        }
+        rows.any(|row| self.tokens > row.most_beside_matrix as usize)
+    }
+
+    /// Fails where tokens are more than subgroups take together.
+    fn check_few(&self, tuning: &Tuning) -> Result<(), Unsupported> {
+        let parts = self.sections.iter().flat_map(|s| &s.parts);
+        let most = parts.map(|part| few(tuning, part.planes.weights()).most_vectors).min();
+        match most {
+            Some(most) if self.tokens > most as usize => Err(Unsupported::Size {
+                op: OP,
+                what: format!("{} tokens; the most is {most}", self.tokens),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails where arguments are too many.
+    fn check(&self) -> Result<(), Unsupported> {
+        for sections in self.alike() {
+            arguments::arguments(self, &sections, Given)?;
+        }
+        Ok(())
+    }
+
     /// One call for each kind of section.
     pub(crate) fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<Vec<Call>, Unsupported> {
         if self.tokens == 0 || self.sections.iter().all(|s| s.rows == 0) {
@@ -200,7 +264,7 @@ impl Problem<'_> {
         let chunk = sections[0].parts[0].chunk();
         let mut division = Division::of(few, tuning::lanes(traits), sections, self.columns.div_ceil(chunk));
         let (lanes, rows) = (division.lanes, division.rows);
-        let arguments = arguments::arguments(self, sections)?;
+        let arguments = arguments::arguments(self, sections, Given)?;
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
         let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);

@@ -16,6 +16,8 @@ pub(crate) struct Problem<'a> {
     pub out: Matrix,
     /// Products of many matrices at once, for dense weights alone.
     pub batch: Option<Batch>,
+    /// Number of operands, the result among them.
+    pub operands: usize,
 }
 
 /// A norm's weight.
@@ -193,6 +195,7 @@ impl<'a> Problem<'a> {
             sections,
             out: Matrix::new(operands.len() - 1, out)?,
             batch: None,
+            operands: operands.len(),
         })
     }
 
@@ -205,7 +208,8 @@ impl<'a> Problem<'a> {
         out: Matrix,
     ) -> Problem<'a> {
         let (planes, rows) = w;
-        let plain = Section::plain(planes.weights(), out.dtype);
+        let weights = planes.weights();
+        let plain = Section::plain(weights, out.dtype);
         let section = SectionPlan {
             rows,
             column: 0,
@@ -218,6 +222,7 @@ impl<'a> Problem<'a> {
             columns,
             x,
             norm: None,
+            operands: 2 + weights.planes(),
             sections: vec![section],
             out,
             batch: None,

@@ -8,14 +8,16 @@ use crate::text::{Text, unpack};
 use crate::{Unsupported, glsl};
 
 /// The accessors of all operands, and what the shader asks of them.
-pub(super) fn declared<'t>(mut text: Text<'t>, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
-    let section = sections[0];
-    text = text
-        .define("PARTS", format!("{}u", section.parts.len()))
-        .input("x", problem.x.dtype)
-        .output("y", problem.out.dtype);
-    if problem.x.wide && problem.columns.is_multiple_of(4) {
-        text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, 4, true);
+pub(super) fn declared<'t>(text: Text<'t>, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
+    let chunk = sections[0].parts[0].chunk();
+    declared_sections(declared_input(text, problem, 4), problem, sections, chunk)
+}
+
+/// The accessors of x, by `run` values at once, and of its norm.
+pub(super) fn declared_input<'t>(mut text: Text<'t>, problem: &Problem<'_>, run: usize) -> Text<'t> {
+    text = text.input("x", problem.x.dtype);
+    if problem.x.wide && problem.columns.is_multiple_of(run) {
+        text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, run, true);
     }
     if let Some((_, gain)) = &problem.norm {
         text = text.define("NORM", 1);
@@ -27,6 +29,21 @@ pub(super) fn declared<'t>(mut text: Text<'t>, problem: &Problem<'_>, sections: 
             }
         }
     }
+    text
+}
+
+/// The accessors of the matrices, which are read `chunk` values at once, of the epilogue's inputs and of the
+/// result.
+pub(super) fn declared_sections<'t>(
+    mut text: Text<'t>,
+    problem: &Problem<'_>,
+    sections: &[&SectionPlan<'_>],
+    chunk: usize,
+) -> Text<'t> {
+    let section = sections[0];
+    text = text
+        .define("PARTS", format!("{}u", section.parts.len()))
+        .output("y", problem.out.dtype);
     for (e, extra) in section.extras.iter().enumerate() {
         text = text.input(&format!("extra{e}"), extra.dtype);
     }
@@ -39,7 +56,6 @@ pub(super) fn declared<'t>(mut text: Text<'t>, problem: &Problem<'_>, sections: 
             text.body(&format!("#define UNPACK(bits) {}\n", unpack(*dtype, "bits")))
         }
         Planes::Quantised(weights) => {
-            let chunk = section.parts[0].chunk();
             let group = weights.format.group as usize;
             weights
                 .declare(text)

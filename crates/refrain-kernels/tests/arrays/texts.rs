@@ -21,6 +21,7 @@ fn traits() -> [Traits; 2] {
         tickets: true,
         max_invocations: 1024,
         shared_bytes: 32768,
+        matrix_cores: None,
     };
     [full, Traits::minimal()]
 }

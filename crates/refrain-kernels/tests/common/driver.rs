@@ -1,12 +1,13 @@
 //! What kernels are told of a Vulkan device, and what it is told of them; benchmarks use this too.
 
+use refrain_kernels::fragments::{self, MatrixCores};
 use refrain_kernels::{Kernel, Traits};
-use refrain_vulkan::{Device, Feature};
+use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
 
 /// What the device can do.
 pub fn traits(device: &Device) -> Traits {
     let (info, features) = (device.info(), device.features());
-    Traits {
+    let traits = Traits {
         vendor: info.vendor_id,
         subgroup_size: info.limits.subgroup_size,
         subgroup_required: false,
@@ -18,7 +19,38 @@ pub fn traits(device: &Device) -> Traits {
         tickets: true,
         max_invocations: info.limits.max_workgroup_invocations,
         shared_bytes: info.limits.shared_memory_bytes,
+        matrix_cores: None,
+    };
+    Traits {
+        matrix_cores: matrix_cores(device, &traits),
+        ..traits
     }
+}
+
+/// The device's matrix cores, if kernels know their order.
+fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
+    let sizes = device.fragment_sizes();
+    sizes.into_iter().find_map(|size| {
+        let call = fragments::probe(traits, size);
+        let mut bytes = vec![0; 4 * fragments::probe_words(traits)];
+        let held = device
+            .allocate(MemoryClass::Scratch, bytes.len() as u64)
+            .expect("memory");
+        let mut list = CommandList::new("fragments");
+        list.commands.push(Command::Dispatch {
+            pipeline: device
+                .pipeline(&translated(&call.kernel, 8))
+                .expect("the probe compiles"),
+            groups: call.groups,
+            push: held.address().to_le_bytes().to_vec(),
+        });
+        list.uses = vec![(held.clone(), Access::Write)];
+        device.submit(list).expect("the probe runs");
+        device.read(&held, 0, &mut bytes).expect("the probe's answer");
+
+        let order = fragments::order(traits, size, bytemuck::cast_slice(&bytes));
+        order.map(|order| MatrixCores { size, order })
+    })
 }
 
 /// A kernel as the runtime compiles it.

@@ -1,6 +1,6 @@
 use crate::common::Random;
 use crate::quantised::Weights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored};
 use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
 use refrain_kernels::matmul::{Rows, SliceRows};
 use refrain_kernels::projection::{self, Inputs, Norm, Projection, Section, Weights};
@@ -84,8 +84,8 @@ impl Case {
             self.x, traits.subgroup_size
         );
         let all: Vec<&Operand> = operands.iter().collect();
-        assert_eq!(projection::check(&projection, &all), Ok(()), "{what}");
-        let calls = projection::calls_tuned(tuning, traits, &projection, &all).expect("checked");
+        assert_eq!(projection::check(traits, &projection, &all), Ok(()), "{what}");
+        let made = projection::calls_tuned(tuning, traits, &projection, &all).expect("checked");
         let rows: Vec<SliceRows<'_>> = matrices.iter().map(|(w, k)| SliceRows::new(w, *k)).collect();
         let expected = projection::reference(
             &projection,
@@ -99,8 +99,14 @@ impl Case {
         );
         let (out, inputs) = operands.split_last().expect("there is a result");
         let inputs: Vec<(&Operand, Values)> = inputs.iter().zip(values).collect();
-        let actual = outcome(&calls, &inputs, out);
-        assert_close(&actual, expected.f32().to_vec(), self.out, &what);
+        let actual = outcome_with(&made.calls, &inputs, out, made.workspace.as_ref());
+        // Matrix cores take halves.
+        let precision = if made.workspace.is_some() && self.out == DType::F32 {
+            DType::F16
+        } else {
+            self.out
+        };
+        assert_close(&actual, expected.f32().to_vec(), precision, &what);
     }
 
     /// A random matrix, its planes added to the operands; returns what it stands for.
@@ -244,7 +250,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         norm: None,
         sections: vec![plain(Weights::Dense, 4).0],
     };
-    let refused = |operands: &[&Operand]| projection::check(&projection, operands).expect_err("refused");
+    let refused = |operands: &[&Operand]| projection::check_operands(&projection, operands).expect_err("refused");
     let (x, w, out) = (dense(2, 8), dense(4, 8), dense(2, 4));
     assert!(refused(&[&x, &out]).to_string().contains("2 operands given for 3"));
     assert!(
@@ -270,6 +276,78 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let row = dense(1, 8);
     let result = dense(2, 15);
     let operands: Vec<&Operand> = [&x].into_iter().chain([&row; 15]).chain([&result]).collect();
-    let error = projection::check(&wide, &operands).expect_err("17 addresses");
+    let error = projection::check_operands(&wide, &operands).expect_err("17 addresses");
     assert!(error.to_string().contains("the most is 128"), "{error}");
+}
+
+/// The device's own traits if it has matrix cores.
+fn with_matrix_cores() -> Option<Traits> {
+    let traits = device_traits();
+    match traits.matrix_cores {
+        Some(_) => Some(traits),
+        None => {
+            eprintln!("no matrix cores whose order is known: nothing to compare");
+            None
+        }
+    }
+}
+
+#[test]
+fn many_tokens_meet_every_format_on_matrix_cores() {
+    let Some(traits) = with_matrix_cores() else { return };
+    for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+        let weights = Weights::Quantised(format);
+        let columns = if format.nested {
+            256 * (1 + i % 3)
+        } else {
+            format.group as usize * (3 + i % 4)
+        };
+        Case {
+            tokens: [9, 33, 64, 70, 130][i % 5],
+            columns,
+            x: FLOATS[i % 3],
+            out: DType::F32,
+            norm: (i % 2 == 0).then_some(NORM),
+            sections: vec![plain(weights, 37 + i)],
+            weights: DType::F16,
+        }
+        .check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
+    let Some(traits) = with_matrix_cores() else { return };
+    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(Weights::Quantised);
+    let dense = Weights::Dense;
+    for (i, sections) in [
+        vec![plain(four, 140), plain(four, 7), plain(six, 90)],
+        vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],
+        vec![ended(&[four; 2], 190)],
+        vec![ended(&[dense; 2], 33), plain(dense, 4)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for tokens in [12, 65] {
+            Case {
+                tokens,
+                columns: 512,
+                x: DType::F32,
+                out: FLOATS[i % 3],
+                norm: (i != 1).then_some(NORM),
+                sections: sections
+                    .clone()
+                    .into_iter()
+                    .map(|(mut s, n)| {
+                        // All sections give the result's type.
+                        s.epilogue.inputs.iter_mut().for_each(|d| *d = FLOATS[i % 3]);
+                        (s, n)
+                    })
+                    .collect(),
+                weights: FLOATS[1 + i % 2],
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
+    }
 }

@@ -26,6 +26,7 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
         tickets: info.vendor_id != APPLE,
         max_invocations: most_invocations(limits, required),
         shared_bytes: limits.shared_memory_bytes,
+        matrix_cores: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use refrain_kernels::{Kernel, Push};
+use refrain_kernels::{Kernel, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
 use super::{Memory as Blocks, Part};
@@ -170,12 +170,15 @@ fn key(kernel: &Kernel) -> Key {
 
 /// Compiles every kernel that the plan needs, those missing in parallel.
 fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>, Error> {
+    let Backend::Vulkan { traits, .. } = plan.device.backend() else {
+        unreachable!("kernels are made for a Vulkan device")
+    };
     let mut wanted: HashMap<_, refrain_vulkan::Kernel> = HashMap::new();
     for call in plan.steps.iter().flat_map(|s| &s.calls) {
         let bytes = call.push.iter().map(Push::size).sum();
         wanted
             .entry(key(&call.kernel))
-            .or_insert_with(|| translate(&plan.device, &call.kernel, bytes));
+            .or_insert_with(|| translate(traits, &call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
     device.prepare(&kernels, &|done, total| plan.device.compiling(done, total))?;
@@ -185,10 +188,7 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
         .collect()
 }
 
-pub(super) fn translate(device: &Device, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
-    let Backend::Vulkan { traits, .. } = device.backend() else {
-        unreachable!("kernels are made for a Vulkan device")
-    };
+pub(crate) fn translate(traits: &Traits, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
         name: kernel.name.clone(),
         source: kernel.source.clone(),

@@ -9,6 +9,7 @@ mod stepper;
 
 pub use compare::Difference;
 pub(crate) use compare::first_difference;
+pub(crate) use eager::translate;
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use stepper::{Part, Stepper};
 

@@ -340,7 +340,7 @@ fn deliver(device: &Arc<VulkanDevice>, executable: &Executable, buffer: &Buffer)
     };
     let call = inbox::call(traits);
     Ok(Command::Dispatch {
-        pipeline: device.pipeline(&eager::translate(&executable.plan().device, &call.kernel, 8))?,
+        pipeline: device.pipeline(&eager::translate(traits, &call.kernel, 8))?,
         groups: call.groups,
         push: buffer.address().to_le_bytes().to_vec(),
     })

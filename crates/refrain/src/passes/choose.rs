@@ -183,10 +183,15 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::QuantMatmul { format } => {
             chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
         }
-        Primitive::Projection(projection) => Kernels {
-            calls: projection::calls(traits, projection, &operands.iter().collect::<Vec<_>>())?,
-            ..Kernels::default()
-        },
+        Primitive::Projection(projection) => {
+            let made = projection::calls(traits, projection, &operands.iter().collect::<Vec<_>>())?;
+            Kernels {
+                calls: made.calls,
+                chained: made.chained,
+                workspace: made.workspace,
+                ..Kernels::default()
+            }
+        }
         Primitive::QuantTake { format } => {
             let biases = if format.has_biases() { Some(&x[2]) } else { None };
             let indices = x.last().expect("indices come last");

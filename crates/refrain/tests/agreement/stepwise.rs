@@ -193,8 +193,9 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
         }
     }
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
-    // The inbox is in no plan: its own test looks at what it writes.
-    let families: Vec<String> = families().into_iter().filter(|name| name != "inbox").collect();
+    // The inbox is in no plan: its own test looks at what it writes. Matrix cores are not everywhere.
+    let everywhere = |name: &String| name != "inbox" && !name.contains("matrix") && !name.starts_with("fragments");
+    let families: Vec<String> = families().into_iter().filter(everywhere).collect();
     let family = |kernel: &String| {
         let own = families.iter().filter(|family| kernel.starts_with(*family));
         own.max_by_key(|family| family.len())

@@ -163,6 +163,7 @@ mod tests {
         tickets: true,
         max_invocations: 1024,
         shared_bytes: 32_768,
+        matrix_cores: None,
     };
     const NORM: Option<Norm> = Some(Norm {
         eps: 1e-6,

@@ -56,11 +56,11 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     found.truncate(MOST_PARTS);
     let mut product = combined(node, expression, &found)?;
     // Matrices of one format may still have scales of several dtypes.
-    if !product.computes(graph) && found.len() > 1 {
+    if !product.computes(graph, device) && found.len() > 1 {
         found.truncate(1);
         product = combined(node, expression, &found)?;
     }
-    product.computes(graph).then(|| product.into_node())
+    product.computes(graph, device).then(|| product.into_node())
 }
 
 /// Input `input` of `node` as the use of a product that nothing else uses.

@@ -48,7 +48,7 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, P
             inputs.extend(norm.inputs[1..].iter().cloned());
             inputs.extend(product.inputs.drain(1..));
             product.inputs = inputs;
-            product.computes(graph).then_some((user, product))
+            product.computes(graph, device).then_some((user, product))
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use crate::{Device, Primitive};
 /// Tokens that the CPU executor takes together, where no kernel sets the limit.
 const FEW_ON_CPU: usize = 8;
 
-/// A node that multiplies few tokens `[T, K]` with matrices, whether or not it does more: as a
+/// A node that multiplies tokens `[T, K]` with matrices, whether or not it does more: as a
 /// projection.
 pub(super) struct Product {
     pub projection: Projection,
@@ -49,7 +49,7 @@ impl Product {
         let written = node.written.is_contiguous() && node.written.offset == 0;
         // What reads a state must stay where it is.
         let moves = !product.inputs.iter().any(|edge| is_state(graph, edge));
-        (written && moves && product.few(device) && product.computes(graph)).then_some(product)
+        (written && moves && product.takes(device) && product.computes(graph, device)).then_some(product)
     }
 
     /// x `[T, K]`.
@@ -67,7 +67,7 @@ impl Product {
         self.projection.norm.is_none() && matches!(&self.projection.sections[..], [section] if section.is_plain())
     }
 
-    fn few(&self, device: &Device) -> bool {
+    fn takes(&self, device: &Device) -> bool {
         let parts = self.projection.sections.iter().flat_map(|s| &s.parts);
         self.tokens > 0
             && self.columns > 0
@@ -78,14 +78,19 @@ impl Product {
     }
 
     /// Whether the kernels take the operands as they lie.
-    pub(super) fn computes(&self, graph: &Graph) -> bool {
+    pub(super) fn computes(&self, graph: &Graph, device: &Device) -> bool {
         let operand = |edge: &Edge| Operand {
             dtype: graph.nodes[edge.node].dtype,
             layout: edge.layout.clone(),
         };
         let result = Operand::contiguous(self.dtype, &[self.tokens, self.columns]);
         let operands: Vec<Operand> = self.inputs.iter().map(operand).chain([result]).collect();
-        projection::check(&self.projection, &operands.iter().collect::<Vec<_>>()).is_ok()
+        let operands: Vec<&Operand> = operands.iter().collect();
+        let checked = match device.backend() {
+            Backend::Vulkan { traits, .. } => projection::check(traits, &self.projection, &operands),
+            Backend::Cpu => projection::check_operands(&self.projection, &operands),
+        };
+        checked.is_ok()
     }
 
     pub(super) fn into_node(self) -> Node {

@@ -39,7 +39,7 @@ fn siblings(graph: &Graph, joined: &[bool], first: usize, device: &Device) -> Ve
         let there = |e: &Edge| e.node < first && !is_state(graph, e);
         if product.inputs.iter().all(there) {
             together.push((number, product));
-            if !side_by_side(&together).computes(graph) || !seen_apart(graph, &together) {
+            if !side_by_side(&together).computes(graph, device) || !seen_apart(graph, &together) {
                 together.pop();
             }
         }

@@ -1,0 +1,104 @@
+//! Attention of many tokens on matrix cores.
+//!
+//! Queries, times the scale, and weights are rounded to f16, as keys and values are stored; scores, maxima,
+//! sums and results are f32.
+
+use super::sizes::Sizes;
+use super::{OP, Operands, Params};
+use crate::fragments::MatrixCores;
+use crate::text::{Text, address};
+use crate::tuning::Tuning;
+use crate::{Call, DType, Push, Traits, Unsupported};
+
+/// Subgroups of a workgroup.
+const SUBGROUPS: usize = 4;
+
+/// The call on matrix cores, where the device has some and operands suit them.
+pub(super) fn call(
+    tuning: &Tuning,
+    traits: &Traits,
+    operands: Operands<'_>,
+    sizes: &Sizes,
+    params: &Params,
+) -> Option<Result<Call, Unsupported>> {
+    let cores = traits.matrix_cores?;
+    let [_, keys, values, ..] = operands;
+    let (size, head_dim) = (cores.size as usize, sizes.head_dim);
+    let positions = tuning.attention.matrix_fragments / (1 + usize::from(head_dim > 128)) * size;
+    // Of a position's values, those that a lane takes.
+    let lane_values = head_dim / (traits.subgroup_size / cores.lanes_per_row()) as usize;
+    let suits = sizes.tokens >= tuning.attention.least_matrix_tokens
+        && [keys, values].iter().all(|o| o.dtype == DType::F16)
+        && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
+        && lane_values.is_multiple_of(4)
+        && (params.page_size as usize).is_multiple_of(positions);
+    suits.then(|| made(cores, traits, operands, sizes, params, positions))
+}
+
+fn made(
+    cores: MatrixCores,
+    traits: &Traits,
+    operands: Operands<'_>,
+    sizes: &Sizes,
+    params: &Params,
+    positions: usize,
+) -> Result<Call, Unsupported> {
+    let [q, .., out] = operands;
+    let mut push = Vec::new();
+    for (number, operand) in operands.into_iter().enumerate() {
+        push.push(address(OP, number, operand)?);
+    }
+    let ratio = sizes.heads / sizes.kv_heads;
+    let heads = sizes.heads_together(SUBGROUPS as u32);
+    let subgroups = SUBGROUPS / heads * heads;
+    let numbers = [
+        sizes.tokens,
+        ratio,
+        sizes.kv_heads,
+        sizes.slots,
+        sizes.sequences,
+        sizes.table,
+        sizes.reach,
+        params.window.unwrap_or(u32::MAX) as usize,
+        q.layout.strides[0],
+        q.layout.strides[1],
+        out.layout.strides[0],
+        out.layout.strides[1],
+    ];
+    push.extend(numbers.map(|v| Push::U32(v as u32)));
+    push.push(Push::F32(params.scale));
+    let tiles = sizes.tokens.div_ceil(cores.size as usize).div_ceil(subgroups / heads);
+    let groups = [sizes.heads / heads, tiles, 1];
+    if groups.iter().any(|&g| g > 65_535) {
+        let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let values = sizes.head_dim as u32 * cores.lanes_per_row() / traits.subgroup_size;
+    let (run, words) = if values.is_multiple_of(8) {
+        ("8u", "uvec4")
+    } else {
+        ("4u", "uvec2")
+    };
+    let text = Text::with_fragments(traits, "attention.matrix")
+        .define("RUN", run)
+        .define("RUN_WORDS", words)
+        .input("q", q.dtype)
+        .input("positions", DType::I32)
+        .input("sequences", DType::U32)
+        .input("pages", DType::U32)
+        .output("y", out.dtype)
+        .define("HEAD_DIM", format!("{}u", sizes.head_dim))
+        .define("POSITIONS", format!("{positions}u"))
+        .define("PAGE_SIZE", format!("{}u", params.page_size))
+        .define("HEADS", format!("{heads}u"))
+        .define("SUBGROUPS", format!("{subgroups}u"));
+    let kernel = cores
+        .define(traits, text)
+        .body(include_str!("../shaders/attention/matrix.comp"))
+        .kernel(vec![(0, subgroups as u32 * traits.subgroup_size)]);
+    Ok(Call {
+        kernel,
+        groups: groups.map(|g| g as u32),
+        push,
+    })
+}

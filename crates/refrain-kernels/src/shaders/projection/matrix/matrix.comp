@@ -1,0 +1,72 @@
+// Many tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A workgroup
+// takes TOKEN_TILES fragments of tokens and, of each matrix, EACH rows per subgroup. Weights go from memory to
+// registers and there become fragments, so none is read or unpacked twice in a workgroup; x goes through shared
+// memory, where a stage of STAGE fragments' depth is used while the next one arrives.
+
+// Words of 16 bytes: a lane's part of a fragment.
+const uint STAGED = STAGE * TOKEN_TILES * SUBGROUP;
+const uint STAGED_EACH = STAGED / (SUBGROUPS * SUBGROUP);
+
+shared uvec4 x_staged[2u * STAGED];
+
+void load_x(uint tiles, uint number, out uvec4 staged[STAGED_EACH]) {
+    [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
+        uint e = gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP;
+        uint fragment = (number * STAGE + e / (TOKEN_TILES * SUBGROUP)) * TILES + tiles;
+        staged[i] = pc.packed.at[fragment * SUBGROUP + e % (TOKEN_TILES * SUBGROUP)];
+    }
+}
+
+void store_x(uint side, uvec4 staged[STAGED_EACH]) {
+    [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
+        x_staged[side + gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP] = staged[i];
+    }
+}
+
+void main() {
+    // Workgroups that read the same weights follow each other.
+    uint groups = TILES / TOKEN_TILES;
+    uint number = group_number() / groups;
+    uint tiles = group_number() % groups * TOKEN_TILES;
+    if (number >= block_count()) return;
+    Block block = block_of(number);
+    uint first = block.row + gl_SubgroupID * EACH;
+    clear_sums();
+    const uint stages = STEPS / STAGE;
+    Chunk next[MATRICES * SLOTS];
+    uvec4 staged[STAGED_EACH];
+    load_weights(block, first, 0u, next);
+    load_x(tiles, 0u, staged);
+    store_x(0u, staged);
+    barrier();
+    uint side = 0u;
+    for (uint b = 0u; b < BLOCKS; ++b) {
+        Chunk chunks[MATRICES * SLOTS] = next;
+        load_weights(block, first, min(b + 1u, BLOCKS - 1u), next);
+        UNROLL for (uint stage = 0u; stage < stages; ++stage) {
+            load_x(tiles, min(b * stages + stage + 1u, BLOCKS * stages - 1u), staged);
+            UNROLL for (uint s = 0u; s < STAGE; ++s) {
+                B_FRAGMENT x[TOKEN_TILES];
+                [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
+                    uint at = side + (s * TOKEN_TILES + tile) * SUBGROUP + gl_SubgroupInvocationID;
+                    x[tile] = fragment_of(x_staged[at]);
+                }
+                multiply(chunks, stage * STAGE + s, x);
+            }
+            side ^= STAGED;
+            store_x(side, staged);
+            barrier();
+        }
+    }
+    [[unroll]] for (uint number = 0u; number < MATRICES / PARTS; ++number) {
+        [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
+            float totals[PARTS][ELEMENTS];
+            [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
+                [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+                    totals[p][i] = sums[(number * PARTS + p) * TOKEN_TILES + tile][i];
+                }
+            }
+            finish(block, first + number * FRAGMENT, tiles + tile, totals);
+        }
+    }
+}

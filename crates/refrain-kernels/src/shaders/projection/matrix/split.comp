@@ -1,0 +1,64 @@
+// Some tokens: y[t, n] as for many, where the bytes of the weights matter more than the products. A workgroup
+// takes TOKEN_TILES fragments of tokens and EACH rows of each matrix; its subgroups take blocks of k in turn, so
+// that enough loads are under way, and their sums meet in shared memory. x comes through the caches.
+const uint FRAGMENTS = MATRICES * TOKEN_TILES;
+
+shared float partial[SUBGROUPS * FRAGMENTS * ELEMENTS * SUBGROUP];
+
+uint partial_at(uint subgroup, uint fragment, uint i) {
+    return ((subgroup * FRAGMENTS + fragment) * ELEMENTS + i) * SUBGROUP + gl_SubgroupInvocationID;
+}
+
+void load_x(uint tiles, uint step, out uvec4 bits[TOKEN_TILES]) {
+    [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
+        bits[tile] = pc.packed.at[(step * TILES + tiles + tile) * SUBGROUP + gl_SubgroupInvocationID];
+    }
+}
+
+void main() {
+    uint groups = TILES / TOKEN_TILES;
+    uint number = group_number() / groups;
+    uint tiles = group_number() % groups * TOKEN_TILES;
+    if (number >= block_count()) return;
+    Block block = block_of(number);
+    clear_sums();
+    Chunk next[MATRICES * SLOTS];
+    load_weights(block, block.row, gl_SubgroupID, next);
+    for (uint b = gl_SubgroupID; b < BLOCKS; b += SUBGROUPS) {
+        Chunk chunks[MATRICES * SLOTS] = next;
+        load_weights(block, block.row, min(b + SUBGROUPS, BLOCKS - 1u), next);
+        UNROLL for (uint s = 0u; s < STEPS; ++s) {
+            uvec4 bits[HALVES][TOKEN_TILES];
+            [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
+                load_x(tiles, (part * BLOCKS + b) * STEPS + s, bits[part]);
+            }
+            [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
+                B_FRAGMENT x[TOKEN_TILES];
+                [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) x[tile] = fragment_of(bits[part][tile]);
+                multiply(chunks, s, x);
+            }
+        }
+    }
+    [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) {
+        [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+            partial[partial_at(gl_SubgroupID, fragment, i)] = sums[fragment][i];
+        }
+    }
+    barrier();
+    // Each subgroup finishes some of the fragments.
+    for (uint job = gl_SubgroupID; job < FRAGMENTS / PARTS; job += SUBGROUPS) {
+        uint number = job / TOKEN_TILES;
+        uint tile = job % TOKEN_TILES;
+        float totals[PARTS][ELEMENTS];
+        [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
+            [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+                totals[p][i] = 0.0;
+                UNROLL for (uint subgroup = 0u; subgroup < SUBGROUPS; ++subgroup) {
+                    uint fragment = (number * PARTS + p) * TOKEN_TILES + tile;
+                    totals[p][i] += partial[partial_at(subgroup, fragment, i)];
+                }
+            }
+        }
+        finish(block, block.row + number * FRAGMENT, tiles + tile, totals);
+    }
+}
