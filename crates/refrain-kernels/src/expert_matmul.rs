@@ -7,7 +7,7 @@
 //! there is not.
 
 use crate::iterations::{self, joined_lanes, looped};
-use crate::matmul::{self, Rows};
+use crate::matmul::Rows;
 use crate::quantised::{self, QuantFormat, Weights};
 use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, recurrence, tuning};
@@ -136,31 +136,10 @@ pub fn reference(x: &[f32], experts: &[u32], w: &dyn Rows, rows: usize) -> Vec<f
         let pairs: Vec<usize> = (0..experts.len()).filter(|&pair| experts[pair] == expert).collect();
         let x: Vec<f32> = pairs.iter().flat_map(|&pair| &x[pair * k..][..k]).copied().collect();
         let mut products = vec![0.0; pairs.len() * rows];
-        matmul::reference_nt(&x, &Part { w, first, rows }, &mut products);
+        w.multiply(&x, first..first + rows, &mut products);
         for (&pair, products) in pairs.iter().zip(products.chunks(rows)) {
             out[pair * rows..][..rows].copy_from_slice(products);
         }
     }
     out
-}
-
-/// Some rows of a matrix.
-struct Part<'a> {
-    w: &'a dyn Rows,
-    first: usize,
-    rows: usize,
-}
-
-impl Rows for Part<'_> {
-    fn count(&self) -> usize {
-        self.rows
-    }
-
-    fn columns(&self) -> usize {
-        self.w.columns()
-    }
-
-    fn read(&self, row: usize, out: &mut [f32]) {
-        self.w.read(self.first + row, out);
-    }
 }

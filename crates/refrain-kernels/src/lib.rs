@@ -10,6 +10,7 @@ mod arguments;
 pub mod attention;
 mod call;
 pub mod causal_conv;
+pub mod cpu;
 mod dtype;
 pub mod elementwise;
 pub mod expert_matmul;

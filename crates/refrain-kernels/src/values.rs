@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use crate::{DType, Layout};
@@ -18,6 +20,10 @@ impl Values {
     /// Reads the elements of `layout` from `bytes` (a whole buffer, little-endian).
     pub fn load(dtype: DType, layout: &Layout, bytes: &[u8]) -> Values {
         fn gather<const N: usize, T>(layout: &Layout, bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec<T> {
+            if let Some(places) = together(layout) {
+                let (elements, _) = bytes[places.start * N..places.end * N].as_chunks();
+                return elements.iter().map(|&element| decode(element)).collect();
+            }
             let mut out = Vec::with_capacity(layout.count());
             layout.for_each(|i| out.push(decode(bytes[i * N..][..N].try_into().expect("N bytes"))));
             out
@@ -43,6 +49,11 @@ impl Values {
             bytes: &mut [u8],
             encode: impl Fn(T) -> [u8; N],
         ) {
+            if let Some(places) = together(layout) {
+                let (elements, _) = bytes[places.start * N..places.end * N].as_chunks_mut();
+                let pairs = elements.iter_mut().zip(&values[..places.len()]);
+                return pairs.for_each(|(element, &value)| *element = encode(value));
+            }
             let mut values = values.iter();
             layout.for_each(|i| {
                 let value = *values.next().expect("as many values as places");
@@ -166,4 +177,10 @@ impl Values {
 
 fn map<T: Copy, U>(values: &[T], convert: impl Fn(T) -> U) -> Vec<U> {
     values.iter().map(|&x| convert(x)).collect()
+}
+
+/// The places of elements that lie in row-major order without gaps.
+fn together(layout: &Layout) -> Option<Range<usize>> {
+    let places = layout.offset..layout.offset + layout.count();
+    (layout.is_contiguous() && !places.is_empty()).then_some(places)
 }

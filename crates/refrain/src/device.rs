@@ -51,7 +51,7 @@ pub struct Flushes {
 }
 
 impl Device {
-    /// The CPU executor: plain loops in f32, no driver needed. All of them share the host's memory.
+    /// The CPU executor: everything in f32, no driver needed. All of them share the host's memory.
     pub fn cpu() -> Device {
         Device::new(Backend::Cpu)
     }

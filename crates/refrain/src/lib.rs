@@ -63,7 +63,7 @@
 //!
 //! # Devices
 //!
-//! [`Device::cpu`] computes with plain loops and is what results are checked against. A Vulkan device is
+//! [`Device::cpu`] computes in f32 and is what results are checked against. A Vulkan device is
 //! opened by the runtime below:
 //!
 //! ```no_run

@@ -66,7 +66,7 @@ impl Range {
 /// One primitive to compute, and the dispatches that compute it on this device.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What is computed: all that the reference executor needs.
+    /// What is computed: all that the CPU executor needs.
     pub primitive: Primitive,
     /// Operands that are read.
     pub inputs: Vec<Operand>,

@@ -19,6 +19,7 @@ mod sizes;
 mod variant;
 
 pub use decode::{Decode, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
+pub(crate) use reference::slots;
 pub use reference::{Inputs, reference};
 
 use crate::text::{Text, address};

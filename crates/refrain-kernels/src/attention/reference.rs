@@ -44,7 +44,7 @@ pub fn reference(inputs: &Inputs<'_>, params: &Params) -> Vec<f32> {
 }
 
 /// The slots that `token` attends over, oldest first.
-fn slots(inputs: &Inputs<'_>, params: &Params, token: usize) -> Vec<usize> {
+pub(crate) fn slots(inputs: &Inputs<'_>, params: &Params, token: usize) -> Vec<usize> {
     let position = inputs.positions[token];
     if position < 0 {
         return Vec::new();

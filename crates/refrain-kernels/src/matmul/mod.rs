@@ -13,7 +13,7 @@ mod problem;
 mod reference;
 mod rows;
 
-pub(crate) use reference::dot;
+pub(crate) use reference::{dot, multiply};
 pub use reference::{reference, reference_nt};
 pub(crate) use rows::decode;
 pub use rows::{Rows, SliceRows, StoredRows};

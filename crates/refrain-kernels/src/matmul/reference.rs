@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Rows;
@@ -34,7 +36,12 @@ pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usiz
 /// # Panics
 /// When `x` or `out` does not hold `m` rows for the same `m`.
 pub fn reference_nt(x: &[f32], w: &dyn Rows, out: &mut [f32]) {
-    let (k, n) = (w.columns(), w.count());
+    multiply(w, x, 0..w.count(), out);
+}
+
+/// [`reference_nt`] with some rows of `w` alone.
+pub(crate) fn multiply<R: Rows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
+    let (k, n) = (w.columns(), rows.len());
     if n == 0 || out.is_empty() {
         return;
     }
@@ -48,11 +55,11 @@ pub fn reference_nt(x: &[f32], w: &dyn Rows, out: &mut [f32]) {
     let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
         .into_par_iter()
         .map(|r| {
-            let rows = r * run..((r + 1) * run).min(n);
+            let run = r * run..((r + 1) * run).min(n);
             let mut row = vec![0.0; k];
-            let mut results = Vec::with_capacity(rows.len() * m);
-            for j in rows {
-                w.read(j, &mut row);
+            let mut results = Vec::with_capacity(run.len() * m);
+            for j in run {
+                w.read(rows.start + j, &mut row);
                 results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
             }
             results

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use crate::{DType, Unsupported};
@@ -16,6 +18,15 @@ pub trait Rows: Sync {
     /// # Panics
     /// When `row` is not below [`Rows::count`], or `out` has another length.
     fn read(&self, row: usize, out: &mut [f32]);
+
+    /// `out[i, j] = Σ_k x[i, k] · self[rows.start + j, k]` for `x` `[m, columns]` and `out` `[m, rows]`, each
+    /// row read once: by plain loops, where nothing else is said.
+    ///
+    /// # Panics
+    /// When there are no such rows, or `x` and `out` hold different numbers of them.
+    fn multiply(&self, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
+        super::multiply(self, x, rows, out);
+    }
 }
 
 /// Rows of f32, f16 or bf16 numbers that lie one after another in little-endian bytes.
@@ -50,6 +61,14 @@ impl<'a> StoredRows<'a> {
             count,
             bytes,
         })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 }
 

@@ -1,5 +1,5 @@
 use super::Projection;
-use crate::matmul::{Rows, reference_nt};
+use crate::matmul::Rows;
 use crate::{DType, Values, elementwise, rms_norm};
 
 /// Contiguous inputs of [`reference()`].
@@ -34,7 +34,7 @@ pub fn reference(projection: &Projection, inputs: &Inputs<'_>) -> Values {
             let part = *parts.next().expect("a matrix for each part");
             rows = part.count();
             let mut sums = vec![0.0; inputs.tokens * rows];
-            reference_nt(x, part, &mut sums);
+            part.multiply(x, 0..rows, &mut sums);
             Values::F32(sums).rounded(dtype)
         });
         let mut values: Vec<Values> = sums.collect();

@@ -65,6 +65,32 @@ impl<'a> QuantRows<'a> {
         })
     }
 
+    /// The format.
+    pub(crate) fn format(&self) -> QuantFormat {
+        self.format
+    }
+
+    /// The packed values of a row.
+    pub(crate) fn quants(&self, row: usize) -> &'a [u8] {
+        let size = self.format.words(self.columns) * 4;
+        &self.quants[row * size..][..size]
+    }
+
+    /// What scales and biases are stored in.
+    pub(crate) fn parameter_dtype(&self) -> DType {
+        self.parameters
+    }
+
+    /// The scales (or records) and the biases of a row, as stored.
+    pub(crate) fn stored_parameters(&self, row: usize) -> [&'a [u8]; 2] {
+        let size = self.format.scales(self.columns) * self.parameters.size();
+        let biases_size = if self.format.has_biases() { size } else { 0 };
+        [
+            &self.scales[row * size..][..size],
+            &self.biases[row * biases_size..][..biases_size],
+        ]
+    }
+
     /// The scale and bias of group `group`, counted over the whole matrix.
     fn parameters(&self, group: usize) -> (f32, f32) {
         if self.format.nested {

@@ -1,4 +1,4 @@
-//! Executors: the same plan, computed by plain loops on the CPU or recorded for a Vulkan device.
+//! Executors: the same plan, computed on the CPU or recorded for a Vulkan device.
 
 mod compare;
 mod eager;
@@ -15,6 +15,7 @@ pub use stepper::{Part, Stepper};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use refrain_kernels::cpu;
 use refrain_vulkan::MemoryClass;
 
 use crate::device::{Backend, Flush};
@@ -126,10 +127,8 @@ impl Executable {
         match (&self.recorded, self.plan.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason),
             _ => {
-                self.plan
-                    .steps
-                    .iter()
-                    .for_each(|step| reference::run(step, &self.memory));
+                let steps = &self.plan.steps;
+                cpu::together(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
                 self.plan.device.count_flush(reason);
                 Ok(())
             }

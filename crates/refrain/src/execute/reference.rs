@@ -1,10 +1,12 @@
-//! The reference executor: each step by the plain-Rust reference of its primitive, in f32.
+//! The CPU executor: each step by the plain-Rust reference of its primitive, in f32, but for products and
+//! attention, which [`cpu`] computes faster.
 
 mod regions;
 
 use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
+use refrain_kernels::cpu::{self, FastRows};
 use refrain_kernels::matmul::{Rows, StoredRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
@@ -173,18 +175,23 @@ struct Planes<'a> {
 }
 
 impl Planes<'_> {
-    fn rows(&self) -> QuantRows<'_> {
+    fn rows(&self) -> FastRows<'_> {
         let biases = self.biases.as_deref();
-        QuantRows::new(
+        let rows = QuantRows::new(
             self.format,
             self.shape,
             &self.quants,
             self.parameters,
             &self.scales,
             biases,
-        )
-        .expect("planes were checked when the array was made")
+        );
+        FastRows::Quantised(rows.expect("planes were checked when the array was made"))
     }
+}
+
+/// A float matrix `[rows, columns]` at the start of `bytes`.
+fn dense(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> FastRows<'_> {
+    FastRows::Stored(StoredRows::new(dtype, rows, columns, bytes).expect("a float matrix"))
 }
 
 fn compute(step: &Step, x: &Inputs<'_>) -> Values {
@@ -205,7 +212,8 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
         Primitive::Matmul => Values::F32(product(x)),
         Primitive::QuantMatmul { format } => {
             let mut result = vec![0.0; step.output.layout.count()];
-            matmul::reference_nt(&x.f32(0), &x.planes(*format, 1).rows(), &mut result);
+            let planes = x.planes(*format, 1);
+            planes.rows().multiply(&x.f32(0), 0..planes.shape[0], &mut result);
             Values::F32(result)
         }
         Primitive::Projection(projection) => regions::project(x, projection, step.output.layout.shape[0]),
@@ -257,8 +265,8 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
     let (rows, mut result) = (x.f32(0), vec![0.0; batch * m * n]);
     let (left, right) = (rows.len() / starts.len(), result.len() / starts.len());
     for ((start, rows), result) in starts.iter().zip(rows.chunks(left)).zip(result.chunks_mut(right)) {
-        let weight = StoredRows::new(b.dtype, n, *k, &x.bytes(1)[start * b.dtype.size()..]).expect("a float matrix");
-        matmul::reference_nt(rows, &weight, result);
+        let weight = dense(b.dtype, [n, *k], &x.bytes(1)[start * b.dtype.size()..]);
+        weight.multiply(rows, 0..n, result);
     }
     result
 }
@@ -271,7 +279,7 @@ fn routed(x: &Inputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32
         None => {
             let [all, columns] = [0, 1].map(|d| x.shape(2)[d]);
             let bytes = x.gathered(2);
-            let weights = StoredRows::new(x.operands[2].dtype, all, columns, &bytes).expect("float matrices");
+            let weights = dense(x.operands[2].dtype, [all, columns], &bytes);
             expert_matmul::reference(&values, &experts, &weights, rows)
         }
     }
@@ -298,7 +306,14 @@ fn attend(x: &Inputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &
         kv_heads,
         pages_per_sequence: x.shape(pages)[1],
     };
-    attention::reference(&inputs, params)
+    let floats = bytes.each_ref().map(|(dtype, bytes)| match dtype {
+        DType::F32 => bytemuck::try_cast_slice(bytes).ok(),
+        _ => None,
+    });
+    match floats {
+        [Some(keys), Some(values)] if head_dim % cpu::LANES == 0 => cpu::attention(&inputs, keys, values, params),
+        _ => attention::reference(&inputs, params),
+    }
 }
 
 fn concatenate(x: &Inputs<'_>, axis: usize, out: &[usize]) -> Values {
@@ -327,7 +342,7 @@ fn concatenate(x: &Inputs<'_>, axis: usize, out: &[usize]) -> Values {
 }
 
 /// Rows `indices` of a matrix; zeros for an index outside of it.
-fn dequantised_rows(matrix: &QuantRows<'_>, indices: &[i32]) -> Vec<f32> {
+fn dequantised_rows(matrix: &dyn Rows, indices: &[i32]) -> Vec<f32> {
     let mut out = vec![0.0; indices.len() * matrix.columns()];
     for (row, &index) in out.chunks_exact_mut(matrix.columns()).zip(indices) {
         if let Some(index) = usize::try_from(index).ok().filter(|&i| i < matrix.count()) {

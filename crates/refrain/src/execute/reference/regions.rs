@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use refrain_kernels::attention::DecodeParams;
-use refrain_kernels::matmul::{Rows, StoredRows};
+use refrain_kernels::cpu::FastRows;
+use refrain_kernels::matmul::Rows;
 use refrain_kernels::projection::{self, Projection, Weights};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::{Values, rms_norm, rope, slots};
 
-use super::{Inputs, Planes, attend, store, write_rows};
+use super::{Inputs, Planes, attend, dense, store, write_rows};
 use crate::DType;
 use crate::execute::Memory;
 use crate::plan::Step;
@@ -36,21 +37,17 @@ pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) ->
             Weights::Quantised(format) => Matrix::Quantised(x.planes(*format, take(weights.planes()))),
         })
         .collect();
-    let rows: Vec<Box<dyn Rows + '_>> = matrices
+    let rows: Vec<FastRows<'_>> = matrices
         .iter()
-        .map(|matrix| -> Box<dyn Rows + '_> {
-            match matrix {
-                Matrix::Dense(dtype, [rows, columns], bytes) => {
-                    Box::new(StoredRows::new(*dtype, *rows, *columns, bytes).expect("a float matrix"))
-                }
-                Matrix::Quantised(planes) => Box::new(planes.rows()),
-            }
+        .map(|matrix| match matrix {
+            Matrix::Dense(dtype, shape, bytes) => dense(*dtype, *shape, bytes),
+            Matrix::Quantised(planes) => planes.rows(),
         })
         .collect();
     let inputs = projection::Inputs {
         x: &x.f32(0),
         gain: gain.as_deref(),
-        parts: rows.iter().map(|rows| &**rows).collect(),
+        parts: rows.iter().map(|rows| rows as &dyn Rows).collect(),
         extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
         tokens,
     };

@@ -1,0 +1,138 @@
+use multiversion::multiversion;
+use multiversion::target::target_cfg_f;
+use rayon::prelude::*;
+
+use super::octet::Octet;
+use crate::attention::{Inputs, Params, slots};
+use crate::threads::least_items;
+
+/// Neighbouring values of a head whose sums stay in registers.
+const TOGETHER: usize = 8 * Octet::COUNT;
+/// Keys that a query meets together.
+const KEYS: usize = 4;
+
+/// [`crate::attention::reference()`] of keys and values `[slots, KVH·D]` in f32, where D is a multiple of
+/// eight. The rows in `inputs` are not read.
+///
+/// # Panics
+/// When the slices' lengths contradict each other.
+pub fn attention(inputs: &Inputs<'_>, keys: &[f32], values: &[f32], params: &Params) -> Vec<f32> {
+    let mut out = vec![0.0; inputs.q.len()];
+    if out.is_empty() || inputs.keys.count() == 0 || inputs.pages.is_empty() {
+        return out;
+    }
+    let tokens = inputs.positions.len();
+    let heads = inputs.heads / inputs.kv_heads;
+    let head_dim = out.len() / tokens / inputs.heads;
+    let group = heads * head_dim;
+    let longest = inputs
+        .positions
+        .iter()
+        .fold(0, |longest, &position| longest.max(position)) as usize;
+    let parts = out.par_chunks_mut(group).zip(inputs.q.par_chunks(group)).enumerate();
+    let parts = parts.with_min_len(least_items((longest + 1) * group));
+    parts.for_each(|(number, (out, q))| {
+        let (token, kv_head) = (number / inputs.kv_heads, number % inputs.kv_heads);
+        let cache = HeadCache {
+            keys,
+            values,
+            slots: &slots(inputs, params, token),
+            stride: inputs.kv_heads * head_dim,
+            first: kv_head * head_dim,
+        };
+        attend(&cache, q, head_dim, params.scale, out);
+    });
+    out
+}
+
+/// What the queries of one key head see.
+struct HeadCache<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    slots: &'a [usize],
+    /// Values between slots.
+    stride: usize,
+    /// The head's first value in a slot.
+    first: usize,
+}
+
+impl HeadCache<'_> {
+    #[inline(always)]
+    fn row<'a>(&self, all: &'a [f32], number: usize, first: usize, length: usize) -> &'a [f32] {
+        &all[self.slots[number] * self.stride + self.first + first..][..length]
+    }
+}
+
+/// Attention of the query heads `q` that share a key head.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn attend(cache: &HeadCache<'_>, q: &[f32], head_dim: usize, scale: f32, out: &mut [f32]) {
+    const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    let count = cache.slots.len();
+    let heads = q.chunks_exact(head_dim);
+    let mut scores = vec![0.0; heads.len() * count];
+    let whole = count / KEYS * KEYS;
+    for i in (0..whole).step_by(KEYS) {
+        let keys: [&[f32]; KEYS] = std::array::from_fn(|n| cache.row(cache.keys, i + n, 0, head_dim));
+        for (q, scores) in heads.clone().zip(scores.chunks_exact_mut(count)) {
+            scores[i..i + KEYS].copy_from_slice(&dots::<KEYS, FUSED>(q, keys));
+        }
+    }
+    for i in whole..count {
+        let key = cache.row(cache.keys, i, 0, head_dim);
+        for (q, scores) in heads.clone().zip(scores.chunks_exact_mut(count)) {
+            [scores[i]] = dots::<1, FUSED>(q, [key]);
+        }
+    }
+    for (scores, out) in scores
+        .chunks_exact_mut(count.max(1))
+        .zip(out.chunks_exact_mut(head_dim))
+    {
+        softmax(scores, scale);
+        let (wide, narrow) = out.as_chunks_mut::<TOGETHER>();
+        let first_of_narrow = wide.len() * TOGETHER;
+        for (number, out) in wide.iter_mut().enumerate() {
+            mix::<{ TOGETHER / Octet::COUNT }, FUSED>(cache, scores, number * TOGETHER, out);
+        }
+        for (number, out) in narrow.chunks_exact_mut(Octet::COUNT).enumerate() {
+            mix::<1, FUSED>(cache, scores, first_of_narrow + number * Octet::COUNT, out);
+        }
+    }
+}
+
+/// Products of a query with some keys.
+#[inline(always)]
+fn dots<const COUNT: usize, const FUSED: bool>(q: &[f32], keys: [&[f32]; COUNT]) -> [f32; COUNT] {
+    let (q, _) = q.as_chunks::<{ Octet::COUNT }>();
+    let keys = keys.map(|key| &key.as_chunks::<{ Octet::COUNT }>().0[..q.len()]);
+    let mut sums = [Octet::ZERO; COUNT];
+    for (i, &q) in q.iter().enumerate() {
+        for (sum, key) in sums.iter_mut().zip(keys) {
+            *sum = Octet(q).times_plus::<FUSED>(Octet(key[i]), *sum);
+        }
+    }
+    sums.map(|sum| sum.sum())
+}
+
+fn softmax(scores: &mut [f32], scale: f32) {
+    let largest = scores
+        .iter()
+        .fold(f32::MIN, |largest, score| largest.max(score * scale));
+    scores
+        .iter_mut()
+        .for_each(|score| *score = (*score * scale - largest).exp());
+    let total: f32 = scores.iter().sum();
+    scores.iter_mut().for_each(|score| *score /= total);
+}
+
+/// Some of a head's values of all slots, each by its weight: `COUNT` times eight from `first` on.
+#[inline(always)]
+fn mix<const COUNT: usize, const FUSED: bool>(cache: &HeadCache<'_>, weights: &[f32], first: usize, out: &mut [f32]) {
+    let mut sums = [Octet::ZERO; COUNT];
+    for (i, &weight) in weights.iter().enumerate() {
+        let (values, _) = cache.row(cache.values, i, first, COUNT * Octet::COUNT).as_chunks();
+        for (sum, &values) in sums.iter_mut().zip(values) {
+            *sum = Octet([weight; Octet::COUNT]).times_plus::<FUSED>(Octet(values), *sum);
+        }
+    }
+    out.copy_from_slice(sums.map(|sum| sum.0).as_flattened());
+}

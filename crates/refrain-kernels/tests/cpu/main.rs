@@ -1,0 +1,230 @@
+//! What the CPU executor computes with agrees with the plain references.
+
+#[path = "../common/random.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod random;
+
+use random::{Random, bytes_of};
+use refrain_kernels::cpu::{self, FastRows};
+use refrain_kernels::matmul::{Rows, SliceRows, StoredRows};
+use refrain_kernels::quantised::{QuantFormat, QuantRows};
+use refrain_kernels::{DType, Values, attention};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// The planes of a random quantised matrix.
+struct RandomPlanes {
+    format: QuantFormat,
+    shape: [usize; 2],
+    parameters: DType,
+    quants: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+}
+
+impl RandomPlanes {
+    fn random(random: &mut Random, format: QuantFormat, shape: [usize; 2], parameters: DType) -> RandomPlanes {
+        let [rows, columns] = shape;
+        let parameters = if format.nested { DType::U32 } else { parameters };
+        let count = rows * format.scales(columns);
+        let mut plane = || match format.nested {
+            // Records of five words, of which the first holds factors below 1/32.
+            true => (0..count)
+                .flat_map(|word| (random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { !0 }).to_le_bytes())
+                .collect(),
+            false => bytes_of(parameters, &random.values(parameters, count, 1.0)),
+        };
+        RandomPlanes {
+            format,
+            shape,
+            parameters,
+            scales: plane(),
+            biases: if format.has_biases() { plane() } else { vec![] },
+            quants: (0..rows * format.words(columns) * 4)
+                .map(|_| random.bits() as u8)
+                .collect(),
+        }
+    }
+
+    fn rows(&self) -> QuantRows<'_> {
+        let biases = self.format.has_biases().then_some(&self.biases[..]);
+        QuantRows::new(
+            self.format,
+            self.shape,
+            &self.quants,
+            self.parameters,
+            &self.scales,
+            biases,
+        )
+        .expect("planes")
+    }
+}
+
+/// Every format, with each type of scales it may have.
+fn formats() -> impl Iterator<Item = (QuantFormat, DType)> {
+    let types = |format: QuantFormat| if format.nested { 1 } else { FLOATS.len() };
+    QuantFormat::ALL
+        .into_iter()
+        .flat_map(move |format| FLOATS[..types(format)].iter().map(move |&dtype| (format, dtype)))
+}
+
+fn floats(random: &mut Random, count: usize) -> Vec<f32> {
+    (0..count).map(|_| random.unit()).collect()
+}
+
+fn product(w: &dyn Rows, x: &[f32]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.len() / w.columns() * w.count()];
+    w.multiply(x, 0..w.count(), &mut out);
+    out
+}
+
+/// The largest of the sums of all terms' magnitudes: what rounding is to be compared with.
+fn magnitude(w: &dyn Rows, x: &[f32]) -> f32 {
+    let (mut row, mut largest) = (vec![0.0; w.columns()], 0.0f32);
+    for r in 0..w.count() {
+        w.read(r, &mut row);
+        for x in x.chunks(w.columns()) {
+            largest = largest.max(row.iter().zip(x).map(|(w, x)| (w * x).abs()).sum());
+        }
+    }
+    largest
+}
+
+fn assert_close(actual: &[f32], expected: &[f32], magnitude: f32, what: &str) {
+    assert_eq!(actual.len(), expected.len(), "{what}");
+    for (i, (a, b)) in actual.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= 2e-6 * magnitude, "{what}, value {i}: {a} is not {b}");
+    }
+}
+
+/// Compares products of several numbers of vectors, whole and in part, and of each vector by itself.
+fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn Rows, what: &str) {
+    let (n, k) = (plain.count(), plain.columns());
+    for m in [1, 2, 4, 7] {
+        let x = floats(random, m * k);
+        let (actual, expected) = (product(fast, &x), product(plain, &x));
+        assert_close(
+            &actual,
+            &expected,
+            magnitude(plain, &x),
+            &format!("{m} vectors and {what}"),
+        );
+        for (x, together) in x.chunks(k).zip(actual.chunks(n)) {
+            assert_eq!(product(fast, x), together, "one of {m} vectors and {what}");
+        }
+        let part = n / 3..n - n / 4;
+        let mut some = vec![f32::NAN; m * part.len()];
+        fast.multiply(&x, part.clone(), &mut some);
+        for (i, some) in some.chunks(part.len()).enumerate() {
+            assert_eq!(some, &actual[i * n..][part.clone()], "rows {part:?} of {what}");
+        }
+    }
+}
+
+#[test]
+fn products_with_quantised_rows_of_every_format() {
+    let mut random = Random::new(1);
+    for (format, parameters) in formats() {
+        let unit = if format.nested { 256 } else { format.group as usize };
+        for [rows, groups] in [[1, 1], [2, 3], [37, 5], [300, 1]] {
+            let planes = RandomPlanes::random(&mut random, format, [rows, groups * unit], parameters);
+            let what = format!("{format} {:?} with {parameters}", planes.shape);
+            check(&mut random, &FastRows::Quantised(planes.rows()), &planes.rows(), &what);
+        }
+    }
+}
+
+#[test]
+fn every_value_of_a_quantised_row_counts_bit_for_bit() {
+    let mut random = Random::new(2);
+    for (format, parameters) in formats() {
+        let planes = RandomPlanes::random(&mut random, format, [5, 256], parameters);
+        let (fast, mut row) = (FastRows::Quantised(planes.rows()), vec![0.0; 256]);
+        // Each vector picks one column.
+        let mut picks = vec![0.0; 256 * 256];
+        (0..256).for_each(|i| picks[i * 257] = 1.0);
+        let columns = product(&fast, &picks);
+        for r in 0..5 {
+            fast.read(r, &mut row);
+            let found: Vec<f32> = (0..256).map(|c| columns[c * 5 + r]).collect();
+            // A product of scales of 24 bits is rounded before the sum there, and perhaps not here.
+            let exact = parameters != DType::F32 || !format.has_biases();
+            let tolerance = if exact {
+                0.0
+            } else {
+                f32::EPSILON * (1 << format.bits) as f32
+            };
+            for (c, (a, b)) in found.iter().zip(&row).enumerate() {
+                let what = format!("{format} with {parameters}, row {r}, value {c}: {a} is not {b}");
+                assert!((a - b).abs() <= tolerance, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_stored_rows() {
+    let mut random = Random::new(3);
+    for dtype in FLOATS {
+        for shape in [[1, 1], [3, 7], [37, 67], [5, 31], [64, 32], [500, 130]] {
+            let [n, k] = shape;
+            let bytes = bytes_of(dtype, &random.values(dtype, n * k, 1.0));
+            let plain = StoredRows::new(dtype, n, k, &bytes).expect("long enough");
+            let fast = FastRows::Stored(StoredRows::new(dtype, n, k, &bytes).expect("long enough"));
+            check(&mut random, &fast, &plain, &format!("{dtype} {shape:?}"));
+        }
+    }
+}
+
+#[test]
+fn sums_over_nothing_are_zero_and_no_rows_give_nothing() {
+    let fast = |n, k| FastRows::Stored(StoredRows::new(DType::F32, n, k, &[]).expect("long enough"));
+    let mut out = [1.0; 6];
+    fast(3, 0).multiply(&[], 0..3, &mut out);
+    assert_eq!(out, [0.0; 6]);
+    fast(0, 8).multiply(&[1.0; 16], 0..0, &mut []);
+}
+
+#[test]
+fn what_is_no_number_stays_so() {
+    let values = [f32::NAN, 1.0, f32::INFINITY, -1.0];
+    let bytes = bytes_of(DType::F32, &Values::F32(values.to_vec()));
+    let fast = FastRows::Stored(StoredRows::new(DType::F32, 2, 2, &bytes).expect("long enough"));
+    let sums = product(&fast, &[1.0, 2.0]);
+    assert!(sums[0].is_nan() && sums[1] == f32::INFINITY, "{sums:?}");
+}
+
+#[test]
+fn attention_over_pages() {
+    let mut random = Random::new(4);
+    for (heads, kv_heads, head_dim) in [(1, 1, 8), (4, 2, 64), (6, 1, 72), (2, 2, 136), (16, 8, 128)] {
+        for window in [None, Some(5)] {
+            let (pages_per_sequence, page_size, sequences) = (4, 8, 3);
+            let slots = pages_per_sequence * page_size * sequences;
+            let width = kv_heads * head_dim;
+            let [keys, values] = [0, 1].map(|_| floats(&mut random, slots * width));
+            let positions = [0, 3, 4, 31, -1, 17, 99];
+            let inputs = attention::Inputs {
+                q: &floats(&mut random, positions.len() * heads * head_dim),
+                keys: &SliceRows::new(&keys, width),
+                values: &SliceRows::new(&values, width),
+                positions: &positions,
+                sequences: &[0, 1, 2, 0, 1, 9, 2],
+                pages: &[3, 1, 0, 2, 11, 5, 7, 4, 8, 77, 10, 6],
+                heads,
+                kv_heads,
+                pages_per_sequence,
+            };
+            let params = attention::Params {
+                scale: 0.3,
+                page_size: page_size as u32,
+                window,
+                decode: false,
+            };
+            let expected = attention::reference(&inputs, &params);
+            let actual = cpu::attention(&inputs, &keys, &values, &params);
+            let what = format!("{heads} heads on {kv_heads} of {head_dim}, window {window:?}");
+            assert_close(&actual, &expected, 1.0, &what);
+        }
+    }
+}
