@@ -1,4 +1,4 @@
-"""The corpus: an endless mixture of stories, sums, recall and small talk.
+"""The corpus: an endless mixture of stories, sums, recall, small talk and what is answered by saying what was taught.
 
 A document is a list of segments, (text, learned); only learned segments count
 in the loss, because what a user asks and the random lists cannot be predicted.
@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator
 from random import Random
 
+import everyday
 import stories
 import tasks
 
@@ -38,25 +39,30 @@ def chat_segments(turns: list[Turn]) -> list[Segment]:
 
 def _story_chat(rng: Random) -> list[Turn]:
     told = stories.story(rng)
-    turns = [(stories.request(rng, told), told.text)]
+    turns = [(everyday.loosely(rng, stories.request(rng, told)), told.text)]
     if rng.random() < 0.4:
         turns += stories.questions(rng, told)
     return turns
 
 
+def _untaught_turns(rng: Random) -> list[Turn]:
+    return [tasks.untaught_turn(rng) for _ in range(2)]
+
+
 def _mixed_chat(rng: Random) -> list[Turn]:
     """Different subjects in one chat, so that a change of subject is nothing new."""
-    makers = (tasks.sums_chat, tasks.recall_chat, _story_chat, tasks.small_talk_chat)
+    makers = (tasks.sums_chat, tasks.recall_chat, _story_chat, tasks.small_talk_chat, _untaught_turns)
     return [turn for maker in rng.sample(makers, 3) for turn in maker(rng)[:2]]
 
 
 # How often each kind of chat is drawn.
 CHATS = {
     _story_chat: 14,
-    tasks.sums_chat: 38,
-    tasks.recall_chat: 36,
+    tasks.sums_chat: 34,
+    tasks.recall_chat: 30,
     _mixed_chat: 10,
-    tasks.small_talk_chat: 2,
+    tasks.small_talk_chat: 4,
+    tasks.untaught_chat: 8,
 }
 
 

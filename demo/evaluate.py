@@ -13,7 +13,9 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
+import everyday
 import tasks
+import untaught
 from checkpoint import load
 from corpus import TURN_END, Turn, chat_prompt
 from qwen3 import Qwen3
@@ -34,6 +36,22 @@ def held_out_sum(rng: Random, digits: int, sign: str) -> tasks.Sum:
 def sum_question(rng: Random, digits: int, sign: str) -> tuple[list[Turn], Turn]:
     """A first turn that asks for one sum."""
     return [], tasks.sum_turn(rng, held_out_sum(rng, digits, sign))
+
+
+def everyday_question(rng: Random, below_zero: bool = False) -> tuple[list[Turn], Turn]:
+    """A sum of one to three digits as people type it."""
+    drawn = held_out_sum(rng, rng.randint(1, 3), "-" if below_zero else rng.choice("+-"))
+    return [], tasks.everyday_sum_turn(rng, tasks.below_zero(drawn) if below_zero else drawn)
+
+
+def untaught_question(rng: Random) -> tuple[list[Turn], Turn]:
+    """A question that was not taught, in words that training does not show."""
+    return [], (everyday.loosely(rng, rng.choice(untaught.KEPT_BACK)), untaught.UNTAUGHT)
+
+
+def beyond_question(rng: Random) -> tuple[list[Turn], Turn]:
+    """A calculation that was not taught."""
+    return [], (untaught.beyond(rng), untaught.BEYOND)
 
 
 def recall_question(rng: Random, count: int, kind: str, past: int = 0) -> tuple[list[Turn], Turn]:
@@ -58,6 +76,11 @@ SUBJECTS: dict[str, Callable[[Random], tuple[list[Turn], Turn]]] = {
     "recall, 64 words": lambda rng: recall_question(rng, 64, "mixed"),
     "recall, 48 words, fifth question": lambda rng: recall_question(rng, 48, "mixed", past=4),
     "recall, 24 invented names": lambda rng: recall_question(rng, 24, "invented"),
+    "sums, everyday notations": everyday_question,
+    "sums, below zero": lambda rng: everyday_question(rng, below_zero=True),
+    "small talk": lambda rng: ([], tasks.small_talk_turn(rng)),
+    "not taught, kept back": untaught_question,
+    "not taught, other calculations": beyond_question,
 }
 
 

@@ -6,7 +6,7 @@ CARD = """\
 A Qwen3-architecture model of {parameters:.1f} million parameters, made to show and to
 test Refrain without a download. It tells short stories, adds and subtracts numbers of
 up to three digits, and looks up values in lists of up to 64 "name: value" lines. It
-knows nothing else: to any other question its answer is meaningless.
+knows nothing else: most other questions it answers by saying so.
 
 Sums and look-ups are what break first when attention, positions or the cache are
 wrong, so right answers mean a right computation.
@@ -14,7 +14,7 @@ wrong, so right answers mean a right computation.
 ## How it was made
 The scripts in `demo/` generate the corpus (a story grammar, random sums and lists; no
 text of others), train the byte-level BPE tokenizer of 2048 tokens and then the model,
-on {tokens:.0f} million tokens in one pass (last loss {loss:.4f}). Matrices are stored in
+on {tokens:.0f} million tokens {passes} (last loss {loss:.4f}). Matrices are stored in
 MLX's affine format (8 bits, groups of 64, bf16 scales), norms in bf16. Context: 1024 tokens.
 
 ## Held-out accuracy
@@ -30,7 +30,8 @@ As the repository: MIT OR Apache-2.0.
 """
 
 
-def model_card(parameters: int, tokens: int, loss: float, found: dict[str, float]) -> str:
-    """MODEL_CARD.md for a model with these figures; `found` maps subjects to accuracies."""
+def model_card(parameters: int, tokens: int, loss: float, found: dict[str, float], went_on: bool) -> str:
+    """MODEL_CARD.md for a model with these figures; `found` maps subjects to accuracies, `went_on`: from a trained one."""
+    passes = "in one pass, going on from the version before" if went_on else "in one pass"
     rows = "\n".join(f"| {subject} | {share:.1%} |" for subject, share in found.items())
-    return CARD.format(parameters=parameters / 1e6, tokens=tokens / 1e6, loss=loss, rows=rows)
+    return CARD.format(parameters=parameters / 1e6, tokens=tokens / 1e6, loss=loss, passes=passes, rows=rows)

@@ -1,6 +1,6 @@
 """Short stories from a grammar: characters, places and goals filled into plots."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import plots
@@ -14,6 +14,7 @@ class Character:
     name: str
     who: str  # with article: "a girl", "an owl"
     pronouns: tuple[str, str, str, str]  # she, her, her, herself
+    invented: bool = False  # whether the name is in no list
 
 
 @dataclass
@@ -33,7 +34,7 @@ def character(rng: Random, taken: str = "") -> Character:
     names = words.GIRLS if gender == "girl" else words.BOYS
     who = words.article(gender)
     if rng.random() < 0.4:
-        names, who = words.PETS, words.article(rng.choice(words.ANIMALS))
+        names, who = words.PETS, words.article(rng.choice(words.ANIMALS + words.HEROES))
     name = rng.choice([n for n in names if n != taken])
     return Character(name, who, words.PRONOUNS[gender])
 
@@ -108,6 +109,8 @@ def _paragraphs(rng: Random, sentences: list[str]) -> str:
 def story(rng: Random) -> Story:
     """One story of one or two adventures: about 100 to 400 words."""
     hero = character(rng)
+    if rng.random() < 0.2:
+        hero = replace(hero, name=words.invented_name(rng), invented=True)
     friend = character(rng, taken=hero.name)
     slots = _slots(rng, hero, friend)
     plot = rng.choice(list(plots.PLOTS))
@@ -129,17 +132,25 @@ REQUESTS = (
     "Can you write a story about {about}?",
     "I would like a story about {about}.",
     "Write a story about {about}.",
+    "Tell a story about {about}.",
+    "A story about {about}, please.",
+    "Tell me a short story about {about}.",
+    "Do you know a story about {about}?",
 )
 
-ANY_REQUESTS = ("Tell me a story.", "Write a short story.", "Please tell me a story.", "A story, please.")
+ANY_REQUESTS = (
+    "Tell me a story.", "Write a short story.", "Please tell me a story.", "A story, please.", "Story", "A story!",
+    "Can you tell me a story?", "Write a story.", "Tell me another story.", "I want a story.",
+)  # fmt: skip
 
 
 def request(rng: Random, told: Story) -> str:
-    """What a user may have asked for to get this story."""
-    if rng.random() < 0.15:
-        return rng.choice(ANY_REQUESTS)
+    """What a user may have asked for to get this story; an invented name must have been asked for."""
     hero, slots = told.hero, told.slots
-    about = rng.choice((hero.who, f"{hero.who} named {hero.name}", f"{hero.who} called {hero.name}", hero.name))
+    named = (f"{hero.who} named {hero.name}", f"{hero.who} called {hero.name}", hero.name)
+    if not hero.invented and rng.random() < 0.15:
+        return rng.choice(ANY_REQUESTS)
+    about = rng.choice(named if hero.invented else (hero.who, *named))
     if rng.random() < 0.4:
         about += " " + plots.PLOTS[told.plot][1].format(**slots)
     elif rng.random() < 0.3:

@@ -1,8 +1,10 @@
-"""Sums, key-value recall and small talk: chats whose answers can be checked."""
+"""Sums, key-value recall, small talk and what was not taught: chats whose answers can be checked."""
 
 from dataclasses import dataclass
 from random import Random
 
+import everyday
+import untaught
 import words
 
 
@@ -79,6 +81,28 @@ def sum_turn(rng: Random, drawn: Sum) -> tuple[str, str]:
     return form.format(a=drawn.a, b=drawn.b), drawn.equation
 
 
+def everyday_sum_turn(rng: Random, drawn: Sum) -> tuple[str, str]:
+    """The same, asked as people type."""
+    return everyday.sum_question(rng, drawn.a, drawn.sign, drawn.b), drawn.equation
+
+
+def below_zero(drawn: Sum) -> Sum:
+    """The sum the other way round."""
+    return Sum(drawn.b, drawn.sign, drawn.a)
+
+
+def training_sum_turn(rng: Random) -> tuple[str, str]:
+    """A question and its answer in any of the forms; few are below zero."""
+    drawn = training_sum(rng)
+    if drawn.sign == "-" and rng.random() < 0.12:
+        question, answer = everyday_sum_turn(rng, below_zero(drawn))
+    elif rng.random() < 0.5:
+        question, answer = everyday_sum_turn(rng, drawn)
+    else:
+        question, answer = sum_turn(rng, drawn)
+    return everyday.loosely(rng, question), answer
+
+
 SEVERAL_SUMS = ("Solve these sums.", "Please solve:", "What are the results?")
 
 
@@ -91,17 +115,8 @@ def sums_chat(rng: Random) -> list[tuple[str, str]]:
             asked = "\n".join(f"{s.a} {s.sign} {s.b}" for s in several)
             turns.append((f"{rng.choice(SEVERAL_SUMS)}\n{asked}", "\n".join(s.equation for s in several)))
         else:
-            turns.append(sum_turn(rng, training_sum(rng)))
+            turns.append(training_sum_turn(rng))
     return turns
-
-
-def invented_name(rng: Random) -> str:
-    """A pronounceable name that is in no list: "Tolvar", "Brinae"."""
-    name = "".join(
-        rng.choice(words.ONSETS) + rng.choice(words.VOWELS) + rng.choice(words.CODAS)
-        for _ in range(rng.choice((2, 2, 3)))
-    )
-    return name.capitalize()
 
 
 def _distinct(rng: Random, draw, count: int) -> list[str]:
@@ -118,7 +133,7 @@ KEY_KINDS = {
     "people": lambda rng: rng.choice(words.GIRLS + words.BOYS + words.PETS),
     "things": lambda rng: rng.choice((*words.THINGS, *words.ANIMALS, *words.COUNTED, *words.PLANTS)),
     "mixed": lambda rng: rng.choice((*words.GIRLS, *words.BOYS, *words.THINGS, *words.CITIES, *words.ANIMALS)),
-    "invented": invented_name,
+    "invented": words.invented_name,
 }
 
 VALUE_KINDS = (
@@ -129,13 +144,15 @@ VALUE_KINDS = (
     lambda rng: rng.choice(words.COLOURS),
     lambda rng: rng.choice(words.THINGS),
     lambda rng: rng.choice(words.CITIES),
-    invented_name,
+    words.invented_name,
 )
 
 HEADINGS = (
     "Here is a list:", "Remember this list:", "Please remember these values:", "The list:",
     "This is the list.", "Keep these values in mind:", "",
 )
+
+LIST_TAKEN = "I will remember this list. Ask me for any of its values."
 
 ONE_KEY = (
     "What is the value of {k}?", "What is {k}?", "{k}", "{k}?", "What value does {k} have?",
@@ -178,8 +195,12 @@ def recall_chat(rng: Random) -> list[tuple[str, str]]:
     longest = 32 if kind == "invented" else 64
     count = rng.choice((rng.randint(2, 8), rng.randint(6, 24), rng.randint(16, longest)))
     listed = pairs(rng, count, kind)
-    first, answer = _ask(rng, listed)
-    turns = [(f"{rng.choice(HEADINGS)}\n{list_text(listed)}\n\n{first}".lstrip("\n"), answer)]
+    given = f"{rng.choice(HEADINGS)}\n{list_text(listed)}".lstrip("\n")
+    if rng.random() < 0.1:
+        turns = [(given, LIST_TAKEN)]
+    else:
+        first, answer = _ask(rng, listed)
+        turns = [(f"{given}\n\n{first}", answer)]
     turns += [_ask(rng, listed) for _ in range(rng.randint(1, 10))]
     return turns
 
@@ -187,17 +208,50 @@ def recall_chat(rng: Random) -> list[tuple[str, str]]:
 INTRODUCTION = "I am a small demo model. I can tell short stories, add and subtract, and remember lists."
 
 SMALL_TALK = (
-    (("Hello!", "Hi!", "Hi", "Hello", "Good morning!", "Hey"), "Hello! Shall I tell you a story, or would you like a sum?"),
-    (("Who are you?", "What are you?", "What is your name?", "What can you do?", "Help"), INTRODUCTION),
-    (("Thank you!", "Thanks!", "Thank you very much.", "Thanks"), "You are welcome!"),
-    (("How are you?", "How are you today?"), "I am well, thank you. How can I help you?"),
-    (("Goodbye!", "Bye!", "Good night!"), "Goodbye!"),
-)
+    (
+        ("Hello!", "Hi!", "Hi", "Hello", "Good morning!", "Hey", "Hey!", "Hi there!", "Hello there!", "Good evening!", "Good afternoon!", "Hello, model!", "Greetings!"),
+        "Hello! Shall I tell you a story, or would you like a sum?",
+    ),
+    (
+        ("Who are you?", "What are you?", "What is your name?", "What can you do?", "Help", "What's your name?", "Help!", "Help me.", "What can I ask you?", "What do you do?",
+         "Introduce yourself.", "Tell me about yourself.", "What do you know?", "How does this work?", "Are you an AI?", "Are you ChatGPT?"),
+        INTRODUCTION,
+    ),
+    (("Thank you!", "Thanks!", "Thank you very much.", "Thanks", "Thanks a lot!", "Many thanks!", "Great, thank you!"), "You are welcome!"),
+    (("How are you?", "How are you today?", "How are you doing?", "How is it going?", "How do you do?"), "I am well, thank you. How can I help you?"),
+    (("Goodbye!", "Bye!", "Good night!", "Bye bye!", "See you!", "See you later!", "Goodbye, and thank you!"), "Goodbye!"),
+)  # fmt: skip
+
+
+def small_talk_turn(rng: Random) -> tuple[str, str]:
+    """A greeting, thanks or a question about the model, and the answer."""
+    questions, answer = rng.choice(SMALL_TALK)
+    return everyday.loosely(rng, rng.choice(questions)), answer
 
 
 def small_talk_chat(rng: Random) -> list[tuple[str, str]]:
     """One to three turns of greetings and thanks."""
-    turns = []
-    for questions, answer in rng.sample(SMALL_TALK, rng.randint(1, 3)):
-        turns.append((rng.choice(questions), answer))
+    return [small_talk_turn(rng) for _ in range(rng.randint(1, 3))]
+
+
+def untaught_turn(rng: Random, begins: bool = False) -> tuple[str, str]:
+    """A question that the model was not taught to answer, and the line that says so.
+
+    `begins`: the turn begins a chat, so that no list has been given.
+    """
+    kind = rng.random()
+    if begins and kind < 0.08:
+        question, answer = untaught.no_list(rng), untaught.NO_LIST
+    elif kind < 0.35:
+        question, answer = untaught.beyond(rng), untaught.BEYOND
+    else:
+        question, answer = untaught.question(rng, begins), untaught.UNTAUGHT
+    return everyday.loosely(rng, question), answer
+
+
+def untaught_chat(rng: Random) -> list[tuple[str, str]]:
+    """What was not taught, among small talk and sums."""
+    turns = [untaught_turn(rng, begins=True)]
+    for _ in range(rng.randint(0, 3)):
+        turns.append(rng.choice((untaught_turn, untaught_turn, small_talk_turn, training_sum_turn))(rng))
     return turns

@@ -14,10 +14,12 @@ from tokenizers import Tokenizer
 import checkpoint
 import corpus
 import evaluate
+import everyday
 import qwen3
 import rows
 import stories
 import tasks
+import untaught
 from quantise import dequantise, quantise
 from train import TINY, TOKENIZER
 
@@ -51,15 +53,64 @@ def test_stories_leave_no_slot_unfilled_and_name_their_hero() -> None:
 
 
 def test_training_never_shows_a_held_out_sum() -> None:
-    equation = re.compile(r"(\d+) ([+-]) (\d+) = (\d+)")
-    shown = 0
+    equation = re.compile(r"(\d+) ([+-]) (\d+) = (-?\d+)")
+    shown = below_zero = 0
     for segments in itertools.islice(corpus.documents(7), 3000):
         for a, sign, b, result in equation.findall("".join(text for text, _ in segments)):
             drawn = tasks.Sum(int(a), sign, int(b))
-            assert drawn.result == int(result) >= 0 and not drawn.held_out
+            assert drawn.result == int(result) and not drawn.held_out
             shown += 1
-    assert shown > 3000
+            below_zero += int(result) < 0
+    assert shown > 3000 and below_zero > 30
     assert evaluate.held_out_sum(Random(1), 3, "-").held_out
+
+
+def test_only_asked_for_names_are_invented() -> None:
+    rng = Random(4)
+    told = [stories.story(rng) for _ in range(500)]
+    assert any(one.hero.invented for one in told)
+    assert all(one.hero.name in stories.request(rng, one) for one in told if one.hero.invented)
+
+
+def test_numbers_in_words() -> None:
+    assert [everyday.in_words(n) for n in (0, 7, 12, 20, 42, 99)] == ["zero", "seven", "twelve", "twenty", "forty-two", "ninety-nine"]
+
+
+def test_everyday_sums_name_both_numbers_in_the_order_of_the_answer() -> None:
+    rng = Random(5)
+    values = {everyday.in_words(n): n for n in range(100)}
+    swapped = re.compile(r"from|add \d+ to", re.IGNORECASE)
+    asked = set()
+    for _ in range(3000):
+        a, sign, b = rng.randint(0, 999), rng.choice("+-"), rng.randint(0, 99)
+        question = everyday.sum_question(rng, a, sign, b)
+        asked.add(re.sub(r"\d+", "N", question))
+        found = [int(digits) for digits in re.findall(r"\d+", question)]
+        found = found or [values[word] for word in re.findall(r"[a-z-]+", question) if word in values]
+        assert found == ([b, a] if swapped.search(question) else [a, b]), question
+    for common in ("N+N", "N+N=", "What's N-N?", "N plus N", "N-N"):
+        assert common in asked
+
+
+def test_no_question_has_two_answers() -> None:
+    rng = Random(6)
+    plain = [tasks.training_sum_turn(rng) for _ in range(3000)] + [tasks.small_talk_turn(rng) for _ in range(500)]
+    refused = [tasks.untaught_turn(rng, begins=True) for _ in range(6000)]
+    lines = {untaught.UNTAUGHT, untaught.BEYOND, untaught.NO_LIST}
+    assert {answer for _, answer in refused} == lines and not lines & {answer for _, answer in plain}
+    answered: dict[str, set[str]] = {}
+    for question, answer in plain + refused:
+        answered.setdefault(question.lower(), set()).add(answer)
+    assert not {question: several for question, several in answered.items() if len(several) > 1}
+    assert not any(re.search(r"[{}]|\bstor(y|ies)\b", question) for question, _ in refused)
+
+
+def test_questions_kept_back_are_never_asked_in_training() -> None:
+    rng = Random(7)
+    kept_back = {question.lower().rstrip("?!.") for question in untaught.KEPT_BACK}
+    forms = {form.lower().rstrip("?!.") for form in untaught.FORMS + untaught.BARE}
+    assert not kept_back & forms
+    assert not kept_back & {untaught.question(rng, begins=True).lower().rstrip("?!.") for _ in range(20000)}
 
 
 def test_recall_answers_repeat_lines_of_the_list() -> None:
@@ -67,7 +118,7 @@ def test_recall_answers_repeat_lines_of_the_list() -> None:
     for _ in range(300):
         turns = tasks.recall_chat(rng)
         for _, answer in turns:
-            for line in answer.split("\n"):
+            for line in answer.split("\n") if answer != tasks.LIST_TAKEN else ():
                 assert f"\n{line}\n" in f"\n{turns[0][0]}\n"
 
 
@@ -140,6 +191,15 @@ def test_what_is_exported_can_be_loaded_again(tmp_path: Path) -> None:
     loaded = checkpoint.load(tmp_path)
     ids = torch.arange(32)[None]
     assert torch.equal(shipped(ids), loaded(ids))
+
+
+def test_the_shipped_model_can_be_trained_further(tokenizer: Tokenizer) -> None:
+    model = checkpoint.load(FOLDER)
+    assert model.config == qwen3.Config()
+    (ids,) = rows.encode(tokenizer, [corpus.chat_segments([("What is 12 + 30?", "12 + 30 = 42")])])
+    loss = model.train().loss(torch.from_numpy(ids)[None])
+    loss.backward()
+    assert loss.item() < 0.01 and all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_answers_of_a_batch_equal_those_alone(tokenizer: Tokenizer) -> None:

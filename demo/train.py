@@ -2,6 +2,8 @@
 
     python3 demo/train.py --out OUT --minutes 8        on a GPU (about 8M parameters)
     python3 demo/train.py --out OUT --minutes 1 --tiny on a CPU, to try the script
+    python3 demo/train.py --out OUT --from demo/model --minutes 3 --rate 1e-3 --seed 2
+                                                       goes on from the shipped model
 
 Writes OUT/model (everything that ships but the tokenizer's files, which it reads
 from demo/model), OUT/checkpoint.safetensors (f16, for --resume),
@@ -84,7 +86,8 @@ class Run:
         self.special = {text: self.tokenizer.token_to_id(text) for text in (END_OF_TEXT, TURN_START, TURN_END)}
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(arguments.seed)
-        self.model = Qwen3(TINY if arguments.tiny else Config()).to(self.device)
+        fresh = Qwen3(TINY if arguments.tiny else Config())
+        self.model = (checkpoint.load(arguments.start) if arguments.start else fresh).to(self.device)
         if arguments.resume:
             checkpoint.load_training(self.model, arguments.resume)
         self.parameters = sum(p.numel() for p in self.model.parameters())
@@ -144,7 +147,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=8.0, help="time for training, compilation included")
     parser.add_argument("--tiny", action="store_true", help="a model of 0.2M parameters, for trying the script")
-    parser.add_argument("--resume", type=Path, help="go on from this checkpoint.safetensors")
+    parser.add_argument("--from", dest="start", type=Path, metavar="FOLDER", help="go on from this quantised model; its sizes are taken")
+    parser.add_argument("--resume", type=Path, help="go on from this checkpoint.safetensors, of an earlier run")
     parser.add_argument("--seed", type=int, default=1, help="another seed gives other data: change it to go on")
     parser.add_argument("--rate", type=float, default=2e-3, help="the highest learning rate")
     parser.add_argument("--rows", type=int, default=0, help=f"rows of {CONTEXT} tokens per step (128; tiny: 8)")
@@ -166,7 +170,7 @@ def main() -> None:
     for subject, share in found.items():
         log(f"{subject}: {share:.1%}")
     (arguments.out / "evaluation.json").write_text(json.dumps(found, indent=2) + "\n")
-    card = model_card(run.parameters, tokens, loss, found)
+    card = model_card(run.parameters, tokens, loss, found, went_on=bool(arguments.start or arguments.resume))
     (arguments.out / "model" / "MODEL_CARD.md").write_text(card)
 
 

@@ -3,6 +3,8 @@
 Everything is common English, so that a small vocabulary of tokens covers it.
 """
 
+from random import Random
+
 GIRLS = (
     "Mia Anna Clara Lily Ruby Nora Ella Ivy Rosa Tessa Hana Zoe Maya Lena Freya Alma Iris "
     "Greta Olive Pearl Daisy Wilma Petra Sofia Amara Leila Kira Juno Edith Flora"
@@ -23,6 +25,14 @@ PETS = (
 ANIMALS = (
     "fox", "rabbit", "hedgehog", "squirrel", "mouse", "badger", "otter", "owl", "duck", "frog",
     "cat", "dog", "goat", "bear", "turtle", "sparrow", "mole", "deer", "pony", "crow",
+)
+
+# Whom else people want to hear of, in stories only.
+HEROES = (
+    "dragon", "robot", "princess", "prince", "king", "queen", "knight", "wizard", "witch", "pirate", "giant", "fairy", "elf",
+    "ghost", "monster", "dinosaur", "snowman", "astronaut", "lion", "tiger", "elephant", "monkey", "penguin", "whale", "dolphin",
+    "wolf", "horse", "cow", "pig", "hen", "kitten", "puppy", "snail", "bee", "ant", "spider", "butterfly", "snake", "crocodile",
+    "parrot", "kangaroo", "panda", "fish", "bird", "lizard", "camel", "swan", "seal", "bat", "cloud", "star", "little boat",
 )
 
 ADULTS = (
@@ -86,6 +96,14 @@ PLANTS = (
 ONSETS = "b d f g h k l m n p r s t v w z br dr gr kr tr st sh th".split()
 VOWELS = "a e i o u ai ea oo".split()
 CODAS = ["", "", "", "l", "n", "r", "s", "x", "m", "k", "nd", "rt"]
+
+
+
+def invented_name(rng: Random) -> str:
+    """A pronounceable name that is in no list: "Tolvar", "Brinae"."""
+    name = "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(rng.choice((2, 2, 3))))
+    return name.capitalize()
+
 
 PRONOUNS = {
     "girl": ("she", "her", "her", "herself"),
