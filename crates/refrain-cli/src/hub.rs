@@ -154,14 +154,12 @@ fn say(global: &Global, line: Option<&str>) {
 /// Shows a download on terminals, and its troubles everywhere.
 struct Bar {
     bar: ProgressBar,
-    quiet: bool,
 }
 
 impl Bar {
     fn new(global: &Global) -> Self {
         Self {
             bar: load::progress_bar(global, "downloading"),
-            quiet: global.quiet,
         }
     }
 }
@@ -178,8 +176,7 @@ impl Watcher for Bar {
     }
 
     fn notice(&self, line: &str) {
-        if !self.quiet {
-            self.bar.suspend(|| output::complain(line));
-        }
+        // Also with --quiet: nobody should wait without knowing for what.
+        self.bar.suspend(|| output::complain(line));
     }
 }

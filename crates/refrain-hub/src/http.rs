@@ -260,9 +260,22 @@ fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Tro
 /// What it means that there was no answer at all.
 fn unreachable_host(what: &str, url: &str, error: ureq::Error) -> Trouble {
     let host = host(url);
+    let no_address = match &error {
+        ureq::Error::HostNotFound => true,
+        // Of the kind of the error, the standard library tells nothing.
+        ureq::Error::Io(cause) => cause.to_string().starts_with("failed to lookup address"),
+        _ => false,
+    };
+    let no_way = matches!(
+        &error,
+        ureq::Error::Io(cause) if matches!(
+            cause.kind(),
+            ErrorKind::NetworkDown | ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable
+        )
+    );
     let reason = match &error {
         ureq::Error::Timeout(_) => format!("{host} does not answer"),
-        ureq::Error::HostNotFound => format!("no address is known for {host}; is this computer online?"),
+        _ if no_address => format!("no address is known for {host}; is this computer online?"),
         ureq::Error::Io(cause) => format!("no connection to {host}: {cause}"),
         other => format!("no answer from {host}: {other}"),
     };
@@ -280,6 +293,7 @@ fn unreachable_host(what: &str, url: &str, error: ureq::Error) -> Trouble {
             what: what.to_owned(),
             reason,
         }),
+        _ if no_address || no_way => Trouble::NoNetwork { reason },
         _ => Trouble::passing(reason),
     }
 }

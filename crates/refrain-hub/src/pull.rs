@@ -61,12 +61,12 @@ impl PlannedFile {
 impl Plan {
     /// Bytes of all files.
     pub fn size(&self) -> u64 {
-        self.files.iter().map(PlannedFile::size).sum()
+        sum(self.files.iter().map(PlannedFile::size))
     }
 
     /// Bytes that are here already.
     pub fn bytes_here(&self) -> u64 {
-        self.contents().values().map(|blob| blob.bytes_here()).sum()
+        sum(self.contents().values().map(|blob| blob.bytes_here()))
     }
 
     /// The contents, each once.
@@ -168,9 +168,9 @@ impl Hub {
         let folder = repository.blobs();
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         let contents = missing(&repository, plan);
-        let total = contents.iter().map(|blob| blob.size).sum::<u64>();
-        let here = contents.iter().map(|blob| blob.bytes_here()).sum::<u64>();
-        check_space(&folder, total - here, fs4::available_space(&folder).ok())?;
+        let total = sum(contents.iter().map(|blob| blob.size));
+        let here = sum(contents.iter().map(|blob| blob.bytes_here()));
+        check_space(&folder, total.saturating_sub(here), fs4::available_space(&folder).ok())?;
         self.fetch_all(&repository, &contents, &Meter::new(watcher, here, total))?;
         self.place(&repository, plan)?;
         repository.set_ref(plan.name.revision(), &plan.commit)?;
@@ -249,6 +249,11 @@ fn is_copied(repository: &Repository, plan: &Plan, file: &PlannedFile) -> bool {
     found.is_ok_and(|found| found.is_file() && found.len() == file.blob.size)
 }
 
+/// The sum of sizes, which may be anything that a server says: no less than it is where it has no number.
+fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// Refuses a download for which there is no room. Where the system does not tell, it is tried.
 fn check_space(folder: &std::path::Path, needed: u64, available: Option<u64>) -> Result<(), Error> {
     match available {
@@ -266,6 +271,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn sizes_beyond_all_numbers_are_no_small_ones() {
+        assert_eq!(sum([1, 2, 3].into_iter()), 6);
+        let needed = sum([u64::MAX - 4, 8, 1 << 40].into_iter());
+        assert!(check_space(Path::new("x"), needed, Some(1 << 50)).is_err());
+    }
 
     #[test]
     fn a_download_that_cannot_fit_is_refused_before_it_begins() {

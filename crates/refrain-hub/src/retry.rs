@@ -7,6 +7,8 @@ use crate::{Error, Watcher};
 
 /// Failures in a row, with nothing gained between them, after which nothing more is tried.
 const MAX_FAILURES: u32 = 5;
+/// The same where this computer has no network, and never had since the undertaking began.
+const MAX_FAILURES_OFFLINE: u32 = 2;
 /// The longest wait that doubling leads to.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait that a server may ask for; beyond it the user decides.
@@ -21,6 +23,11 @@ pub(crate) enum Trouble {
         reason: String,
         /// How long the server asks to wait.
         wait: Option<Duration>,
+    },
+    /// Trying again helps once this computer has a network.
+    NoNetwork {
+        /// What went wrong.
+        reason: String,
     },
     /// Trying again cannot help.
     Final(Error),
@@ -46,6 +53,8 @@ pub(crate) struct Patience<'a> {
     first_wait: Duration,
     watcher: &'a dyn Watcher,
     failures: u32,
+    /// Whether anything was gained yet.
+    gained: bool,
 }
 
 impl<'a> Patience<'a> {
@@ -55,12 +64,14 @@ impl<'a> Patience<'a> {
             first_wait,
             watcher,
             failures: 0,
+            gained: false,
         }
     }
 
     /// Something was gained: failures are counted anew.
     pub fn renew(&mut self) {
         self.failures = 0;
+        self.gained = true;
     }
 
     /// Waits before the next attempt, and says so.
@@ -68,13 +79,15 @@ impl<'a> Patience<'a> {
     /// # Errors
     /// If there should be no next attempt.
     pub fn after(&mut self, trouble: Trouble) -> Result<(), Error> {
-        let (reason, asked) = match trouble {
+        let (reason, asked, most) = match trouble {
             Trouble::Final(error) => return Err(error),
-            Trouble::Passing { reason, wait } => (reason, wait),
+            Trouble::Passing { reason, wait } => (reason, wait, MAX_FAILURES),
+            Trouble::NoNetwork { reason } if self.gained => (reason, None, MAX_FAILURES),
+            Trouble::NoNetwork { reason } => (reason, None, MAX_FAILURES_OFFLINE),
         };
         self.failures += 1;
         let too_long = asked.is_some_and(|wait| wait > MAX_ASKED_WAIT);
-        if self.failures >= MAX_FAILURES || too_long {
+        if self.failures >= most || too_long {
             let reason = match asked {
                 Some(wait) => format!("{reason} (it asks to wait {} s)", wait.as_secs()),
                 None => reason,
@@ -131,6 +144,19 @@ mod tests {
         }
         let error = patience.after(Trouble::passing("cut")).unwrap_err().to_string();
         assert!(error.contains("5 attempts"), "{error}");
+    }
+
+    #[test]
+    fn without_a_network_little_is_tried_unless_there_was_one() {
+        let none = || Trouble::NoNetwork {
+            reason: "no address".to_owned(),
+        };
+        let mut patience = Patience::new("x", Duration::ZERO, &());
+        assert!(patience.after(none()).is_ok());
+        assert!(patience.after(none()).is_err());
+        patience.renew();
+        (1..MAX_FAILURES).for_each(|_| assert!(patience.after(none()).is_ok()));
+        assert!(patience.after(none()).is_err());
     }
 
     #[test]

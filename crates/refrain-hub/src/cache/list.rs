@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use super::repository::read_text;
 use super::{Cache, CachedModel, Repository, repository};
 use crate::Error;
 use crate::blob;
@@ -94,7 +95,7 @@ impl CachedModel {
         if let Kind::Gguf(label) = &self.kind {
             return format!("GGUF {label}");
         }
-        let text = fs::read(self.path.join("config.json")).unwrap_or_default();
+        let text = read_text(&self.path.join("config.json"));
         let config: Value = serde_json::from_slice(&text).unwrap_or_default();
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         if let Some(bits) = config.pointer("/quantization/bits").and_then(Value::as_u64) {

@@ -208,12 +208,23 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
         .collect())
 }
 
+/// What a small file holds; nothing where there is none, it is no file, or it is too large to be what it should be.
+pub(super) fn read_text(path: &Path) -> Vec<u8> {
+    /// As many as a header of safetensors may have.
+    const MOST: u64 = 100_000_000;
+    // Looked at before it is opened: opening a pipe waits for its writer.
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() && found.len() <= MOST => fs::read(path).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
 /// The files of weights that the index names, if there is one that can be read.
 fn shards(snapshot: &Path) -> BTreeSet<String> {
     if snapshot.join("model.safetensors").is_file() {
         return BTreeSet::new();
     }
-    let text = fs::read(snapshot.join(INDEX)).unwrap_or_default();
+    let text = read_text(&snapshot.join(INDEX));
     let index: Value = serde_json::from_slice(&text).unwrap_or_default();
     let map = index.get("weight_map").and_then(Value::as_object);
     let files = map.into_iter().flatten().filter_map(|(_, file)| file.as_str());
