@@ -122,6 +122,7 @@ impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
+    refrain_formats::say_when_files_are_cut_short();
     let mut command = command();
     let arguments = words::meant(std::env::args_os().collect());
     // Asking for drivers takes time, so only who wants to know waits for it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::{ChatTemplate, Checkpoint, Tokenizer, TokenizerFiles};
+use refrain_formats::{ChatTemplate, Checkpoint, Description, Tokenizer, TokenizerFiles};
 use refrain_hub::Outline;
 
 use crate::hub::Download;
@@ -59,6 +59,15 @@ pub(crate) struct Described {
     pub download: Option<Download>,
     /// Its files. They must outlive it, so this stands last.
     _outline: Option<Outline>,
+}
+
+/// What the files of a model say that cannot be opened, if they can be read at all.
+pub(crate) fn described(model: &str) -> Option<Description> {
+    let path = match Path::new(model) {
+        path if path.exists() => path.to_owned(),
+        _ => hub::cached(model).ok()?,
+    };
+    Description::read(&path).ok()
 }
 
 /// Opens a checkpoint; what is neither ours nor a path, `locate` looks for.

@@ -35,6 +35,6 @@ pub use refrain::Device;
 pub use refrain_models::Progress;
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions};
 pub use session::{Session, SessionMemory};
-pub use snapshot::Snapshot;
+pub use snapshot::{Restored, Snapshot};
 pub use stream::Stream;
 pub use verify::{Freeze, Verified, VerifiedTokens, find_region};

@@ -57,7 +57,7 @@ impl Model {
     }
 
     /// A number that tells models apart: of their configuration, and of the names, shapes, formats and
-    /// first bytes of their tensors.
+    /// samples of their tensors, scales and biases of quantised ones included.
     pub fn identity(&self) -> u128 {
         self.identity
     }
@@ -70,27 +70,51 @@ impl Model {
 
 /// See [`Model::identity`].
 fn identity(checkpoint: &Checkpoint) -> Result<u128, Error> {
-    /// Bytes of each tensor that are looked at.
-    const SAMPLE: usize = 256;
     let mut tensors: Vec<Vec<u8>> = vec![format!("{:?}", checkpoint.config()).into_bytes()];
     for info in checkpoint.tensors() {
         let mut bytes = format!("{} {:?} {:?}", info.name, info.shape, info.encoding).into_bytes();
         if let Some(tensor) = checkpoint.tensor(&info.name) {
-            let mut sample = vec![0; SAMPLE];
-            match tensor.is_quantised() {
-                true => {
-                    sample.truncate(tensor.quants_bytes().min(SAMPLE as u64) as usize);
-                    tensor.write_quants(0, &mut sample)?;
-                }
-                false => {
-                    sample.truncate(tensor.data_bytes().min(SAMPLE as u64) as usize);
-                    tensor.write_data(0, &mut sample)?;
-                }
-            }
-            bytes.extend(sample);
+            sample(&mut bytes, tensor.data_bytes(), |at, out| tensor.write_data(at, out))?;
+            sample(&mut bytes, tensor.quants_bytes(), |at, out| {
+                tensor.write_quants(at, out)
+            })?;
+            sample(&mut bytes, tensor.scales_bytes(), |at, out| {
+                tensor.write_scales(at, out)
+            })?;
+            sample(&mut bytes, tensor.biases_bytes(), |at, out| {
+                tensor.write_biases(at, out)
+            })?;
         }
         tensors.push(bytes);
     }
     tensors.sort();
     Ok(crate::snapshot::identity(tensors.into_iter()))
+}
+
+/// Adds a plane of so many bytes to `sample`: all of a small one, of a large one pieces from its beginning to its end,
+/// in which training that changed anything will have changed something.
+fn sample(
+    sample: &mut Vec<u8>,
+    bytes: u64,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error>,
+) -> Result<(), Error> {
+    const PIECES: u64 = 8;
+    const PIECE: u64 = 2048;
+    let (pieces, piece) = match bytes {
+        0 => return Ok(()),
+        small if small <= PIECES * PIECE => (1, small),
+        _ => (PIECES, PIECE),
+    };
+    let apart = (bytes - piece) / (pieces - 1).max(1) / 256 * 256;
+    for number in 0..pieces {
+        let at = if number + 1 == pieces {
+            bytes - piece
+        } else {
+            number * apart
+        };
+        let old = sample.len();
+        sample.resize(old + piece as usize, 0);
+        read(at, &mut sample[old..])?;
+    }
+    Ok(())
 }

@@ -27,8 +27,9 @@ pub struct Session<'m> {
     chunk: usize,
     /// Tokens that the session holds.
     pub(crate) tokens: Vec<u32>,
-    /// Whether recurrent states, which do not go back, must take in `tokens` again before anything else.
-    stale: bool,
+    /// Whether the states must take in `tokens` again before anything else: recurrent ones do not go back, and those
+    /// of a snapshot may hold for another session.
+    pub(crate) stale: bool,
     /// Traced programs by their shape class.
     functions: HashMap<ShapeClass, Function>,
     step: Option<Step>,
@@ -70,7 +71,7 @@ pub struct SessionMemory {
 }
 
 /// What keys and values are kept in: the CPU executor is the oracle and rounds nothing.
-fn cache_dtype(device: &Device) -> DType {
+pub(crate) fn cache_dtype(device: &Device) -> DType {
     if device.is_cpu() { DType::F32 } else { DType::F16 }
 }
 
@@ -238,7 +239,7 @@ impl<'m> Session<'m> {
 
     /// Notes that recurrent states go on without `tokens`.
     pub(crate) fn leave_states(&mut self) {
-        self.stale = self.is_recurrent();
+        self.stale |= self.is_recurrent();
     }
 
     /// Appends a prompt, in chunks; returns the logits `[vocabulary]` after its last token.

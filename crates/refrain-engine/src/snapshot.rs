@@ -3,16 +3,28 @@
 use std::path::Path;
 
 use refrain::{Array, DType};
-use refrain_formats::{Encoding, Plane, State};
+use refrain_formats::{Basis, Encoding, Plane, State};
 use refrain_models::LayerState;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::session::cache_dtype;
 use crate::{Error, Session};
 
 /// What a session held at one position: keys and values, convolution windows, recurrent states. It lies
 /// in host memory, and can be brought back into any session of the same model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot(State);
+
+/// What became of a snapshot in the session that it was brought back into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restored {
+    /// The session goes on from its states.
+    AsItWas,
+    /// Its states hold for another session of the model: one whose context is of another length where rotary
+    /// embeddings depend on that, or whose keys and values are rounded otherwise. The session takes the tokens in
+    /// again before whatever it does next.
+    ToBeComputedAgain,
+}
 
 impl Snapshot {
     /// The tokens that it holds.
@@ -83,30 +95,49 @@ impl<'m> Session<'m> {
             }
         }
         Ok(Snapshot(State {
-            identity: self.model().identity(),
+            basis: self.basis(),
             tokens: self.tokens.clone(),
             planes,
         }))
     }
 
-    /// Makes the session remember what `snapshot` holds, and nothing else.
+    /// All that the numbers of the session's states depend on beside its tokens.
+    fn basis(&self) -> Basis {
+        let config = self.model().config();
+        let rotation = refrain_models::rotation(config, self.context());
+        Basis {
+            model: self.model().identity(),
+            rotation: xxh3_128(bytemuck::cast_slice(&rotation)),
+            cache: encoding(cache_dtype(self.model().device())),
+        }
+    }
+
+    /// Makes the session remember what `snapshot` holds, and nothing else: its states, or, where they hold for
+    /// another session, its tokens.
     ///
     /// # Errors
-    /// [`Error::Snapshot`] for a snapshot of another model or of another precision of keys and values;
-    /// [`Error::ContextFull`] when it does not fit; a failing device. The session is then unchanged unless
-    /// the device failed.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+    /// [`Error::Snapshot`] for a snapshot of another model; [`Error::ContextFull`] when it does not fit; a failing
+    /// device. The session is then unchanged unless the device failed.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Restored, Error> {
         self.one_sequence()?;
         let wrong = |what: &str| Err(Error::Snapshot(what.to_owned()));
-        if snapshot.0.identity != self.model().identity() {
+        let basis = self.basis();
+        if snapshot.0.basis.model != basis.model {
             return wrong("it was made with another model, or other weights of this one");
         }
+        self.check_ids(&snapshot.0.tokens)?;
         let tokens = snapshot.0.tokens.len();
         if tokens > self.context() {
             return Err(Error::ContextFull {
                 tokens,
                 context: self.context(),
             });
+        }
+        if snapshot.0.basis != basis {
+            self.tokens = snapshot.0.tokens.clone();
+            self.forget_plans_of_the_past();
+            self.stale = true;
+            return Ok(Restored::ToBeComputedAgain);
         }
         let arrays: Vec<(&LayerState, &Array)> = self
             .states
@@ -122,14 +153,14 @@ impl<'m> Session<'m> {
                     && elements * array.dtype().size() == plane.bytes.len()
             });
         if !fits {
-            return wrong("its states have other sizes or another precision than this session's (CPU and GPU differ)");
+            return wrong("its states have other sizes than this session's");
         }
         for ((_, array), plane) in arrays.iter().zip(&snapshot.0.planes) {
             array.write_state(0, &plane.bytes)?;
         }
         self.tokens = snapshot.0.tokens.clone();
         self.forget_plans_of_the_past();
-        Ok(())
+        Ok(Restored::AsItWas)
     }
 
     /// Another session that remembers the same, with as much context, which decodes in the same way, but without

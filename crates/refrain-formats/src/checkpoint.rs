@@ -1,6 +1,6 @@
 //! A checkpoint: its configuration, its tensors, its tokenizer and its chat template.
 
-mod directory;
+pub(crate) mod directory;
 mod hybrid;
 
 use std::borrow::Cow;

@@ -22,6 +22,12 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Something is there already, and nothing may be replaced.
+    #[error("cannot write {}: it exists already; remove it, or choose another name", path.display())]
+    Exists {
+        /// What was to be written.
+        path: PathBuf,
+    },
     /// Whoever watched the progress of writing a checkpoint asked to stop. Nothing of it is left.
     #[error("stopped before all of {} was written; nothing is left of it", path.display())]
     Stopped {
@@ -74,6 +80,14 @@ pub enum Error {
         architecture: String,
         /// The architectures that are supported.
         supported: String,
+    },
+    /// The model has something that nothing here computes.
+    #[error("{file}: {reason}")]
+    Unsupported {
+        /// The file that says so.
+        file: String,
+        /// What it says, and what is supported.
+        reason: String,
     },
     /// A tensor that the model needs is in no file of the checkpoint.
     #[error("{checkpoint}: tensor {tensor} is missing")]

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::mmap::MappedFile;
 
+/// The most bytes of a file that is read as a whole: as many as a header of safetensors may have.
+const MAX_TEXT: usize = crate::safetensors::MAX_HEADER;
+
 /// The bytes of one file.
 #[derive(Debug)]
 pub(crate) enum FileBytes {
@@ -94,9 +97,22 @@ impl FileSet {
         }))
     }
 
+    /// Open a file that is to be read as a whole, and may not be larger than is good for that; `None` if there is
+    /// none of that name.
+    pub(crate) fn open_whole(&self, file: &str) -> Result<Option<FileBytes>, Error> {
+        let opened = self.open(file)?;
+        match opened.as_ref().map(|opened| opened.bytes().len()) {
+            Some(length) if length > MAX_TEXT => Err(Error::file(
+                self.label(file),
+                format!("is {length} bytes long, more than the {MAX_TEXT} that are read of such a file"),
+            )),
+            _ => Ok(opened),
+        }
+    }
+
     /// Read a text file; `None` if there is none of that name.
     pub(crate) fn text(&self, file: &str) -> Result<Option<String>, Error> {
-        let Some(bytes) = self.open(file)? else {
+        let Some(bytes) = self.open_whole(file)? else {
             return Ok(None);
         };
         let text = std::str::from_utf8(bytes.bytes())

@@ -27,6 +27,7 @@ mod checkpoint;
 pub mod config;
 pub mod convert;
 mod dequantise;
+mod description;
 mod encoding;
 mod error;
 mod files;
@@ -49,10 +50,12 @@ pub use config::{
     Activation, Architecture, DeltaNets, GenerationConfig, LayerAttention, LayerRope, Mixture, ModelConfig,
     Quantisation, RopeScaling,
 };
+pub use description::Description;
 pub use encoding::Encoding;
 pub use error::Error;
 pub use gguf::holds_whole_header;
-pub use state::{Plane, State};
+pub use platform::say_when_files_are_cut_short;
+pub use state::{Basis, Plane, State};
 pub use template::{ChatTemplate, Conversation};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};

@@ -7,6 +7,28 @@ use crate::config::Quantisation;
 use crate::tensor::{Span, Storage, TensorInfo};
 use crate::{Encoding, Error};
 
+/// Values that share a scale and a bias where nothing else is said.
+pub(crate) const USUAL_GROUP: u16 = 64;
+
+/// What names of formats may end in, and the size of groups that it means.
+const GROUPS: [(&str, u16); 4] = [("", USUAL_GROUP), ("-g32", 32), ("-g64", 64), ("-g128", 128)];
+
+/// Bits and group size of the format of a name, such as `mlx4` or `mlx4-g32`.
+pub(crate) fn by_name(name: &str) -> Option<(u8, u16)> {
+    let (bits, rest) = name.strip_prefix("mlx")?.split_at_checked(1)?;
+    let bits = bits.parse().ok().filter(|bits| [2, 3, 4, 5, 6, 8].contains(bits))?;
+    let (_, group) = GROUPS.into_iter().find(|(suffix, _)| *suffix == rest)?;
+    Some((bits, group))
+}
+
+/// The shortest name of a format.
+pub(crate) fn name(bits: u8, group: u16) -> String {
+    match group {
+        USUAL_GROUP => format!("mlx{bits}"),
+        _ => format!("mlx{bits}-g{group}"),
+    }
+}
+
 /// A tensor as its file has it, before MLX's triples are put together.
 #[derive(Debug, Clone)]
 pub(crate) struct RawTensor {

@@ -10,7 +10,7 @@ use crate::files::{JsonObject, json_kind, parse_object};
 use crate::{Encoding, Error};
 
 /// The longest header that the format allows, in bytes.
-const MAX_HEADER: usize = 100_000_000;
+pub(crate) const MAX_HEADER: usize = 100_000_000;
 
 /// One tensor of a safetensors file.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,21 +1,35 @@
 //! State files: what a session remembers, between two runs of the program.
 //!
-//! Little-endian: magic `refrain\0`, u32 version, u32 zero, u128 model identity, u64 number of tokens and
-//! the tokens (u32), u32 number of planes; of each plane u32 element type, u32 rank of a row, its extents
+//! Little-endian: magic `refrain\0`, u32 version, u32 element type of keys and values, u128 model, u128 rotation,
+//! u64 number of tokens and the tokens (u32), u32 number of planes; of each plane u32 element type, u32 rank of a row, its extents
 //! (u64), u64 bytes, and the bytes; at the end the xxh3 128-bit hash of all before it. Whoever reads it
 //! checks the hash first and believes no size beyond the file's own.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{Encoding, Error, WholeFile};
 
+/// All that the numbers of a state depend on beside its tokens: states of two sessions are exchangeable where this
+/// is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Basis {
+    /// A number that tells models apart, by configuration and weights.
+    pub model: u128,
+    /// A number that tells rotary embeddings apart: those of some models differ with the length of the context.
+    pub rotation: u128,
+    /// What keys and values are rounded to: F32, F16 or BF16.
+    pub cache: Encoding,
+}
+
 /// A session's state at one position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
-    /// A number that tells models apart.
-    pub identity: u128,
+    /// What the numbers depend on.
+    pub basis: Basis,
     /// The tokens taken in.
     pub tokens: Vec<u32>,
     /// Keys, values, convolution windows and recurrent states, in the model's order.
@@ -34,7 +48,7 @@ pub struct Plane {
 }
 
 const MAGIC: &[u8; 8] = b"refrain\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HASH: usize = 16;
 
 /// The element types of planes, by their number in files.
@@ -46,12 +60,38 @@ impl State {
         self.planes.iter().map(|plane| plane.bytes.len() as u64).sum()
     }
 
-    /// Writes a file, which is there whole or not at all.
+    /// Writes a file, which is there whole or not at all. Of files, only another state is replaced.
     ///
     /// # Errors
-    /// Naming the file if it cannot be written.
+    /// Naming the file if it cannot be written, or is another's.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
+        State::check_place(path)?;
         WholeFile::write(path, &self.encode())
+    }
+
+    /// Fails where a state must not be written: in the place of a file that is none. For before the work.
+    ///
+    /// # Errors
+    /// Naming the file.
+    pub fn check_place(path: &Path) -> Result<(), Error> {
+        let write = |source| Error::Write {
+            path: path.to_owned(),
+            source,
+        };
+        // Pipes and devices are written to as they are.
+        if !path.metadata().is_ok_and(|found| found.is_file() && found.len() > 0) {
+            return Ok(());
+        }
+        let mut start = Vec::new();
+        let file = File::open(path).map_err(write)?;
+        file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(write)?;
+        match start == MAGIC {
+            true => Ok(()),
+            false => Err(write(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "it exists already and is no state file; choose another name",
+            ))),
+        }
     }
 
     /// Reads a file.
@@ -74,8 +114,9 @@ impl State {
         let mut bytes = Vec::with_capacity(self.bytes() as usize + 4096);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(0u32.to_le_bytes());
-        bytes.extend(self.identity.to_le_bytes());
+        bytes.extend(code(self.basis.cache).to_le_bytes());
+        bytes.extend(self.basis.model.to_le_bytes());
+        bytes.extend(self.basis.rotation.to_le_bytes());
         bytes.extend((self.tokens.len() as u64).to_le_bytes());
         bytes.extend(self.tokens.iter().flat_map(|token| token.to_le_bytes()));
         bytes.extend((self.planes.len() as u32).to_le_bytes());
@@ -112,13 +153,15 @@ impl State {
         let mut reader = Reader(&content[MAGIC.len()..]);
         let version = reader.u32()?;
         if version != VERSION {
-            return Err(format!("has version {version}; this program reads version {VERSION}"));
+            return Err(format!(
+                "has version {version}; this program reads version {VERSION}, and makes one anew from the same text"
+            ));
         }
-        let reserved = reader.u32()?;
-        if reserved != 0 {
-            return Err(format!("asks for {reserved:#x}, which this program does not know"));
-        }
-        let identity = u128::from_le_bytes(reader.array()?);
+        let basis = Basis {
+            cache: reader.encoding()?,
+            model: u128::from_le_bytes(reader.array()?),
+            rotation: u128::from_le_bytes(reader.array()?),
+        };
         let tokens = reader.u64()?;
         let tokens = reader.take(tokens.checked_mul(4).ok_or_else(short)?)?;
         let (tokens, _) = tokens.as_chunks::<4>();
@@ -128,7 +171,7 @@ impl State {
             return Err("goes on behind its end".to_owned());
         }
         Ok(State {
-            identity,
+            basis,
             tokens: tokens.iter().map(|&token| u32::from_le_bytes(token)).collect(),
             planes,
         })
@@ -168,10 +211,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    fn plane(&mut self) -> Result<Plane, String> {
+    fn encoding(&mut self) -> Result<Encoding, String> {
         let code = self.u32()?;
         let encoding = ENCODINGS.get(code as usize).copied();
-        let encoding = encoding.ok_or_else(|| format!("names element type {code}, which there is not"))?;
+        encoding.ok_or_else(|| format!("names element type {code}, which there is not"))
+    }
+
+    fn plane(&mut self) -> Result<Plane, String> {
+        let encoding = self.encoding()?;
         let rank = self.u32()?;
         let mut row = Vec::new();
         for _ in 0..rank {
@@ -192,7 +239,11 @@ mod tests {
 
     fn state() -> State {
         State {
-            identity: 7 << 90,
+            basis: Basis {
+                model: 7 << 90,
+                rotation: 5 << 70,
+                cache: Encoding::F16,
+            },
             tokens: vec![1, 2, 70_000],
             planes: vec![
                 Plane {
@@ -217,6 +268,21 @@ mod tests {
         assert_eq!(State::open(&path).unwrap(), state());
         let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn only_states_are_replaced_by_states() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("thesis"), "kept").unwrap();
+        let message = state().save(&at("thesis")).unwrap_err().to_string();
+        assert!(message.contains("is no state file"), "{message}");
+        assert_eq!(std::fs::read(at("thesis")).unwrap(), b"kept");
+        std::fs::write(at("state"), "").unwrap();
+        for _ in 0..2 {
+            state().save(&at("state")).unwrap();
+        }
+        assert_eq!(State::open(&at("state")).unwrap(), state());
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod state;
 mod transformer;
 
 use refrain::{Array, DType, Device};
-use refrain_formats::{Architecture, Checkpoint};
+use refrain_formats::{Architecture, Checkpoint, ModelConfig};
 
 pub use batch::{Batch, Pages};
 pub use error::Error;
@@ -38,6 +38,14 @@ pub trait Decoder: Send + Sync {
     /// Logits `[O, vocabulary]` (f32) for the `O` tokens that the batch asks for. The layers' states take
     /// in all tokens.
     fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array;
+}
+
+/// What the rotary embeddings of layers without a window are made of in sequences of at most `context` tokens: the
+/// frequency of each pair, and last what cosines and sines are multiplied by.
+pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
+    let mut numbers = blocks::frequencies(config.rope_dims, config.rope_theta, &config.rope_scaling, context);
+    numbers.push(config.rope_scaling.attention_factor() as f32);
+    numbers
 }
 
 /// Loads the weights of a checkpoint onto a device.

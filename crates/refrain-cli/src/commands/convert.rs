@@ -3,28 +3,38 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use anyhow::anyhow;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use refrain_formats::Error;
 use refrain_formats::convert::{self, Converted, Deviation, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, interrupt, load, model};
 
-const EXAMPLES: &str = "Examples:
+const HELP: &str = "Formats, from the most bits to the fewest:
+  f16                          half precision: a directory, or a file if its name ends in .gguf
+  q8_0 q6_k q5_k_m q4_k_m      a GGUF file; those ending in _m have more bits where it matters most
+  q4_0 q3_k_m
+  mlx8 mlx6 mlx5 mlx4 mlx3     a directory as MLX quantises it, in groups of 64; mlx4-g32, mlx4-g128 and so on
+  mlx2                         in groups of 32 or 128
+
+Examples:
   refrain convert demo demo-q4_k_m.gguf --format q4_k_m
   refrain convert Qwen3-0.6B Qwen3-0.6B-mlx4 --format mlx4
   refrain convert model.gguf model-f16 --format f16 --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// The checkpoint to convert: any MODEL but Qwen3.5-MoE's
     source: String,
-    /// What to write: a .gguf file for q8_0, q4_0 and q4_k_m, a directory for mlx4 and mlx8, either for f16
+    /// What to write: a .gguf file or a directory, as the format asks for
     destination: PathBuf,
-    /// What the weights become
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Format,
+    /// What the weights become, in any case of letters; see below
+    #[arg(long, value_name = "FORMAT", ignore_case = true, hide_possible_values = true, value_parser = recipes())]
+    format: Recipe,
     /// Replace a checkpoint that is there already
     #[arg(long)]
     force: bool,
@@ -33,40 +43,15 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The recipes, as the command line names them.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// Half precision
-    #[value(name = "f16")]
-    F16,
-    /// GGUF, 8 bits
-    #[value(name = "q8_0")]
-    Q8,
-    /// GGUF, 4 bits
-    #[value(name = "q4_0")]
-    Q4,
-    /// GGUF, 4 bits with 6 where it matters most
-    #[value(name = "q4_k_m")]
-    Q4KM,
-    /// MLX, 4 bits in groups of 64
-    #[value(name = "mlx4")]
-    Mlx4,
-    /// MLX, 8 bits in groups of 64
-    #[value(name = "mlx8")]
-    Mlx8,
-}
-
-impl Format {
-    fn recipe(self) -> Recipe {
-        match self {
-            Format::F16 => Recipe::F16,
-            Format::Q8 => Recipe::Q8_0,
-            Format::Q4 => Recipe::Q4_0,
-            Format::Q4KM => Recipe::Q4KM,
-            Format::Mlx4 => Recipe::Mlx4,
-            Format::Mlx8 => Recipe::Mlx8,
-        }
-    }
+/// The recipes by their names, of which those of MLX with unusual groups are not listed.
+fn recipes() -> impl TypedValueParser<Value = Recipe> {
+    let usual = Recipe::all().map(|recipe| PossibleValue::new(recipe.to_string()));
+    let grouped = [8, 6, 5, 4, 3, 2].into_iter().flat_map(|bits| {
+        let named = move |group| PossibleValue::new(format!("mlx{bits}-g{group}")).hide(true);
+        [32, 64, 128].map(named)
+    });
+    let names = PossibleValuesParser::new(usual.chain(grouped));
+    names.try_map(|name| Recipe::by_name(&name).ok_or("there is no such format"))
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -75,7 +60,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let deferred = interrupt::defer()?;
     let progress = |progress| load::written(&bar, progress);
     let options = convert::Options {
-        recipe: arguments.format.recipe(),
+        recipe: arguments.format,
         name: name(&arguments.source),
         replace: arguments.force,
         progress: &progress,
@@ -86,7 +71,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         return Ok(interrupt::EXIT_CODE.into());
     }
     drop(deferred);
-    let report = report?;
+    let report = report.map_err(|error| match &error {
+        Error::Exists { path } => anyhow!(
+            "cannot write {}: it exists already; --force replaces it, or choose another name",
+            path.display()
+        ),
+        _ => error.into(),
+    })?;
     if !global.quiet {
         for note in &report.notes {
             output::complain(&format!("note: {note}"));
@@ -94,6 +85,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     }
     match arguments.json {
         true => output::print_json(&as_json(&report, arguments))?,
+        false if global.quiet => {}
         false => output::print(&as_text(&report, arguments))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -152,7 +144,7 @@ fn as_json(report: &Report, arguments: &Arguments) -> Value {
     let (bytes, deviation) = total(report);
     json!({
         "written": arguments.destination.display().to_string(),
-        "format": arguments.format.recipe().name(),
+        "format": arguments.format.to_string(),
         "bytes": bytes,
         "relative_rms_error": deviation.relative_rms(),
         "largest_error": deviation.largest(),

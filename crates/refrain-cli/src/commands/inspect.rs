@@ -3,11 +3,13 @@
 use clap::Args;
 use refrain::Device;
 use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
-use refrain_formats::{Checkpoint, Format, ModelConfig, RopeScaling, TensorInfo};
+use refrain_formats::{Checkpoint, Error, Format, ModelConfig, RopeScaling, TensorInfo};
 use serde_json::{Value, json};
 
 use crate::output::{self, about_rate, human_bytes, human_count};
 use crate::{Global, device, fit, model};
+
+mod describe;
 
 const EXAMPLES: &str = "Examples:
   refrain inspect demo
@@ -33,7 +35,24 @@ struct Placed {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let checkpoint = model::open(&arguments.model)?;
+    let checkpoint = match model::open(&arguments.model) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            // All that can be said of a model that cannot run; of one that is damaged, what is wrong with it.
+            let whole = matches!(
+                error.downcast_ref(),
+                Some(Error::Architecture { .. } | Error::Unsupported { .. })
+            );
+            let description = whole.then(|| model::described(&arguments.model)).flatten();
+            if let Some(description) = description {
+                match arguments.json {
+                    true => output::print_json(&describe::as_json(&description, &error))?,
+                    false => output::print(&describe::as_text(&description))?,
+                }
+            }
+            return Err(error);
+        }
+    };
     let placed = match arguments.no_device {
         true => None,
         false => Some(Placed::new(&checkpoint, device::open(global)?)?),
@@ -64,12 +83,19 @@ fn as_text(checkpoint: &Checkpoint, placed: Option<&Placed>) -> String {
         .iter()
         .map(|(key, value)| format!("{key:<14} {value}\n"))
         .collect();
-    let width = checkpoint.tensors().map(|tensor| tensor.name.len()).max().unwrap_or(0);
-    text.push_str(&format!(
+    text.push_str(&table(checkpoint.tensors()));
+    text
+}
+
+/// The lines of tensors, under a head.
+fn table<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
+    let tensors = Vec::from_iter(tensors);
+    let width = tensors.iter().map(|tensor| tensor.name.len()).max().unwrap_or(0);
+    let mut text = format!(
         "\n{:<width$}  {:<16} {:<14} {:>10}\n",
         "tensor", "shape", "stored as", "bytes"
-    ));
-    for tensor in checkpoint.tensors() {
+    );
+    for tensor in tensors {
         let stored = tensor.encoding.to_string();
         text.push_str(&format!(
             "{:<width$}  {:<16} {stored:<14} {:>10}\n",
@@ -163,14 +189,6 @@ fn rope(config: &ModelConfig) -> String {
 
 fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
     let config = checkpoint.config();
-    let tensor = |tensor: &TensorInfo| {
-        json!({
-            "name": tensor.name,
-            "shape": tensor.shape,
-            "encoding": tensor.encoding.to_string(),
-            "bytes": tensor.bytes,
-        })
-    };
     json!({
         "architecture": config.architecture.name(),
         "format": format_name(checkpoint.format()),
@@ -195,6 +213,15 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
             "read_bytes_per_token": fit.read_per_token(0),
             "tokens_per_s_bound": fit.bound(0),
         })),
-        "tensors": checkpoint.tensors().map(tensor).collect::<Vec<_>>(),
+        "tensors": checkpoint.tensors().map(tensor_json).collect::<Vec<_>>(),
+    })
+}
+
+fn tensor_json(tensor: &TensorInfo) -> Value {
+    json!({
+        "name": tensor.name,
+        "shape": tensor.shape,
+        "encoding": tensor.encoding.to_string(),
+        "bytes": tensor.bytes,
     })
 }

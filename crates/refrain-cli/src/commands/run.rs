@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{
-    Error, Finish, Freeze, GenerateOptions, Generation, Sampler, Session, Snapshot, Verified, generate,
+    Error, Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified, generate,
 };
-use refrain_formats::{Checkpoint, Conversation, Tokenizer, WholeFile};
+use refrain_formats::{Checkpoint, Conversation, State, Tokenizer, WholeFile};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -112,6 +112,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         return Err(Usage("--stop needs a text to stop at".to_owned()).into());
     }
     if let Some(path) = &arguments.state.save_state {
+        State::check_place(path)?;
         WholeFile::try_create(path)?;
     }
     let checkpoint = model::open_or_pull(global, &arguments.model)?;
@@ -135,8 +136,14 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     };
     let mut session = Session::new(&loaded.model, context)?;
     arguments.decoding.apply(&mut session);
-    if let Some(state) = &state {
-        session.restore(state)?;
+    if let Some(state) = &state
+        && session.restore(state)? == Restored::ToBeComputedAgain
+        && !global.quiet
+    {
+        output::complain(
+            "note: the state was made on another kind of device, or in a context of another length, which this \
+             model's positions depend on: its tokens are computed again",
+        );
     }
     let check = &arguments.check;
     let generation = match check.verify {

@@ -54,8 +54,9 @@ fn each_tensor_gets_a_line_and_a_destination_is_kept_unless_forced() {
         text.lines().last().unwrap().starts_with(&format!("wrote {out}: ")),
         "{text}"
     );
-    run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "exists already"]);
-    run(&["convert", "demo", out, "--format", "q4_0", "--force"]).done();
+    run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "exists already", "--force"]);
+    let quiet = ["convert", "demo", out, "--format", "Q4_0", "--force", "--quiet"];
+    assert_eq!(run(&quiet).done(), "");
     run(&["convert", "demo", out, "--format", "mlx4", "--force"]).failed(1, &[out, "mlx4 makes a directory"]);
     run(&["convert", "demo", out, "--format", "q3"]).failed(2, &["q4_k_m"]);
 }
@@ -110,4 +111,97 @@ fn memory_stays_small_and_a_killed_conversion_leaves_nothing_that_opens() {
     assert!(!out.exists());
     run(&["inspect", partial.to_str().unwrap()]).failed(1, &["neither a directory"]);
     run(&["inspect", folder.path().to_str().unwrap()]).failed(1, &["config.json"]);
+    // The next one removes what is left, and stays away from what somebody still writes.
+    let mut other = begun(folder.path(), &["synth", "qwen3-0.6b:f16"], "other");
+    let living: Vec<String> = entries(folder.path())
+        .into_iter()
+        .filter(|name| *name != partial.file_name().unwrap().to_str().unwrap())
+        .collect();
+    run(&["synth", "tiny:q8_0", folder.path().join("small.gguf").to_str().unwrap()]).done();
+    assert!(!partial.exists());
+    assert!(other.try_wait().unwrap().is_none(), "ended before it could be killed");
+    assert!(
+        living.iter().all(|name| folder.path().join(name).exists()),
+        "{living:?}"
+    );
+    other.kill().unwrap();
+    other.wait().unwrap();
+    run(&["synth", "tiny:f16", folder.path().join("small").to_str().unwrap()]).done();
+    let mut left = entries(folder.path());
+    left.sort();
+    assert_eq!(left, ["small", "small.gguf"]);
+}
+
+/// A program that is writing to `name` in a folder, and has begun.
+#[cfg(target_os = "linux")]
+fn begun(folder: &Path, command: &[&str], name: &str) -> std::process::Child {
+    let before = entries(folder);
+    let path = folder.join(name);
+    let mut child = refrain(&[command, &[path.to_str().unwrap()]].concat()).spawn().unwrap();
+    while entries(folder).iter().all(|name| before.contains(name)) {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it could be seen");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child
+}
+
+#[test]
+fn a_directory_of_other_things_is_not_replaced_and_they_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("p");
+    fs::create_dir_all(project.join(".git")).unwrap();
+    fs::create_dir(project.join("src")).unwrap();
+    fs::write(project.join("config.json"), "{}").unwrap();
+    fs::write(project.join("src/a"), "x").unwrap();
+    let path = project.to_str().unwrap();
+    let words = [path, ".git, src, which no checkpoint has"];
+    run(&["convert", "demo", path, "--format", "mlx4", "--force"]).failed(1, &words);
+    assert!(project.join(".git").exists());
+    assert_eq!(fs::read_to_string(project.join("src/a")).unwrap(), "x");
+    let thesis = folder.path().join("thesis.txt");
+    fs::write(&thesis, "kept").unwrap();
+    let path = thesis.to_str().unwrap();
+    run(&["convert", "demo", path, "--format", "mlx4", "--force"]).failed(1, &[path, "is a file"]);
+    run(&["run", "demo", "2 + 2", "-n", "1", "--save-state", path]).failed(1, &[path, "is no state file"]);
+    assert_eq!(fs::read_to_string(&thesis).unwrap(), "kept");
+}
+
+#[test]
+fn a_model_that_cannot_run_is_shown_as_far_as_its_files_speak() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let model = path.to_str().unwrap();
+    run(&["synth", "tiny:f16", model]).done();
+    let text = fs::read_to_string(path.join("config.json")).unwrap();
+    for (change, reason) in [
+        (
+            r#""model_type": "gpt_neox""#,
+            "architecture \"gpt_neox\" is not supported",
+        ),
+        (
+            r#""model_type": "qwen3", "attn_logit_softcapping": 50.0"#,
+            "attn_logit_softcapping 50.0 is not supported",
+        ),
+    ] {
+        fs::write(
+            path.join("config.json"),
+            text.replace(r#""model_type": "qwen3""#, change),
+        )
+        .unwrap();
+        let shown = run(&["inspect", model]);
+        assert_eq!(shown.code, Some(1), "{shown:?}");
+        assert!(shown.stderr.contains(reason), "{shown:?}");
+        for word in [
+            "architecture",
+            "hidden_size",
+            "model.layers.0.mlp.down_proj.weight",
+            "F16",
+        ] {
+            assert!(shown.stdout.contains(word), "no {word} in {shown:?}");
+        }
+        let shown = run(&["inspect", model, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+        assert!(json["error"].as_str().unwrap().contains(reason), "{json}");
+        assert!(json["tensors"].as_array().unwrap().len() > 10);
+    }
 }

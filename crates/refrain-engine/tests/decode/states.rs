@@ -1,9 +1,11 @@
 //! Forks, rewinds and rollbacks go on like sessions that never went elsewhere.
 
+use std::path::Path;
+
 use refrain::TapeMode;
 use refrain::sample::Settings;
-use refrain_engine::{Device, Error, Mode, Model, Session, Snapshot};
-use refrain_formats::{Encoding, State};
+use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
+use refrain_formats::{Checkpoint, Encoding, State};
 
 use crate::common::{Gpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};
@@ -188,7 +190,7 @@ fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
     session.snapshot().expect("a snapshot").save(&path).expect("writes");
     let good = State::open(&path).expect("reads");
     let damage: [&dyn Fn(&mut State); 7] = [
-        &|state| state.identity ^= 1,
+        &|state| state.basis.model ^= 1,
         &|state| state.tokens.extend(0..64),
         &|state| state.tokens.truncate(8),
         &|state| state.planes.truncate(1),
@@ -212,4 +214,108 @@ fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
     let whole = Snapshot::open(&path).expect("reads");
     assert!(whole == session.snapshot().expect("a snapshot"), "the session changed");
     session.restore(&whole).expect("fits");
+}
+
+#[test]
+fn a_state_of_a_session_that_rotates_otherwise_is_computed_again() {
+    // LongRoPE changes beyond 24 tokens, dynamic NTK with each from there on; YaRN does not ask for the context.
+    for (name, [one, other], differ) in [
+        ("phi3-longrope-bf16", [22, 100], true),
+        ("phi3-longrope-bf16", [40, 100], false),
+        ("llama-dynamic-bf16", [22, 40], true),
+        ("llama-dynamic-bf16", [30, 48], true),
+        ("llama-dynamic-bf16", [20, 24], false),
+        ("qwen2-yarn-bf16", [22, 100], false),
+    ] {
+        let model = model(name, &Device::cpu());
+        let tokens = prompt(20);
+        for [from, to] in [[one, other], [other, one]] {
+            let what = format!("{name} from {from} to {to}");
+            let logits = |parts: [&[u32]; 2]| {
+                let mut fresh = Session::new(&model, to).expect("fits");
+                fresh.feed(parts[0]).expect("computes");
+                fresh.extend_logits(parts[1]).expect("computes")
+            };
+            let mut origin = Session::new(&model, from).expect("fits");
+            origin.feed(&tokens[..12]).expect("computes");
+            let snapshot = origin.snapshot().expect("a snapshot");
+            let mut session = Session::new(&model, to).expect("fits");
+            let restored = session.restore(&snapshot).expect("the same model");
+            assert_eq!(restored == Restored::ToBeComputedAgain, differ, "{what}");
+            assert_eq!(session.tokens(), &tokens[..12], "{what}");
+            let mut fork = session.fork().expect("fits");
+            for session in [&mut session, &mut fork] {
+                let found = session.extend_logits(&tokens[12..]).expect("computes");
+                assert!(found == logits([&tokens[..12], &tokens[12..]]), "{what}");
+            }
+            // What was not computed again yet may be gone back into.
+            session.restore(&snapshot).expect("the same model");
+            session.rewind(5);
+            let found = session.extend_logits(&tokens[5..]).expect("computes");
+            let error = relative_l2(&found, &logits([&tokens[..5], &tokens[5..]]));
+            assert!(error <= 1e-5, "{what}: {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn a_state_with_keys_and_values_of_another_precision_is_computed_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state");
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(name, &Device::cpu());
+        let mut session = Session::new(&model, 64).expect("fits");
+        session.feed(&prompt(9)).expect("computes");
+        session.snapshot().expect("a snapshot").save(&path).expect("writes");
+        let expected = session.extend_logits(&prompt(12)[9..]).expect("computes");
+        let mut halved = State::open(&path).expect("reads");
+        halved.basis.cache = Encoding::F16;
+        for plane in &mut halved.planes {
+            plane.bytes.fill(0x3c);
+        }
+        halved.save(&path).expect("writes");
+        let mut other = Session::new(&model, 64).expect("fits");
+        let snapshot = Snapshot::open(&path).expect("a whole file");
+        assert_eq!(
+            other.restore(&snapshot).expect("the same model"),
+            Restored::ToBeComputedAgain
+        );
+        assert!(
+            other.extend_logits(&prompt(12)[9..]).expect("computes") == expected,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_state_of_other_weights_is_refused_wherever_they_differ() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/qwen3-mlx4");
+    for entry in std::fs::read_dir(&fixture).expect("a fixture") {
+        let path = entry.expect("readable").path();
+        std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("copies");
+    }
+    let load = || {
+        let checkpoint = Checkpoint::open(folder.path()).expect("opens");
+        Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
+    };
+    let whole = load();
+    let mut session = Session::new(&whole, 64).expect("fits");
+    session.feed(&prompt(9)).expect("computes");
+    let snapshot = session.snapshot().expect("a snapshot");
+    let weights = folder.path().join("model.safetensors");
+    let bytes = std::fs::read(&weights).expect("reads");
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    // Quants, scales, biases and gains, wherever they lie.
+    for eighth in 0..8 {
+        let mut changed = bytes.clone();
+        let length = (bytes.len() - header) / 8;
+        changed[header + eighth * length..][..length]
+            .iter_mut()
+            .for_each(|byte| *byte ^= 1);
+        std::fs::write(&weights, changed).expect("writes");
+        let other = load();
+        let refused = Session::new(&other, 64).expect("fits").restore(&snapshot);
+        assert!(matches!(refused, Err(Error::Snapshot(_))), "{eighth}: {refused:?}");
+    }
 }

@@ -16,7 +16,7 @@ const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The weights of a directory.
-pub(super) struct Weights {
+pub(crate) struct Weights {
     pub files: Vec<FileBytes>,
     pub labels: Vec<String>,
     /// Sorted by name.
@@ -57,7 +57,7 @@ pub(super) fn configuration(set: &FileSet) -> Result<Configuration, Error> {
 }
 
 /// Open and check all weight files. Of a `wrapped` text model, its tensors alone, under their own names.
-pub(super) fn weights(set: &FileSet, quantisation: Option<&Quantisation>, wrapped: bool) -> Result<Weights, Error> {
+pub(crate) fn weights(set: &FileSet, quantisation: Option<&Quantisation>, wrapped: bool) -> Result<Weights, Error> {
     // Where there are both one whole file and an index, transformers reads the whole file.
     let index = match set.has(INDEX) && !set.has(WHOLE) {
         true => Some(read_index(set)?),

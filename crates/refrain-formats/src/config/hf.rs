@@ -2,16 +2,16 @@
 
 mod families;
 mod hybrid;
+mod keys;
+mod quantisation;
 mod rope;
 mod wrapper;
-
-use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 pub(crate) use wrapper::text_name;
 
-use super::{Architecture, ModelConfig, Quantisation, token_ids};
+use super::{Architecture, ModelConfig, token_ids};
 use crate::Error;
 use crate::files::{JsonObject, json_kind};
 
@@ -24,6 +24,14 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn error(&self, reason: String) -> Error {
         Error::file(self.file, reason)
+    }
+
+    /// Something that a model may have, and that cannot be computed here.
+    fn unsupported(&self, reason: String) -> Error {
+        Error::Unsupported {
+            file: self.file.to_owned(),
+            reason,
+        }
     }
 
     fn value(&self, key: &str) -> Option<&Value> {
@@ -86,7 +94,7 @@ impl ModelConfig {
     fn from_text_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
         let reader = Reader { object, file };
         let architecture = architecture(&reader)?;
-        check_supported(&reader)?;
+        keys::check(&reader, architecture)?;
         let defaults = families::defaults(architecture);
         let hidden_size = reader.needed("hidden_size")?;
         let layers = reader.needed("num_hidden_layers")?;
@@ -99,7 +107,10 @@ impl ModelConfig {
             .count("max_position_embeddings")?
             .unwrap_or(defaults.max_position);
         let rope = rope::read(&reader, architecture, max_position, &defaults)?;
-        let biased = architecture != Architecture::Mistral && reader.flag("attention_bias")?;
+        let biased = match architecture {
+            Architecture::Qwen2 | Architecture::Mistral | Architecture::Phi3 => false,
+            _ => reader.flag("attention_bias")?,
+        };
         let gemma = architecture == Architecture::Gemma3;
         let mixture = hybrid::mixture(&reader, architecture)?;
         let scored = match gemma {
@@ -135,7 +146,7 @@ impl ModelConfig {
                 Some(_) => reader.flag("tie_word_embeddings")?,
             },
             attention_bias: biased || architecture == Architecture::Qwen2,
-            attention_output_bias: biased && architecture != Architecture::Qwen2,
+            attention_output_bias: biased,
             attention_scale: scored.powf(-0.5) as f32,
             mlp_bias: matches!(architecture, Architecture::Llama | Architecture::SmolLm3) && reader.flag("mlp_bias")?,
             activation: families::activation(&reader, architecture)?,
@@ -153,7 +164,7 @@ impl ModelConfig {
             mixture,
             bos_ids: token_ids(object, "bos_token_id", file)?,
             eos_ids: token_ids(object, "eos_token_id", file)?,
-            quantisation: quantisation(&reader)?,
+            quantisation: quantisation::read(&reader)?,
         };
         config.validate(file)?;
         Ok(config)
@@ -172,19 +183,6 @@ fn architecture(reader: &Reader<'_>) -> Result<Architecture, Error> {
         None => return Err(reader.error("model_type is missing".to_owned())),
     };
     Architecture::by_name(name, reader.file)
-}
-
-/// Refuse what would change the computation and is not supported.
-fn check_supported(reader: &Reader<'_>) -> Result<(), Error> {
-    if let Some(cap) = reader.value("attn_logit_softcapping") {
-        return Err(reader.error(format!(
-            "attn_logit_softcapping {cap} is not supported: attention scores cannot be capped"
-        )));
-    }
-    if reader.flag("use_bidirectional_attention")? {
-        return Err(reader.error("use_bidirectional_attention is not supported".to_owned()));
-    }
-    Ok(())
 }
 
 /// `head_dim`, or what transformers takes where it is missing.
@@ -209,63 +207,4 @@ fn head_dim(
         )));
     }
     Ok(hidden_size / heads)
-}
-
-/// MLX's `quantization` object. Other ways to quantise are refused by name.
-fn quantisation(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
-    let object = match (reader.value("quantization"), reader.value("quantization_config")) {
-        (Some(Value::Object(object)), _) => object,
-        (None, Some(Value::Object(object))) => object,
-        (None, None) => return Ok(None),
-        (Some(other), _) | (None, Some(other)) => {
-            return Err(reader.error(format!("quantization is a {}, not an object", json_kind(other))));
-        }
-    };
-    if let Some(method) = object.get("quant_method").and_then(Value::as_str) {
-        return Err(reader.error(format!(
-            "weights quantised by {method:?} are not supported (supported: MLX's affine \
-             quantisation, and GGUF files)"
-        )));
-    }
-    let (bits, group_size) = layer_quantisation(reader, object, "the model")?;
-    let mut overrides = BTreeMap::new();
-    for (key, value) in object {
-        let own = match value {
-            Value::Bool(false) => None,
-            Value::Object(own) => Some(layer_quantisation(reader, own, key)?),
-            _ => continue,
-        };
-        overrides.insert(key.clone(), own);
-    }
-    Ok(Some(Quantisation {
-        bits,
-        group_size,
-        overrides,
-    }))
-}
-
-/// The `bits` and `group_size` of an object, checked to be ones that are supported.
-fn layer_quantisation(reader: &Reader<'_>, object: &JsonObject, what: &str) -> Result<(u8, u16), Error> {
-    if let Some(mode) = object.get("mode").filter(|mode| !mode.is_null())
-        && mode.as_str() != Some("affine")
-    {
-        return Err(reader.error(format!(
-            "quantization mode {mode} of {what} is not supported (supported: \"affine\")"
-        )));
-    }
-    let choose = |key: &str, supported: &[u64]| {
-        let value = object
-            .get(key)
-            .ok_or_else(|| reader.error(format!("quantization of {what} lacks {key}")))?;
-        match value.as_u64().filter(|value| supported.contains(value)) {
-            Some(value) => Ok(value),
-            None => Err(reader.error(format!(
-                "quantization {key} {value} of {what} is not supported (supported: {supported:?})"
-            ))),
-        }
-    };
-    Ok((
-        choose("bits", &[2, 3, 4, 5, 6, 8])? as u8,
-        choose("group_size", &[32, 64, 128])? as u16,
-    ))
 }

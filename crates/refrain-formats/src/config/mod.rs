@@ -21,6 +21,7 @@ pub use rope::RopeScaling;
 pub(crate) use generation::token_ids;
 pub(crate) use hf::text_name;
 use hybrid::check_counts;
+pub(crate) use rope::all_close;
 
 /// The model families that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

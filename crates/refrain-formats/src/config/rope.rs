@@ -87,6 +87,46 @@ impl RopeScaling {
         matches!(self, RopeScaling::LongRope { .. } | RopeScaling::Dynamic { .. })
     }
 
+    /// Whether both change frequencies alike, as far as f32 tells.
+    pub(crate) fn is_close(&self, other: &RopeScaling) -> bool {
+        use RopeScaling::{LongRope, Yarn};
+        let numbers = |scaling: &RopeScaling| match scaling {
+            Yarn {
+                factor,
+                original_max_position,
+                beta_fast,
+                beta_slow,
+                attention_factor,
+                truncate,
+            } => vec![
+                *factor as f32,
+                *original_max_position as f32,
+                *beta_fast as f32,
+                *beta_slow as f32,
+                *attention_factor as f32,
+                f32::from(u8::from(*truncate)),
+            ],
+            LongRope {
+                short,
+                long,
+                original_max_position,
+                attention_factor,
+            } => [
+                &short[..],
+                long,
+                &[*original_max_position as f32, *attention_factor as f32],
+            ]
+            .concat(),
+            _ => Vec::new(),
+        };
+        match (self, other) {
+            (Yarn { .. }, Yarn { .. }) | (LongRope { .. }, LongRope { .. }) => {
+                all_close(&numbers(self), &numbers(other))
+            }
+            _ => self == other,
+        }
+    }
+
     pub(crate) fn validate(&self, dims: usize, file: &str) -> Result<(), Error> {
         let positive = |name: &str, value: f64| {
             if value.is_finite() && value > 0.0 {
@@ -192,4 +232,10 @@ fn check_factors(what: &str, factors: &[f32], dims: usize, file: &str) -> Result
         )),
         None => Ok(()),
     }
+}
+
+/// Whether lists of numbers are the same, as far as f32 tells.
+pub(crate) fn all_close(a: &[f32], b: &[f32]) -> bool {
+    let close = |a: f32, b: f32| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(*a, *b))
 }

@@ -1,6 +1,6 @@
 //! Whether a converted checkpoint computes what its source computes.
 
-use crate::config::{Activation, LayerRope, ModelConfig, RopeScaling};
+use crate::config::{Activation, LayerRope, ModelConfig, RopeScaling, all_close};
 use crate::write::gguf_metadata::rope_divisors;
 use crate::{Checkpoint, Error};
 
@@ -124,56 +124,6 @@ pub(super) fn same_rotation(old: &ModelConfig, new: &ModelConfig) -> bool {
     }
     match (divisors(old), divisors(new)) {
         (Some(a), Some(b)) => all_close(&a, &b),
-        _ => same_scaling(&old.rope_scaling, &new.rope_scaling),
+        _ => old.rope_scaling.is_close(&new.rope_scaling),
     }
-}
-
-/// Whether two scalings that are no lists of divisors are the same, as far as f32 tells.
-fn same_scaling(old: &RopeScaling, new: &RopeScaling) -> bool {
-    use RopeScaling::{LongRope, Yarn};
-    let numbers = |scaling: &RopeScaling| match scaling {
-        Yarn {
-            factor,
-            original_max_position,
-            beta_fast,
-            beta_slow,
-            attention_factor,
-            truncate,
-        } => {
-            let truncate = f64::from(u8::from(*truncate));
-            let given = [
-                *factor,
-                *original_max_position,
-                *beta_fast,
-                *beta_slow,
-                *attention_factor,
-            ];
-            given
-                .into_iter()
-                .chain([truncate])
-                .map(|number| number as f32)
-                .collect()
-        }
-        LongRope {
-            short,
-            long,
-            original_max_position,
-            attention_factor,
-        } => [
-            &short[..],
-            long,
-            &[*original_max_position as f32, *attention_factor as f32],
-        ]
-        .concat(),
-        _ => Vec::new(),
-    };
-    match (old, new) {
-        (Yarn { .. }, Yarn { .. }) | (LongRope { .. }, LongRope { .. }) => all_close(&numbers(old), &numbers(new)),
-        _ => old == new,
-    }
-}
-
-fn all_close(a: &[f32], b: &[f32]) -> bool {
-    let close = |a: f32, b: f32| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(*a, *b))
 }

@@ -11,7 +11,7 @@ mod vocabulary;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::write::{Progress, Target};
+use crate::write::{Progress, Shape, Target};
 use crate::{Architecture, Checkpoint, Encoding, Error};
 
 pub use recipe::Recipe;
@@ -83,9 +83,24 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &Options<'_>) -> Result
             source.config().architecture
         )));
     }
-    let mut target = Target::new(out, options.replace, options.progress)?;
-    match gguf {
-        true => gguf::write(source, options, &mut target),
-        false => directory::write(source, options, &mut target),
-    }
+    let shape = if gguf { Shape::File } else { Shape::Directory };
+    let mut target = Target::new(out, shape, options.replace, options.progress)?;
+    let mut report = match gguf {
+        true => gguf::write(source, options, &mut target)?,
+        false => directory::write(source, options, &mut target)?,
+    };
+    report.notes.extend(twice_quantised(&report.tensors, options.recipe));
+    Ok(report)
+}
+
+/// What to say where values lose again that have lost before.
+fn twice_quantised(tensors: &[Converted], recipe: Recipe) -> Option<String> {
+    let is_quantised = |encoding: Encoding| encoding.quant_bits().is_some();
+    let twice = |tensor: &&Converted| is_quantised(tensor.from) && is_quantised(tensor.to) && tensor.from != tensor.to;
+    let found = tensors.iter().filter(|_| recipe.is_quantised()).find(twice)?;
+    Some(format!(
+        "the source is quantised already ({}): what follows from that stays, and {recipe} loses more; better convert \
+         the model that it was made of",
+        found.from
+    ))
 }

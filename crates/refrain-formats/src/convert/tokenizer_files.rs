@@ -2,29 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::write::contents::SIDE_FILES;
 use crate::write::directory::pretty;
 use crate::{Checkpoint, Error};
-
-/// What a directory may hold beside config.json and weights.
-const KNOWN: [&str; 10] = [
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
-];
 
 /// A directory's own files as they are; of a GGUF file, the same made of its metadata.
 pub(super) fn files(source: &Checkpoint) -> Result<Vec<(String, Vec<u8>)>, Error> {
     if let Some(files) = source.tokenizer_files() {
         let mut found = Vec::new();
-        for name in KNOWN.into_iter().chain(["additional_chat_templates/tool_use.jinja"]) {
-            if let Some(file) = files.set().open(name)? {
+        for name in SIDE_FILES {
+            if let Some(file) = files.set().open_whole(name)? {
                 found.push((name.to_owned(), file.bytes().to_owned()));
             }
         }

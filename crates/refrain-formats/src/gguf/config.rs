@@ -11,18 +11,13 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     };
     let architecture = Architecture::by_gguf_name(name, &gguf.file)?;
     let key = |suffix: &str| format!("{name}.{suffix}");
-    if metadata.number(&key("expert_count"))?.unwrap_or(0.0) > 0.0 {
-        return Err(gguf.error("mixtures of experts are not supported"));
-    }
+    check_supported(gguf, &key, architecture)?;
     let hidden_size = metadata.needed_count(&key("embedding_length"))?;
     let layer_count = metadata.needed_count(&key("block_count"))?;
     let heads = per_layer(gguf, bytes, &key("attention.head_count"))?
         .ok_or_else(|| gguf.error(format!("metadata {} is missing", key("attention.head_count"))))?;
     let head_dim = head_dim(gguf, &key, hidden_size, heads)?;
     let has = |tensor: &str| gguf.tensors.iter().any(|entry| entry.name == tensor);
-    if metadata.number(&key("attn_logit_softcapping"))?.is_some() {
-        return Err(gguf.error("capped attention scores (attn_logit_softcapping) are not supported"));
-    }
     let gemma = architecture == Architecture::Gemma3;
     let rope_theta = metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0);
     let config = ModelConfig {
@@ -74,6 +69,67 @@ pub(super) fn read(gguf: &Gguf, bytes: &[u8]) -> Result<ModelConfig, Error> {
     Ok(config)
 }
 
+/// Numbers that change what other families compute, and what they may be where nothing follows them.
+const REFUSED: [(&str, f64); 13] = [
+    ("attention.clamp_kqv", 0.0),
+    ("attention.indexer.top_k", 0.0),
+    ("attention.kv_lora_rank", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+    ("attention.q_lora_rank", 0.0),
+    ("attention.scale", 0.0),
+    ("attention.temperature_length", 0.0),
+    ("attention.temperature_scale", 0.0),
+    ("attn_logit_softcapping", 0.0),
+    ("embedding_scale", 1.0),
+    ("expert_count", 0.0),
+    ("logit_scale", 1.0),
+    ("residual_scale", 1.0),
+];
+
+/// Refuses what would change the computation and is not followed.
+fn check_supported(gguf: &Gguf, key: &dyn Fn(&str) -> String, architecture: Architecture) -> Result<(), Error> {
+    let metadata = &gguf.metadata;
+    let refuse = |suffix: &str, value: String| {
+        Err(gguf.unsupported(format!(
+            "metadata {} is {value}, which is not supported of {architecture}: the model would compute something else \
+             without it",
+            key(suffix)
+        )))
+    };
+    for (suffix, neutral) in REFUSED {
+        if let Some(value) = metadata.number(&key(suffix))?
+            && value != neutral
+        {
+            return refuse(suffix, (value as f32).to_string());
+        }
+    }
+    for (suffix, neutral) in [("attention.causal", true), ("use_parallel_residual", false)] {
+        if let Some(flag) = metadata.flag(&key(suffix))?
+            && flag != neutral
+        {
+            return refuse(suffix, flag.to_string());
+        }
+    }
+    let windows = matches!(
+        architecture,
+        Architecture::Phi3 | Architecture::Gemma3 | Architecture::Olmo2
+    );
+    let context = metadata.number(&key("context_length"))?.unwrap_or(0.0);
+    match metadata.number(&key("attention.sliding_window"))? {
+        Some(window) if !windows && window != 0.0 && window < context => {
+            return refuse("attention.sliding_window", window.to_string());
+        }
+        _ => {}
+    }
+    match metadata.number(&key("final_logit_softcapping"))? {
+        Some(cap) if architecture != Architecture::Gemma3 && cap != 0.0 => {
+            return refuse("final_logit_softcapping", (cap as f32).to_string());
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// What scores are multiplied by, for which files have no key: of the Gemma 3 models, only that with 62
 /// layers (27B) takes the head size from the width.
 fn attention_scale(architecture: Architecture, [hidden_size, layers, heads, head_dim]: [usize; 4]) -> f32 {
@@ -92,7 +148,7 @@ fn per_layer(gguf: &Gguf, bytes: &[u8], key: &str) -> Result<Option<usize>, Erro
     let counts = gguf.metadata.numbers(key, bytes)?.unwrap_or_default();
     match counts.first() {
         Some(&first) if first >= 1.0 && counts.iter().all(|&count| count == first) => Ok(Some(first as usize)),
-        _ => Err(gguf.error(format!(
+        _ => Err(gguf.unsupported(format!(
             "metadata {key} differs from layer to layer, which is not supported"
         ))),
     }
@@ -104,7 +160,7 @@ fn head_dim(gguf: &Gguf, key: &dyn Fn(&str) -> String, hidden_size: usize, heads
     if let (Some(keys), Some(values)) = (keys, values)
         && keys != values
     {
-        return Err(gguf.error(format!(
+        return Err(gguf.unsupported(format!(
             "keys of {keys} and values of {values} per head are not supported: they must be equal"
         )));
     }

@@ -2,25 +2,61 @@
 
 use crate::{Architecture, Encoding, ModelConfig};
 
-/// The encoding of the matrix `name` (in Hugging Face's naming, of `columns` columns) in a `Q4_K_M` file:
-/// Q6_K for the output head and for half of the value and down projections, Q5_K for fused projections to
-/// queries, keys and values, else Q4_K.
-pub(crate) fn q4_k_m(config: &ModelConfig, name: &str, columns: usize) -> Encoding {
-    let head = match config.tie_word_embeddings {
-        true => "model.embed_tokens.weight",
-        false => "lm_head.weight",
-    };
-    let layer = name
-        .strip_prefix("model.layers.")
-        .and_then(|rest| rest.split('.').next()?.parse().ok());
-    let sensitive = name.ends_with(".v_proj.weight") || name.ends_with(".down_proj.weight");
-    let encoding = match layer {
-        _ if name == head => Encoding::Q6_K,
-        Some(layer) if sensitive && gets_more_bits(layer, config.layers) => Encoding::Q6_K,
-        Some(_) if config.architecture == Architecture::Phi3 && name.ends_with(".qkv_proj.weight") => Encoding::Q5_K,
-        _ => Encoding::Q4_K,
-    };
-    for_columns(encoding, columns)
+/// The files whose matrices have several encodings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mixture {
+    /// Q3_K; Q4_K or Q5_K where it matters most.
+    Q3KM,
+    /// Q4_K; Q6_K where it matters most.
+    Q4KM,
+    /// Q5_K; Q6_K where it matters most.
+    Q5KM,
+}
+
+impl Mixture {
+    /// The encoding of the matrix `name` (in Hugging Face's naming): more bits for the output head, for value and
+    /// down projections, and for projections to queries, keys and values that are one.
+    pub(crate) fn encoding(self, config: &ModelConfig, name: &str) -> Encoding {
+        if is_output(config, name) {
+            return Encoding::Q6_K;
+        }
+        let number = |rest: &str| rest.split('.').next()?.parse().ok();
+        let Some(layer) = name.strip_prefix("model.layers.").and_then(number) else {
+            return self.usual();
+        };
+        let is = |part: &str| name.ends_with(&format!(".{part}.weight"));
+        let (values, down) = (is("v_proj"), is("down_proj"));
+        let fused = config.architecture == Architecture::Phi3 && is("qkv_proj");
+        match self {
+            Mixture::Q3KM if values => {
+                if layer < 2 {
+                    Encoding::Q5_K
+                } else {
+                    Encoding::Q4_K
+                }
+            }
+            Mixture::Q3KM if down && layer < config.layers / 16 => Encoding::Q5_K,
+            Mixture::Q3KM if down || fused || is("o_proj") => Encoding::Q4_K,
+            Mixture::Q4KM | Mixture::Q5KM if (values || down) && gets_more_bits(layer, config.layers) => Encoding::Q6_K,
+            Mixture::Q4KM if fused => Encoding::Q5_K,
+            Mixture::Q5KM if fused => Encoding::Q6_K,
+            _ => self.usual(),
+        }
+    }
+
+    /// That of most matrices.
+    fn usual(self) -> Encoding {
+        match self {
+            Mixture::Q3KM => Encoding::Q3_K,
+            Mixture::Q4KM => Encoding::Q4_K,
+            Mixture::Q5KM => Encoding::Q5_K,
+        }
+    }
+}
+
+/// Whether the matrix is the output head.
+pub(crate) fn is_output(config: &ModelConfig, name: &str) -> bool {
+    name == "lm_head.weight" || (config.tie_word_embeddings && name == "model.embed_tokens.weight")
 }
 
 /// `encoding`, or what stands in for it where rows are not whole blocks of 256 values.

@@ -1,6 +1,7 @@
 //! GGUF files: metadata, tensors and tokenizer in one file.
 
 mod config;
+mod describe;
 mod layers;
 pub(crate) mod mixture;
 mod names;
@@ -17,6 +18,7 @@ use crate::tensor::{Storage, TensorInfo};
 use crate::tokenizer::BROKEN_TOKENIZER;
 use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
 
+pub(crate) use describe::describe;
 pub(crate) use names::gguf as name;
 pub(crate) use parts::{GgufFiles, in_directory};
 pub use reader::holds_whole_header;
@@ -98,5 +100,13 @@ impl Gguf {
 
     fn error(&self, reason: impl Into<String>) -> Error {
         Error::file(&self.file, reason)
+    }
+
+    /// Something that a model may have, and that cannot be computed here.
+    fn unsupported(&self, reason: impl Into<String>) -> Error {
+        Error::Unsupported {
+            file: self.file.clone(),
+            reason: reason.into(),
+        }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn scaling(gguf: &Gguf, bytes: &[u8], key: &dyn Fn(&str) -> String) -
         Some("longrope") => Err(gguf.error(format!(
             "rope scaling \"longrope\" needs the tensors {SHORT_FACTORS} and {LONG_FACTORS}, which are not both there"
         ))),
-        Some(other) => Err(gguf.error(format!(
+        Some(other) => Err(gguf.unsupported(format!(
             "rope scaling {other:?} is not supported (supported: none, linear, yarn, longrope, rope factors)"
         ))),
     }

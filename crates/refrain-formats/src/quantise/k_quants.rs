@@ -18,32 +18,43 @@ pub(super) fn q5_k(block: &[f32], out: &mut [u8]) -> Option<()> {
     with_minima(Encoding::Q5_K, 31, block, out)
 }
 
+pub(super) fn q3_k(block: &[f32], out: &mut [u8]) -> Option<()> {
+    centred(Encoding::Q3_K, 4, 32, block, out)
+}
+
 pub(super) fn q6_k(block: &[f32], out: &mut [u8]) -> Option<()> {
+    centred(Encoding::Q6_K, 32, 128, block, out)
+}
+
+/// A block of Q3_K or Q6_K: groups of 16, value = d·factor·q, with q from −`half` to `half` − 1 and the factor from
+/// −`most` to `most` − 1.
+fn centred(encoding: Encoding, half: u8, most: u8, block: &[f32], out: &mut [u8]) -> Option<()> {
+    let (half, most) = (f32::from(half), f32::from(most));
     let mut scales = [0.0; 16];
     for (scale, group) in scales.iter_mut().zip(block.chunks_exact(16)) {
-        *scale = fit_centred(group);
+        *scale = fit_centred(group, half);
     }
     let furthest = scales
         .iter()
         .fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
-    let stored = half_float(furthest / -128.0)?;
+    let stored = half_float(furthest / -most)?;
     let d = f16::from_le_bytes(stored).to_f32();
-    let (mut quants, mut record) = ([32; MOST_VALUES], [0; RECORD_BYTES]);
+    let (mut quants, mut record) = ([half as u8; MOST_VALUES], [0; RECORD_BYTES]);
     if d != 0.0 {
         for (g, scale) in scales.iter().enumerate() {
-            let factor = (scale / d).round().clamp(-128.0, 127.0);
+            let factor = (scale / d).round().clamp(-most, most - 1.0);
             record[4 + g] = factor as i8 as u8;
             let step = d * factor;
             if step != 0.0 {
                 for (q, value) in quants[16 * g..][..16].iter_mut().zip(&block[16 * g..]) {
-                    *q = ((value / step).round().clamp(-32.0, 31.0) + 32.0) as u8;
+                    *q = ((value / step).round().clamp(-half, half - 1.0) + half) as u8;
                 }
             }
         }
     }
     record[..2].copy_from_slice(&stored);
-    records::store(Encoding::Q6_K, &record, out);
-    values::store(Encoding::Q6_K, &quants, out);
+    records::store(encoding, &record, out);
+    values::store(encoding, &quants, out);
     Some(())
 }
 
@@ -126,8 +137,8 @@ fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
     (best.1, best.2)
 }
 
-/// Scale of a group; value ≈ scale·q with q from −32 to 31. Values weigh by their squares.
-fn fit_centred(group: &[f32]) -> f32 {
+/// Scale of a group; value ≈ scale·q with q from −`half` to `half` − 1. Values weigh by their squares.
+fn fit_centred(group: &[f32], half: f32) -> f32 {
     let furthest = group.iter().fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
     if furthest == 0.0 {
         return 0.0;
@@ -135,10 +146,10 @@ fn fit_centred(group: &[f32]) -> f32 {
     // The error falls by what the fit explains.
     let (mut most_explained, mut best) = (0.0, 0.0);
     for trial in -9..=9 {
-        let inverse = -(32.0 + 0.1 * trial as f32) / furthest;
+        let inverse = -(half + 0.1 * trial as f32) / furthest;
         let (mut wxq, mut wqq) = (0.0f32, 0.0f32);
         for &x in group {
-            let q = (x * inverse).round().clamp(-32.0, 31.0);
+            let q = (x * inverse).round().clamp(-half, half - 1.0);
             wxq += x * x * x * q;
             wqq += x * x * q * q;
         }

@@ -27,6 +27,7 @@ pub(crate) fn row(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Option<
         Encoding::Q4_0 => blocks::q4_0,
         Encoding::Q5_0 => blocks::q5_0,
         Encoding::Q5_1 => blocks::q5_1,
+        Encoding::Q3_K => k_quants::q3_k,
         Encoding::Q4_K => k_quants::q4_k,
         Encoding::Q5_K => k_quants::q5_k,
         Encoding::Q6_K => k_quants::q6_k,

@@ -1,7 +1,7 @@
 //! How the weights of a synthetic checkpoint are stored, by name.
 
-use crate::gguf::mixture;
-use crate::{Encoding, Format, ModelConfig};
+use crate::gguf::mixture::{self, Mixture};
+use crate::{Encoding, Format, ModelConfig, mlx};
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,19 +12,16 @@ pub(crate) enum Weights {
     Q4KM,
 }
 
-/// Names of all formats. Those of MLX may end in a group size: see [`GROUPS`].
+/// Names of all formats. Those of MLX may end in a group size.
 pub(super) const NAMES: [&str; 20] = [
     "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q4_k_m",
     "mlx2", "mlx3", "mlx4", "mlx5", "mlx6", "mlx8",
 ];
 
-/// What names of MLX's formats may end in, and the values that share a scale then; 64 without.
-const GROUPS: [(&str, u16); 4] = [("", 64), ("-g32", 32), ("-g64", 64), ("-g128", 128)];
-
 impl Weights {
-    /// The format of a name, such as `q4_k_m`, `mlx4` or `mlx4-g32`.
+    /// The format of a name, such as `q4_k_m`, `mlx4` or `mlx4-g32`, in any case of letters.
     pub(super) fn by_name(name: &str) -> Option<Weights> {
-        let encoding = match name {
+        let encoding = match &name.to_ascii_lowercase()[..] {
             "f32" => Encoding::F32,
             "f16" => Encoding::F16,
             "bf16" => Encoding::BF16,
@@ -39,7 +36,10 @@ impl Weights {
             "q5_k" => Encoding::Q5_K,
             "q6_k" => Encoding::Q6_K,
             "q4_k_m" => return Some(Weights::Q4KM),
-            _ => mlx(name)?,
+            name => {
+                let (bits, group) = mlx::by_name(name)?;
+                Encoding::MlxAffine { bits, group }
+            }
         };
         Some(Weights::Alike(encoding))
     }
@@ -65,7 +65,7 @@ impl Weights {
     pub(super) fn of_matrix(self, config: &ModelConfig, name: &str, columns: usize) -> Encoding {
         match self {
             Weights::Alike(encoding) => mixture::for_columns(encoding, columns),
-            Weights::Q4KM => mixture::q4_k_m(config, name, columns),
+            Weights::Q4KM => mixture::for_columns(Mixture::Q4KM.encoding(config, name), columns),
         }
     }
 
@@ -99,11 +99,4 @@ impl Weights {
             },
         }
     }
-}
-
-fn mlx(name: &str) -> Option<Encoding> {
-    let (bits, rest) = name.strip_prefix("mlx")?.split_at_checked(1)?;
-    let bits = bits.parse().ok().filter(|bits| [2, 3, 4, 5, 6, 8].contains(bits))?;
-    let (_, group) = GROUPS.into_iter().find(|(suffix, _)| *suffix == rest)?;
-    Some(Encoding::MlxAffine { bits, group })
 }

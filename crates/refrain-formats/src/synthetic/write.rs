@@ -8,7 +8,9 @@ use rayon::prelude::*;
 use super::Spec;
 use crate::blocks::{RowOrder, store_block};
 use crate::gguf;
-use crate::write::{Item, Part, Progress, Target, config_json, directory, gguf as gguf_file, gguf_metadata, hybrid};
+use crate::write::{
+    Item, Part, Progress, Shape, Target, config_json, directory, gguf as gguf_file, gguf_metadata, hybrid,
+};
 use crate::{Architecture, Checkpoint, Error, Format, ModelConfig, Tensor};
 
 /// Write the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`: a directory as Hugging Face has it
@@ -46,7 +48,8 @@ pub(super) fn write_shards(
             },
         });
     }
-    let mut target = Target::new(out, false, progress)?;
+    let shape = if gguf { Shape::File } else { Shape::Directory };
+    let mut target = Target::new(out, shape, false, progress)?;
     let config = checkpoint.config();
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {

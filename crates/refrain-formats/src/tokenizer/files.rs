@@ -136,7 +136,7 @@ impl DirectoryFiles {
 
     fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
         let label = self.set.label("tokenizer.json");
-        let Some(file) = self.set.open("tokenizer.json")? else {
+        let Some(file) = self.set.open_whole("tokenizer.json")? else {
             return Err(Error::NotACheckpoint {
                 path: PathBuf::from(self.set.name()),
                 reason: "there is no tokenizer.json".to_owned(),

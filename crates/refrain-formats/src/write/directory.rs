@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tempfile::TempDir;
 
+use super::contents::CONFIG;
+use super::unfinished::UnfinishedDirectory;
 use super::{Item, Part, Target};
 use crate::Error;
 
@@ -28,7 +29,7 @@ pub(crate) fn write(
     items: Vec<Item<'_>>,
     shard_bytes: u64,
     target: &mut Target<'_>,
-) -> Result<TempDir, Error> {
+) -> Result<UnfinishedDirectory, Error> {
     let total = items.iter().map(Item::total).sum();
     target.expect(total);
     let directory = target.unfinished_directory()?;
@@ -60,7 +61,7 @@ pub(crate) fn write(
         write_file(name, bytes, target)?;
     }
     // The directory is no checkpoint without it.
-    write_file("config.json", &pretty(&contents.config), target)?;
+    write_file(CONFIG, &pretty(&contents.config), target)?;
     Ok(directory)
 }
 

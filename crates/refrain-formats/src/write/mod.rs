@@ -5,11 +5,13 @@
 //! first bytes, a directory's config.json) is written last.
 
 pub(crate) mod config_json;
+pub(crate) mod contents;
 pub(crate) mod directory;
 pub(crate) mod gguf;
 pub(crate) mod gguf_metadata;
 pub(crate) mod hybrid;
 mod target;
+mod unfinished;
 mod whole;
 
 use std::fs::File;
@@ -19,7 +21,7 @@ use std::ops::Range;
 use crate::{Encoding, Error, Tensor};
 
 pub use target::Progress;
-pub(crate) use target::Target;
+pub(crate) use target::{Shape, Target};
 pub use whole::WholeFile;
 
 /// Bytes that are made before they are written: what writing takes of memory.

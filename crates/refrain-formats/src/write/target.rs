@@ -3,10 +3,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use tempfile::{NamedTempFile, TempDir};
+use serde_json::Value;
+use tempfile::NamedTempFile;
 
+use super::contents::{self, CONFIG, Listing};
+use super::unfinished::{self, UnfinishedDirectory};
+use crate::files::FileSet;
 use crate::{Error, platform};
 
 /// How far writing has come, in bytes of weights.
@@ -18,9 +22,22 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// What kind of checkpoint is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A GGUF file.
+    File,
+    /// A directory of config.json and safetensors files.
+    Directory,
+}
+
 /// What is written, and how far that has come.
 pub(crate) struct Target<'a> {
+    /// As the user calls it.
     out: &'a Path,
+    /// What `out` leads to, through symbolic links.
+    place: PathBuf,
+    shape: Shape,
     replace: bool,
     done: u64,
     total: u64,
@@ -35,30 +52,49 @@ impl<'a> Target<'a> {
     /// If something is at `out` that must not be replaced.
     pub(crate) fn new(
         out: &'a Path,
+        shape: Shape,
         replace: bool,
         progress: &'a dyn Fn(Progress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
         let target = Target {
             out,
+            place: fs::canonicalize(out).unwrap_or_else(|_| out.to_owned()),
+            shape,
             replace,
             done: 0,
             total: 0,
             progress,
         };
-        let refused = match out.symlink_metadata() {
-            Err(_) => None,
-            Ok(_) if !replace => Some("it exists already; remove it, or choose another name"),
-            Ok(_) if out.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) => {
-                Some("it is neither a file nor a directory; choose another name")
+        target.check()?;
+        Ok(target)
+    }
+
+    /// Whether the target's name is free, or that of a checkpoint that may be replaced, and of nothing else.
+    fn check(&self) -> Result<(), Error> {
+        if self.out.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        if !self.replace {
+            return Err(Error::Exists {
+                path: self.out.to_owned(),
+            });
+        }
+        let refused = match self.io(self.place.metadata())? {
+            found if found.is_dir() && self.shape == Shape::Directory => self.io(why_not_replaced(&self.place))?,
+            found if found.is_file() && self.shape == Shape::File => {
+                let known = found.len() == 0 || self.io(begins_as_gguf(&self.place))?;
+                (!known).then(|| "it is no GGUF file, and is not replaced".to_owned())
             }
-            Ok(found) if found.is_dir() && !out.join("config.json").exists() => {
-                Some("it is a directory without config.json, which is not replaced; choose another name")
-            }
-            Ok(_) => None,
+            found if found.is_dir() => Some("it is a directory, which no file replaces".to_owned()),
+            found if found.is_file() => Some("it is a file, which no directory replaces".to_owned()),
+            _ => Some("it is neither a file nor a directory".to_owned()),
         };
         match refused {
-            Some(reason) => target.io(Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))),
-            None => Ok(target),
+            Some(reason) => {
+                let reason = format!("{reason}; choose another name");
+                self.io(Err(io::Error::new(io::ErrorKind::AlreadyExists, reason)))
+            }
+            None => Ok(()),
         }
     }
 
@@ -92,67 +128,103 @@ impl<'a> Target<'a> {
 
     /// A file beside the target, which goes away unless it is given the target's name.
     pub(crate) fn unfinished_file(&self) -> Result<NamedTempFile, Error> {
-        self.io(unfinished_file(self.out))
+        self.io(unfinished::file_in(parent(&self.place)))
     }
 
     /// A directory beside the target, which goes away unless it is given the target's name.
-    pub(crate) fn unfinished_directory(&self) -> Result<TempDir, Error> {
-        let mut builder = unfinished();
-        platform::make_public(&mut builder);
-        let made = builder.tempdir_in(parent(self.out));
-        self.io(made.map_err(|error| io::Error::from(error.kind())))
+    pub(crate) fn unfinished_directory(&self) -> Result<UnfinishedDirectory, Error> {
+        self.io(unfinished::directory_in(parent(&self.place)))
     }
 
     /// Gives a whole file, which is on the disk, the target's name.
     pub(crate) fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
-        if self.replace && self.out.is_dir() {
-            let aside = self.set_aside()?;
-            self.io(file.persist(self.out).map_err(|error| error.error))?;
-            drop(aside);
-        } else {
-            let named = match self.replace {
-                true => file.persist(self.out),
-                false => file.persist_noclobber(self.out),
-            };
-            self.io(named.map_err(|error| error.error))?;
-        }
-        sync_directory(parent(self.out));
+        self.check()?;
+        let named = match self.replace {
+            true => file.persist(&self.place),
+            false => file.persist_noclobber(&self.place),
+        };
+        self.io(named.map_err(|error| error.error))?;
+        sync_directory(parent(&self.place));
         Ok(())
     }
 
     /// Gives a whole directory, whose files are on the disk, the target's name.
-    pub(crate) fn finish_directory(&self, directory: TempDir) -> Result<(), Error> {
+    pub(crate) fn finish_directory(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
         sync_directory(directory.path());
-        let aside = match self.out.symlink_metadata() {
-            Ok(_) if self.replace => Some(self.set_aside()?),
-            _ => None,
-        };
-        if let Err(error) = fs::rename(directory.path(), self.out) {
-            if let Some(aside) = aside {
-                // What was there before is better than nothing.
-                let _ = fs::rename(aside.path().join("replaced"), self.out);
+        self.check()?;
+        match self.place.symlink_metadata() {
+            Err(_) => {
+                self.io(fs::rename(directory.path(), &self.place))?;
+                directory.keep();
             }
-            return self.io(Err(error));
+            Ok(_) => self.io(self.swap(directory))?,
         }
-        // The directory has another name now: there is nothing left to clean up.
-        let _ = directory.keep();
-        sync_directory(parent(self.out));
+        sync_directory(parent(&self.place));
         Ok(())
     }
 
-    /// Moves what the target replaces into a directory that goes away.
-    fn set_aside(&self) -> Result<TempDir, Error> {
-        let aside = self.unfinished_directory()?;
-        self.io(fs::rename(self.out, aside.path().join("replaced")))?;
-        Ok(aside)
+    /// Puts a whole directory in the place of the one that is there, and removes the checkpoint that that was.
+    fn swap(&self, directory: UnfinishedDirectory) -> io::Result<()> {
+        if platform::exchange(directory.path(), &self.place).is_ok() {
+            // What cannot be removed is no reason to say that the new one is not there.
+            let _ = contents::remove(directory.path());
+            directory.keep();
+            return Ok(());
+        }
+        let aside = unfinished::aside_in(parent(&self.place))?;
+        let replaced = aside.path().join("replaced");
+        fs::rename(&self.place, &replaced)?;
+        if let Err(error) = fs::rename(directory.path(), &self.place) {
+            // What was there before is better than nothing.
+            return Err(match fs::rename(&replaced, &self.place) {
+                Ok(()) => error,
+                Err(_) => {
+                    let kept = aside.keep().join("replaced");
+                    io::Error::other(format!("{error}; what was there is now {}", kept.display()))
+                }
+            });
+        }
+        directory.keep();
+        if contents::remove(&replaced).is_err() {
+            let _ = aside.keep();
+        }
+        Ok(())
     }
 }
 
-/// A file beside `out`, which goes away unless it is given a name.
-pub(super) fn unfinished_file(out: &Path) -> io::Result<NamedTempFile> {
-    // Opened here, so that an error does not name the unfinished file, which the user never chose.
-    let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
-    unfinished().make_in(parent(out), open)
+/// Why a directory is not replaced, if it holds anything but a checkpoint.
+fn why_not_replaced(directory: &Path) -> io::Result<Option<String>> {
+    let listing = Listing::of(directory)?;
+    if listing.is_empty() {
+        return Ok(None);
+    }
+    if let [first, rest @ ..] = &listing.strangers[..] {
+        const NAMED: usize = 3;
+        let mut named = vec![first.display().to_string()];
+        named.extend(rest.iter().take(NAMED - 1).map(|path| path.display().to_string()));
+        let more = match listing.strangers.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        return Ok(Some(format!(
+            "it is a directory that holds {}{more}, which no checkpoint has, so that it is not replaced",
+            named.join(", ")
+        )));
+    }
+    let config = FileSet::Directory(directory.to_owned()).json(CONFIG);
+    let model = config.is_ok_and(|config| {
+        let name = config.as_ref().and_then(|config| config.get("model_type"));
+        name.is_some_and(Value::is_string)
+    });
+    Ok((!model).then(|| "it is a directory without the config.json of a model, which is not replaced".to_owned()))
+}
+
+fn begins_as_gguf(path: &Path) -> io::Result<bool> {
+    use std::io::Read;
+
+    let mut start = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut start)?;
+    Ok(start == b"GGUF")
 }
 
 /// The directory that `out` lies in.
@@ -168,11 +240,4 @@ pub(super) fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(path) {
         let _ = directory.sync_all();
     }
-}
-
-/// Names of unfinished files and directories, which get the permissions that new ones get.
-fn unfinished<'a>() -> tempfile::Builder<'a, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".refrain-").suffix(".partial");
-    builder
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::target::{parent, sync_directory, unfinished_file};
+use super::target::{parent, sync_directory};
+use super::unfinished;
 use crate::Error;
 
 /// A file that is being written. It has its name, and what it replaces is gone, only once it is whole and on
@@ -40,11 +41,11 @@ impl WholeFile {
                 Ok(found) => {
                     // Whoever may not write to a file may not replace it either.
                     File::options().write(true).open(&target)?;
-                    let file = unfinished_file(&target)?;
+                    let file = unfinished::file_in(parent(&target))?;
                     file.as_file().set_permissions(found.permissions())?;
                     Inner::Beside(file)
                 }
-                Err(_) => Inner::Beside(unfinished_file(&target)?),
+                Err(_) => Inner::Beside(unfinished::file_in(parent(&target))?),
             };
             Ok(Self {
                 path: path.to_owned(),

@@ -22,6 +22,28 @@ fn whole_gguf() -> Vec<u8> {
         .bytes()
 }
 
+/// The files of a checkpoint in two shards, to be damaged.
+fn sharded() -> Vec<(&'static str, Vec<u8>)> {
+    use safetensors::tensor::Dtype;
+    let [one, two] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let index = json!({
+        "metadata": {"total_size": 32},
+        "weight_map": {"model.norm.weight": one, "lm_head.weight": two},
+    });
+    vec![
+        ("config.json", config(json!({})).into_bytes()),
+        ("model.safetensors.index.json", index.to_string().into_bytes()),
+        (
+            one,
+            safetensors(&[("model.norm.weight", Dtype::F32, vec![2, 3], vec![0; 24])]),
+        ),
+        (
+            two,
+            safetensors(&[("lm_head.weight", Dtype::BF16, vec![4], vec![0; 8])]),
+        ),
+    ]
+}
+
 /// Open, and read all that can be read.
 fn exercise(checkpoint: Result<Checkpoint, refrain_formats::Error>) {
     let Ok(checkpoint) = checkpoint else { return };
@@ -80,6 +102,49 @@ proptest! {
             bytes[at] = value;
         }
         exercise(open_weights(bytes));
+    }
+
+    #[test]
+    fn damaged_indices_and_shards_do_no_harm(
+        file in 0..4usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+        missing in prop::option::weighted(0.1, 0..4usize),
+    ) {
+        let mut files = sharded();
+        let bytes = &mut files[file].1;
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if is_cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Some(missing) = missing {
+            files.remove(missing);
+        }
+        exercise(open(&files));
+    }
+
+    #[test]
+    fn arbitrary_indices_do_no_harm(
+        index in prop_oneof![
+            any::<String>().prop_map(|text| json!(text)),
+            prop::collection::vec((".{0,12}", ".{0,12}"), 0..4).prop_map(|map| {
+                json!({"weight_map": map.into_iter().collect::<std::collections::BTreeMap<_, _>>()})
+            }),
+            any::<i64>().prop_map(|number| json!({"weight_map": {"a": number}})),
+            Just(json!({"weight_map": {"a": "config.json"}})),
+            Just(json!({"weight_map": {"a": "../model-00001-of-00002.safetensors"}})),
+            Just(json!({"weight_map": {"a": "."}})),
+            Just(json!({"weight_map": {}})),
+            Just(json!({"metadata": {"total_size": -1}})),
+        ],
+    ) {
+        let mut files = sharded();
+        files[1].1 = index.to_string().into_bytes();
+        exercise(open(&files));
     }
 
     #[test]

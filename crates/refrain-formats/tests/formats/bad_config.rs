@@ -319,3 +319,27 @@ fn generation_suggestions_are_read_and_checked() {
         "{found}"
     );
 }
+
+#[test]
+fn what_mlx_leaves_open_of_a_quantisation_is_its_default() {
+    for (quantization, expected) in [
+        (json!({"bits": 6, "group_size": null}), (6, 64)),
+        (json!({"bits": null, "group_size": 32, "mode": null}), (4, 32)),
+    ] {
+        let checkpoint = open_config(config(json!({"quantization": quantization}))).unwrap();
+        let found = checkpoint.config().quantisation.clone().unwrap();
+        assert_eq!((found.bits, found.group_size), expected);
+    }
+    // As `mlx_lm.convert --quant-predicate mixed_4_6` writes it.
+    let mixed = json!({"quantization": {
+        "bits": 4, "group_size": null, "mode": "affine",
+        "model.embed_tokens": {"bits": 6, "group_size": null, "mode": "affine"},
+        "lm_head": {"bits": 6}, "model.layers.0.mlp.up_proj": false,
+    }});
+    let checkpoint = open_config(config(mixed)).unwrap();
+    let found = checkpoint.config().quantisation.clone().unwrap();
+    assert_eq!(found.of("model.embed_tokens"), Some((6, 64)));
+    assert_eq!(found.of("lm_head"), Some((6, 64)));
+    assert_eq!(found.of("model.layers.0.mlp.up_proj"), None);
+    assert_eq!(found.of("model.layers.0.mlp.down_proj"), Some((4, 64)));
+}

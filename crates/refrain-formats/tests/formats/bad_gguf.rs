@@ -131,7 +131,7 @@ fn wrong_metadata_has_its_message() {
         ),
         (
             good().set("llama.expert_count", Meta::U32(8)).bytes(),
-            "mixtures of experts are not",
+            "metadata llama.expert_count is 8, which is not supported of llama",
         ),
         (
             good().set("llama.rope.scaling.type", Meta::Text("mrope")).bytes(),
@@ -211,4 +211,28 @@ fn a_file_without_tensors_says_so_where_weights_are_needed() {
     let checkpoint = good().open().unwrap();
     let found = message(checkpoint.expect("model.norm.weight", &[64]));
     assert!(found.contains("embedded model: holds no weights"), "{found}");
+}
+
+#[test]
+fn metadata_that_nothing_follows_may_only_say_what_is_done_anyway() {
+    let opened = |key: &'static str, value: Meta| Gguf::new("llama").set(key, value).open();
+    for (key, harmless, harmful) in [
+        ("llama.attention.scale", 0.0, 0.25),
+        ("llama.attention.max_alibi_bias", 0.0, 8.0),
+        ("llama.embedding_scale", 1.0, 12.0),
+        ("llama.residual_scale", 1.0, 0.5),
+        ("llama.logit_scale", 1.0, 16.0),
+        ("llama.attn_logit_softcapping", 0.0, 50.0),
+        ("llama.final_logit_softcapping", 0.0, 30.0),
+    ] {
+        assert!(opened(key, Meta::F32(harmless)).is_ok(), "{key}");
+        let found = message(opened(key, Meta::F32(harmful)));
+        let expected = format!("metadata {key} is {harmful}, which is not supported of llama");
+        assert!(found.contains(&expected), "{found}");
+    }
+    for (key, harmless) in [("llama.attention.causal", true), ("llama.use_parallel_residual", false)] {
+        assert!(opened(key, Meta::Bool(harmless)).is_ok(), "{key}");
+        let found = message(opened(key, Meta::Bool(!harmless)));
+        assert!(found.contains(&format!("metadata {key} is {}", !harmless)), "{found}");
+    }
 }

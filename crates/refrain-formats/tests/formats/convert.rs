@@ -14,7 +14,7 @@ fn go_on(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn options(recipe: Recipe) -> Options<'static> {
+pub fn options(recipe: Recipe) -> Options<'static> {
     Options {
         recipe,
         name: "test",
@@ -23,14 +23,14 @@ fn options(recipe: Recipe) -> Options<'static> {
     }
 }
 
-fn open(name: &str) -> Checkpoint {
+pub fn open(name: &str) -> Checkpoint {
     let directory = fixtures().join(name);
     let file = directory.join("model.gguf");
     Checkpoint::open(if file.exists() { &file } else { &directory }).unwrap()
 }
 
 /// Converts a fixture; also gives the result's path.
-fn converted(source: &Checkpoint, recipe: Recipe, gguf: bool, folder: &Path) -> (PathBuf, Result<Report, Error>) {
+pub fn converted(source: &Checkpoint, recipe: Recipe, gguf: bool, folder: &Path) -> (PathBuf, Result<Report, Error>) {
     let out = folder.join(if gguf { "model.gguf" } else { "model" });
     let report = convert(source, &out, &options(recipe));
     (out, report)
@@ -50,14 +50,21 @@ fn names() -> Vec<String> {
     names
 }
 
-const ALL: [(Recipe, bool); 7] = [
+pub const MLX4: Recipe = Recipe::Mlx { bits: 4, group: 64 };
+const MLX8: Recipe = Recipe::Mlx { bits: 8, group: 64 };
+
+const ALL: [(Recipe, bool); 11] = [
     (Recipe::F16, true),
     (Recipe::Q8_0, true),
-    (Recipe::Q4_0, true),
+    (Recipe::Q6K, true),
+    (Recipe::Q5KM, true),
     (Recipe::Q4KM, true),
+    (Recipe::Q3KM, true),
+    (Recipe::Q4_0, true),
+    (Recipe::Mlx { bits: 3, group: 32 }, false),
     (Recipe::F16, false),
-    (Recipe::Mlx4, false),
-    (Recipe::Mlx8, false),
+    (MLX4, false),
+    (MLX8, false),
 ];
 
 /// What GGUF has no keys for, by what is in the names of the fixtures that have it.
@@ -115,6 +122,7 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
                     Encoding::F32 => 0.0,
                     Encoding::F16 => 5e-4,
                     Encoding::BF16 => 4e-3,
+                    Encoding::Q3_K | Encoding::MlxAffine { bits: 3, .. } => 0.26,
                     Encoding::Q8_0 | Encoding::MlxAffine { bits: 8, .. } => 0.012,
                     Encoding::Q6_K => 0.03,
                     Encoding::Q5_0 | Encoding::Q5_1 | Encoding::Q5_K => 0.06,
@@ -148,7 +156,7 @@ fn the_tokenizer_goes_with_the_model() {
     for name in names() {
         let source = open(&name);
         let old = source.tokenizer().unwrap();
-        for (recipe, gguf) in [(Recipe::Q8_0, true), (Recipe::Mlx8, false)] {
+        for (recipe, gguf) in [(Recipe::Q8_0, true), (MLX8, false)] {
             let folder = tempfile::tempdir().unwrap();
             let (out, report) = converted(&source, recipe, gguf, folder.path());
             let Ok(_) = report else { continue };
@@ -183,10 +191,7 @@ fn the_tokenizer_goes_with_the_model() {
 
 #[test]
 fn blocks_that_stay_what_they_are_are_copied() {
-    for (name, recipe, gguf) in [
-        ("llama-gguf-q8_0", Recipe::Q8_0, true),
-        ("qwen3-mlx4", Recipe::Mlx4, false),
-    ] {
+    for (name, recipe, gguf) in [("llama-gguf-q8_0", Recipe::Q8_0, true), ("qwen3-mlx4", MLX4, false)] {
         let source = open(name);
         let folder = tempfile::tempdir().unwrap();
         let (out, report) = converted(&source, recipe, gguf, folder.path());
@@ -274,14 +279,14 @@ fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
             .to_string()
     };
     assert!(refused(Recipe::Q8_0, "directory", false).contains("must end in .gguf"));
-    assert!(refused(Recipe::Mlx4, "m.gguf", false).contains("makes a directory"));
+    assert!(refused(MLX4, "m.gguf", false).contains("makes a directory"));
     assert!(refused(Recipe::Q8_0, "no/such/folder/m.gguf", false).contains("cannot write"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     // What is no checkpoint is not replaced either.
     std::fs::create_dir(folder.path().join("home")).unwrap();
     std::fs::write(folder.path().join("home/precious"), "kept").unwrap();
-    assert!(refused(Recipe::Mlx4, "home", false).contains("exists already"));
-    assert!(refused(Recipe::Mlx4, "home", true).contains("without config.json"));
+    assert!(refused(MLX4, "home", false).contains("exists already"));
+    assert!(refused(MLX4, "home", true).contains("holds precious, which no checkpoint has"));
     assert_eq!(
         std::fs::read_to_string(folder.path().join("home/precious")).unwrap(),
         "kept"
@@ -289,41 +294,22 @@ fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
-    let source = open("qwen3-bf16");
-    for (recipe, gguf) in [(Recipe::Q8_0, true), (Recipe::Mlx4, false)] {
-        let folder = tempfile::tempdir().unwrap();
-        let (out, report) = converted(&source, recipe, gguf, folder.path());
-        report.unwrap();
-        assert!(
-            converted(&source, recipe, gguf, folder.path())
-                .1
-                .unwrap_err()
-                .to_string()
-                .contains("exists already")
-        );
-        let stop = |_: Progress| ControlFlow::Break(());
-        let replacing = Options {
-            replace: true,
-            ..options(Recipe::F16)
-        };
-        let stopped = Options {
-            progress: &stop,
-            ..replacing
-        };
-        assert!(matches!(convert(&source, &out, &stopped), Err(Error::Stopped { .. })));
-        let encoding = |path: &Path| {
-            let checkpoint = Checkpoint::open(path).unwrap();
-            checkpoint.tensor("model.embed_tokens.weight").unwrap().info.encoding
-        };
-        assert_ne!(encoding(&out), Encoding::F16);
-        let replacing = Options {
-            replace: true,
-            ..options(Recipe::F16)
-        };
-        convert(&source, &out, &replacing).unwrap();
-        assert_eq!(encoding(&out), Encoding::F16);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+fn quantising_what_is_quantised_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, recipe, expected) in [
+        ("qwen3-mlx4", Recipe::Q4KM, true),
+        ("llama-gguf-q8_0", MLX4, true),
+        ("llama-gguf-q8_0", Recipe::Q8_0, false),
+        ("llama-gguf-q8_0", Recipe::F16, false),
+        ("qwen3-bf16", MLX8, false),
+    ] {
+        let gguf = !matches!(recipe, Recipe::Mlx { .. });
+        let out = folder
+            .path()
+            .join(format!("{name}-{recipe}{}", if gguf { ".gguf" } else { "" }));
+        let notes = convert(&open(name), &out, &options(recipe)).unwrap().notes;
+        let noted = notes.iter().any(|note| note.contains("is quantised already"));
+        assert_eq!(noted, expected, "{name} {recipe}: {notes:?}");
     }
 }
 

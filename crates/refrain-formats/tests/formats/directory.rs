@@ -93,3 +93,85 @@ fn a_head_that_differs_from_the_embedding_is_not_tied_whatever_the_configuration
     assert!(!tied(true, &both, Some(rows - 1)));
     assert!(!tied(false, &both, None));
 }
+
+/// What `work` gives, unless it hangs.
+#[cfg(unix)]
+fn within_seconds<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver
+        .recv_timeout(std::time::Duration::from_secs(20))
+        .expect("it hangs")
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_no_file_of_a_checkpoint_and_is_not_waited_for() {
+    let whole = [
+        ("config.json", config(json!({})).into_bytes()),
+        ("generation_config.json", b"{}".to_vec()),
+        ("tokenizer.json", b"{}".to_vec()),
+        ("model.safetensors", safetensors(&[])),
+        ("model.safetensors.index.json", br#"{"weight_map": {}}"#.to_vec()),
+    ];
+    for (piped, _) in &whole {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, bytes) in &whole {
+            let path = directory.path().join(name);
+            let taken = *piped == "model.safetensors.index.json" && *name == "model.safetensors";
+            match name == piped {
+                true => assert!(
+                    std::process::Command::new("mkfifo")
+                        .arg(path)
+                        .status()
+                        .unwrap()
+                        .success()
+                ),
+                false if taken => {}
+                false => std::fs::write(path, bytes).unwrap(),
+            }
+        }
+        let path = directory.path().to_owned();
+        let failure = within_seconds(move || {
+            let checkpoint = Checkpoint::open(&path)?;
+            checkpoint.tokenizer()?;
+            Ok::<_, refrain_formats::Error>(())
+        });
+        let found = message(failure);
+        assert!(
+            found.contains(piped) && found.contains("not a regular file"),
+            "{piped}: {found}"
+        );
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let gguf = directory.path().join("x.gguf");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&gguf)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for path in [gguf, directory.path().to_owned()] {
+        let found = message(within_seconds(move || Checkpoint::open(&path)));
+        assert!(found.contains("not a regular file"), "{found}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn texts_of_gigabytes_are_refused_unread() {
+    for huge in ["config.json", "generation_config.json", "model.safetensors.index.json"] {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("config.json"), config(json!({}))).unwrap();
+        let file = std::fs::File::create(directory.path().join(huge)).unwrap();
+        file.set_len(4 << 30).unwrap();
+        let begin = std::time::Instant::now();
+        let found = message(Checkpoint::open(directory.path()));
+        assert!(
+            found.contains(huge) && found.contains("is 4294967296 bytes long, more than the 100000000"),
+            "{found}"
+        );
+        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+    }
+}

@@ -4,7 +4,7 @@ use refrain_formats::RopeScaling;
 
 /// Radians per position of each pair, θ^(−2i/dims) of base `theta`, scaled, in sequences of at most `context`
 /// tokens; computed in f64.
-pub(super) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, context: usize) -> Vec<f32> {
+pub(crate) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, context: usize) -> Vec<f32> {
     let theta = match scaling {
         RopeScaling::Dynamic {
             factor,

@@ -11,6 +11,7 @@ mod rope;
 
 pub use attention::{Attention, QkNorm, QkvStyle};
 pub use delta_net::DeltaNet;
+pub(crate) use frequencies::frequencies;
 pub use linear::{Embedding, Head, Linear, Weight};
 pub use mixture::Mixture;
 pub use mlp::Mlp;

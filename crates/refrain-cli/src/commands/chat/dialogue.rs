@@ -70,7 +70,8 @@ impl<'a> Dialogue<'a> {
     /// # Errors
     /// If the file is damaged, or does not fit model, device or context. Nothing is lost then.
     pub fn restore(&mut self, path: &Path) -> Result<(), refrain_engine::Error> {
-        self.session.restore(&Snapshot::open(path)?)
+        self.session.restore(&Snapshot::open(path)?)?;
+        Ok(())
     }
 
     /// Forgets all messages but the system message.

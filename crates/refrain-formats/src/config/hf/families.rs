@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Reader, number};
+use super::{Reader, number, rope};
 use crate::Error;
 use crate::config::{Activation, Architecture, LayerAttention, LayerRope, MAX_LAYERS};
 use crate::files::JsonObject;
@@ -113,17 +113,34 @@ pub(super) fn layer_attention(
     };
     let rotated = |layer: usize| ropes.as_ref().is_none_or(|ropes| ropes[layer]);
     let listed = listed_as_local(reader, layers)?;
-    let pattern = reader.count("sliding_window_pattern")?.unwrap_or(6);
-    let first_windowed = reader.number("max_window_layers")?.unwrap_or(28.0);
+    if listed.iter().flatten().any(|local| *local) && window.is_none() {
+        return Err(reader.error(
+            "layer_types names layers of type \"sliding_attention\", but no sliding_window is in force".to_owned(),
+        ));
+    }
+    let pattern = match architecture {
+        Architecture::Gemma3 => reader.count("sliding_window_pattern")?.unwrap_or(6),
+        _ => 1,
+    };
+    let first_windowed = match architecture {
+        Architecture::Qwen2 | Architecture::Qwen3 => reader.number("max_window_layers")?.unwrap_or(28.0),
+        _ => 0.0,
+    };
     let local = |layer: usize| match (architecture, &listed) {
-        (Architecture::Llama | Architecture::Olmo2 | Architecture::Qwen3_5Moe, _) => false,
-        (Architecture::Mistral | Architecture::Phi3, _) => window.is_some(),
         (_, Some(listed)) => listed[layer],
+        (Architecture::Llama | Architecture::Olmo2 | Architecture::Qwen3_5Moe, None) => false,
+        (Architecture::Mistral | Architecture::Phi3, None) => window.is_some(),
         (Architecture::Gemma3, None) => !(layer + 1).is_multiple_of(pattern),
         (Architecture::Olmo3, None) => !(layer + 1).is_multiple_of(4),
         (Architecture::SmolLm3, None) => !rotated(layer),
         (Architecture::Qwen2 | Architecture::Qwen3, None) => layer as f64 >= first_windowed,
     };
+    if architecture == Architecture::Phi3 && window.is_some() && !(0..layers).all(&local) {
+        return Err(reader.error(format!(
+            "layer_types names layers without a window, which those of {architecture} all have where there is a \
+             sliding_window"
+        )));
+    }
     let local_rope = match architecture {
         Architecture::Gemma3 | Architecture::Olmo3 => LayerRope::Local,
         _ => LayerRope::Global,
@@ -172,7 +189,7 @@ fn listed_as_local(reader: &Reader<'_>, layers: usize) -> Result<Option<Vec<bool
     let kinds = listed.iter().map(|kind| match kind.as_str() {
         Some("full_attention") => Ok(false),
         Some("sliding_attention") => Ok(true),
-        _ => Err(reader.error(format!(
+        _ => Err(reader.unsupported(format!(
             "layers of type {kind} are not supported (supported: \"full_attention\", \"sliding_attention\")"
         ))),
     });
@@ -219,10 +236,18 @@ pub(super) fn local_rope_theta(reader: &Reader<'_>, architecture: Architecture, 
 }
 
 fn unscaled_theta(reader: &Reader<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
+    rope::check_keys(reader, parameters)?;
+    if let Some(part) = number(parameters, "partial_rotary_factor", reader.file)?
+        && part != 1.0
+    {
+        return Err(reader.unsupported(format!(
+            "partial_rotary_factor {part} of layers with a window is not supported"
+        )));
+    }
     if let Some(kind) = parameters.get("rope_type").filter(|kind| !kind.is_null())
         && kind.as_str() != Some("default")
     {
-        return Err(reader.error(format!(
+        return Err(reader.unsupported(format!(
             "rope scaling {kind} of layers with a window is not supported (supported: \"default\")"
         )));
     }
@@ -241,7 +266,7 @@ pub(super) fn activation(reader: &Reader<'_>, architecture: Architecture) -> Res
     match value.as_str() {
         Some("silu" | "swish") => Ok(Activation::Silu),
         Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-        _ => Err(reader.error(format!(
+        _ => Err(reader.unsupported(format!(
             "{key} {value} is not supported (supported: \"silu\", \"gelu_pytorch_tanh\")"
         ))),
     }

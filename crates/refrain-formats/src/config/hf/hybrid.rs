@@ -37,7 +37,7 @@ fn recurrent_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Err
     let recurrent = |kind: &Value| match kind.as_str() {
         Some("linear_attention") => Ok(true),
         Some("full_attention") => Ok(false),
-        _ => Err(reader.error(format!(
+        _ => Err(reader.unsupported(format!(
             "layers of type {kind} are not supported (supported: \"linear_attention\", \"full_attention\")"
         ))),
     };
@@ -50,11 +50,6 @@ pub(super) fn mixture(reader: &Reader<'_>, architecture: Architecture) -> Result
         return Ok(None);
     }
     let count = |key: &str, default: usize| Ok::<_, Error>(reader.count(key)?.unwrap_or(default));
-    if reader.object.get("norm_topk_prob") == Some(&Value::Bool(false)) {
-        return Err(
-            reader.error("norm_topk_prob false is not supported: the weights of experts are scaled to 1".into())
-        );
-    }
     Ok(Some(Mixture {
         experts: count("num_experts", 256)?,
         used: count("num_experts_per_tok", 8)?,

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::families::Defaults;
+use super::keys::shortened;
 use super::{Reader, number};
 use crate::Error;
 use crate::config::{Architecture, RopeScaling};
@@ -20,16 +21,74 @@ pub(super) struct Rope {
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
+/// Settings that are read, whatever the kind of scaling; and those of vision and training, which change nothing for
+/// tokens.
+const KNOWN: [&str; 19] = [
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "factor",
+    "finetuned",
+    "high_freq_factor",
+    "long_factor",
+    "low_freq_factor",
+    "mrope_interleaved",
+    "mrope_section",
+    "mscale",
+    "mscale_all_dim",
+    ORIGINAL,
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "short_factor",
+    "truncate",
+    "type",
+];
+
 /// Read `rope_parameters` as transformers 5 writes them, or `rope_theta` and `rope_scaling` as earlier
-/// versions did. `defaults` are taken where there is no theta or no part to rotate; `max_position` is what the file says.
+/// versions did; where there are both, they must say the same. `defaults` are taken where there is no theta or no
+/// part to rotate; `max_position` is what the file says.
 pub(super) fn read(
     reader: &Reader<'_>,
     architecture: Architecture,
     max_position: usize,
     defaults: &Defaults,
 ) -> Result<Rope, Error> {
-    let empty = JsonObject::new();
-    let parameters = parameters(reader)?.unwrap_or(&empty);
+    let with = |parameters: &JsonObject| read_one(reader, architecture, max_position, defaults, parameters);
+    let old = settings(reader, "rope_scaling")?;
+    let new = match settings(reader, "rope_parameters")? {
+        Some(object) => of_full_attention(reader, architecture, object)?,
+        None => None,
+    };
+    match (old, new) {
+        (None, None) => with(&JsonObject::new()),
+        (Some(parameters), None) | (None, Some(parameters)) => with(parameters),
+        (Some(old), Some(new)) => {
+            let (old, new) = (with(old)?, with(new)?);
+            match old.agrees_with(&new) {
+                true => Ok(old),
+                false => Err(reader.error("rope_scaling and rope_parameters contradict each other".to_owned())),
+            }
+        }
+    }
+}
+
+impl Rope {
+    /// Whether both rotate by the same angles, as far as f32 tells.
+    fn agrees_with(&self, other: &Rope) -> bool {
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs();
+        close(self.theta, other.theta) && close(self.rotated, other.rotated) && self.scaling.is_close(&other.scaling)
+    }
+}
+
+fn read_one(
+    reader: &Reader<'_>,
+    architecture: Architecture,
+    max_position: usize,
+    defaults: &Defaults,
+    parameters: &JsonObject,
+) -> Result<Rope, Error> {
+    check_keys(reader, parameters)?;
     let own = |key: &str, otherwise: f64| match number(parameters, key, reader.file)? {
         Some(value) => Ok(value),
         None => Ok(reader.number(key)?.unwrap_or(otherwise)),
@@ -62,24 +121,53 @@ pub(super) fn read(
     })
 }
 
-/// The object that holds the settings, of layers without a window where others have their own.
-fn parameters<'a>(reader: &Reader<'a>) -> Result<Option<&'a JsonObject>, Error> {
-    for key in ["rope_scaling", "rope_parameters"] {
-        match reader.object.get(key) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(object)) if object.is_empty() => {}
-            Some(Value::Object(object)) => {
-                return Ok(Some(match object.get("full_attention") {
-                    Some(Value::Object(own)) => own,
-                    _ => object,
-                }));
-            }
-            Some(other) => {
-                return Err(reader.error(format!("{key} is a {}, not an object", json_kind(other))));
-            }
-        }
+/// An object of settings that says something.
+fn settings<'a>(reader: &Reader<'a>, key: &str) -> Result<Option<&'a JsonObject>, Error> {
+    match reader.object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(object)) => Ok(Some(object).filter(|object| !object.is_empty())),
+        Some(other) => Err(reader.error(format!("{key} is a {}, not an object", json_kind(other)))),
     }
-    Ok(None)
+}
+
+/// Of `rope_parameters`, those of layers without a window, where others have their own.
+fn of_full_attention<'a>(
+    reader: &Reader<'a>,
+    architecture: Architecture,
+    object: &'a JsonObject,
+) -> Result<Option<&'a JsonObject>, Error> {
+    const TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
+    let wanted = matches!(architecture, Architecture::Gemma3 | Architecture::Olmo3);
+    let nested = object.keys().all(|key| TYPES.contains(&key.as_str()));
+    match (wanted, nested) {
+        (false, false) => Ok(Some(object)),
+        (false, true) => Err(reader.unsupported(format!(
+            "rope_parameters of each layer type are not supported of {architecture}, whose layers share them"
+        ))),
+        (true, false) => Err(reader.error(format!(
+            "rope_parameters of {architecture} are one object for each of its layer types, {}",
+            TYPES.join(" and ")
+        ))),
+        (true, true) => match object.get("full_attention") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(own)) => Ok(Some(own)),
+            Some(other) => Err(reader.error(format!("full_attention is a {}, not an object", json_kind(other)))),
+        },
+    }
+}
+
+/// Refuses settings that nothing here follows.
+pub(super) fn check_keys(reader: &Reader<'_>, parameters: &JsonObject) -> Result<(), Error> {
+    match parameters
+        .iter()
+        .find(|(key, value)| !value.is_null() && !KNOWN.contains(&key.as_str()))
+    {
+        Some((key, value)) => Err(reader.unsupported(format!(
+            "{key} {} among the settings of the rotary embedding is not supported",
+            shortened(value)
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// What the settings say of longer contexts.
@@ -97,12 +185,17 @@ impl Scaling<'_> {
             .into_iter()
             .find_map(|key| self.parameters.get(key).filter(|value| !value.is_null()));
         let kind = match kind {
-            None => return Ok(RopeScaling::None),
+            None => "default",
             Some(Value::String(kind)) => kind.as_str(),
             Some(other) => return Err(self.reader.error(format!("rope_type is {other}, not a name"))),
         };
         match kind {
-            "default" => Ok(RopeScaling::None),
+            "default" => match self.number("factor")? {
+                None | Some(1.0) => Ok(RopeScaling::None),
+                Some(factor) => Err(self.reader.error(format!(
+                    "the rope scaling has a factor, {factor}, but no rope_type that says what to do with it"
+                ))),
+            },
             "linear" => Ok(RopeScaling::Linear {
                 factor: self.needed("factor")?,
             }),
@@ -120,7 +213,7 @@ impl Scaling<'_> {
             "su" | "yarn" if architecture == Architecture::Phi3 => self.longrope(),
             "longrope" => self.longrope(),
             "yarn" => self.yarn(),
-            other => Err(self.reader.error(format!(
+            other => Err(self.reader.unsupported(format!(
                 "rope scaling {other:?} is not supported (supported: default, linear, dynamic, llama3, yarn, longrope)"
             ))),
         }
@@ -181,7 +274,14 @@ impl Scaling<'_> {
             original_max_position: self.original,
             beta_fast: set("beta_fast")?.unwrap_or(32.0),
             beta_slow: set("beta_slow")?.unwrap_or(1.0),
-            truncate: self.parameters.get("truncate") != Some(&Value::Bool(false)),
+            truncate: match self.parameters.get("truncate") {
+                None => true,
+                Some(Value::Null) => false,
+                Some(Value::Bool(truncate)) => *truncate,
+                Some(other) => {
+                    return Err(self.reader.error(format!("truncate is {other}, not true or false")));
+                }
+            },
             attention_factor,
         })
     }

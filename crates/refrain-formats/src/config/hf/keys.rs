@@ -1,0 +1,280 @@
+//! What each key of `config.json` is to each family: followed, without effect on what is computed, or refused
+//! where it says anything but what this program does anyway.
+//!
+//! Compared with the configuration classes of transformers 5.23 and with what its models read of them. A key that
+//! stands in none of the tables is one that no model of transformers reads.
+
+use serde_json::Value;
+
+use super::Reader;
+use crate::Error;
+use crate::config::Architecture;
+
+/// What every family reads.
+const FOLLOWED: [&str; 21] = [
+    "bos_token_id",
+    "eos_token_id",
+    "head_dim",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "model_type",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "quantization",
+    "quantization_config",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "tie_word_embeddings",
+    "vocab_size",
+    "layer_types",
+];
+
+/// What one family reads beside [`FOLLOWED`].
+fn followed_by(architecture: Architecture) -> &'static [&'static str] {
+    match architecture {
+        Architecture::Llama => &["attention_bias", "hidden_act", "mlp_bias"],
+        Architecture::Mistral | Architecture::Phi3 => &["hidden_act", "sliding_window"],
+        Architecture::Qwen2 => &[
+            "hidden_act",
+            "max_window_layers",
+            "sliding_window",
+            "use_sliding_window",
+        ],
+        Architecture::Qwen3 => &[
+            "attention_bias",
+            "hidden_act",
+            "max_window_layers",
+            "sliding_window",
+            "use_sliding_window",
+        ],
+        Architecture::SmolLm3 => &[
+            "attention_bias",
+            "hidden_act",
+            "mlp_bias",
+            "no_rope_layer_interval",
+            "no_rope_layers",
+            "sliding_window",
+            "use_sliding_window",
+        ],
+        Architecture::Olmo2 => &["attention_bias", "hidden_act"],
+        Architecture::Olmo3 => &["attention_bias", "hidden_act", "sliding_window"],
+        Architecture::Gemma3 => &[
+            "attention_bias",
+            "final_logit_softcapping",
+            "hidden_activation",
+            "query_pre_attn_scalar",
+            "rope_local_base_freq",
+            "sliding_window",
+            "sliding_window_pattern",
+        ],
+        Architecture::Qwen3_5Moe => &[
+            "attention_bias",
+            "full_attention_interval",
+            "hidden_act",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "linear_value_head_dim",
+            "moe_intermediate_size",
+            "num_experts",
+            "num_experts_per_tok",
+            "shared_expert_intermediate_size",
+        ],
+    }
+}
+
+/// What changes nothing that is computed from tokens, in any family: training, storage, reports, other tasks.
+const WITHOUT_EFFECT: [&str; 35] = [
+    "_name_or_path",
+    "_sliding_window_pattern",
+    "architectures",
+    "attention_dropout",
+    "attn_implementation",
+    "auto_map",
+    "chunk_size_feed_forward",
+    "dtype",
+    "embd_pdrop",
+    "experts_implementation",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "label2id",
+    "max_window_layers",
+    "mtp_num_hidden_layers",
+    "mtp_use_dedicated_embeddings",
+    "name_or_path",
+    "num_experts_per_tok",
+    "num_labels",
+    "num_nextn_predict_layers",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "resid_pdrop",
+    "return_dict",
+    "router_aux_loss_coef",
+    "tie_last_hidden_states",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "use_sliding_window",
+];
+
+/// What one family does not read, though others do.
+fn without_effect_on(architecture: Architecture) -> &'static [&'static str] {
+    match architecture {
+        // Queries, keys and values have biases here, and what was mixed has none, whatever the key says.
+        Architecture::Qwen2 => &["attention_bias", "qkv_bias"],
+        // Queries and keys are normalised here, whatever the key says.
+        Architecture::Qwen3 | Architecture::Olmo2 | Architecture::Olmo3 => &["use_qk_norm"],
+        Architecture::Gemma3 => &["hidden_act", "use_qk_norm"],
+        // Only mixtures have feed-forward networks.
+        Architecture::Qwen3_5Moe => &["intermediate_size"],
+        _ => &[],
+    }
+}
+
+/// What a key may say, beside null, where it is not followed.
+#[derive(Clone, Copy)]
+enum Neutral {
+    /// Nothing.
+    Nothing,
+    /// This.
+    Flag(bool),
+    /// This.
+    Number(f64),
+    /// This.
+    Word(&'static str),
+    /// An empty list or object.
+    Empty,
+    /// A window that no token can tell from none.
+    WholeContext,
+}
+
+/// Keys that change what other families compute, or what all do, and that are followed nowhere but where
+/// [`followed_by`] says so.
+const REFUSED: [(&str, Neutral); 56] = [
+    ("add_cross_attention", Neutral::Flag(false)),
+    ("alibi", Neutral::Flag(false)),
+    ("attention_bias", Neutral::Flag(false)),
+    ("attention_chunk_size", Neutral::Nothing),
+    ("attention_multiplier", Neutral::Nothing),
+    ("attn_logit_softcapping", Neutral::Nothing),
+    ("attn_temperature_tuning", Neutral::Flag(false)),
+    ("bias", Neutral::Flag(false)),
+    ("clip_qkv", Neutral::Nothing),
+    ("decoder_sparse_step", Neutral::Number(1.0)),
+    ("embedding_multiplier", Neutral::Number(1.0)),
+    ("final_logit_softcapping", Neutral::Nothing),
+    ("first_k_dense_replace", Neutral::Number(0.0)),
+    ("full_attention_interval", Neutral::Number(1.0)),
+    ("hidden_activation", Neutral::Word("silu")),
+    ("is_causal", Neutral::Flag(true)),
+    ("is_encoder_decoder", Neutral::Flag(false)),
+    ("kv_lora_rank", Neutral::Nothing),
+    ("linear_conv_kernel_dim", Neutral::Nothing),
+    ("lm_head_bias", Neutral::Flag(false)),
+    ("lm_head_multiplier", Neutral::Number(1.0)),
+    ("local_rope_theta", Neutral::Nothing),
+    ("logit_scale", Neutral::Number(1.0)),
+    ("logits_scaling", Neutral::Number(1.0)),
+    ("mlp_bias", Neutral::Flag(false)),
+    ("mlp_layer_types", Neutral::Empty),
+    ("mlp_only_layers", Neutral::Empty),
+    ("moe_intermediate_size", Neutral::Number(0.0)),
+    ("n_routed_experts", Neutral::Number(0.0)),
+    ("no_rope_layer_interval", Neutral::Nothing),
+    ("no_rope_layers", Neutral::Empty),
+    ("norm_topk_prob", Neutral::Flag(true)),
+    ("num_experts", Neutral::Number(0.0)),
+    ("num_kv_shared_layers", Neutral::Number(0.0)),
+    ("num_local_experts", Neutral::Number(0.0)),
+    ("parallel_attn", Neutral::Flag(false)),
+    ("per_layer_config", Neutral::Empty),
+    ("pruned_heads", Neutral::Empty),
+    ("q_lora_rank", Neutral::Nothing),
+    ("qk_layernorm", Neutral::Flag(false)),
+    ("qkv_bias", Neutral::Flag(false)),
+    ("query_pre_attn_scalar", Neutral::Nothing),
+    ("residual_multiplier", Neutral::Number(1.0)),
+    ("rope_interleaved", Neutral::Flag(false)),
+    ("rope_local_base_freq", Neutral::Nothing),
+    ("rotary_dim", Neutral::Nothing),
+    ("rotary_pct", Neutral::Number(1.0)),
+    ("scale_depth", Neutral::Nothing),
+    ("scale_emb", Neutral::Number(1.0)),
+    ("shared_expert_intermediate_size", Neutral::Number(0.0)),
+    ("sliding_window", Neutral::WholeContext),
+    ("sliding_window_pattern", Neutral::Nothing),
+    ("use_bias", Neutral::Flag(false)),
+    ("use_bidirectional_attention", Neutral::Flag(false)),
+    ("use_parallel_residual", Neutral::Flag(false)),
+    ("use_qk_norm", Neutral::Flag(false)),
+];
+
+impl Neutral {
+    fn holds(self, value: &Value, reader: &Reader<'_>) -> bool {
+        match self {
+            Neutral::Nothing => false,
+            Neutral::Flag(flag) => value.as_bool() == Some(flag),
+            Neutral::Number(number) => value.as_f64() == Some(number),
+            Neutral::Word(word) => value.as_str() == Some(word),
+            Neutral::Empty => match value {
+                Value::Array(list) => list.is_empty(),
+                Value::Object(object) => object.is_empty(),
+                _ => false,
+            },
+            Neutral::WholeContext => {
+                let context = reader.value("max_position_embeddings").and_then(Value::as_f64);
+                reader.value("use_sliding_window").and_then(Value::as_bool) == Some(false)
+                    || value.as_f64().zip(context).is_some_and(|(window, all)| window >= all)
+            }
+        }
+    }
+}
+
+/// Refuses what would change the computation and is not followed.
+pub(super) fn check(reader: &Reader<'_>, architecture: Architecture) -> Result<(), Error> {
+    let known = [
+        &FOLLOWED[..],
+        followed_by(architecture),
+        &WITHOUT_EFFECT,
+        without_effect_on(architecture),
+    ];
+    for (key, neutral) in REFUSED {
+        if known.iter().any(|keys| keys.contains(&key)) {
+            continue;
+        }
+        if let Some(value) = reader.value(key)
+            && !neutral.holds(value, reader)
+        {
+            return Err(reader.unsupported(format!(
+                "{key} {} is not supported of {architecture}: the model would compute something else without it",
+                shortened(value)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A value for a message, which holds no more of it than a line has room for.
+pub(super) fn shortened(value: &Value) -> String {
+    const MOST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

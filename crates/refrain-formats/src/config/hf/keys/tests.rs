@@ -1,0 +1,337 @@
+//! The tables against the keys of transformers' configuration classes, and against what reading does with them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ModelConfig;
+
+/// What all classes of transformers 5.23 declare.
+const OF_ALL: [&str; 25] = [
+    "architectures",
+    "attention_dropout",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "dtype",
+    "eos_token_id",
+    "hidden_size",
+    "id2label",
+    "initializer_range",
+    "is_encoder_decoder",
+    "label2id",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "output_hidden_states",
+    "pad_token_id",
+    "problem_type",
+    "return_dict",
+    "rms_norm_eps",
+    "rope_parameters",
+    "tie_word_embeddings",
+    "transformers_version",
+    "use_cache",
+    "vocab_size",
+];
+
+/// What they take beside that, by names of their own or of earlier versions.
+const ACCEPTED: [&str; 13] = [
+    "attn_implementation",
+    "experts_implementation",
+    "layer_types",
+    "name_or_path",
+    "num_labels",
+    "original_max_position_embeddings",
+    "output_attentions",
+    "partial_rotary_factor",
+    "per_layer_config",
+    "rope_scaling",
+    "rope_theta",
+    "tie_last_hidden_states",
+    "torch_dtype",
+];
+
+/// What the class of one family declares beside [`OF_ALL`].
+fn of_class(architecture: Architecture) -> &'static [&'static str] {
+    match architecture {
+        Architecture::Qwen3 => &[
+            "intermediate_size",
+            "head_dim",
+            "hidden_act",
+            "attention_bias",
+            "use_sliding_window",
+            "sliding_window",
+            "max_window_layers",
+        ],
+        Architecture::Llama => &[
+            "intermediate_size",
+            "hidden_act",
+            "pretraining_tp",
+            "attention_bias",
+            "mlp_bias",
+            "head_dim",
+        ],
+        Architecture::Qwen2 => &[
+            "intermediate_size",
+            "hidden_act",
+            "use_sliding_window",
+            "sliding_window",
+            "max_window_layers",
+        ],
+        Architecture::Mistral => &["intermediate_size", "head_dim", "hidden_act", "sliding_window"],
+        Architecture::SmolLm3 => &[
+            "intermediate_size",
+            "hidden_act",
+            "use_sliding_window",
+            "sliding_window",
+            "no_rope_layers",
+            "no_rope_layer_interval",
+            "attention_bias",
+            "mlp_bias",
+        ],
+        Architecture::Olmo2 => &["intermediate_size", "hidden_act", "attention_bias"],
+        Architecture::Olmo3 => &["intermediate_size", "hidden_act", "attention_bias", "sliding_window"],
+        Architecture::Phi3 => &[
+            "intermediate_size",
+            "resid_pdrop",
+            "embd_pdrop",
+            "hidden_act",
+            "sliding_window",
+        ],
+        Architecture::Gemma3 => &[
+            "intermediate_size",
+            "head_dim",
+            "hidden_activation",
+            "attention_bias",
+            "query_pre_attn_scalar",
+            "sliding_window",
+            "sliding_window_pattern",
+            "rope_local_base_freq",
+            "final_logit_softcapping",
+            "attn_logit_softcapping",
+            "use_bidirectional_attention",
+        ],
+        Architecture::Qwen3_5Moe => &[
+            "hidden_act",
+            "attention_bias",
+            "head_dim",
+            "full_attention_interval",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_value_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "moe_intermediate_size",
+            "shared_expert_intermediate_size",
+            "num_experts_per_tok",
+            "num_experts",
+            "output_router_logits",
+            "router_aux_loss_coef",
+        ],
+    }
+}
+
+fn is_followed(architecture: Architecture, key: &str) -> bool {
+    !is_without_effect(architecture, key) && (FOLLOWED.contains(&key) || followed_by(architecture).contains(&key))
+}
+
+fn is_without_effect(architecture: Architecture, key: &str) -> bool {
+    without_effect_on(architecture).contains(&key)
+        || (WITHOUT_EFFECT.contains(&key) && !followed_by(architecture).contains(&key))
+}
+
+fn is_refused(architecture: Architecture, key: &str) -> bool {
+    let known = is_followed(architecture, key) || is_without_effect(architecture, key);
+    !known && REFUSED.iter().any(|(refused, _)| *refused == key)
+}
+
+/// A model whose keys all matter, with one of them changed.
+fn read(architecture: Architecture, key: &str, value: Value) -> Result<ModelConfig, Error> {
+    let mut config = json!({
+        "model_type": architecture.name(), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 40,
+        "max_position_embeddings": 128, "tie_word_embeddings": false,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64
+        }
+    });
+    if followed_by(architecture).contains(&"sliding_window") {
+        config["sliding_window"] = json!(8);
+    }
+    if followed_by(architecture).contains(&"use_sliding_window") {
+        config["use_sliding_window"] = json!(true);
+        config["max_window_layers"] = json!(2);
+    }
+    config[key] = value;
+    let (config, _) = ModelConfig::from_json(config.as_object().unwrap(), "config.json")?;
+    Ok(config)
+}
+
+fn usual(architecture: Architecture) -> ModelConfig {
+    read(architecture, "transformers_version", json!("5.23.0")).unwrap()
+}
+
+/// A value that no usual model has.
+fn other(architecture: Architecture, key: &str) -> Value {
+    match key {
+        "attention_bias" | "mlp_bias" | "tie_word_embeddings" => json!(true),
+        "use_sliding_window" => json!(false),
+        "hidden_act" => json!("gelu_pytorch_tanh"),
+        "hidden_activation" => json!("silu"),
+        "layer_types" => json!([
+            "sliding_attention",
+            "full_attention",
+            "full_attention",
+            "full_attention"
+        ]),
+        "no_rope_layers" => json!([0, 1, 1, 1]),
+        "partial_rotary_factor" => json!(0.5),
+        "quantization" | "quantization_config" => json!({"bits": 4, "group_size": 64}),
+        "rms_norm_eps" => json!(1e-3),
+        "rope_parameters" => match architecture {
+            Architecture::Gemma3 | Architecture::Olmo3 => json!({"full_attention": {"rope_theta": 7e4}}),
+            _ => json!({"rope_theta": 7e4}),
+        },
+        "rope_scaling" => json!({"type": "linear", "factor": 2.0}),
+        "model_type" => json!("gpt2"),
+        "rope_theta" | "rope_local_base_freq" => json!(12345.0),
+        "head_dim" => json!(64),
+        "num_attention_heads" => json!(2),
+        "num_key_value_heads" | "num_hidden_layers" | "num_experts_per_tok" => json!(2),
+        "max_window_layers" => json!(1),
+        "full_attention_interval" | "sliding_window_pattern" | "no_rope_layer_interval" => json!(2),
+        "linear_conv_kernel_dim" => json!(5),
+        "linear_num_key_heads" | "linear_num_value_heads" => json!(64),
+        _ => json!(48),
+    }
+}
+
+#[test]
+fn every_key_of_transformers_is_followed_or_without_effect_or_refused() {
+    for architecture in Architecture::ALL {
+        for key in OF_ALL.iter().chain(&ACCEPTED).chain(of_class(architecture)) {
+            let roles = [
+                is_followed(architecture, key),
+                is_without_effect(architecture, key),
+                is_refused(architecture, key),
+            ];
+            assert_eq!(
+                roles.iter().filter(|role| **role).count(),
+                1,
+                "{architecture} {key}: {roles:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_followed_changes_the_model() {
+    for architecture in Architecture::ALL {
+        for key in FOLLOWED.iter().chain(followed_by(architecture)) {
+            if !is_followed(architecture, key) {
+                continue;
+            }
+            if let Ok(found) = read(architecture, key, other(architecture, key)) {
+                assert!(found != usual(architecture), "{architecture} {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_without_effect_changes_nothing() {
+    for architecture in Architecture::ALL {
+        for key in WITHOUT_EFFECT.iter().chain(without_effect_on(architecture)) {
+            if !is_without_effect(architecture, key) {
+                continue;
+            }
+            for value in [json!(3), json!(true), json!("words"), json!([1]), json!(null)] {
+                let found = read(architecture, key, value.clone()).unwrap();
+                assert!(found == usual(architecture), "{architecture} {key} {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_that_nothing_follows_may_only_say_what_is_done_anyway() {
+    for architecture in Architecture::ALL {
+        for (key, neutral) in REFUSED {
+            if !is_refused(architecture, key) {
+                continue;
+            }
+            let (harmless, harmful) = match neutral {
+                Neutral::Nothing => (json!(null), json!(4)),
+                Neutral::Flag(flag) => (json!(flag), json!(!flag)),
+                Neutral::Number(number) => (json!(number), json!(number + 2.5)),
+                Neutral::Word(word) => (json!(word), json!("relu")),
+                Neutral::Empty => (json!([]), json!([1])),
+                Neutral::WholeContext => (json!(128), json!(127)),
+            };
+            for value in [harmless, json!(null)] {
+                let found = read(architecture, key, value.clone()).unwrap();
+                assert!(found == usual(architecture), "{architecture} {key} {value}");
+            }
+            let message = read(architecture, key, harmful).unwrap_err().to_string();
+            let expected = format!("config.json: {key} ");
+            assert!(message.starts_with(&expected), "{architecture} {key}: {message}");
+        }
+    }
+}
+
+#[test]
+fn layers_of_other_types_than_the_family_has_are_refused() {
+    let [full, local] = ["full_attention", "sliding_attention"];
+    for (architecture, accepted, refused) in [
+        (Architecture::Llama, [full; 4], [full, full, local, full]),
+        (Architecture::Olmo2, [full; 4], [local; 4]),
+        (Architecture::Phi3, [local; 4], [local, local, local, full]),
+    ] {
+        let found = read(architecture, "layer_types", json!(accepted)).unwrap();
+        assert!(found == usual(architecture), "{architecture}");
+        let message = read(architecture, "layer_types", json!(refused))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("layer_types names layers"), "{message}");
+    }
+    let ministral = read(Architecture::Mistral, "layer_types", json!([local, full, local, full])).unwrap();
+    let windows = Vec::from_iter((0..4).map(|layer| ministral.layer_attention(layer).window));
+    assert_eq!(windows, [Some(8), None, Some(8), None]);
+}
+
+#[test]
+fn settings_of_rotary_embeddings_that_nothing_follows_are_refused() {
+    let refused = |architecture, key: &str, value: Value| read(architecture, key, value).unwrap_err().to_string();
+    for (value, expected) in [
+        (
+            json!({"type": "linear", "factor": 2.0, "alpha": 8}),
+            "alpha 8 among the settings of the rotary embedding",
+        ),
+        (json!({"factor": 2.0}), "has a factor, 2, but no rope_type"),
+        (
+            json!({"type": "longrope", "short_factor": [], "long_factor": [], "short_mscale": 1.1}),
+            "short_mscale 1.1 among",
+        ),
+        (
+            json!({"type": "yarn", "factor": 2.0, "truncate": 1}),
+            "truncate is 1, not true or false",
+        ),
+    ] {
+        let message = refused(Architecture::Qwen2, "rope_scaling", value);
+        assert!(message.contains(expected), "{message}");
+    }
+    let nested = json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}});
+    let message = refused(Architecture::Mistral, "rope_parameters", nested);
+    assert!(message.contains("whose layers share them"), "{message}");
+    let message = refused(Architecture::Gemma3, "rope_parameters", json!({"rope_theta": 1e6}));
+    assert!(message.contains("one object for each of its layer types"), "{message}");
+    let message = refused(Architecture::Qwen3, "rope_parameters", json!({"rope_theta": 7e4}));
+    assert!(message.contains("contradict each other"), "{message}");
+    let part = json!({"sliding_attention": {"partial_rotary_factor": 0.5}});
+    let message = refused(Architecture::Olmo3, "rope_parameters", part);
+    assert!(
+        message.contains("partial_rotary_factor 0.5 of layers with a window"),
+        "{message}"
+    );
+}

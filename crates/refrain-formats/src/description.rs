@@ -1,0 +1,63 @@
+//! What a checkpoint's files say by themselves, for models that cannot run.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::checkpoint::directory;
+use crate::files::FileSet;
+use crate::gguf::{self, GgufFiles};
+use crate::write::contents::CONFIG;
+use crate::{Error, Format, TensorInfo};
+
+/// What a checkpoint's files say, whether or not there is a model here that could read its weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The kind of its files.
+    pub format: Format,
+    /// What the files call the architecture.
+    pub architecture: Option<String>,
+    /// Settings of one value, as the files have them, by their names there.
+    pub settings: Vec<(String, Value)>,
+    /// All tensors, under the files' own names and in their own shapes.
+    pub tensors: Vec<TensorInfo>,
+}
+
+impl Description {
+    /// Reads what can be read of the checkpoint at `path`: a directory or a GGUF file.
+    ///
+    /// # Errors
+    /// If neither configuration nor tensors can be read.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let set = FileSet::Directory(path.to_owned());
+        if !path.is_dir() {
+            return Ok(gguf::describe(GgufFiles::open(path)?));
+        }
+        if !set.has(CONFIG)
+            && let Some(path) = gguf::in_directory(&set)?
+        {
+            return Ok(gguf::describe(GgufFiles::open(&path)?));
+        }
+        let config = set.json(CONFIG);
+        let tensors = directory::weights(&set, None, false);
+        let (config, tensors) = match (config, tensors) {
+            (Err(error), Err(_)) | (Ok(None), Err(error)) => return Err(error),
+            (config, tensors) => (config.ok().flatten().unwrap_or_default(), tensors.ok()),
+        };
+        let name = config.get("model_type").and_then(Value::as_str);
+        Ok(Description {
+            format: match config.contains_key("quantization") {
+                true => Format::Mlx,
+                false => Format::Safetensors,
+            },
+            architecture: name.map(str::to_owned),
+            settings: config
+                .into_iter()
+                .filter(|(_, value)| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)))
+                .collect(),
+            tensors: tensors.map_or_else(Vec::new, |weights| {
+                weights.tensors.into_iter().map(|(info, _)| info).collect()
+            }),
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! What a GGUF file says by itself.
+
+use serde_json::{Value as Json, json};
+
+use super::GgufFiles;
+use super::value::Value;
+use crate::{Description, Format, TensorInfo};
+
+/// The file's own words: metadata of one value but the tokenizer's, and its tensors.
+pub(crate) fn describe(opened: GgufFiles) -> Description {
+    let gguf = opened.gguf;
+    let settings = gguf.metadata.values.iter();
+    let settings = settings.filter(|(key, _)| !key.starts_with("tokenizer."));
+    let tensors = gguf.tensors.iter().map(|entry| TensorInfo {
+        name: entry.name.clone(),
+        shape: entry.shape.clone(),
+        encoding: entry.encoding,
+        bytes: entry.range.len() as u64,
+    });
+    Description {
+        format: Format::Gguf,
+        architecture: gguf
+            .metadata
+            .string("general.architecture")
+            .ok()
+            .flatten()
+            .map(str::to_owned),
+        settings: settings
+            .filter_map(|(key, value)| Some((key.clone(), as_json(value)?)))
+            .collect(),
+        tensors: tensors.collect(),
+    }
+}
+
+fn as_json(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::Integer(number) => json!(i64::try_from(*number).ok()?),
+        Value::Float(number) => json!(number),
+        Value::Bool(flag) => json!(flag),
+        Value::String(text) => json!(text),
+        Value::Array { .. } => return None,
+    })
+}
