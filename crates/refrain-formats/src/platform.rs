@@ -99,7 +99,7 @@ mod cut_short {
     use memmap2::Mmap;
 
     /// A mapped file, as the signal's handler can read it: without locks, without allocating.
-    struct Slot {
+    struct WatchedRange {
         /// 0: the slot is free; 1: it is being filled.
         start: AtomicUsize,
         end: AtomicUsize,
@@ -109,8 +109,8 @@ mod cut_short {
     }
 
     /// Files that are watched at the same time; more are not.
-    static SLOTS: [Slot; 256] = [const {
-        Slot {
+    static SLOTS: [WatchedRange; 256] = [const {
+        WatchedRange {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             message: AtomicPtr::new(ptr::null_mut()),

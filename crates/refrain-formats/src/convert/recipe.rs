@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::config::ModelConfig;
-use crate::gguf::mixture::{self, Mixture};
+use crate::gguf::mixture::{self, MixedFile};
 use crate::{Encoding, TensorInfo, mlx};
 
 /// The formats that a checkpoint can be converted to.
@@ -105,9 +105,9 @@ impl Recipe {
             Recipe::Q8_0 => Encoding::Q8_0,
             Recipe::Q4_0 if mixture::is_output(config, &tensor.name) => Encoding::Q6_K,
             Recipe::Q4_0 => Encoding::Q4_0,
-            Recipe::Q3KM => Mixture::Q3KM.encoding(config, &tensor.name),
-            Recipe::Q4KM => Mixture::Q4KM.encoding(config, &tensor.name),
-            Recipe::Q5KM => Mixture::Q5KM.encoding(config, &tensor.name),
+            Recipe::Q3KM => MixedFile::Q3KM.encoding(config, &tensor.name),
+            Recipe::Q4KM => MixedFile::Q4KM.encoding(config, &tensor.name),
+            Recipe::Q5KM => MixedFile::Q5KM.encoding(config, &tensor.name),
             Recipe::Q6K => Encoding::Q6_K,
             _ => Encoding::F16,
         };

@@ -4,7 +4,7 @@ use crate::{Architecture, Encoding, ModelConfig};
 
 /// The files whose matrices have several encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mixture {
+pub(crate) enum MixedFile {
     /// Q3_K; Q4_K or Q5_K where it matters most.
     Q3KM,
     /// Q4_K; Q6_K where it matters most.
@@ -13,7 +13,7 @@ pub(crate) enum Mixture {
     Q5KM,
 }
 
-impl Mixture {
+impl MixedFile {
     /// The encoding of the matrix `name` (in Hugging Face's naming): more bits for the output head, for value and
     /// down projections, and for projections to queries, keys and values that are one.
     pub(crate) fn encoding(self, config: &ModelConfig, name: &str) -> Encoding {
@@ -28,18 +28,20 @@ impl Mixture {
         let (values, down) = (is("v_proj"), is("down_proj"));
         let fused = config.architecture == Architecture::Phi3 && is("qkv_proj");
         match self {
-            Mixture::Q3KM if values => {
+            MixedFile::Q3KM if values => {
                 if layer < 2 {
                     Encoding::Q5_K
                 } else {
                     Encoding::Q4_K
                 }
             }
-            Mixture::Q3KM if down && layer < config.layers / 16 => Encoding::Q5_K,
-            Mixture::Q3KM if down || fused || is("o_proj") => Encoding::Q4_K,
-            Mixture::Q4KM | Mixture::Q5KM if (values || down) && gets_more_bits(layer, config.layers) => Encoding::Q6_K,
-            Mixture::Q4KM if fused => Encoding::Q5_K,
-            Mixture::Q5KM if fused => Encoding::Q6_K,
+            MixedFile::Q3KM if down && layer < config.layers / 16 => Encoding::Q5_K,
+            MixedFile::Q3KM if down || fused || is("o_proj") => Encoding::Q4_K,
+            MixedFile::Q4KM | MixedFile::Q5KM if (values || down) && gets_more_bits(layer, config.layers) => {
+                Encoding::Q6_K
+            }
+            MixedFile::Q4KM if fused => Encoding::Q5_K,
+            MixedFile::Q5KM if fused => Encoding::Q6_K,
             _ => self.usual(),
         }
     }
@@ -47,9 +49,9 @@ impl Mixture {
     /// That of most matrices.
     fn usual(self) -> Encoding {
         match self {
-            Mixture::Q3KM => Encoding::Q3_K,
-            Mixture::Q4KM => Encoding::Q4_K,
-            Mixture::Q5KM => Encoding::Q5_K,
+            MixedFile::Q3KM => Encoding::Q3_K,
+            MixedFile::Q4KM => Encoding::Q4_K,
+            MixedFile::Q5KM => Encoding::Q5_K,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How the weights of a synthetic checkpoint are stored, by name.
 
-use crate::gguf::mixture::{self, Mixture};
+use crate::gguf::mixture::{self, MixedFile};
 use crate::{Encoding, Format, ModelConfig, mlx};
 
 /// How weights are stored.
@@ -65,7 +65,7 @@ impl Weights {
     pub(super) fn of_matrix(self, config: &ModelConfig, name: &str, columns: usize) -> Encoding {
         match self {
             Weights::Alike(encoding) => mixture::for_columns(encoding, columns),
-            Weights::Q4KM => mixture::for_columns(Mixture::Q4KM.encoding(config, name), columns),
+            Weights::Q4KM => mixture::for_columns(MixedFile::Q4KM.encoding(config, name), columns),
         }
     }
 

@@ -37,7 +37,7 @@ fn is_known(name: &str) -> bool {
 
 /// What lies in a directory: files that a checkpoint may have, and whatever else, by their paths in it.
 #[derive(Default)]
-pub(super) struct Listing {
+pub(super) struct Holdings {
     known: Vec<PathBuf>,
     /// Folders of known files.
     folders: Vec<PathBuf>,
@@ -45,13 +45,13 @@ pub(super) struct Listing {
     pub strangers: Vec<PathBuf>,
 }
 
-impl Listing {
+impl Holdings {
     /// Looks into a directory, and follows no links.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let mut listing = Self::default();
-        listing.add(directory, Path::new(""))?;
-        listing.strangers.sort();
-        Ok(listing)
+        let mut holdings = Self::default();
+        holdings.add(directory, Path::new(""))?;
+        holdings.strangers.sort();
+        Ok(holdings)
     }
 
     fn add(&mut self, directory: &Path, below: &Path) -> io::Result<()> {
@@ -81,11 +81,11 @@ impl Listing {
 /// Removes a checkpoint's directory, or what a writer that was ended has left of one; stays away from files that no
 /// checkpoint has, and from the directories that hold them.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
-    let listing = Listing::of(directory)?;
-    for file in &listing.known {
+    let holdings = Holdings::of(directory)?;
+    for file in &holdings.known {
         fs::remove_file(directory.join(file))?;
     }
-    for folder in &listing.folders {
+    for folder in &holdings.folders {
         fs::remove_dir(directory.join(folder))?;
     }
     fs::remove_dir(directory)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::contents::{self, CONFIG, Listing};
+use super::contents::{self, CONFIG, Holdings};
 use super::unfinished::{self, UnfinishedDirectory};
 use crate::files::FileSet;
 use crate::{Error, platform};
@@ -194,15 +194,15 @@ impl<'a> Target<'a> {
 
 /// Why a directory is not replaced, if it holds anything but a checkpoint.
 fn why_not_replaced(directory: &Path) -> io::Result<Option<String>> {
-    let listing = Listing::of(directory)?;
-    if listing.is_empty() {
+    let holdings = Holdings::of(directory)?;
+    if holdings.is_empty() {
         return Ok(None);
     }
-    if let [first, rest @ ..] = &listing.strangers[..] {
+    if let [first, rest @ ..] = &holdings.strangers[..] {
         const NAMED: usize = 3;
         let mut named = vec![first.display().to_string()];
         named.extend(rest.iter().take(NAMED - 1).map(|path| path.display().to_string()));
-        let more = match listing.strangers.len().saturating_sub(NAMED) {
+        let more = match holdings.strangers.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
