@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::Traits;
-use refrain_vulkan::{DeviceKind, MemoryClass};
+use refrain_vulkan::{Choice, DeviceKind, MemoryClass, OpenOptions, Options, Vulkan};
 
 mod matrix_cores;
 mod traits;
@@ -54,6 +54,17 @@ impl Device {
     /// The CPU executor: everything in f32, no driver needed. All of them share the host's memory.
     pub fn cpu() -> Device {
         Device::new(Backend::Cpu)
+    }
+
+    /// The best Vulkan device that there is.
+    ///
+    /// # Errors
+    /// Where there is no Vulkan driver, no device that it can use, or the device does not open; what is
+    /// missing is said. [`Device::cpu`] needs none of them.
+    pub fn auto() -> Result<Device, Error> {
+        let vulkan = Vulkan::load(Options::default())?;
+        let best = vulkan.choose(&Choice::Auto)?;
+        Ok(Device::vulkan(vulkan.open(best, &OpenOptions::default())?))
     }
 
     /// An opened Vulkan device (or its null device, which records and computes nothing).

@@ -11,21 +11,23 @@
 //!
 //! # Arrays
 //!
-//! An [`Array`] is made from elements ([`Array::from_slice`], [`Array::full`], [`Array::arange`]) or by an
+//! An [`Array`] is made from elements ([`Array::from_slice`], [`Array::full`], [`Array::arange`], [`random`]) or by an
 //! operation on others:
 //!
 //! | | |
 //! |---|---|
-//! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select), [`astype`](Array::astype) |
+//! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select) (NumPy's `where`), [`astype`](Array::astype) |
 //! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax) |
 //! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |
-//! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to) … |
-//! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`], [`concatenate`] |
+//! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to), [`expand_dims`](Array::expand_dims) … |
+//! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`] |
+//! | joined | [`concatenate`], [`stack`], [`pad`](Array::pad) |
 //! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`], [`fast::expert_matmul`] |
 //! | recurrences | [`fast::causal_conv`], [`fast::gated_delta`] |
 //! | states | [`Array::state`], [`Array::write_rows`] |
 //!
-//! Shapes broadcast as NumPy's do, and negative axes count from the last. Operations build a graph and
+//! Shapes broadcast as NumPy's do, and negative axes count from the last. Numbers stand beside arrays in
+//! every operation of two: `&x + 1`, `x.pow(2.0)`, `mask.select(&x, 0)`. Arrays print with `{}`. Operations build a graph and
 //! compute nothing; reading ([`Array::to_vec`]) or [`Array::eval`] does, one plan and one submit for all
 //! that is needed. Computing in f32, i32 or u32 and rounding to the dtype at each operation gives the same
 //! results whatever is joined into one kernel.
@@ -63,8 +65,8 @@
 //!
 //! # Devices
 //!
-//! [`Device::cpu`] computes in f32 and is what results are checked against. A Vulkan device is
-//! opened by the runtime below:
+//! [`Device::auto`] opens the best Vulkan device; [`Device::cpu`] computes in f32 and is what results are
+//! checked against. The runtime below opens a device of choice, with options:
 //!
 //! ```no_run
 //! use refrain::Device;
@@ -93,6 +95,7 @@ mod array;
 pub mod check;
 mod claims;
 mod device;
+mod display;
 mod element;
 mod error;
 mod evaluate;
@@ -115,9 +118,10 @@ pub use evaluate::eval;
 pub use execute::{Difference, MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use function::Function;
 pub use ops::fast;
-pub use ops::join::concatenate;
+pub use ops::join::{concatenate, stack};
 pub use ops::number::{Number, Term};
 pub use ops::quantised::Quantised;
+pub use ops::random;
 pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
 pub use refrain_kernels::{

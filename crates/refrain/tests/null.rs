@@ -95,33 +95,34 @@ fn submits_are_counted_by_their_reason() {
     );
 }
 
-/// A device that is given no memory, and how many submits a call makes on it.
-fn hollow(kind: DeviceKind) -> (Device, impl Fn(&Function, &[(&str, &[u8])]) -> u64) {
+/// A device that is given no memory.
+fn hollow(kind: DeviceKind) -> Device {
     let info = DeviceInfo {
         kind,
         ..DeviceInfo::made_up("card")
     };
-    let recorder = refrain_vulkan::Device::null_without_contents(info);
-    let device = Device::vulkan(recorder.clone());
-    let submits = move |function: &Function, arguments: &[(&str, &[u8])]| {
-        let before = recorder.counters();
-        function.call(arguments).unwrap();
-        (recorder.counters() - before).submits
-    };
-    (device, submits)
+    Device::vulkan(refrain_vulkan::Device::null_without_contents(info))
+}
+
+/// How many submits a call makes.
+fn submits_of(function: &Function, arguments: &[(&str, &[u8])]) -> u64 {
+    let recorder = function.device().as_vulkan().expect("a null device");
+    let before = recorder.counters();
+    function.call(arguments).unwrap();
+    (recorder.counters() - before).submits
 }
 
 #[test]
 fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
     let submits = |kind, tokens: usize| {
-        let (device, submits) = hollow(kind);
+        let device = hollow(kind);
         let mut x = Array::input(&device, "x", DType::F32, &[tokens, 4096]);
         for _ in 0..8 {
             x = x.matmul(&ones(&device, &[4096, 4096]));
         }
         let function = Function::trace(&[&x]).unwrap();
         assert_eq!(function.plan().dispatches(), 8);
-        submits(&function, &[("x", &vec![0; 4 * tokens * 4096])])
+        submits_of(&function, &[("x", &vec![0; 4 * tokens * 4096])])
     };
     // Two products of 512 rows with 2²⁴ weights are as much as one submit of a slow device may have.
     let slow = [1, 256, 512, 2048].map(|tokens| submits(DeviceKind::Integrated, tokens));
@@ -132,7 +133,7 @@ fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
 #[test]
 fn attention_over_a_deep_context_has_a_submit_to_itself() {
     let submits = |pages: usize| {
-        let (device, submits) = hollow(DeviceKind::Integrated);
+        let device = hollow(DeviceKind::Integrated);
         let state = || Array::state(&device, DType::F16, &[pages * 256, 8, 128]).unwrap();
         let (keys, values) = (state(), state());
         let input = |name: &str, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
@@ -153,7 +154,7 @@ fn attention_over_a_deep_context_has_a_submit_to_itself() {
         }
         let function = Function::trace(&[&x]).unwrap();
         let words = |n: usize| vec![0; 4 * n];
-        submits(
+        submits_of(
             &function,
             &[
                 ("x", &words(128 * 32 * 128)),

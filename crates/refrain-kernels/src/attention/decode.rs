@@ -160,6 +160,7 @@ fn kernel<'t>(
         .body(include_str!("../shaders/sincos.glsl"))
         .body(generated)
         .body(include_str!("../shaders/attention/decode.comp"))
+        .body(include_str!("../shaders/attention/parts.glsl"))
 }
 
 /// Fails as [`call`] would, without building calls.

@@ -96,5 +96,5 @@ fn unit(x: &Array) -> Array {
 /// log(1 + eˣ), which does not overflow in this form.
 fn softplus(x: &Array) -> Array {
     let rest = (-x.abs()).exp() + 1.0;
-    x.maximum(&Array::zeros(x.device(), x.dtype(), &[])) + rest.log()
+    x.maximum(0) + rest.log()
 }

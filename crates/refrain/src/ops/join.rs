@@ -1,6 +1,7 @@
 //! Joining arrays.
 
 use super::elementwise::promote;
+use super::number::{Number, filled};
 use super::{Operation, axis_of};
 use crate::{Array, Primitive};
 
@@ -9,7 +10,55 @@ use crate::{Array, Primitive};
 /// there is no such axis, or another extent differs.
 #[track_caller]
 pub fn concatenate(arrays: &[&Array], axis: isize) -> Array {
-    let operation = Operation::new("concatenate");
+    joined(Operation::new("concatenate"), arrays, axis)
+}
+
+/// Arrays of one shape `[.., ..]` side by side along a new dimension `axis` of the result (which may count
+/// from its last) → `[.., n, ..]`, in the dtype in which theirs meet. Invalid when there are none, the
+/// result has no such dimension, or shapes differ.
+#[track_caller]
+pub fn stack(arrays: &[&Array], axis: isize) -> Array {
+    let operation = Operation::new("stack");
+    if let Some(other) = arrays.iter().find(|x| x.shape() != arrays[0].shape()) {
+        let what = format!("{:?} does not stand beside {:?}", other.shape(), arrays[0].shape());
+        return operation.invalid(arrays, what);
+    }
+    let expanded: Vec<Array> = arrays.iter().map(|x| operation.expand_dims(x, axis)).collect();
+    joined(operation, &expanded.iter().collect::<Vec<_>>(), axis)
+}
+
+impl Array {
+    /// As many elements of `value` before and after each dimension as `widths` says: `[n₀, ..]` →
+    /// `[before₀ + n₀ + after₀, ..]`. Invalid unless there is a pair for each dimension.
+    #[track_caller]
+    pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Number>) -> Array {
+        let operation = Operation::new("pad");
+        if widths.len() != self.rank() {
+            let what = format!("{} pairs of widths for {:?}", widths.len(), self.shape());
+            return operation.invalid(&[self], what);
+        }
+        let value = value.into();
+        let mut padded = self.clone();
+        for (axis, &(before, after)) in widths.iter().enumerate() {
+            let side = |extent: usize| {
+                let mut shape = padded.shape().to_vec();
+                shape[axis] = extent;
+                filled(operation, self.device(), self.dtype(), &shape, value)
+            };
+            let parts = [(before, side(before)), (1, padded.clone()), (after, side(after))];
+            let parts: Vec<&Array> = parts.iter().filter(|part| part.0 > 0).map(|part| &part.1).collect();
+            if parts.len() > 1 {
+                padded = joined(operation, &parts, axis as isize);
+            }
+            if padded.error().is_some() {
+                break;
+            }
+        }
+        padded
+    }
+}
+
+fn joined(operation: Operation, arrays: &[&Array], axis: isize) -> Array {
     let [first, ..] = arrays else {
         return operation.invalid(&[], "there is nothing to join".to_string());
     };

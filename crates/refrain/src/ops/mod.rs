@@ -9,6 +9,7 @@ mod linear;
 pub mod number;
 mod operation;
 pub mod quantised;
+pub mod random;
 mod recurrent;
 mod reduce;
 mod sampling;

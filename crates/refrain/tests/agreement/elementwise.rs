@@ -95,7 +95,7 @@ fn chains_with_scalars_selections_and_fills_agree() {
             let dtype = random.pick(&FLOATS);
             let shape = random.shape(2, 900);
             let [x, y] = [0, 1].map(|_| random.viewed(device, dtype, &shape));
-            let gate = ((&x * 0.5 + 1.0) * x.sigmoid()).maximum(&(&y - 2.0));
+            let gate = ((&x * 0.5 + 1.0) * x.sigmoid()).maximum(&y - 2.0);
             let chosen = x.gt(&y).select(&gate, &(&x + &y)).astype(random.pick(&FLOATS));
             let counted = Array::arange(device, DType::I32, shape[1]) * 3.0 - 4.0;
             let filled = Array::full(device, DType::U8, &shape, 300.0) + Array::ones(device, DType::U8, &[]);

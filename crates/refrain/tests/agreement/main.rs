@@ -5,6 +5,7 @@ mod common;
 mod conversions;
 mod elementwise;
 mod integers;
+mod library;
 #[path = "../support/operations.rs"]
 mod operations;
 mod products;

@@ -26,10 +26,9 @@ struct Program<'a> {
 
 /// Multiples of 1/8 between ±8: sums and products of some of them are exact in f32, in any order.
 fn snapped(x: &Array) -> Array {
-    let bound = |n: f32| Array::full(x.device(), DType::F32, &[], n);
     ((x.astype(DType::F32) * 8.0).round() * 0.125)
-        .minimum(&bound(8.0))
-        .maximum(&bound(-8.0))
+        .minimum(8.0)
+        .maximum(-8.0)
 }
 
 impl Program<'_> {

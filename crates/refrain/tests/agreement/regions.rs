@@ -58,7 +58,7 @@ fn activation(random: &mut Random, x: &Array) -> Array {
         1 => x.tanh(),
         2 => x * ((x * 0.5f32.sqrt()).erf() + 1.0) * 0.5,
         3 => x * ((x * 1.595_769 * (x * x * 0.044_715 + 1.0)).sigmoid()),
-        _ => x.maximum(&Array::zeros(x.device(), DType::F32, &[])) * x,
+        _ => x.maximum(0.0) * x,
     }
 }
 

@@ -84,7 +84,7 @@ fn elementwise() -> Vec<Operation> {
     ];
     let unary = unary.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t))));
     let binary = binary.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t), &y(d, t))));
-    let select = operation("select", |d, t| x(d, DType::Bool).select(&x(d, t), &y(d, t)));
+    let select = operation("select", |d, t| x(d, DType::Bool).select(x(d, t), y(d, t)));
     let sources = [
         operation("full, zeros, ones", |d, t| Array::full(d, t, &[ROWS, COLUMNS], 1.0)),
         operation("arange", |d, t| Array::arange(d, t, COLUMNS)),
