@@ -4,7 +4,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-if [ ! -e target/llama.cpp ] && "$python" -m pip --version >/dev/null 2>&1; then
+status=0
+if [ -e target/llama.cpp ]; then
+    :
+elif ! "$python" -m pip --version >/dev/null 2>&1; then
+    echo "pip is missing: llama.cpp's vocabularies are not fetched" >&2
+    status=1
+else
     # The source package of its Python bindings (77 MB) holds llama.cpp.
     archive=$(mktemp -d)
     "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python -d "$archive" llama-cpp-python==0.3.36
@@ -15,7 +21,10 @@ if [ ! -e target/llama.cpp ] && "$python" -m pip --version >/dev/null 2>&1; then
     mv "$archive/models" target/llama.cpp
     rm -r "$archive"
 fi
-command -v npm >/dev/null || exit 0
+command -v npm >/dev/null || {
+    echo "npm is missing: no tokenizers are fetched" >&2
+    exit 1
+}
 mkdir -p target/tokenizers
 cd target/tokenizers
 for name in llama2 llama3 llama3_2 gemma gemma3 qwen2_5 qwen3 deepseek_v3 mistral_nemo command_r_plus gpt2; do
@@ -25,3 +34,4 @@ for name in llama2 llama3 llama3_2 gemma gemma3 qwen2_5 qwen3 deepseek_v3 mistra
     tar -xzf "$archive" -C "$name" --strip-components 2 package/models
     rm "$archive"
 done
+exit $status

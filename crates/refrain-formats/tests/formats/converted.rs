@@ -6,6 +6,7 @@ use std::path::Path;
 use refrain_formats::TokenizerFiles;
 use serde::Deserialize;
 
+use crate::fetched::fetched;
 use crate::support::{Gguf, Meta, fixtures};
 
 #[derive(Deserialize)]
@@ -73,11 +74,9 @@ fn convert(source: &Path, pre: &'static str) -> Gguf {
 /// Compares the ids of every text with those of transformers, but for as many as `around` counts at either end, which the
 /// family adds.
 fn check(name: &str, pre: &'static str, around: (usize, usize)) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../target/tokenizers/{name}/tokenizer.json"));
-    if !source.exists() {
-        eprintln!("{name} is left out: references/fetch.sh has not been run");
+    let Some(source) = fetched(&format!("tokenizers/{name}/tokenizer.json")) else {
         return;
-    }
+    };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vocabulary.gguf");
     std::fs::write(&path, convert(&source, pre).bytes()).unwrap();

@@ -1,20 +1,11 @@
 //! llama.cpp's vocabularies: the token ids that it publishes for texts, and what it refuses.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use refrain_formats::TokenizerFiles;
 
+use crate::fetched::fetched;
 use crate::support::message;
-
-/// The vocabulary files, their texts and expected ids, where references/fetch.sh has put them.
-fn vocabularies() -> Option<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/llama.cpp");
-    if directory.exists() {
-        return Some(directory);
-    }
-    eprintln!("llama.cpp's vocabularies are left out: references/fetch.sh has not been run");
-    None
-}
 
 /// Compares the ids of every text of one vocabulary, no token added and none found in the text.
 fn check(directory: &Path, name: &str) {
@@ -45,7 +36,7 @@ macro_rules! published {
     ($($test:ident $name:literal)*) => {
         $(#[test]
         fn $test() {
-            if let Some(directory) = vocabularies() {
+            if let Some(directory) = fetched("llama.cpp") {
                 check(&directory, $name);
             }
         })*
@@ -53,7 +44,8 @@ macro_rules! published {
 }
 
 mod ids_are_those_that_llama_cpp_publishes_for {
-    use super::{check, vocabularies};
+    use super::check;
+    use crate::fetched::fetched;
 
     published! {
         command_r "command-r"
@@ -75,7 +67,7 @@ mod ids_are_those_that_llama_cpp_publishes_for {
 
 #[test]
 fn word_pieces_are_not_supported() {
-    let Some(directory) = vocabularies() else { return };
+    let Some(directory) = fetched("llama.cpp") else { return };
     let files = TokenizerFiles::open(&directory.join("ggml-vocab-bert-bge.gguf")).unwrap();
     let found = message(files.tokenizer());
     assert!(

@@ -9,6 +9,7 @@ mod convert;
 mod converted;
 mod cut_short;
 mod directory;
+mod fetched;
 mod fixtures;
 mod hybrid;
 mod llama_cpp;

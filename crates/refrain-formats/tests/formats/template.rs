@@ -7,6 +7,7 @@ use refrain_formats::{ChatTemplate, Conversation, TokenizerFiles};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::fetched::fetched;
 use crate::support::{fixtures, message};
 
 #[derive(Deserialize)]
@@ -25,16 +26,17 @@ struct Expected {
 /// The template that a directory of expectations is about, `None` if it has not been fetched.
 fn template(directory: &Path) -> Option<ChatTemplate> {
     let name = directory.file_name().unwrap().to_str().unwrap();
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let tokenizer = target.join("tokenizers").join(name);
-    if tokenizer.exists() {
+    if fixtures().join("tokenizers").join(name).exists() {
+        let tokenizer = fetched(&format!("tokenizers/{name}"))?;
         return TokenizerFiles::open(&tokenizer).unwrap().chat_template().unwrap();
     }
-    let published = target.join("llama.cpp/templates").join(format!("{name}.jinja"));
     let own = directory.join("template.jinja");
-    let source = [own, published]
-        .iter()
-        .find_map(|path| std::fs::read_to_string(path).ok())?;
+    let source = if own.exists() {
+        own
+    } else {
+        fetched(&format!("llama.cpp/templates/{name}.jinja"))?
+    };
+    let source = std::fs::read_to_string(source).unwrap();
     let special = TokenizerFiles::open(&fixtures().join("tokenizers/small-llama3"));
     Some(ChatTemplate::new(source, special.unwrap().special_tokens().unwrap()))
 }
@@ -52,10 +54,7 @@ fn conversations_render_as_by_transformers() {
         let Ok(expected) = std::fs::read(directory.join("expected.json")) else {
             continue;
         };
-        let Some(template) = template(&directory) else {
-            eprintln!("{directory:?} is left out: references/fetch.sh has not been run");
-            continue;
-        };
+        let Some(template) = template(&directory) else { continue };
         let template = template.at(noon.timestamp().into());
         let expected: Vec<Expected> = serde_json::from_slice(&expected).unwrap();
         for case in expected {

@@ -5,6 +5,7 @@ use std::path::Path;
 use refrain_formats::{Checkpoint, Tokenizer, TokenizerFiles};
 use serde::Deserialize;
 
+use crate::fetched::fetched;
 use crate::support::fixtures;
 
 #[derive(Deserialize)]
@@ -39,19 +40,14 @@ fn texts_become_the_ids_of_transformers_and_ids_the_texts() {
     let mut checked = 0;
     for entry in std::fs::read_dir(fixtures().join("tokenizers")).unwrap() {
         let directory = entry.unwrap().path();
-        let name = directory.file_name().unwrap();
-        // The real ones are too large to keep in the repository; a script fetches them.
-        let fetched = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../target/tokenizers")
-            .join(name);
-        let source = match directory.join("tokenizer.json").exists() {
-            true => directory.clone(),
-            false if fetched.join("tokenizer.json").exists() => fetched,
-            false => {
-                eprintln!("{name:?} is left out: references/fetch.sh has not been run");
-                continue;
-            }
+        let name = directory.file_name().unwrap().to_str().unwrap();
+        let own = directory.join("tokenizer.json").exists();
+        let source = if own {
+            Some(directory.clone())
+        } else {
+            fetched(&format!("tokenizers/{name}"))
         };
+        let Some(source) = source else { continue };
         let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
         check(&tokenizer, &directory.join("expected.json"));
         checked += 1;
