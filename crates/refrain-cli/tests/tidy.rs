@@ -188,6 +188,9 @@ fn the_readme_begins_with_one_command_to_run_and_one_to_test() {
         panic!("the README needs two sh blocks")
     };
     let one_answer = |line: &str| line.starts_with("cargo run --release -- run demo \"");
-    assert!(run.len() == 1 && one_answer(run[0]), "one line that can be pasted: {run:?}");
+    assert!(
+        run.len() == 1 && one_answer(run[0]),
+        "one line that can be pasted: {run:?}"
+    );
     assert_eq!(test[..], ["ci/test"], "one line that passes the tests");
 }
