@@ -11,7 +11,7 @@ use crate::tuning::Tuning;
 use crate::{Call, DType, Push, Traits, Unsupported};
 
 /// Subgroups of a workgroup.
-const SUBGROUPS: usize = 4;
+const SUBGROUPS: usize = 8;
 
 /// The call on matrix cores, where the device has some and operands suit them.
 pub(super) fn call(
