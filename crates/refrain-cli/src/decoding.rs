@@ -8,7 +8,7 @@ use crate::host;
 /// Executors of the decode step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArgument {
-    /// Whichever is faster here, measured on the first tokens and remembered
+    /// Replay, unless eager is clearly faster here, measured on the first tokens and remembered
     Auto,
     /// Commands are translated and submitted for each token
     Eager,

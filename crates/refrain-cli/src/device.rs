@@ -14,6 +14,10 @@ const GPU: [&str; 2] = ["gpu", "vulkan"];
 /// The name of a device that computes nothing, for commands that only look at programs.
 const NULL: &str = "null";
 
+/// A variable for developers: with anything in it, kernels run on a queue that draws nothing, where the device
+/// has one.
+const COMPUTE_ONLY_QUEUE: &str = "REFRAIN_COMPUTE_ONLY_QUEUE";
+
 /// What stands for a GPU where there is none.
 const MADE_UP: &str = "made-up card";
 
@@ -66,6 +70,8 @@ impl Probed {
             disabled,
             cache_dir: host::cache_dir(),
             timestamps: timed,
+            compute_only_queue: std::env::var_os(COMPUTE_ONLY_QUEUE).is_some_and(|set| !set.is_empty()),
+            ..OpenOptions::default()
         };
         Ok(Device::vulkan(vulkan.open(index, &options)?))
     }

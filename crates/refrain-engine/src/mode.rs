@@ -1,20 +1,26 @@
 //! Which executor decodes: measured on the user's own first tokens, and remembered.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use refrain::TapeMode;
 use serde::{Deserialize, Serialize};
 
-/// Tokens that each mode is tried for, the first few uncounted: they fill the pipeline.
-const TRIED: usize = 12;
-const UNCOUNTED: usize = 4;
+/// The first tokens that a mode is tried for are uncounted: they fill the pipeline.
+const UNCOUNTED: usize = 8;
+/// Those behind are timed in stretches of so many, the fastest of which counts: what disturbs a measurement
+/// makes it longer.
+const STRETCH: usize = 8;
+const STRETCHES: usize = 5;
+/// Of the time that replay takes, what eager must stay below: it costs the CPU many times as much.
+const WORTH_IT: f64 = 0.95;
 
 /// How a session decodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Whichever was measured to be faster.
+    /// Replay, unless eager was measured to be clearly faster.
     #[default]
     Auto,
     /// Commands are translated and submitted for each token.
@@ -25,7 +31,10 @@ pub enum Mode {
 
 /// A measurement of both modes.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Choice {
+    /// Tokens that were timed in each. (Older files do not say, for they were few: those are measured anew.)
+    pub tokens: usize,
     /// Microseconds per token, commands translated each time.
     pub eager_us: f64,
     /// Microseconds per token in replay.
@@ -33,9 +42,9 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The faster mode.
+    /// Replay, unless eager is faster by more than a measurement may be wrong.
     pub fn mode(&self) -> TapeMode {
-        if self.eager_us < self.replay_us {
+        if self.eager_us < WORTH_IT * self.replay_us {
             TapeMode::Eager
         } else {
             TapeMode::Replay
@@ -43,50 +52,72 @@ impl Choice {
     }
 }
 
-/// A trial of one mode after the other, on tokens that somebody wants anyway.
+/// A trial of one mode after the other, on tokens that somebody wants anyway; it may go over several streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     pub mode: TapeMode,
+    /// Ends of this stream's runs.
     ends: Vec<Instant>,
+    /// Stretches of earlier streams, and the time per token of the fastest.
+    stretches: usize,
+    fastest: Duration,
     replay: Option<Duration>,
 }
 
-impl Trial {
+impl Default for Trial {
     /// Replay is tried first: it is what most will stay with.
-    pub fn new() -> Trial {
+    fn default() -> Trial {
+        Trial::of(TapeMode::Replay, None)
+    }
+}
+
+impl Trial {
+    fn of(mode: TapeMode, replay: Option<Duration>) -> Trial {
         Trial {
-            mode: TapeMode::Replay,
+            mode,
             ends: vec![],
-            replay: None,
+            stretches: 0,
+            fastest: Duration::MAX,
+            replay,
         }
+    }
+
+    /// Tokens of this stream that complete the trial of this mode.
+    fn needed(&self) -> usize {
+        UNCOUNTED + STRETCHES.saturating_sub(self.stretches) * STRETCH
     }
 
     /// Takes the end of a run; whether this mode has been tried enough and nothing of it is under way.
     pub fn record(&mut self, now: Instant, idle: bool) -> bool {
         self.ends.push(now);
-        self.ends.len() >= TRIED && idle
+        self.ends.len() >= self.needed() && idle
     }
 
     /// Whether what is in flight completes the trial of this mode.
     pub fn is_over_with(&self, in_flight: usize) -> bool {
-        self.ends.len() + in_flight >= TRIED
+        self.ends.len() + in_flight >= self.needed()
+    }
+
+    /// The trial as the next stream goes on with it.
+    pub fn paused(mut self) -> Trial {
+        let counted = self.ends.get(UNCOUNTED - 1..).unwrap_or_default();
+        let starts = counted.iter().step_by(STRETCH);
+        for (start, end) in starts.zip(counted.iter().step_by(STRETCH).skip(1)) {
+            self.fastest = self.fastest.min((*end - *start) / STRETCH as u32);
+            self.stretches += 1;
+        }
+        self.ends.clear();
+        self
     }
 
     /// The trial of the other mode, or the result.
     pub fn next(self) -> Result<Trial, Choice> {
-        let counted = &self.ends[UNCOUNTED.min(self.ends.len())..];
-        let per_token = match counted {
-            [first, .., last] => (*last - *first) / (counted.len() as u32 - 1),
-            _ => Duration::ZERO,
-        };
-        match self.replay {
-            None => Ok(Trial {
-                mode: TapeMode::Eager,
-                ends: vec![],
-                replay: Some(per_token),
-            }),
+        let Trial { fastest, replay, .. } = self.paused();
+        match replay {
+            None => Ok(Trial::of(TapeMode::Eager, Some(fastest))),
             Some(replay) => Err(Choice {
-                eager_us: per_token.as_secs_f64() * 1e6,
+                tokens: STRETCHES * STRETCH,
+                eager_us: fastest.as_secs_f64() * 1e6,
                 replay_us: replay.as_secs_f64() * 1e6,
             }),
         }
@@ -119,10 +150,14 @@ impl ModeCache {
         let Ok(text) = serde_json::to_string_pretty(&choices) else {
             return;
         };
-        let temporary = self.path.with_extension(format!("{}.tmp", std::process::id()));
-        if std::fs::write(&temporary, text).is_ok() && std::fs::rename(&temporary, &self.path).is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
+        let write = || {
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(&self.path)?;
+            Ok::<(), std::io::Error>(())
+        };
+        let _ = write();
     }
 
     fn read(&self) -> BTreeMap<String, Choice> {
@@ -135,23 +170,64 @@ impl ModeCache {
 mod tests {
     use super::*;
 
-    fn ended(mut trial: Trial, every: Duration) -> Trial {
-        let start = Instant::now();
-        for token in 0..TRIED as u32 {
-            trial.record(start + every * token, true);
+    const US: Duration = Duration::from_micros(1);
+
+    /// The trial after `tokens` tokens of a stream, the time between two of which is `time`'s.
+    fn ended(mut trial: Trial, tokens: usize, time: impl Fn(usize) -> u32) -> Trial {
+        let mut now = Instant::now();
+        for token in 0..tokens {
+            assert_eq!(trial.is_over_with(1), token + 1 >= trial.needed());
+            let over = trial.record(now, true);
+            assert_eq!(over, token + 1 >= trial.needed());
+            now += time(token) * US;
         }
         trial
     }
 
+    fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> Choice {
+        let trial = Trial::default();
+        let tokens = trial.needed();
+        let trial = ended(trial, tokens, replay).next().expect("eager is still to be tried");
+        assert_eq!(trial.mode, TapeMode::Eager);
+        ended(trial, tokens, eager).next().expect_err("both were tried")
+    }
+
     #[test]
-    fn the_faster_mode_is_chosen_and_remembered() {
-        let replay = ended(Trial::new(), Duration::from_micros(700));
-        let eager = replay.next().expect("eager is still to be tried");
-        assert_eq!(eager.mode, TapeMode::Eager);
-        let choice = ended(eager, Duration::from_micros(900))
-            .next()
-            .expect_err("both were tried");
-        assert_eq!(choice.mode(), TapeMode::Replay);
+    fn eager_is_chosen_only_where_it_is_clearly_faster() {
+        for (eager, mode) in [
+            (1100, TapeMode::Replay),
+            (999, TapeMode::Replay),
+            (960, TapeMode::Replay),
+            (940, TapeMode::Eager),
+        ] {
+            assert_eq!(tried(|_| 1000, |_| eager).mode(), mode, "{eager}");
+        }
+    }
+
+    #[test]
+    fn what_disturbs_a_trial_does_not_decide_it() {
+        // A hiccup of the machine, and a slow start.
+        let disturbed = |token| if token == 20 || token < UNCOUNTED { 50_000 } else { 1000 };
+        let choice = tried(disturbed, |_| 990);
+        assert_eq!(choice.mode(), TapeMode::Replay, "{choice:?}");
+        assert!((choice.replay_us - 1000.0).abs() < 1.0, "{choice:?}");
+    }
+
+    #[test]
+    fn a_trial_goes_on_in_the_next_stream() {
+        let mut trial = Trial::default();
+        let mut streams = 0;
+        while trial.stretches < STRETCHES {
+            trial = ended(trial, UNCOUNTED + STRETCH, |_| 700).paused();
+            streams += 1;
+        }
+        assert_eq!(streams, STRETCHES);
+        assert_eq!(trial.fastest, 700 * US);
+    }
+
+    #[test]
+    fn a_choice_is_remembered() {
+        let choice = tried(|_| 700, |_| 900);
         assert!((choice.replay_us - 700.0).abs() < 1.0 && (choice.eager_us - 900.0).abs() < 1.0);
 
         let directory = tempfile::tempdir().unwrap();
@@ -159,7 +235,12 @@ mod tests {
         assert_eq!(cache.get("card, model"), None);
         cache.put("card, model", choice);
         assert_eq!(cache.get("card, model"), Some(choice));
-        std::fs::write(directory.path().join("modes.json"), "not JSON").unwrap();
-        assert_eq!(cache.get("card, model"), None);
+        let few_tokens = r#"{"card, model": {"eager_us": 1.0, "replay_us": 2.0}}"#;
+        for old in ["not JSON", few_tokens] {
+            std::fs::write(directory.path().join("modes.json"), old).unwrap();
+            assert_eq!(cache.get("card, model"), None);
+        }
+        let files = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files, 1, "nothing is left beside the file");
     }
 }

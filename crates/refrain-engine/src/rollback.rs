@@ -40,13 +40,18 @@ impl Rollback {
         Ok(Some(Rollback { copies, next: 0 }))
     }
 
-    /// The tape that copies the states as they are before run number `run`.
-    pub fn save(&mut self, run: u64) -> &Tape {
-        let number = self.next;
-        self.next = (number + 1) % self.copies.len();
-        let copy = &mut self.copies[number];
-        copy.run = Some(run);
-        &copy.save
+    /// The tape that makes the next copy. Whoever plays it says with [`Rollback::saved`] what became of it.
+    pub fn save(&self) -> &Tape {
+        &self.copies[self.next].save
+    }
+
+    /// Notes that the next copy was made of the states as they were before run number `run`; `None`: it may or
+    /// may not have been made.
+    pub fn saved(&mut self, run: Option<u64>) {
+        self.copies[self.next].run = run;
+        if run.is_some() {
+            self.next = (self.next + 1) % self.copies.len();
+        }
     }
 
     /// Brings back the last copy made before or at run number `run`; the run before which it was made.

@@ -46,6 +46,8 @@ struct Decoding {
     choice: Option<Choice>,
     cache: Option<ModeCache>,
     trying: Option<TapeMode>,
+    /// What earlier streams found out about the modes.
+    trial: Option<Trial>,
     tokens_per_submit: Option<usize>,
     /// Of the last stream.
     pace: Pace,
@@ -124,6 +126,7 @@ impl<'m> Session<'m> {
                 choice: None,
                 cache: None,
                 trying: None,
+                trial: None,
                 tokens_per_submit: None,
                 pace: Pace::default(),
                 device_time: (0.0, 0),
@@ -334,6 +337,16 @@ impl<'m> Session<'m> {
     /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones, of the
     /// last sequence.
     fn extend(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
+        let logits = self.compute(chunk, wanted);
+        match logits.is_ok() {
+            true => self.tokens.extend(chunk),
+            // Some of the chunk may have gone into recurrent states.
+            false => self.leave_states(),
+        }
+        logits
+    }
+
+    fn compute(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
         let bucket = chunk.len().next_power_of_two();
         let class = ShapeClass {
             tokens: bucket,
@@ -366,12 +379,10 @@ impl<'m> Session<'m> {
                 ("wanted", bytemuck::cast_slice(&rows)),
             ])?;
         }
-        let logits = match wanted {
-            0 => vec![],
-            _ => function.read_range(0, 0, wanted * self.model.config().vocab_size)?,
-        };
-        self.tokens.extend(chunk);
-        Ok(logits)
+        match wanted {
+            0 => Ok(vec![]),
+            _ => Ok(function.read_range(0, 0, wanted * self.model.config().vocab_size)?),
+        }
     }
 
     /// Makes the program for a shape class, unless there is one.

@@ -141,6 +141,16 @@ impl Step {
         }])
     }
 
+    /// The writes that make the next run number [`Step::runs`], whatever became of those before.
+    pub fn number(&self) -> Vec<Write> {
+        let row = |sequence: usize| Write {
+            state: self.control.outbox.clone(),
+            at: sequence * (1 + RING),
+            words: vec![self.runs as u32],
+        };
+        (0..self.control.tokens.count()).map(row).collect()
+    }
+
     /// The traced program.
     pub fn function(&self) -> &Function {
         &self.function
@@ -193,11 +203,22 @@ impl Step {
     /// What run number `run` reported of sequence `sequence`, once it is over.
     ///
     /// Later runs overwrite it: of more than [`RING`] runs the first are gone.
+    ///
+    /// # Errors
+    /// A device that says that the run is over though it never was: it is lost.
     pub fn reported(&self, run: u64, sequence: usize) -> Result<u32, Error> {
         debug_assert!(run < self.runs && self.runs - run <= RING as u64);
-        let mut word = [0];
-        let at = sequence * (1 + RING) + 1 + (run % RING as u64) as usize;
-        self.control.outbox.peek(at, &mut word)?;
+        let row = sequence * (1 + RING);
+        let [mut count, mut word] = [[0]; 2];
+        self.control.outbox.peek(row, &mut count)?;
+        // The count is the number of the next run, modulo 2^32.
+        let since = count[0].wrapping_sub(run as u32);
+        if since == 0 || u64::from(since) > self.runs - run {
+            return Err(self.function.device().note_loss());
+        }
+        self.control
+            .outbox
+            .peek(row + 1 + (run % RING as u64) as usize, &mut word)?;
         Ok(word[0])
     }
 

@@ -26,7 +26,7 @@ fn wait(tape: &Tape, run: &Run, runs: usize, pace: &Pace) -> Result<u32, Error> 
             None => tape.wait(run)?,
         }
         looks += 1;
-        is_done = tape.is_done(run);
+        is_done = tape.is_done(run)?;
     }
     Ok(looks)
 }
@@ -68,6 +68,7 @@ impl<'s, 'm> Stream<'s, 'm> {
         let step = session.step()?;
         let mut writes = step.place(last, position);
         writes.extend(step.set(settings)?);
+        writes.extend(step.number());
         let first_run = step.runs();
         session.leave_states();
         Ok(Stream {
@@ -176,10 +177,9 @@ impl<'s, 'm> Stream<'s, 'm> {
 
     fn submit(&mut self, runs: usize) -> Result<(), Error> {
         self.take_times()?;
-        let mut writes = std::mem::take(&mut self.writes);
         let last = self.session.position() + self.taken() + self.in_flight.len() + runs;
-        writes.extend(self.session.grant(last)?);
-        let played = self.session.play(&writes, runs)?;
+        let played = self.session.play(&self.writes, last, runs)?;
+        self.writes.clear();
         if self.in_flight.is_empty() {
             self.pace.begin(Instant::now());
         }
@@ -221,18 +221,27 @@ impl<'s, 'm> Stream<'s, 'm> {
         let mode = self.session.tape_mode();
         // What is still under way ends before anything else is put into the states.
         if let Some(run) = self.in_flight.back() {
-            self.session.step()?.tape(mode)?.wait(run)?;
+            let step = self.session.step()?;
+            step.tape(mode)?.wait(run)?;
+            step.reported(self.first_run + (taken + beyond) as u64 - 1, 0)?;
         }
+        self.session.model().device().check_status()?;
         self.in_flight.clear();
         self.seen.truncate(taken);
-        self.session.settle(&self.seen, self.first_run, beyond > 0)
+        let settled = self.session.settle(&self.seen, self.first_run, beyond > 0);
+        self.session.keep_trial(self.trial.take());
+        settled
     }
 }
 
 #[cfg(test)]
+#[path = "../tests/common/null.rs"]
+mod null;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use refrain::{Device, DeviceInfo};
+    use refrain::Device;
     use refrain_formats::Checkpoint;
 
     use crate::{LoadOptions, Mode, Model};
@@ -259,9 +268,7 @@ mod tests {
 
     #[test]
     fn no_more_than_two_submits_are_in_flight() {
-        let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::made_up(
-            "card",
-        )));
+        let (device, _) = null::reporting(&[]);
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");

@@ -160,8 +160,7 @@ impl VerifiedTokens<'_> {
                 writes.extend(session.step()?.set(settings)?);
             }
             let last = self.position + self.decoded + 1;
-            writes.extend(session.grant(last)?);
-            for run in session.play(&writes, 1)? {
+            for run in session.play(&writes, last, 1)? {
                 session.wait(&run)?;
             }
             let step = session.step()?;

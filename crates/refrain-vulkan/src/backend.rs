@@ -1,6 +1,8 @@
 //! The seam between the runtime's logic and what carries it out: a driver, or nothing at all.
 //! Memory classes, staging, waits and counters lie above it and are the same for both.
 
+use std::time::Duration;
+
 use crate::class::MemoryClass;
 use crate::command::Command;
 use crate::error::Error;
@@ -134,12 +136,17 @@ pub(crate) trait Backend: Send + Sync {
     fn poll(&self, queue: Queue) -> Result<u64, Failure> {
         self.completed(queue)
     }
-    /// Blocks until a queue's timeline has reached a value.
-    fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure>;
-    /// The timestamps of a completed recording, in the device's steps.
-    fn timestamps(&self, recording: &RawRecording) -> Vec<u64>;
-    /// Blocks until nothing runs. Only for the end.
+    /// Blocks until a queue's timeline has reached a value, or for so long; whether it has.
+    fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure>;
+    /// Whether the device still works, as far as the driver tells.
+    fn status(&self) -> Result<(), Failure>;
+    /// From one timestamp of a completed recording to the next, in the device's steps.
+    fn intervals(&self, recording: &RawRecording) -> Vec<u64>;
+    /// Blocks until nothing runs. Only for the end, when all timelines have reached their last values or the
+    /// device is lost.
     fn wait_idle(&self);
+    /// Leaves everything as it is from here on, for a device that stands still: nothing is destroyed or freed.
+    fn abandon(&self);
     /// Everything that happened, on a null device.
     fn recorded(&self) -> Vec<Recorded> {
         Vec::new()

@@ -3,12 +3,34 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const MAGIC: &[u8; 8] = b"refrain1";
+
+/// How the names of files begin that are not whole yet.
+const UNFINISHED: &str = ".tmp";
+/// Nobody takes that long to write one.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Removes what writers that were killed have left behind.
+fn sweep(directory: &Path, age: Duration) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        let written = entry.metadata().and_then(|data| data.modified()).ok();
+        if unfinished
+            && written
+                .and_then(|written| written.elapsed().ok())
+                .is_some_and(|since| since >= age)
+        {
+            // Another process may do the same.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
 
 /// A hash of parts; where one ends and the next begins counts.
 pub(crate) fn hash(parts: &[&[u8]]) -> u128 {
@@ -21,10 +43,11 @@ pub(crate) fn hash(parts: &[&[u8]]) -> u128 {
 }
 
 /// A directory of checksummed files. Writers replace whole files, so processes may share it.
-#[derive(Default)]
 pub(crate) struct DiskCache {
     directory: Option<PathBuf>,
     warnings: Mutex<Vec<String>>,
+    /// Done when something is first stored.
+    swept: Once,
 }
 
 impl DiskCache {
@@ -33,6 +56,7 @@ impl DiskCache {
         Self {
             directory,
             warnings: Mutex::default(),
+            swept: Once::new(),
         }
     }
 
@@ -51,7 +75,8 @@ impl DiskCache {
         };
         let write = || -> std::io::Result<()> {
             fs::create_dir_all(directory)?;
-            let mut file = tempfile::NamedTempFile::new_in(directory)?;
+            self.swept.call_once(|| sweep(directory, ABANDONED));
+            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(directory)?;
             file.write_all(MAGIC)?;
             file.write_all(&xxh3_128(content).to_le_bytes())?;
             file.write_all(content)?;
@@ -110,6 +135,26 @@ mod tests {
             assert_eq!(cache.load("a"), None, "cut at {at}");
         }
         assert!(cache.warnings().is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in [".tmpOld", "a.spv", ".hidden"] {
+            fs::write(path(name), "").unwrap();
+        }
+        sweep(directory.path(), ABANDONED);
+        assert!(path(".tmpOld").exists(), "somebody may still be writing it");
+        sweep(directory.path(), Duration::ZERO);
+        assert!(!path(".tmpOld").exists() && path("a.spv").exists() && path(".hidden").exists());
+        DiskCache::new(Some(directory.path().to_owned())).store("b", b"content");
+        let leftovers = fs::read_dir(directory.path()).unwrap().flatten();
+        assert!(
+            leftovers
+                .into_iter()
+                .all(|entry| !entry.file_name().to_string_lossy().starts_with(UNFINISHED))
+        );
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub fn memory_types(info: &DeviceInfo, class: MemoryClass) -> Vec<usize> {
 }
 
 fn serves(info: &DeviceInfo, kind: &MemoryType, class: MemoryClass) -> bool {
+    if !kind.usable {
+        return false;
+    }
     if class.mapped() {
         return kind.host_visible && kind.host_coherent;
     }
@@ -140,6 +143,7 @@ mod tests {
         info.heaps.truncate(1);
         info.memory_types = vec![MemoryType {
             heap: 0,
+            usable: true,
             device_local: true,
             host_visible: true,
             host_coherent: true,
@@ -147,6 +151,25 @@ mod tests {
         }];
         for class in MemoryClass::ALL {
             assert_eq!(memory_types(&info, class), [0]);
+        }
+    }
+
+    #[test]
+    fn memory_of_a_vendors_own_kind_serves_nothing() {
+        let mut info = DeviceInfo::made_up("apu");
+        info.kind = DeviceKind::Integrated;
+        // As AMD lists them: uncached types among the others.
+        let uncached = info
+            .memory_types
+            .iter()
+            .map(|kind| MemoryType { usable: false, ..*kind });
+        info.memory_types = uncached.chain(info.memory_types.clone()).collect();
+        for class in MemoryClass::ALL {
+            let types = memory_types(&info, class);
+            assert!(
+                !types.is_empty() && types.iter().all(|&index| index >= 4),
+                "{class}: {types:?}"
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Command lists: plain data that says what a submission does.
 
+use crate::error::Error;
+use crate::info::Limits;
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
 
@@ -97,5 +99,60 @@ impl CommandList {
             Command::Timestamp { region } => Some(region.as_str()),
             _ => None,
         })
+    }
+
+    /// # Errors
+    /// If a command exceeds a limit or its buffer.
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
+        let push_fits = |pipeline: &Pipeline, push: &[u8]| {
+            if push.len() > pipeline.push_bytes() as usize || !push.len().is_multiple_of(4) {
+                return Err(Error::Limit {
+                    what: format!(
+                        "{} bytes of push constants for kernel {}, which takes {}",
+                        push.len(),
+                        pipeline.name(),
+                        pipeline.push_bytes()
+                    ),
+                });
+            }
+            Ok(())
+        };
+        for command in &self.commands {
+            match command {
+                Command::Dispatch { pipeline, groups, push } => {
+                    push_fits(pipeline, push)?;
+                    let most = limits.max_group_count;
+                    if groups.iter().zip(most).any(|(groups, most)| *groups > most) {
+                        return Err(Error::Limit {
+                            what: format!(
+                                "{groups:?} workgroups of kernel {}, and the device allows {most:?}",
+                                pipeline.name()
+                            ),
+                        });
+                    }
+                }
+                Command::DispatchIndirect {
+                    pipeline,
+                    counts,
+                    offset,
+                    push,
+                } => {
+                    push_fits(pipeline, push)?;
+                    counts.check(*offset, 12)?;
+                }
+                Command::Copy {
+                    src,
+                    src_offset,
+                    dst,
+                    dst_offset,
+                    bytes,
+                } => {
+                    src.check(*src_offset, *bytes)?;
+                    dst.check(*dst_offset, *bytes)?;
+                }
+                Command::Barrier | Command::FullBarrier | Command::Timestamp { .. } => {}
+            }
+        }
+        Ok(())
     }
 }

@@ -1,18 +1,20 @@
 //! An open device.
 
+use std::borrow::Borrow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{Backend, Queue};
 use crate::cache::DiskCache;
 use crate::class::MemoryClass;
-use crate::command::{Command, CommandList};
+use crate::command::CommandList;
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
-use crate::info::{DeviceInfo, Heap, MatrixShape};
+use crate::info::{DeviceInfo, DeviceKind, Heap, MatrixShape};
 use crate::memory::{Buffer, Memory};
-use crate::null::{Null, Recorded};
+use crate::null::{Null, NullOptions, Recorded};
 use crate::pipeline::{Kernel, Pipeline, Pipelines};
 use crate::queues::Queues;
 use crate::recording::Recording;
@@ -22,6 +24,9 @@ use crate::stamps::SharedUses;
 /// Reads longer than this go through the staging ring where the memory is not cached: the host
 /// reads such memory word by word over the bus.
 const UNCACHED_READ_BYTES: u64 = 4096;
+/// How long a device may go without ending a list.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SOFTWARE_PATIENCE: Duration = Duration::from_secs(1200);
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +37,22 @@ pub struct OpenOptions {
     pub cache_dir: Option<PathBuf>,
     /// Measure the regions of command lists on the device.
     pub timestamps: bool,
+    /// Run kernels on a queue family that draws nothing, where the device has one. The first that computes is
+    /// taken otherwise, which usually draws too: which of them is faster differs between devices.
+    pub compute_only_queue: bool,
+    /// How long the device may go without ending a single command list before it counts as hanging; two
+    /// minutes if `None`, and twenty for a driver that computes on the CPU.
+    pub patience: Option<Duration>,
+}
+
+impl OpenOptions {
+    fn patience_with(&self, kind: DeviceKind) -> Duration {
+        let usual = match kind {
+            DeviceKind::Software => SOFTWARE_PATIENCE,
+            _ => PATIENCE,
+        };
+        self.patience.unwrap_or(usual)
+    }
 }
 
 /// A submitted command list.
@@ -68,7 +89,7 @@ impl Device {
     /// # Panics
     /// If `info` describes memory in which the staging ring does not fit.
     pub fn null(info: DeviceInfo) -> Arc<Self> {
-        Self::null_with(info, None, true)
+        Self::null_with(info, NullOptions::default())
     }
 
     /// As [`Device::null`], but uploads are not even filled: for what is known of a program from its
@@ -77,22 +98,26 @@ impl Device {
     /// # Panics
     /// As [`Device::null`].
     pub fn null_without_contents(info: DeviceInfo) -> Arc<Self> {
-        Self::null_with(info, None, false)
+        let options = NullOptions {
+            without_contents: true,
+            ..NullOptions::default()
+        };
+        Self::null_with(info, options)
     }
 
-    /// As [`Device::null`], but the device is lost while it runs the command list of that number,
-    /// counted from 1.
+    /// As [`Device::null`], a device that fails in the ways that `options` name.
     ///
     /// # Panics
     /// As [`Device::null`].
-    pub fn null_lost_at(info: DeviceInfo, list: u64) -> Arc<Self> {
-        Self::null_with(info, Some(list), true)
-    }
-
-    fn null_with(info: DeviceInfo, lost_at: Option<u64>, keeps_contents: bool) -> Arc<Self> {
-        let backend = Arc::new(Null::new(info.clone(), lost_at));
+    pub fn null_with(info: DeviceInfo, options: NullOptions) -> Arc<Self> {
+        let keeps_contents = !options.without_contents;
+        let opening = OpenOptions {
+            patience: options.patience,
+            ..OpenOptions::default()
+        };
         let features = info.features;
-        let made = Self::make(backend, info, features, OpenOptions::default(), keeps_contents);
+        let backend = Arc::new(Null::new(info.clone(), options));
+        let made = Self::make(backend, info, features, opening, keeps_contents);
         made.expect("the made-up device has room for the staging ring")
     }
 
@@ -115,7 +140,8 @@ impl Device {
         let info = Arc::new(info);
         let tally = Arc::new(Tally::default());
         let period = info.limits.timestamp_period_ns;
-        let queues = Arc::new(Queues::new(backend.clone(), tally.clone(), period));
+        let patience = options.patience_with(info.kind);
+        let queues = Arc::new(Queues::new(backend.clone(), tally.clone(), period, patience));
         let memory = Memory::new(backend.clone(), queues.clone(), tally.clone(), info.clone());
         let ring = memory.allocate(MemoryClass::Staging, SLOTS * SLOT_BYTES)?;
         let copies = if features.contains(Feature::TransferQueue) {
@@ -183,11 +209,39 @@ impl Device {
         self.backend.heaps()
     }
 
+    /// Bytes that buffers of a class may still take up, as far as the driver tells: over all heaps that serve
+    /// it, each within its budget.
+    pub fn room(&self, class: MemoryClass) -> u64 {
+        self.memory.room(class)
+    }
+
+    /// Whether the device was lost, as far as is known. Then it can only be dropped, with all that was made
+    /// on it, and opened again.
+    pub fn is_lost(&self) -> bool {
+        self.queues.is_lost()
+    }
+
+    /// Asks the driver whether the device still works. Not every driver says of a wait or of a counter that
+    /// what was waited for will never happen.
+    ///
+    /// # Errors
+    /// If it is lost.
+    pub fn check_status(&self) -> Result<(), Error> {
+        self.queues.check_device()
+    }
+
+    /// Notes that the device is lost: the caller has found out that what has completed was not done. From here
+    /// on everything fails with the error returned.
+    pub fn note_loss(&self) -> Error {
+        self.queues.lose()
+    }
+
     /// A buffer of `bytes` (0 is allowed), aligned to 256 bytes, its content undefined.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if no memory fit for the class is left, in particular if a discrete
-    /// card would have to use host memory; [`Error::BufferTooLarge`] beyond the driver's limit.
+    /// card would have to use host memory, or a heap would go beyond its budget;
+    /// [`Error::BufferTooLarge`] beyond the driver's limit.
     pub fn allocate(&self, class: MemoryClass, bytes: u64) -> Result<Buffer, Error> {
         self.memory.allocate(class, bytes)
     }
@@ -217,14 +271,14 @@ impl Device {
     /// may touch the buffer.
     ///
     /// # Errors
-    /// If the range lies outside the buffer, or the host does not see it.
+    /// If the range lies outside the buffer, the host does not see it, or a submission may be using it.
     pub fn write_control(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mapped = buffer.mapped(offset, data.len() as u64)?;
         let mapped = mapped.ok_or(Error::NotHostVisible { class: buffer.class() })?;
-        debug_assert!(
-            self.queues.is_past(buffer.stamps().used()),
-            "{buffer:?} is written while a submission uses it"
-        );
+        if !self.queues.is_past(buffer.stamps().used()) {
+            let buffer = format!("{buffer:?}");
+            return Err(Error::InUse { buffer });
+        }
         mapped.write(data);
         Ok(())
     }
@@ -242,14 +296,15 @@ impl Device {
             Some(mapped) if cached || bytes <= UNCACHED_READ_BYTES => {
                 self.queues.wait_until(buffer.stamps().written())?;
                 mapped.read(data);
-                Ok(())
             }
-            _ => self.staging.read(&self.queues, &self.tally, (buffer, offset), data),
+            _ => self.staging.read(&self.queues, &self.tally, (buffer, offset), data)?,
         }
+        // Otherwise old bytes might pass for those that a lost device did not write.
+        self.queues.check_device()
     }
 
-    /// Reads memory that the host sees as it is now. What submissions write to it is there once the
-    /// caller has seen them complete.
+    /// Reads memory that the host sees as it is now, in words of 4 bytes, each of which is old or new. What
+    /// submissions write to it is there once the caller has seen them complete.
     ///
     /// # Errors
     /// If the range lies outside the buffer, or the host does not see it.
@@ -266,7 +321,7 @@ impl Device {
     /// # Errors
     /// If the shader does not compile, exceeds a limit, or the driver refuses it.
     pub fn pipeline(&self, kernel: &Kernel) -> Result<Pipeline, Error> {
-        self.pipelines.get(kernel)
+        self.pipelines.get(kernel).map_err(|error| self.queues.noted(error))
     }
 
     /// Compiles those of the kernels that are not there yet, in parallel. `progress` is told, on
@@ -275,16 +330,18 @@ impl Device {
     /// # Errors
     /// As [`Device::pipeline`], for the first that fails.
     pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
-        self.pipelines.prepare(kernels, progress)
+        let prepared = self.pipelines.prepare(kernels, progress);
+        prepared.map_err(|error| self.queues.noted(error))
     }
 
     /// Submits a list. It starts after the lists before it and after uploads to what it uses.
     ///
     /// # Errors
     /// If a command exceeds a limit or its buffer, memory is short, or the device is lost.
-    pub fn submit(&self, list: CommandList) -> Result<Submission, Error> {
-        self.check(&list)?;
-        let value = self.queues.submit(Queue::Compute, &list, list.host_reads())?;
+    pub fn submit(&self, list: impl Borrow<CommandList>) -> Result<Submission, Error> {
+        let list = list.borrow();
+        list.check(&self.info.limits)?;
+        let value = self.queues.submit(Queue::Compute, list, list.host_reads())?;
         Ok(Submission { value })
     }
 
@@ -304,7 +361,7 @@ impl Device {
     /// # Errors
     /// As [`Device::submit`].
     pub fn record_copies(&self, mut list: CommandList, copies: usize) -> Result<Vec<Recording>, Error> {
-        self.check(&list)?;
+        list.check(&self.info.limits)?;
         let host_reads = list.host_reads();
         let uses = Arc::new(SharedUses::new(std::mem::take(&mut list.uses)));
         (0..copies)
@@ -330,13 +387,16 @@ impl Device {
     /// Blocks until a submission has completed.
     ///
     /// # Errors
-    /// If the device is lost.
+    /// If the device is lost or stands still, or the submission was never made on it.
     pub fn wait(&self, submission: &Submission) -> Result<(), Error> {
         self.queues.wait(Queue::Compute, submission.value)
     }
 
     /// Whether a submission has completed.
-    pub fn is_done(&self, submission: &Submission) -> bool {
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn is_done(&self, submission: &Submission) -> Result<bool, Error> {
         self.queues.poll(Queue::Compute, submission.value)
     }
 
@@ -365,59 +425,6 @@ impl Device {
     /// Everything that happened, in order, on a null device; empty on others.
     pub fn recorded(&self) -> Vec<Recorded> {
         self.backend.recorded()
-    }
-
-    fn check(&self, list: &CommandList) -> Result<(), Error> {
-        let push_fits = |pipeline: &Pipeline, push: &[u8]| {
-            if push.len() > pipeline.push_bytes() as usize || !push.len().is_multiple_of(4) {
-                return Err(Error::Limit {
-                    what: format!(
-                        "{} bytes of push constants for kernel {}, which takes {}",
-                        push.len(),
-                        pipeline.name(),
-                        pipeline.push_bytes()
-                    ),
-                });
-            }
-            Ok(())
-        };
-        for command in &list.commands {
-            match command {
-                Command::Dispatch { pipeline, groups, push } => {
-                    push_fits(pipeline, push)?;
-                    let most = self.info.limits.max_group_count;
-                    if groups.iter().zip(most).any(|(groups, most)| *groups > most) {
-                        return Err(Error::Limit {
-                            what: format!(
-                                "{groups:?} workgroups of kernel {}, and the device allows {most:?}",
-                                pipeline.name()
-                            ),
-                        });
-                    }
-                }
-                Command::DispatchIndirect {
-                    pipeline,
-                    counts,
-                    offset,
-                    push,
-                } => {
-                    push_fits(pipeline, push)?;
-                    counts.check(*offset, 12)?;
-                }
-                Command::Copy {
-                    src,
-                    src_offset,
-                    dst,
-                    dst_offset,
-                    bytes,
-                } => {
-                    src.check(*src_offset, *bytes)?;
-                    dst.check(*dst_offset, *bytes)?;
-                }
-                Command::Barrier | Command::FullBarrier | Command::Timestamp { .. } => {}
-            }
-        }
-        Ok(())
     }
 }
 

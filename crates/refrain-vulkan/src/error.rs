@@ -1,5 +1,7 @@
 //! What can go wrong, in the user's language.
 
+use std::time::Duration;
+
 use crate::class::MemoryClass;
 
 /// Any failure of the runtime. The text says what is wrong and what to do.
@@ -26,7 +28,7 @@ pub enum Error {
     NoValidationLayer,
     /// No driver offers any device.
     #[error(
-        "no Vulkan driver found; install one (Debian: apt install mesa-vulkan-drivers), or run on the CPU with --device cpu"
+        "no Vulkan driver found that works; install one (Debian: apt install mesa-vulkan-drivers), see `refrain doctor` if one is installed, or run on the CPU with --device cpu"
     )]
     NoDevice,
     /// No device could be used.
@@ -111,6 +113,31 @@ pub enum Error {
     DeviceLost {
         /// The command lists in flight and their regions.
         during: String,
+    },
+    /// The device ended nothing for a long time.
+    #[error(
+        "the device has ended no work for {} s while running {during}; it hangs, or is far too slow for this model: end other programs that use it, update its driver, or choose another device (--device)",
+        patience.as_secs_f32()
+    )]
+    Stalled {
+        /// The command lists in flight and their regions.
+        during: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// Something was to be waited for that this device was never given.
+    #[error("submission {value} was never made on this device, whose last is {last}")]
+    NeverSubmitted {
+        /// The submission's number.
+        value: u64,
+        /// The number of the last one that was made.
+        last: u64,
+    },
+    /// Memory was to be written by the host while the device may still be using it.
+    #[error("{buffer} cannot be written by the host while a submission uses it; wait for that submission first")]
+    InUse {
+        /// The buffer in words.
+        buffer: String,
     },
     /// A call of the driver failed in an unexpected way.
     #[error("the driver failed in {call}: {code}")]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::class::{MemoryClass, memory_types};
 use crate::error::human_bytes;
 use crate::feature::FeatureSet;
 
@@ -64,6 +65,9 @@ impl Heap {
 pub struct MemoryType {
     /// Index into [`DeviceInfo::heaps`].
     pub heap: usize,
+    /// Whether ordinary submissions may use it, and at full speed: memory that is protected, uncached or
+    /// a vendor's own way of something serves nothing.
+    pub usable: bool,
     /// The device reaches it at full speed.
     pub device_local: bool,
     /// The host can map it.
@@ -193,11 +197,13 @@ impl DeviceInfo {
             used: 0,
         };
         let local = MemoryType {
+            usable: true,
             device_local: true,
             ..MemoryType::default()
         };
         let host = MemoryType {
             heap: 1,
+            usable: true,
             host_visible: true,
             host_coherent: true,
             ..MemoryType::default()
@@ -243,11 +249,25 @@ impl DeviceInfo {
         self.missing.is_empty()
     }
 
-    /// Bytes of device-local memory in all heaps.
+    /// The heaps that serve a class, as indices, best first.
+    pub fn heaps_for(&self, class: MemoryClass) -> Vec<usize> {
+        let mut heaps = Vec::new();
+        for memory_type in memory_types(self, class) {
+            let heap = self.memory_types[memory_type].heap;
+            if !heaps.contains(&heap) {
+                heaps.push(heap);
+            }
+        }
+        heaps
+    }
+
+    /// Bytes of memory that models may lie in: a card's own, and the host's where that is an integrated
+    /// GPU's too.
     pub fn device_memory(&self) -> u64 {
-        self.heaps
-            .iter()
-            .filter(|heap| heap.device_local)
+        let heaps = self.heaps_for(MemoryClass::Weight);
+        heaps
+            .into_iter()
+            .filter_map(|heap| self.heaps.get(heap))
             .map(|heap| heap.size)
             .sum()
     }

@@ -1,10 +1,11 @@
 //! Memory that host and device both see.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// A range of mapped, coherent memory. It says nothing of its lifetime: whoever holds the block
-/// keeps it mapped. Accesses are plain copies; the runtime sees to it that the device does not
-/// touch the same bytes meanwhile.
+/// keeps it mapped. [`Mapped::write`] and [`Mapped::read`] are copies by atomic words: whoever touches
+/// the same bytes meanwhile, device or thread, makes them a mixture of old and new, and nothing worse.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapped {
     start: NonNull<u8>,
@@ -13,7 +14,7 @@ pub(crate) struct Mapped {
 
 // SAFETY: the address is valid in every thread, and no thread-local state hangs on it.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; concurrent access to the same bytes is excluded by the runtime.
+// SAFETY: as above; accesses are atomic, but for a slice that its maker has alone.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -34,15 +35,26 @@ impl Mapped {
         }
     }
 
+    /// Whether the range has so many bytes.
+    pub fn holds(&self, bytes: usize) -> bool {
+        self.bytes >= bytes
+    }
+
     /// Copies `data` to the start of the range.
     ///
     /// # Panics
     /// If `data` is longer than the range: callers check against the buffer's size first.
     pub fn write(&self, data: &[u8]) {
         assert!(data.len() <= self.bytes, "write beyond mapped memory");
-        // SAFETY: both ranges are valid for data.len() bytes, and a borrowed slice of ordinary
-        // memory does not overlap device memory.
-        unsafe { self.start.as_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) }
+        let (head, words) = data.split_at(self.before_words().min(data.len()));
+        let (words, tail) = words.as_chunks::<4>();
+        let (middle, end) = (head.len(), data.len() - tail.len());
+        for (at, byte) in (0..).zip(head).chain((end..).zip(tail)) {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+        }
+        for (at, word) in (middle..).step_by(4).zip(words) {
+            self.word(at).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
+        }
     }
 
     /// Copies from the start of the range into `data`.
@@ -51,12 +63,34 @@ impl Mapped {
     /// If `data` is longer than the range: callers check against the buffer's size first.
     pub fn read(&self, data: &mut [u8]) {
         assert!(data.len() <= self.bytes, "read beyond mapped memory");
-        // SAFETY: as in `write`.
-        unsafe {
-            self.start
-                .as_ptr()
-                .copy_to_nonoverlapping(data.as_mut_ptr(), data.len())
+        let length = data.len();
+        let (head, words) = data.split_at_mut(self.before_words().min(length));
+        let (words, tail) = words.as_chunks_mut::<4>();
+        let (middle, end) = (head.len(), length - tail.len());
+        for (at, byte) in (0..).zip(head).chain((end..).zip(tail)) {
+            *byte = self.byte(at).load(Ordering::Relaxed);
         }
+        for (at, word) in (middle..).step_by(4).zip(words) {
+            *word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
+        }
+    }
+
+    /// Bytes before the first whole word.
+    fn before_words(&self) -> usize {
+        self.start.as_ptr().align_offset(align_of::<u32>())
+    }
+
+    fn byte(&self, at: usize) -> &AtomicU8 {
+        debug_assert!(at < self.bytes);
+        // SAFETY: the byte lies within the range, which is mapped.
+        unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(at)) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at + 4 <= self.bytes);
+        // SAFETY: the word lies within the range, which is mapped, and is aligned: callers count from
+        // `before_words`.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
     /// The range as a slice.
@@ -66,5 +100,33 @@ impl Mapped {
     pub unsafe fn as_mut_slice<'a>(self) -> &'a mut [u8] {
         // SAFETY: the range is valid, u8 has no invalid values, and the caller has it alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_range_is_copied_whole_and_nothing_beside_it() {
+        let mut memory = [0u32; 8];
+        let start = NonNull::from(&mut memory).cast();
+        // SAFETY: the memory outlives the test.
+        let mapped = unsafe { Mapped::new(start, 32) };
+        for offset in 0..9 {
+            for length in 0..16 {
+                let data: Vec<u8> = (1..=length).collect();
+                mapped.write(&[0xee; 32]);
+                mapped.part(offset, length.into()).write(&data);
+                let mut all = [0; 32];
+                mapped.read(&mut all);
+                let (from, to) = (offset as usize, offset as usize + data.len());
+                assert_eq!(all[from..to], data);
+                assert!(all[..from].iter().chain(&all[to..]).all(|byte| *byte == 0xee));
+                let mut back = vec![0; data.len()];
+                mapped.part(offset, length.into()).read(&mut back);
+                assert_eq!(back, data);
+            }
+        }
     }
 }

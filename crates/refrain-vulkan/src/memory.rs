@@ -1,5 +1,6 @@
 //! Memory by class: blocks taken from the driver, and the buffers cut out of them.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,11 +8,11 @@ use crate::backend::{Backend, Failure, RawMemory};
 use crate::class::{MemoryClass, memory_types};
 use crate::counters::Tally;
 use crate::error::Error;
-use crate::info::{DeviceInfo, DeviceKind};
+use crate::info::{DeviceInfo, Heap};
 use crate::mapped::Mapped;
 use crate::queues::Queues;
 use crate::ranges::{ALIGNMENT, Ranges, aligned};
-use crate::stamps::Stamps;
+use crate::stamps::{Moment, Stamps};
 
 const MIB: u64 = 1 << 20;
 
@@ -105,14 +106,13 @@ impl Eq for Buffer {}
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let stamps = std::mem::take(&mut self.stamps);
         let range = Range {
             class: self.class,
             block: self.block,
             offset: self.offset,
             bytes: self.bytes,
         };
-        self.memory.release(range, stamps);
+        self.memory.release(range, self.stamps.used());
     }
 }
 
@@ -138,8 +138,8 @@ struct Block {
 struct Pools {
     blocks: [Vec<Block>; MemoryClass::ALL.len()],
     next_key: u64,
-    /// Ranges whose last use the device may not have completed.
-    pending: Vec<(Range, Stamps)>,
+    /// Ranges that the device may still be using, and until when.
+    pending: Vec<(Range, Moment)>,
 }
 
 /// All memory of a device.
@@ -184,43 +184,48 @@ impl Memory {
         if bytes > limit.saturating_sub(ALIGNMENT) {
             return Err(Error::BufferTooLarge { asked: bytes, limit });
         }
-        let mut pools = self.lock();
-        self.reclaim(&mut pools);
-        if let Some(buffer) = self.cut(&mut pools, class, bytes) {
-            return Ok(buffer);
+        self.queues.check()?;
+        loop {
+            let mut pools = self.lock();
+            self.reclaim(&mut pools);
+            match self.take(&mut pools, class, bytes) {
+                Err(Failure::OutOfMemory) => {}
+                other => return other.map_err(|failure| self.queues.error(failure)),
+            }
+            // Before giving up: what the device still uses of dropped buffers comes back, and what is kept idle.
+            self.free_empty(&mut pools);
+            let awaited = pools.pending.first().map(|(_, until)| *until);
+            if let Ok(buffer) = self.take(&mut pools, class, bytes) {
+                return Ok(buffer);
+            }
+            // Others go on meanwhile.
+            drop(pools);
+            match awaited {
+                Some(until) => self.queues.wait_until(until)?,
+                None => return Err(self.out_of_memory(class, bytes)),
+            }
         }
-        match self.grow(&mut pools, class, bytes) {
-            Err(Failure::OutOfMemory) => {}
-            other => return self.finish(other, &mut pools, class, bytes),
-        }
-        // Before giving up: whatever the device still uses of dropped buffers comes back.
-        for (_, stamps) in &pools.pending {
-            self.queues.wait_until(stamps.used())?;
-        }
-        self.reclaim(&mut pools);
-        self.free_empty(&mut pools);
-        if let Some(buffer) = self.cut(&mut pools, class, bytes) {
-            return Ok(buffer);
-        }
-        let grown = self.grow(&mut pools, class, bytes);
-        self.finish(grown, &mut pools, class, bytes)
     }
 
-    fn finish(
-        self: &Arc<Self>,
-        grown: Result<(), Failure>,
-        pools: &mut Pools,
-        class: MemoryClass,
-        bytes: u64,
-    ) -> Result<Buffer, Error> {
-        let cut = match grown {
-            Ok(()) => self.cut(pools, class, bytes).ok_or(Failure::OutOfMemory),
-            Err(failure) => Err(failure),
-        };
-        cut.map_err(|failure| match failure {
-            Failure::OutOfMemory => self.out_of_memory(class, bytes),
-            other => self.queues.error(other),
-        })
+    /// Cuts a buffer out of the blocks that there are, or out of a new one.
+    fn take(self: &Arc<Self>, pools: &mut Pools, class: MemoryClass, bytes: u64) -> Result<Buffer, Failure> {
+        if let Some(buffer) = self.cut(pools, class, bytes) {
+            return Ok(buffer);
+        }
+        self.grow(pools, class, bytes)?;
+        self.cut(pools, class, bytes).ok_or(Failure::OutOfMemory)
+    }
+
+    /// Bytes that buffers of a class may still take up, over all heaps that serve it.
+    pub fn room(&self, class: MemoryClass) -> u64 {
+        self.serving(class).map(|(_, heap)| heap.free()).sum()
+    }
+
+    /// The heaps that serve a class, with their numbers, as they are now.
+    fn serving(&self, class: MemoryClass) -> impl Iterator<Item = (usize, Heap)> {
+        let heaps = self.backend.heaps();
+        let serving = self.info.heaps_for(class).into_iter();
+        serving.filter_map(move |index| Some((index, *heaps.get(index)?)))
     }
 
     /// Cuts a buffer out of the blocks that there are.
@@ -279,9 +284,10 @@ impl Memory {
     /// A block of at least `size` aligned bytes, and how far its first aligned address lies in.
     fn take_block(&self, class: MemoryClass, memory_type: usize, size: u64) -> Result<(RawMemory, u64), Failure> {
         let heap = self.info.memory_types[memory_type].heap;
-        // Beyond its budget a discrete card pages to host memory, which would be silently slow.
+        // Beyond its budget a card pages to host memory, and what shares the host's memory to its disk: both
+        // would be silently slow.
         let free = self.backend.heaps().get(heap).map_or(0, |heap| heap.free());
-        if self.info.kind == DeviceKind::Discrete && size > free {
+        if size > free {
             return Err(Failure::OutOfMemory);
         }
         let mut raw = self.backend.allocate(class, memory_type, size)?;
@@ -297,11 +303,10 @@ impl Memory {
     }
 
     fn out_of_memory(&self, class: MemoryClass, asked: u64) -> Error {
-        let heaps = self.backend.heaps();
-        let index = memory_types(&self.info, class)
-            .first()
-            .map_or(0, |&memory_type| self.info.memory_types[memory_type].heap);
-        let heap = heaps.get(index).copied().unwrap_or_default();
+        let largest = self
+            .serving(class)
+            .max_by_key(|(index, heap)| (heap.free(), Reverse(*index)));
+        let (index, heap) = largest.unwrap_or_default();
         let hint = match class {
             MemoryClass::Weight => {
                 "use a smaller or further quantised model, close other programs that use the GPU, or choose another device (--device)"
@@ -321,24 +326,25 @@ impl Memory {
         }
     }
 
-    fn release(&self, range: Range, stamps: Stamps) {
+    fn release(&self, range: Range, until: Moment) {
+        let is_past = self.queues.is_past(until);
         let mut pools = self.lock();
-        if self.queues.is_past(stamps.used()) {
+        if is_past {
             self.give_back(&mut pools, &range);
         } else {
-            pools.pending.push((range, stamps));
+            pools.pending.push((range, until));
         }
     }
 
     /// Gives back the pending ranges whose last use has completed.
     fn reclaim(&self, pools: &mut Pools) {
-        for (range, stamps) in std::mem::take(&mut pools.pending) {
-            if self.queues.is_past(stamps.used()) {
-                self.give_back(pools, &range);
-            } else {
-                pools.pending.push((range, stamps));
-            }
+        if pools.pending.is_empty() {
+            return;
         }
+        self.queues.refresh();
+        let past = |(_, until): &mut (Range, Moment)| self.queues.is_known_past(*until);
+        let past: Vec<_> = pools.pending.extract_if(.., past).collect();
+        past.iter().for_each(|(range, _)| self.give_back(pools, range));
     }
 
     fn give_back(&self, pools: &mut Pools, range: &Range) {
@@ -378,9 +384,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // Every buffer holds this, so all are gone; the device may still work on the last.
         let mut pools = std::mem::take(&mut *self.lock());
-        for (_, stamps) in pools.pending.drain(..) {
+        for (_, until) in pools.pending.drain(..) {
             // A lost device cannot be waited for, and needs not be.
-            let _ = self.queues.wait_until(stamps.used());
+            let _ = self.queues.wait_until(until);
         }
         for class in MemoryClass::ALL {
             for block in pools.blocks[class.index()].drain(..) {

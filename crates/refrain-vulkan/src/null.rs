@@ -1,10 +1,14 @@
 //! The null device: it records everything that the runtime asks of it and computes nothing.
-//! Memory has heaps of the made-up sizes; work completes when it is waited for or polled.
+//! Memory has heaps of the made-up sizes; work completes when it is waited for or polled. It fails in the
+//! ways of real devices where that is asked for.
+
+mod faults;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::backend::{Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest};
 use crate::class::MemoryClass;
@@ -93,6 +97,8 @@ pub enum RecordedCommand {
     },
 }
 
+pub use faults::{Fault, NullOptions, StandIn, Words};
+
 /// What was recorded and not yet submitted: name, commands, whether the host reads.
 type Translated = (String, Vec<RecordedCommand>, bool);
 
@@ -104,6 +110,15 @@ struct State {
     recordings: HashMap<u64, Translated>,
     submitted: [u64; 2],
     completed: [u64; 2],
+    /// What each queue will never complete, because it waits for a list that never ends.
+    stuck: [Option<u64>; 2],
+    /// How often memory was asked for, and something submitted.
+    allocations: u64,
+    submits: u64,
+    /// Blocks that the host sees.
+    mapped: faults::Blocks,
+    /// What the compute queue was given and has not completed.
+    running: VecDeque<(u64, Vec<RecordedCommand>)>,
 }
 
 impl State {
@@ -116,27 +131,21 @@ impl State {
 /// The backend of a null device.
 pub(crate) struct Null {
     info: DeviceInfo,
-    /// The submission to the compute queue during which the device is lost.
-    lost_at: Option<u64>,
+    options: NullOptions,
     state: Mutex<State>,
 }
 
 impl Null {
-    pub fn new(info: DeviceInfo, lost_at: Option<u64>) -> Self {
+    pub fn new(info: DeviceInfo, options: NullOptions) -> Self {
         let used = vec![0; info.heaps.len()];
         Self {
             info,
-            lost_at,
+            options,
             state: Mutex::new(State {
                 used,
                 ..State::default()
             }),
         }
-    }
-
-    /// Whether the device is lost before it has completed `value`.
-    fn lost_before(&self, queue: Queue, value: u64) -> bool {
-        queue == Queue::Compute && self.lost_at.is_some_and(|lost_at| value >= lost_at)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,6 +170,8 @@ impl Backend for Null {
     fn allocate(&self, class: MemoryClass, memory_type: usize, bytes: u64) -> Result<RawMemory, Failure> {
         let heap = self.info.memory_types[memory_type].heap;
         let mut state = self.state();
+        state.allocations += 1;
+        self.fail_to_allocate(state.allocations)?;
         if state.used[heap] + bytes > self.info.heaps[heap].size {
             return Err(Failure::OutOfMemory);
         }
@@ -183,6 +194,9 @@ impl Backend for Null {
         let handle = state.handle();
         // Each block gets a terabyte of addresses, so that blocks never touch.
         let address = handle << 40;
+        if let Some(mapped) = mapped {
+            state.mapped.insert(address, (class, mapped));
+        }
         Ok(RawMemory {
             memory: handle,
             buffer: handle,
@@ -196,6 +210,7 @@ impl Backend for Null {
     fn free(&self, memory: &RawMemory) {
         let mut state = self.state();
         state.used[self.info.memory_types[memory.memory_type].heap] -= memory.bytes;
+        state.mapped.remove(&memory.address);
         let (memory_type, bytes) = (memory.memory_type, memory.bytes);
         state.events.push(Recorded::Free { memory_type, bytes });
         if let (Some(mapped), Some(layout)) = (memory.mapped, layout(memory.bytes)) {
@@ -252,15 +267,20 @@ impl Backend for Null {
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure> {
-        if self.lost_before(queue, signal.saturating_sub(1)) {
-            return Err(Failure::Lost);
-        }
         let mut state = self.state();
+        state.submits += 1;
+        self.fail_to_submit(queue, signal, state.submits)?;
+        if self.is_stuck(waits) {
+            state.stuck[queue as usize].get_or_insert(signal);
+        }
         for (number, recording) in recordings.iter().enumerate() {
             let translated = state.recordings.get(&recording.commands).cloned();
             let (list, commands, host_reads) = translated.unwrap_or_default();
             let value = signal + number as u64;
             state.submitted[queue as usize] = value;
+            if queue == Queue::Compute && self.options.stand_in.is_some() {
+                state.running.push_back((value, commands.clone()));
+            }
             state.events.push(Recorded::Submit {
                 queue,
                 list,
@@ -274,35 +294,40 @@ impl Backend for Null {
     }
 
     fn completed(&self, queue: Queue) -> Result<u64, Failure> {
-        Ok(self.state().completed[queue as usize])
+        let state = self.state();
+        self.counter(queue, &state)
     }
 
     fn poll(&self, queue: Queue) -> Result<u64, Failure> {
         let mut state = self.state();
         let submitted = state.submitted[queue as usize];
-        if self.lost_before(queue, submitted) {
-            return Err(Failure::Lost);
-        }
-        state.completed[queue as usize] = submitted;
-        Ok(submitted)
+        self.run(queue, submitted, &mut state)?;
+        self.counter(queue, &state)
     }
 
-    fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure> {
+    fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure> {
         let mut state = self.state();
         state.events.push(Recorded::Wait { queue, value });
-        if self.lost_before(queue, value) {
-            return Err(Failure::Lost);
+        let reached = self.run(queue, value, &mut state)?;
+        drop(state);
+        if !reached {
+            std::thread::sleep(timeout);
         }
-        let completed = &mut state.completed[queue as usize];
-        *completed = value.max(*completed);
-        Ok(())
+        Ok(reached)
     }
 
-    fn timestamps(&self, _recording: &RawRecording) -> Vec<u64> {
+    fn status(&self) -> Result<(), Failure> {
+        let state = self.state();
+        self.tell(&state)
+    }
+
+    fn intervals(&self, _recording: &RawRecording) -> Vec<u64> {
         Vec::new()
     }
 
     fn wait_idle(&self) {}
+
+    fn abandon(&self) {}
 
     fn recorded(&self) -> Vec<Recorded> {
         self.state().events.clone()

@@ -236,9 +236,8 @@ impl Pipelines {
 
     fn spirv(&self, kernel: &Kernel) -> Result<Vec<u32>, Error> {
         let file = spirv_file(kernel);
-        if let Some(bytes) = self.disk.load(&file).filter(|bytes| bytes.len() % 4 == 0) {
-            let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            return Ok(bytes.chunks_exact(4).map(word).collect());
+        if let Some(spirv) = self.disk.load(&file).and_then(|bytes| words_of_spirv(&bytes)) {
+            return Ok(spirv);
         }
         let spirv = glsl::compile(&kernel.source, &kernel.defines).map_err(|log| Error::Shader {
             kernel: kernel.name.clone(),
@@ -277,6 +276,18 @@ impl Pipelines {
     }
 }
 
+/// A file's content as SPIR-V; `None` if it is something else.
+fn words_of_spirv(bytes: &[u8]) -> Option<Vec<u32>> {
+    // Of the header: magic number, version, generator, bound, schema (SPIR-V specification, 2.3).
+    const MAGIC: u32 = 0x0723_0203;
+    const HEADER: usize = 5;
+    let (words, []) = bytes.as_chunks::<4>() else {
+        return None;
+    };
+    let spirv: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    (spirv.len() > HEADER && spirv[0] == MAGIC).then_some(spirv)
+}
+
 fn spirv_file(kernel: &Kernel) -> String {
     let mut parts: Vec<&[u8]> = vec![glsl::COMPILER.as_bytes(), kernel.source.as_bytes()];
     for (name, value) in &kernel.defines {
@@ -295,4 +306,19 @@ fn driver_file(info: &DeviceInfo) -> String {
         info.driver_info.as_bytes(),
     ]);
     format!("{key:032x}.pipelines")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_spirv_is_compiled_anew() {
+        let spirv = glsl::compile("#version 460\nvoid main() {}\n", &[]).unwrap();
+        let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(words_of_spirv(&bytes), Some(spirv));
+        for other in [&[][..], &[0; 64], &bytes[..bytes.len() - 1], &bytes[..20]] {
+            assert_eq!(words_of_spirv(other), None, "{} bytes", other.len());
+        }
+    }
 }

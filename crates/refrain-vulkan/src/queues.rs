@@ -1,17 +1,20 @@
-//! Submissions and waits: one timeline per queue, whose value counts the queue's submissions.
+//! Submissions: one timeline per queue, whose value counts the queue's submissions.
+
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use cpu_time::ThreadTime;
 
-use crate::backend::{Backend, Failure, Queue, RecordRequest};
+use crate::backend::{Backend, Queue, RecordRequest};
 use crate::command::{Access, CommandList};
 use crate::counters::Tally;
 use crate::error::Error;
 use crate::recording::{Cost, Recording, Translated};
-use crate::stamps::{Moment, SharedUses, Uses};
+use crate::stamps::{SharedUses, Uses};
 
 /// How many lists' timings are kept for a caller who has not asked for them yet.
 const KEPT_TIMINGS: usize = 256;
@@ -28,6 +31,8 @@ struct InFlight {
 struct Lane {
     /// The last value submitted; locked while submitting, which keeps values in order.
     last: Mutex<u64>,
+    /// The last value that the timeline may reach: raised before the driver is asked to submit.
+    due: AtomicU64,
     completed: AtomicU64,
     /// How far the queue itself has waited for the other: what it runs later comes after that too.
     seen: AtomicU64,
@@ -41,8 +46,14 @@ pub(crate) struct Queues {
     lanes: [Lane; 2],
     timestamp_period_ns: f64,
     timings: Mutex<BTreeMap<u64, Timings>>,
+    /// How long the device may go without ending a list.
+    patience: Duration,
     /// What ran when the device was lost.
     lost: OnceLock<String>,
+    /// Whether the device ended nothing within the patience with it, and nothing since.
+    stalled: AtomicBool,
+    /// What ran when a device that stands still was closed.
+    abandoned: OnceLock<String>,
 }
 
 /// The last of the other queue's submissions that lists with these uses must not overtake.
@@ -59,14 +70,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Queues {
-    pub fn new(backend: Arc<dyn Backend>, tally: Arc<Tally>, timestamp_period_ns: f32) -> Self {
+    pub fn new(backend: Arc<dyn Backend>, tally: Arc<Tally>, timestamp_period_ns: f32, patience: Duration) -> Self {
         Self {
             backend,
             tally,
             lanes: Default::default(),
             timestamp_period_ns: f64::from(timestamp_period_ns),
             timings: Mutex::default(),
+            patience,
             lost: OnceLock::new(),
+            stalled: AtomicBool::new(false),
+            abandoned: OnceLock::new(),
         }
     }
 
@@ -78,7 +92,7 @@ impl Queues {
         host_reads: bool,
         reusable: bool,
     ) -> Result<Arc<Translated>, Error> {
-        self.check_lost()?;
+        self.check()?;
         let request = RecordRequest {
             queue,
             name: &list.name,
@@ -114,7 +128,7 @@ impl Queues {
     /// Submits recordings by one call; the value at which the last is complete.
     pub fn submit_recorded(&self, recordings: &[&Recording]) -> Result<u64, Error> {
         const QUEUE: Queue = Queue::Compute;
-        self.check_lost()?;
+        self.check()?;
         self.retire(QUEUE);
         let lists = recordings
             .iter()
@@ -149,9 +163,12 @@ impl Queues {
         let lane = &self.lanes[queue as usize];
         let mut last = lock(&lane.last);
         let first = *last + 1;
-        self.backend
-            .submit(queue, &raw, &waits, first)
-            .map_err(|failure| self.error(failure))?;
+        // First: the device may be faster than this thread.
+        lane.due.store(*last + lists.len() as u64, Ordering::Release);
+        if let Err(failure) = self.backend.submit(queue, &raw, &waits, first) {
+            lane.due.store(*last, Ordering::Release);
+            return Err(self.error(failure));
+        }
         *last += lists.len() as u64;
         let value = *last;
         lane.seen.fetch_max(conflict.unwrap_or(0), Ordering::AcqRel);
@@ -170,64 +187,6 @@ impl Queues {
         conflict.filter(|value| *value > self.lanes[queue as usize].seen.load(Ordering::Acquire))
     }
 
-    /// Whether the timeline is known to have reached the value, without asking the device.
-    pub fn known_done(&self, queue: Queue, value: u64) -> bool {
-        self.lanes[queue as usize].completed.load(Ordering::Acquire) >= value
-    }
-
-    /// Whether the timeline has reached the value; the device is asked only if that is not known.
-    fn done(&self, queue: Queue, value: u64) -> Result<bool, Failure> {
-        if !self.known_done(queue, value) {
-            self.reached(queue, self.backend.completed(queue)?);
-        }
-        Ok(self.known_done(queue, value))
-    }
-
-    /// Whether everything up to the moment is done.
-    pub fn is_past(&self, moment: Moment) -> bool {
-        // A lost device finishes nothing any more, so nothing has to be kept for it.
-        moment
-            .values()
-            .into_iter()
-            .all(|(queue, value)| self.done(queue, value).unwrap_or(true))
-    }
-
-    /// Whether a submission has completed, asked by a caller who polls.
-    pub fn poll(&self, queue: Queue, value: u64) -> bool {
-        if !self.known_done(queue, value)
-            && let Ok(reached) = self.backend.poll(queue)
-        {
-            self.reached(queue, reached);
-        }
-        self.known_done(queue, value)
-    }
-
-    /// Blocks until the timeline has reached the value.
-    pub fn wait(&self, queue: Queue, value: u64) -> Result<(), Error> {
-        self.check_lost()?;
-        if !self.done(queue, value).map_err(|failure| self.error(failure))? {
-            self.tally.count(|counters| counters.waits += 1);
-            self.backend.wait(queue, value).map_err(|failure| self.error(failure))?;
-            self.reached(queue, value);
-        }
-        self.retire(queue);
-        Ok(())
-    }
-
-    /// Blocks until everything up to the moment is done.
-    pub fn wait_until(&self, moment: Moment) -> Result<(), Error> {
-        for (queue, value) in moment.values() {
-            if value > 0 {
-                self.wait(queue, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn reached(&self, queue: Queue, value: u64) {
-        self.lanes[queue as usize].completed.fetch_max(value, Ordering::AcqRel);
-    }
-
     /// Takes the timings out of completed recordings and gives the recordings back.
     fn retire(&self, queue: Queue) {
         let lane = &self.lanes[queue as usize];
@@ -244,15 +203,10 @@ impl Queues {
     }
 
     fn keep_timings(&self, list: &InFlight) {
-        let steps = self.backend.timestamps(&list.list.raw);
-        let us = |pair: &[u64]| pair[1].saturating_sub(pair[0]) as f64 * self.timestamp_period_ns / 1000.0;
-        let regions = list
-            .list
-            .regions
-            .iter()
-            .cloned()
-            .zip(steps.windows(2).map(us))
-            .collect();
+        let steps = self.backend.intervals(&list.list.raw);
+        let us = |steps: u64| steps as f64 * self.timestamp_period_ns / 1000.0;
+        let regions = list.list.regions.iter().cloned().zip(steps.into_iter().map(us));
+        let regions = regions.collect();
         let mut timings = lock(&self.timings);
         timings.insert(list.value, regions);
         while timings.len() > KEPT_TIMINGS {
@@ -264,50 +218,5 @@ impl Queues {
     pub fn timings(&self, value: u64) -> Timings {
         self.retire(Queue::Compute);
         lock(&self.timings).remove(&value).unwrap_or_default()
-    }
-
-    fn check_lost(&self) -> Result<(), Error> {
-        match self.lost.get() {
-            Some(during) => Err(Error::DeviceLost { during: during.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// The failure as an error; if the device was lost, with what was in flight.
-    pub fn error(&self, failure: Failure) -> Error {
-        if failure != Failure::Lost {
-            return failure.plain();
-        }
-        let during = self.lost.get_or_init(|| self.in_flight()).clone();
-        Error::DeviceLost { during }
-    }
-
-    fn in_flight(&self) -> String {
-        let mut names = Vec::new();
-        for lane in &self.lanes {
-            let completed = lane.completed.load(Ordering::Acquire);
-            for list in lock(&lane.in_flight).iter().filter(|list| list.value > completed) {
-                let (name, regions) = (&list.list.name, list.list.regions.join(", "));
-                names.push(if regions.is_empty() {
-                    format!("{name:?}")
-                } else {
-                    format!("{name:?} (regions {regions})")
-                });
-            }
-        }
-        if names.is_empty() {
-            "no command list".to_owned()
-        } else {
-            names.join(", ")
-        }
-    }
-
-    /// Waits for everything and gives all recordings back.
-    pub fn close(&self) {
-        self.backend.wait_idle();
-        for lane in &self.lanes {
-            lane.completed.fetch_max(*lock(&lane.last), Ordering::AcqRel);
-            lock(&lane.in_flight).clear();
-        }
     }
 }

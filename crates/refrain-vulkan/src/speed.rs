@@ -125,8 +125,11 @@ fn wanted(device: &Device, class: MemoryClass) -> u64 {
         _ => SHARED_BYTES,
     };
     let heaps = device.heaps();
-    let free = heaps.iter().filter(|heap| heap.device_local == on_card || !on_card);
-    let free = free.map(|heap| heap.free()).max().unwrap_or(0);
+    let serving = info.heaps_for(class).into_iter();
+    let free = serving
+        .filter_map(|heap| Some(heaps.get(heap)?.free()))
+        .max()
+        .unwrap_or(0);
     let bytes = most.min(free / 4).min(info.limits.max_allocation_bytes);
     (bytes / GROUP_BYTES * GROUP_BYTES).max(LEAST_BYTES)
 }

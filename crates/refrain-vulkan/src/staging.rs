@@ -16,6 +16,8 @@ use crate::queues::Queues;
 pub(crate) const SLOT_BYTES: u64 = 8 << 20;
 /// How many slots: one is filled while others are copied.
 pub(crate) const SLOTS: u64 = 4;
+/// How many of them may wait for kernels whose results are read back, so that there are always some for others.
+const READ_SLOTS: u64 = SLOTS / 2;
 
 struct Slot {
     offset: u64,
@@ -23,12 +25,26 @@ struct Slot {
     value: u64,
 }
 
+/// The slots that nobody has, and how many more readers may have one.
+struct Free {
+    slots: VecDeque<Slot>,
+    reads: u64,
+}
+
+/// What a slot is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Upload,
+    /// Held until what is read was computed and copied.
+    Read,
+}
+
 /// The ring of slots.
 pub(crate) struct Staging {
     buffer: Buffer,
     /// Where the copies run.
     queue: Queue,
-    free: Mutex<VecDeque<Slot>>,
+    free: Mutex<Free>,
     returned: Condvar,
 }
 
@@ -36,13 +52,18 @@ pub(crate) struct Staging {
 struct Taken<'a> {
     ring: &'a Staging,
     slot: Slot,
+    purpose: For,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let slot = Slot { ..self.slot };
-        self.ring.lock().push_back(slot);
-        self.ring.returned.notify_one();
+        let mut free = self.ring.lock();
+        free.slots.push_back(slot);
+        free.reads += u64::from(self.purpose == For::Read);
+        drop(free);
+        // Those who wait may wait for different things.
+        self.ring.returned.notify_all();
     }
 }
 
@@ -56,26 +77,36 @@ impl Staging {
         Self {
             buffer,
             queue,
-            free: Mutex::new((0..SLOTS).map(slot).collect()),
+            free: Mutex::new(Free {
+                slots: (0..SLOTS).map(slot).collect(),
+                reads: READ_SLOTS,
+            }),
             returned: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     /// The slot whose last copy is the oldest, once that copy has completed.
-    fn take(&self, queues: &Queues) -> Result<(Taken<'_>, Mapped), Error> {
+    fn take(&self, queues: &Queues, purpose: For) -> Result<(Taken<'_>, Mapped), Error> {
         let mut free = self.lock();
         let slot = loop {
-            match free.pop_front() {
+            let may = purpose == For::Upload || free.reads > 0;
+            let slot = if may { free.slots.pop_front() } else { None };
+            match slot {
                 Some(slot) => break slot,
                 None => free = self.returned.wait(free).unwrap_or_else(|e| e.into_inner()),
             }
         };
+        free.reads -= u64::from(purpose == For::Read);
         drop(free);
-        let taken = Taken { ring: self, slot };
+        let taken = Taken {
+            ring: self,
+            slot,
+            purpose,
+        };
         queues.wait(self.queue, taken.slot.value)?;
         let mapped = self.buffer.mapped(taken.slot.offset, SLOT_BYTES)?;
         let mapped = mapped.ok_or(Error::NotHostVisible {
@@ -98,7 +129,7 @@ impl Staging {
         let mut done = 0;
         while done < bytes {
             let part = SLOT_BYTES.min(bytes - done);
-            let (mut taken, mapped) = self.take(queues)?;
+            let (mut taken, mapped) = self.take(queues, For::Upload)?;
             // SAFETY: the slot is taken, its last copy has completed, and the slice ends here.
             fill(done, unsafe { mapped.part(0, part).as_mut_slice() });
             let list = CommandList {
@@ -129,7 +160,7 @@ impl Staging {
         let mut from = offset;
         for part in data.chunks_mut(SLOT_BYTES as usize) {
             let bytes = part.len() as u64;
-            let (mut taken, mapped) = self.take(queues)?;
+            let (mut taken, mapped) = self.take(queues, For::Read)?;
             let list = CommandList {
                 name: "read back".to_owned(),
                 commands: vec![Command::Copy {
@@ -143,7 +174,8 @@ impl Staging {
             };
             taken.slot.value = self.submit(queues, tally, &list, bytes, true)?;
             queues.wait(self.queue, taken.slot.value)?;
-            mapped.read(part);
+            // SAFETY: the slot is taken, its copy has completed, and the slice ends here.
+            part.copy_from_slice(unsafe { mapped.part(0, bytes).as_mut_slice() });
             from += bytes;
         }
         Ok(())

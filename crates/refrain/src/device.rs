@@ -135,16 +135,32 @@ impl Device {
         }
     }
 
-    /// Bytes that may still be taken up: device-local memory within its budget, or host memory without swapping
-    /// for the CPU executor. `None` where nobody tells.
+    /// Bytes that models may still take up: what the device has for them, within its budgets, or host memory
+    /// without swapping for the CPU executor. `None` where nobody tells.
     pub fn free_memory(&self) -> Option<u64> {
         match self.as_vulkan() {
             None => free_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?),
-            Some(device) => {
-                let heaps = device.heaps();
-                let local = heaps.iter().filter(|heap| heap.device_local);
-                Some(local.map(|heap| heap.free()).sum())
-            }
+            Some(device) => Some(device.room(MemoryClass::Weight)),
+        }
+    }
+
+    /// Asks the driver whether the device still works: not every wait fails that waits for a lost device.
+    ///
+    /// # Errors
+    /// If it is lost.
+    pub fn check_status(&self) -> Result<(), Error> {
+        match self.as_vulkan() {
+            Some(device) => Ok(device.check_status()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the device is lost: what it said to be done was never done. From here on everything fails with
+    /// the error returned.
+    pub fn note_loss(&self) -> Error {
+        match self.as_vulkan() {
+            Some(device) => device.note_loss().into(),
+            None => Error::Call("the CPU executor has not done what it was given".to_string()),
         }
     }
 

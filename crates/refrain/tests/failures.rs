@@ -1,13 +1,17 @@
 //! Devices that fail, and memory that runs out: errors that say so, and nothing that was there is lost.
 
 use refrain::{Array, DType, Device, Error, Function, eval};
-use refrain_vulkan::{DeviceInfo, Feature};
+use refrain_vulkan::{DeviceInfo, Fault, Feature, NullOptions};
 
 /// A card with one queue for everything that is lost when that queue does its submit of number `submit`.
 fn lost_at(submit: u64) -> Device {
     let mut info = DeviceInfo::made_up("card");
     info.features.remove(Feature::TransferQueue);
-    Device::vulkan(refrain_vulkan::Device::null_lost_at(info, submit))
+    let options = NullOptions {
+        faults: vec![Fault::LostAt(submit)],
+        ..NullOptions::default()
+    };
+    Device::vulkan(refrain_vulkan::Device::null_with(info, options))
 }
 
 /// The message of an error of the device or its driver.

@@ -167,6 +167,61 @@ fn attention_over_a_deep_context_has_a_submit_to_itself() {
     assert_eq!((submits(4), submits(64)), (1, 4));
 }
 
+fn slow() -> (Device, Arc<refrain_vulkan::Device>) {
+    let info = DeviceInfo {
+        kind: DeviceKind::Integrated,
+        ..DeviceInfo::made_up("apu")
+    };
+    let recorder = refrain_vulkan::Device::null_without_contents(info);
+    (Device::vulkan(recorder.clone()), recorder)
+}
+
+/// Eight products of a prompt of 2048 tokens, each a submit of its own on a slow device; a state that is written before them, one
+/// that is written after them, and the call's arguments.
+fn long_prompt(device: &Device) -> (Function, [Array; 2], Vec<u8>) {
+    let input = Array::input(device, "x", DType::F32, &[2048, 4096]);
+    let states = [0, 1].map(|_| Array::state(device, DType::F32, &[2048, 4096]).unwrap());
+    let rows = Array::arange(device, DType::I32, 2048);
+    let first = states[0].write_rows(&input, &rows);
+    let mut x = input;
+    for _ in 0..8 {
+        x = x.matmul(&ones(device, &[4096, 4096]));
+    }
+    let last = states[1].write_rows(&x, &rows);
+    let function = Function::trace(&[&first, &last]).unwrap();
+    (function, states, vec![0; 4 * 2048 * 4096])
+}
+
+#[test]
+fn a_long_prompt_keeps_the_queue_short_for_others() {
+    let (device, recorder) = slow();
+    let (function, _, bytes) = long_prompt(&device);
+    let (counters, events) = caused(&recorder, || function.call(&[("x", &bytes)]).unwrap());
+    assert!(counters.submits >= 8, "{counters:?}");
+    let submits = (0..)
+        .zip(&events)
+        .filter(|(_, event)| matches!(event, Recorded::Submit { .. }));
+    let third = submits.map(|(place, _)| place).nth(2).expect("eight of them");
+    let waits = |event: &Recorded| matches!(event, Recorded::Wait { .. });
+    let first_wait = events.iter().position(waits).expect("it waits for its own lists");
+    assert!(
+        first_wait < third,
+        "two lists are enough to keep the device busy: {events:?}"
+    );
+}
+
+#[test]
+fn a_submit_names_only_the_buffers_that_it_uses() {
+    let (device, recorder) = slow();
+    let (function, states, bytes) = long_prompt(&device);
+    function.call(&[("x", &bytes)]).unwrap();
+    let awaited = states.each_ref().map(|state| {
+        let (_, events) = caused(&recorder, || state.read_state(0, &mut [0; 4]).unwrap());
+        awaited(&events)
+    });
+    assert!(awaited[0] < awaited[1], "{awaited:?}");
+}
+
 /// The compute queue's values that events wait for, on the host or before a copy.
 fn awaited(events: &[Recorded]) -> Vec<u64> {
     let waits = events.iter().flat_map(|event| match event {

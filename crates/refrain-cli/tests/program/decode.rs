@@ -107,7 +107,7 @@ fn explain_tells_the_mode_that_was_measured_on_the_users_tokens() {
     let model = super::support::fixture("qwen3-bf16");
     let model = model.to_str().unwrap();
     let explained = |model: &str| within(&["explain", model, "--summary"]).done();
-    let text = ["run", model, "a b c", "--raw", "-n", "40", "--temp", "0", "-q"];
+    let text = ["run", model, "a b c", "--raw", "-n", "110", "--temp", "0", "-q"];
     within(&[&text[..], &["--mode", "replay"]].concat()).done();
     assert!(explained(model).contains("nothing was measured yet"));
 
@@ -116,7 +116,7 @@ fn explain_tells_the_mode_that_was_measured_on_the_users_tokens() {
     let time = |mode: &str| json["measured"][mode].as_f64().unwrap();
     let (eager, replay) = (time("eager_us"), time("replay_us"));
     assert!(eager > 0.0 && replay > 0.0, "{json}");
-    let faster = if eager < replay { "eager" } else { "replay" };
+    let faster = if eager < 0.95 * replay { "eager" } else { "replay" };
     assert_eq!(json["mode"], faster);
     let line = format!("{faster}: measured on earlier tokens, eager {eager:.0} µs, replay {replay:.0} µs");
     assert!(explained(model).contains(&line), "{line}");

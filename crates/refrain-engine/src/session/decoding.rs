@@ -12,6 +12,7 @@ impl<'m> Session<'m> {
         self.decoding.choice = cache.as_ref().and_then(|cache| cache.get(&self.shape_key()));
         self.decoding.cache = cache;
         self.decoding.trying = None;
+        self.decoding.trial = None;
     }
 
     /// Sets how many tokens one submit decodes; `None`: as many as fit in 50 ms, 32 at most.
@@ -32,8 +33,7 @@ impl<'m> Session<'m> {
     /// Too little memory, or a device that fails.
     pub fn prepare(&mut self) -> Result<(), Error> {
         let mode = self.tape_mode();
-        self.step()?.tape(mode)?;
-        Ok(())
+        Ok(self.step()?.tape(mode)?.prepare_writes()?)
     }
 
     /// How tokens are decoded now, and what was measured if that is why.
@@ -96,6 +96,7 @@ impl<'m> Session<'m> {
         self.chunk = other.chunk;
         self.decoding = Decoding {
             trying: None,
+            trial: None,
             device_time: (0.0, 0),
             ..other.decoding.clone()
         };
@@ -146,12 +147,23 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The trial with which a stream begins, if the mode is still to be chosen.
+    /// Whether the mode is still to be chosen: the next stream tries one.
+    pub fn is_undecided(&self) -> bool {
+        self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && !self.model.device().is_cpu()
+    }
+
+    /// The trial with which a stream begins, or goes on, if the mode is still to be chosen.
     pub(crate) fn trial(&mut self) -> Option<Trial> {
-        let undecided = self.decoding.mode == Mode::Auto && self.decoding.choice.is_none();
-        let trial = (undecided && !self.model.device().is_cpu()).then(Trial::new);
+        let before = self.decoding.trial.take();
+        let trial = self.is_undecided().then(|| before.unwrap_or_default());
         self.decoding.trying = trial.as_ref().map(|trial| trial.mode);
         trial
+    }
+
+    /// Keeps what a stream has not tried to the end.
+    pub(crate) fn keep_trial(&mut self, trial: Option<Trial>) {
+        self.decoding.trying = None;
+        self.decoding.trial = trial.map(Trial::paused);
     }
 
     /// Goes on with the other mode's trial, or with what was chosen.
@@ -188,8 +200,8 @@ impl<'m> Session<'m> {
                 self.decoding.options,
             )?;
             self.model_calls += 1;
-            self.step = Some(step);
             self.rollback = Rollback::new(&self.states, TapeMode::Replay)?;
+            self.step = Some(step);
         }
         Ok(self.step.as_mut().expect("just traced"))
     }
@@ -239,16 +251,16 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// The pages that positions below `last` need and that the device does not know of yet, as writes.
-    pub(crate) fn grant(&mut self, last: usize) -> Result<Vec<Write>, Error> {
+    /// The pages that positions below `last` need and that the device does not know of yet, as writes; and how
+    /// many pages of each sequence it knows of once they are carried out.
+    fn grant(&mut self, last: usize) -> Result<(Vec<Write>, usize), Error> {
         let (table, sequences) = (self.pages.per_sequence, self.sequences);
         let needed = last.div_ceil(self.pages.size).min(table);
         let step = self.step()?;
         let new = step.granted..needed;
         if new.is_empty() {
-            return Ok(vec![]);
+            return Ok((vec![], step.granted));
         }
-        step.granted = needed;
         let pages = &step.control.pages;
         let row = |sequence: usize| Write {
             state: pages.clone(),
@@ -257,12 +269,12 @@ impl<'m> Session<'m> {
         };
         let rows: Vec<Write> = (0..sequences).map(row).collect();
         if sequences * new.len() <= MOST_GRANTED {
-            return Ok(rows);
+            return Ok((rows, needed));
         }
         for row in rows {
             pages.write_state(4 * row.at, bytemuck::cast_slice(&row.words))?;
         }
-        Ok(vec![])
+        Ok((vec![], needed))
     }
 
     /// Blocks until a run is over.
@@ -271,13 +283,21 @@ impl<'m> Session<'m> {
         Ok(self.step()?.tape(mode)?.wait(run)?)
     }
 
-    /// Carries out writes and runs the decode step.
-    pub(crate) fn play(&mut self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+    /// Carries out writes and runs the decode step, for positions below `last`. What fails may have been done
+    /// or not: then the next play begins as if nothing had been noted.
+    pub(crate) fn play(&mut self, writes: &[Write], last: usize, runs: usize) -> Result<Vec<Run>, Error> {
         let mode = self.tape_mode();
         let number = self.step()?.runs();
-        let (step, rollback) = (self.step.as_mut().expect("traced"), self.rollback.as_mut());
-        let before: Option<&Tape> = rollback.map(|rollback| rollback.save(number));
-        Ok(step.play(mode, before, writes, runs)?)
+        let (pages, granted) = self.grant(last)?;
+        let writes = [writes, &pages[..]].concat();
+        let (step, rollback) = (self.step.as_mut().expect("traced"), &mut self.rollback);
+        let before: Option<&Tape> = rollback.as_ref().map(Rollback::save);
+        let played = step.play(mode, before, &writes, runs);
+        step.granted = if played.is_ok() { granted } else { 0 };
+        if let Some(rollback) = rollback {
+            rollback.saved(played.is_ok().then_some(number));
+        }
+        Ok(played?)
     }
 
     /// Makes the session hold all of `seen` but what was before it: the tokens that the runs from number

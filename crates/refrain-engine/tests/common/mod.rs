@@ -1,5 +1,8 @@
 //! What the tests of this crate share.
 
+#[allow(dead_code, reason = "not every test fails on purpose")]
+pub mod null;
+
 use std::path::Path;
 
 use refrain_engine::Device;

@@ -3,6 +3,7 @@
 mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
 mod modes;
 mod states;
 

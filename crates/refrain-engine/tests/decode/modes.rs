@@ -87,7 +87,7 @@ fn trying_both_modes_changes_no_token() {
         let run = |mode| {
             let mut session = Session::new(&model, 300).expect("fits");
             session.set_mode(mode, None);
-            decoded(&mut session, &prompt(9), &seeded(), 40)
+            decoded(&mut session, &prompt(9), &seeded(), 110)
         };
         assert_eq!(run(Mode::Auto), run(Mode::Replay), "{name}");
     }

@@ -1,6 +1,7 @@
 //! A device of a real driver: memory, pipelines, submissions and waits.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use super::instance::Instance;
 use super::probe::{self, Families, Probed};
 use crate::backend::{Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest};
 use crate::class::MemoryClass;
+use crate::device::OpenOptions;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
 use crate::info::{DeviceKind, Heap};
@@ -35,6 +37,8 @@ pub(super) struct Gpu {
     /// Creating pipelines shares it, merging has it alone.
     cache: RwLock<vk::PipelineCache>,
     spin: Duration,
+    /// Whether the device was closed while it stood still: then nothing of it may be touched any more.
+    abandoned: AtomicBool,
 }
 
 /// Names a failed call.
@@ -55,14 +59,12 @@ fn failed_allocation(call: &'static str) -> impl Fn(vk::Result) -> Failure {
 
 impl Gpu {
     /// Opens a device with the features that are not disabled.
-    pub fn open(
-        instance: Arc<Instance>,
-        probed: &Probed,
-        disabled: &FeatureSet,
-        timestamps: bool,
-    ) -> Result<Self, Error> {
-        let features = features::without_disabled(&probed.info.features, disabled);
-        let mut families = probed.families;
+    pub fn open(instance: Arc<Instance>, probed: &Probed, options: &OpenOptions) -> Result<Self, Error> {
+        let features = features::without_disabled(&probed.info.features, &options.disabled);
+        let mut families = match options.compute_only_queue {
+            true => probed.families.apart_from_graphics(),
+            false => probed.families,
+        };
         if !features.contains(Feature::TransferQueue) {
             families.transfer = None;
         }
@@ -82,12 +84,13 @@ impl Gpu {
             device,
             features,
             families,
-            timestamps: timestamps && probed.info.limits.timestamp_period_ns > 0.0,
+            timestamps: options.timestamps && probed.info.limits.timestamp_period_ns > 0.0,
             spare: Default::default(),
             queues: [compute, transfer],
             timelines: [vk::Semaphore::null(); 2],
             cache: RwLock::new(vk::PipelineCache::null()),
             spin: if software { Duration::ZERO } else { SPIN },
+            abandoned: AtomicBool::new(false),
         };
         // From here on, dropping cleans up.
         gpu.create_objects().map_err(Failure::plain)?;
@@ -107,6 +110,22 @@ impl Gpu {
         let cache = unsafe { self.device.create_pipeline_cache(&Default::default(), None) };
         self.cache = RwLock::new(cache.map_err(failed("vkCreatePipelineCache"))?);
         Ok(())
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// Blocks until a queue's timeline has reached a value, or for so many nanoseconds; whether it has.
+    fn wait_for(&self, queue: Queue, value: u64, nanoseconds: u64) -> Result<bool, Failure> {
+        let (semaphores, values) = ([self.timelines[queue as usize]], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        // SAFETY: the semaphore is a timeline.
+        match unsafe { self.device.wait_semaphores(&info, nanoseconds) } {
+            Ok(()) => Ok(true),
+            Err(vk::Result::TIMEOUT) => Ok(false),
+            Err(code) => Err(failed("vkWaitSemaphores")(code)),
+        }
     }
 
     /// The family of a queue.
@@ -246,6 +265,9 @@ impl Backend for Gpu {
     }
 
     fn free(&self, memory: &RawMemory) {
+        if self.is_abandoned() {
+            return;
+        }
         // SAFETY: the caller says that nothing uses it any more.
         unsafe {
             self.device.destroy_buffer(vk::Buffer::from_raw(memory.buffer), None);
@@ -259,6 +281,9 @@ impl Backend for Gpu {
     }
 
     fn destroy_pipeline(&self, pipeline: RawPipeline) {
+        if self.is_abandoned() {
+            return;
+        }
         // SAFETY: the caller says that nothing uses it any more.
         unsafe {
             self.device
@@ -292,7 +317,9 @@ impl Backend for Gpu {
     }
 
     fn recycle(&self, recording: RawRecording) {
-        super::record::recycle(self, recording);
+        if !self.is_abandoned() {
+            super::record::recycle(self, recording);
+        }
     }
 
     fn submit(
@@ -311,22 +338,28 @@ impl Backend for Gpu {
             .map_err(failed("vkGetSemaphoreCounterValue"))
     }
 
-    fn wait(&self, queue: Queue, value: u64) -> Result<(), Failure> {
+    fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure> {
         let started = Instant::now();
         while started.elapsed() < self.spin {
             if self.completed(queue)? >= value {
-                return Ok(());
+                return Ok(true);
             }
             std::hint::spin_loop();
         }
-        let (semaphores, values) = ([self.timelines[queue as usize]], [value]);
-        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // SAFETY: the semaphore is a timeline.
-        unsafe { self.device.wait_semaphores(&info, u64::MAX) }.map_err(failed("vkWaitSemaphores"))
+        self.wait_for(queue, value, timeout.as_nanos() as u64)
     }
 
-    fn timestamps(&self, recording: &RawRecording) -> Vec<u64> {
-        super::record::timestamps(self, recording)
+    fn status(&self) -> Result<(), Failure> {
+        // There is no call for it. Of those that take no time, a wait is the one at which drivers look.
+        for queue in Queue::BOTH {
+            self.completed(queue)?;
+            self.wait_for(queue, 0, 0)?;
+        }
+        Ok(())
+    }
+
+    fn intervals(&self, recording: &RawRecording) -> Vec<u64> {
+        super::record::intervals(self, recording)
     }
 
     fn wait_idle(&self) {
@@ -334,10 +367,19 @@ impl Backend for Gpu {
         // runs either.
         let _ = unsafe { self.device.device_wait_idle() };
     }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        // The instance stays, too.
+        std::mem::forget(self.instance.clone());
+    }
 }
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if self.is_abandoned() {
+            return;
+        }
         self.wait_idle();
         let cache = *self.cache.get_mut().unwrap_or_else(|broken| broken.into_inner());
         // SAFETY: buffers and pipelines hold the device, so all are gone; nothing runs, and each

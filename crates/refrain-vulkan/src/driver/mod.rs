@@ -102,8 +102,7 @@ impl Vulkan {
     pub fn open(&self, index: usize, options: &OpenOptions) -> Result<Arc<Device>, Error> {
         let index = self.choose(&Choice::Index(index))?;
         let probed = &self.probed[index];
-        let (disabled, timestamps) = (&options.disabled, options.timestamps);
-        let gpu = gpu::Gpu::open(self.instance.clone(), probed, disabled, timestamps)?;
+        let gpu = gpu::Gpu::open(self.instance.clone(), probed, options)?;
         let features = gpu.features;
         Device::new(Arc::new(gpu), probed.info.clone(), features, options.clone())
     }

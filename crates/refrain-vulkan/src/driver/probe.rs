@@ -26,17 +26,33 @@ pub(super) struct Probed {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Families {
     pub compute: u32,
+    /// One that computes and draws nothing, if there is one, and bits of its timestamps.
+    pub compute_only: Option<(u32, u32)>,
     /// One for copies alone, if there is one.
     pub transfer: Option<u32>,
     /// Bits of a timestamp of the compute family.
     pub timestamp_bits: u32,
 }
 
+impl Families {
+    /// The same with kernels on the family that draws nothing, where there is one.
+    pub fn apart_from_graphics(self) -> Self {
+        match self.compute_only {
+            Some((compute, timestamp_bits)) => Self {
+                compute,
+                timestamp_bits,
+                ..self
+            },
+            None => self,
+        }
+    }
+}
+
 /// Probes every device of the instance, in the loader's order.
 pub(super) fn devices(instance: &Instance) -> Result<Vec<Probed>, Error> {
     // SAFETY: the instance is valid.
     match unsafe { instance.raw.enumerate_physical_devices() } {
-        Ok(devices) => devices.into_iter().map(|device| probe(instance, device)).collect(),
+        Ok(devices) => Ok(devices.into_iter().map(|device| probe(instance, device)).collect()),
         Err(vk::Result::ERROR_INITIALIZATION_FAILED) => Ok(Vec::new()),
         Err(code) => Err(Error::Driver {
             call: "vkEnumeratePhysicalDevices",
@@ -45,18 +61,20 @@ pub(super) fn devices(instance: &Instance) -> Result<Vec<Probed>, Error> {
     }
 }
 
-fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Error> {
+/// A device whose driver fails at this lacks something that is needed, and hides no other.
+fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
     let raw = &instance.raw;
     // SAFETY, for all queries below: the handle comes from this instance, and chained structures
     // outlive the calls.
-    let extensions = unsafe { raw.enumerate_device_extension_properties(physical) }.map_err(|code| Error::Driver {
-        call: "vkEnumerateDeviceExtensionProperties",
-        code: format!("{code:?}"),
-    })?;
-    let extensions = Extensions::new(&extensions);
     let basic = unsafe { raw.get_physical_device_properties(physical) };
-    let (families, has_compute) = families(instance, physical);
     let mut info = basic_info(&basic);
+    let extensions = told(
+        unsafe { raw.enumerate_device_extension_properties(physical) },
+        "vkEnumerateDeviceExtensionProperties",
+        &mut info.missing,
+    );
+    let extensions = Extensions::new(&extensions);
+    let (families, has_compute) = families(instance, physical);
     let budgets = extensions.has(ext::memory_budget::NAME);
     (info.heaps, info.memory_types) = memory(instance, physical, budgets);
 
@@ -69,7 +87,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
         structures.chained(&|name| extensions.has(name), |head| unsafe {
             raw.get_physical_device_features2(physical, head);
         });
-        info.missing = structures.missing();
+        info.missing.extend(structures.missing());
         info.features = structures.optional();
         info.features.insert_if(Feature::MemoryBudget, budgets);
         info.features
@@ -86,12 +104,20 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probed, Er
         info.limits.timestamp_period_ns = 0.0;
     }
     let portability = extensions.has(khr::portability_subset::NAME);
-    Ok(Probed {
+    Probed {
         physical,
         info,
         families,
         extended_types: structures.v12.shader_subgroup_extended_types == vk::TRUE,
         portability,
+    }
+}
+
+/// What a call told of a device; if it failed, nothing, and that is what the device lacks.
+fn told<T: Default>(answer: Result<T, vk::Result>, call: &str, missing: &mut Vec<String>) -> T {
+    answer.unwrap_or_else(|code| {
+        missing.push(format!("a driver that works ({call} fails: {code:?})"));
+        T::default()
     })
 }
 
@@ -214,18 +240,18 @@ pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets:
     };
     let memory_type = |kind: &vk::MemoryType| {
         let has = |flag| kind.property_flags.contains(flag);
-        // Memory that only protected or vendor-specific submissions may touch serves nothing.
+        // Not protected, lazily allocated, nor AMD's uncached ones.
         let ordinary = vk::MemoryPropertyFlags::DEVICE_LOCAL
             | vk::MemoryPropertyFlags::HOST_VISIBLE
             | vk::MemoryPropertyFlags::HOST_COHERENT
             | vk::MemoryPropertyFlags::HOST_CACHED;
-        let usable = ordinary.contains(kind.property_flags);
         MemoryType {
             heap: kind.heap_index as usize,
-            device_local: usable && has(vk::MemoryPropertyFlags::DEVICE_LOCAL),
-            host_visible: usable && has(vk::MemoryPropertyFlags::HOST_VISIBLE),
-            host_coherent: usable && has(vk::MemoryPropertyFlags::HOST_COHERENT),
-            host_cached: usable && has(vk::MemoryPropertyFlags::HOST_CACHED),
+            usable: ordinary.contains(kind.property_flags),
+            device_local: has(vk::MemoryPropertyFlags::DEVICE_LOCAL),
+            host_visible: has(vk::MemoryPropertyFlags::HOST_VISIBLE),
+            host_coherent: has(vk::MemoryPropertyFlags::HOST_COHERENT),
+            host_cached: has(vk::MemoryPropertyFlags::HOST_CACHED),
         }
     };
     (
@@ -241,25 +267,31 @@ pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets:
 
 /// The families to use, and whether one computes at all.
 fn families(instance: &Instance, physical: vk::PhysicalDevice) -> (Families, bool) {
-    use vk::QueueFlags as Flags;
     // SAFETY: the handle comes from this instance.
     let all = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
+    choose_families(&all)
+}
+
+fn choose_families(all: &[vk::QueueFamilyProperties]) -> (Families, bool) {
+    use vk::QueueFlags as Flags;
     let find = |fits: &dyn Fn(Flags) -> bool| {
         (0u32..)
-            .zip(&all)
+            .zip(all)
             .find(|(_, family)| fits(family.queue_flags))
             .map(|(index, _)| index)
     };
     let compute = find(&|flags| flags.contains(Flags::COMPUTE));
     let copies_only = Flags::TRANSFER | Flags::SPARSE_BINDING | Flags::PROTECTED;
     let transfer = find(&|flags| flags.contains(Flags::TRANSFER) && copies_only.contains(flags));
+    let compute_only = find(&|flags| flags.contains(Flags::COMPUTE) && !flags.contains(Flags::GRAPHICS));
     let index = compute.unwrap_or(0);
-    let timestamp_bits = all.get(index as usize).map_or(0, |family| family.timestamp_valid_bits);
+    let timestamp_bits = |index: u32| all.get(index as usize).map_or(0, |family| family.timestamp_valid_bits);
     (
         Families {
             compute: index,
+            compute_only: compute_only.map(|index| (index, timestamp_bits(index))),
             transfer,
-            timestamp_bits,
+            timestamp_bits: timestamp_bits(index),
         },
         compute.is_some(),
     )
@@ -294,5 +326,45 @@ fn component(kind: vk::ComponentTypeKHR) -> &'static str {
         vk::ComponentTypeKHR::UINT64 => "u64",
         COMPONENT_BFLOAT16 => "bf16",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_may_run_apart_from_graphics_where_the_device_has_queues_for_that() {
+        use vk::QueueFlags as Flags;
+        let family = |queue_flags, timestamp_valid_bits| vk::QueueFamilyProperties {
+            queue_flags,
+            timestamp_valid_bits,
+            ..Default::default()
+        };
+        let everything = family(Flags::GRAPHICS | Flags::COMPUTE | Flags::TRANSFER, 64);
+        let copies = family(Flags::TRANSFER | Flags::SPARSE_BINDING, 32);
+        let computing = family(Flags::COMPUTE | Flags::TRANSFER, 36);
+        let used = |all: &[_]| {
+            let (families, _) = choose_families(all);
+            let apart = families.apart_from_graphics();
+            assert_eq!(apart.transfer, families.transfer);
+            [families, apart].map(|families| (families.compute, families.timestamp_bits))
+        };
+        assert_eq!(used(&[everything, copies, computing]), [(0, 64), (2, 36)]);
+        assert_eq!(used(&[everything, copies]), [(0, 64), (0, 64)]);
+        assert_eq!(used(&[copies, computing]), [(1, 36), (1, 36)]);
+    }
+
+    #[test]
+    fn a_device_whose_driver_fails_lacks_one_that_works() {
+        let mut missing = Vec::new();
+        let mut fails = |code| told::<Vec<u8>>(code, "vkAsk", &mut missing);
+        assert_eq!(fails(Err(vk::Result::ERROR_INITIALIZATION_FAILED)), []);
+        assert_eq!(
+            missing,
+            ["a driver that works (vkAsk fails: ERROR_INITIALIZATION_FAILED)"]
+        );
+        assert_eq!(told(Ok(vec![1]), "vkAsk", &mut missing), [1]);
+        assert_eq!(missing.len(), 1);
     }
 }

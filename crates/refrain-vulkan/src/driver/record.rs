@@ -108,8 +108,8 @@ pub(super) fn recycle(gpu: &Gpu, mut recording: RawRecording) {
         .push(recording);
 }
 
-/// The timestamps of a completed recording; none if the device does not give them.
-pub(super) fn timestamps(gpu: &Gpu, recording: &RawRecording) -> Vec<u64> {
+/// From one timestamp of a completed recording to the next; none if the device does not give them.
+pub(super) fn intervals(gpu: &Gpu, recording: &RawRecording) -> Vec<u64> {
     let mut steps = vec![0u64; recording.query_count as usize];
     let queries = vk::QueryPool::from_raw(recording.queries);
     // SAFETY: the pool has that many queries, all written by the completed submission.
@@ -117,13 +117,17 @@ pub(super) fn timestamps(gpu: &Gpu, recording: &RawRecording) -> Vec<u64> {
         let flags = vk::QueryResultFlags::TYPE_64;
         gpu.device.get_query_pool_results(queries, 0, &mut steps, flags)
     };
-    let bits = gpu.families.timestamp_bits.min(64);
-    let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
-    if got.is_ok() {
-        steps.into_iter().map(|step| step & mask).collect()
-    } else {
-        Vec::new()
+    match got {
+        Ok(()) => between(&steps, gpu.families.timestamp_bits),
+        Err(_) => Vec::new(),
     }
+}
+
+/// From each value of a counter of so many bits to the next. A counter of 36 bits begins anew every minute.
+fn between(steps: &[u64], bits: u32) -> Vec<u64> {
+    let mask = u64::MAX.checked_shr(64 - bits.min(64)).unwrap_or(0);
+    let passed = |pair: &[u64]| pair[1].wrapping_sub(pair[0]) & mask;
+    steps.windows(2).map(passed).collect()
 }
 
 struct Recorder<'a> {
@@ -310,4 +314,18 @@ impl<'a> Recorder<'a> {
 fn place(buffer: &Buffer) -> (vk::Buffer, u64) {
     let (raw, start) = buffer.place();
     (vk::Buffer::from_raw(raw), start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::between;
+
+    #[test]
+    fn a_counter_that_begins_anew_gives_the_time_that_passed() {
+        let full = 1 << 36;
+        // Bits beyond those that count may hold anything.
+        assert_eq!(between(&[full - 10, 5, 7 | 1 << 40], 36), [15, 2]);
+        assert_eq!(between(&[u64::MAX, 1], 64), [2]);
+        assert_eq!(between(&[3, 9], 0), [0]);
+    }
 }

@@ -83,7 +83,11 @@ fn submit_instrumented(
             gpu.device
                 .queue_submit(gpu.queues[queue as usize], &[submit], vk::Fence::null())
         }
-        .map_err(failed("vkQueueSubmit"))?;
+        .map_err(|code| match number {
+            0 => failed("vkQueueSubmit")(code),
+            // Half of the call cannot be taken back.
+            _ => Failure::Lost,
+        })?;
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ fn the_host_sees_what_kernels_write_to_control_memory() {
     let mut sum = [0; 4];
     device.read(&control, 8, &mut sum).unwrap();
     assert_eq!(u32::from_le_bytes(sum), 42);
-    assert!(device.is_done(&submission));
+    assert!(device.is_done(&submission).unwrap());
     let since = device.counters() - before;
     assert_eq!(
         (since.copies, since.submits),

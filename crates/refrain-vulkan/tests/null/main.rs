@@ -1,18 +1,21 @@
 //! The runtime's decisions, seen by a null device: no driver needed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use refrain_vulkan::{
-    Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Feature, Kernel, MemoryClass,
-    Pipeline, Queue, Recorded, RecordedCommand,
+    Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Fault, Feature, Kernel, MemoryClass,
+    NullOptions, Pipeline, Queue, Recorded, RecordedCommand,
 };
 
+mod faults;
 mod memory;
 mod submissions;
 mod transfers;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_millis(200);
 
 fn card() -> Arc<Device> {
     Device::null(DeviceInfo::made_up("card"))
@@ -22,6 +25,16 @@ fn card_without_transfer_queue() -> Arc<Device> {
     let mut info = DeviceInfo::made_up("card");
     info.features.remove(Feature::TransferQueue);
     Device::null(info)
+}
+
+/// A card with these faults, and little patience with it.
+fn failing(faults: &[Fault]) -> Arc<Device> {
+    let options = NullOptions {
+        faults: faults.to_vec(),
+        patience: Some(PATIENCE),
+        ..NullOptions::default()
+    };
+    Device::null_with(DeviceInfo::made_up("card"), options)
 }
 
 fn kernel() -> Kernel {

@@ -48,6 +48,72 @@ fn a_budget_smaller_than_the_heap_counts_on_a_card() {
 }
 
 #[test]
+fn a_budget_counts_on_every_kind_of_device() {
+    for kind in [
+        DeviceKind::Integrated,
+        DeviceKind::Virtual,
+        DeviceKind::Other,
+        DeviceKind::Software,
+    ] {
+        let mut info = DeviceInfo::made_up("shared");
+        info.kind = kind;
+        for heap in &mut info.heaps {
+            heap.budget = Some(GIB);
+        }
+        let device = Device::null(info);
+        let error = device.allocate(MemoryClass::State, 2 * GIB).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{kind}: {error}");
+        device.allocate(MemoryClass::State, GIB / 2).unwrap();
+    }
+}
+
+#[test]
+fn room_is_what_all_heaps_that_serve_a_class_have_left() {
+    let card = card();
+    let free = (8 * GIB + 256 * MIB, 32 * GIB - 32 * MIB);
+    assert_eq!(
+        card.room(MemoryClass::Weight),
+        free.0,
+        "a card's weights lie on the card"
+    );
+    assert_eq!(card.room(MemoryClass::Staging), 32 * GIB - 32 * MIB + 256 * MIB);
+    assert_eq!(card.info().device_memory(), 8 * GIB + 256 * MIB);
+
+    // A carve-out of half a gigabyte, as on Windows: the rest is the host's, and budgets count.
+    let mut info = DeviceInfo::made_up("apu");
+    info.kind = DeviceKind::Integrated;
+    info.heaps[0].size = GIB / 2;
+    info.heaps[1].budget = Some(16 * GIB);
+    assert_eq!(info.device_memory(), 32 * GIB + 768 * MIB);
+    let apu = Device::null(info);
+    assert_eq!(apu.room(MemoryClass::Weight), 16 * GIB + 768 * MIB - 32 * MIB);
+    let held = apu.allocate(MemoryClass::Weight, 3 * GIB).unwrap();
+    assert_eq!(apu.room(MemoryClass::Weight), 13 * GIB + 768 * MIB - 32 * MIB);
+    drop(held);
+}
+
+#[test]
+fn many_buffers_in_use_cost_an_allocation_one_question() {
+    let questions = std::sync::Arc::default();
+    let options = NullOptions {
+        questions: std::sync::Arc::clone(&questions),
+        ..NullOptions::default()
+    };
+    let device = Device::null_with(DeviceInfo::made_up("card"), options);
+    let buffers: Vec<_> = (0..1000)
+        .map(|_| device.allocate(MemoryClass::Scratch, 256).unwrap())
+        .collect();
+    {
+        let uses: Vec<_> = buffers.iter().map(|buffer| (buffer, Access::Read)).collect();
+        device.submit(list(&device, "use", &uses)).unwrap();
+    }
+    drop(buffers);
+    let before = questions.load(std::sync::atomic::Ordering::Relaxed);
+    let _other = device.allocate(MemoryClass::Scratch, 256).unwrap();
+    assert_eq!(questions.load(std::sync::atomic::Ordering::Relaxed) - before, 1);
+}
+
+#[test]
 fn an_integrated_gpu_may_use_its_host_heap() {
     let mut info = DeviceInfo::made_up("apu");
     info.kind = DeviceKind::Integrated;

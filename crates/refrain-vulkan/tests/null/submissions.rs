@@ -40,7 +40,7 @@ fn a_recording_costs_one_call_for_any_number_of_runs() {
     let values: Vec<u64> = submissions.iter().map(|s| s.value).collect();
     assert_eq!(values, (values[0]..values[0] + 8).collect::<Vec<u64>>());
     device.wait(&submissions[2]).unwrap();
-    assert!(device.is_done(&submissions[2]));
+    assert!(device.is_done(&submissions[2]).unwrap());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn commands_beyond_a_limit_are_refused_before_anything_runs() {
 
 #[test]
 fn a_lost_device_names_the_list_and_the_regions_in_flight() {
-    let device = Device::null_lost_at(DeviceInfo::made_up("card"), 2);
+    let device = failing(&[Fault::LostAt(2)]);
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
     let uses = [(&state, Access::Write)];
     let first = device.submit(list(&device, "prefill", &uses)).unwrap();
@@ -121,7 +121,8 @@ fn a_lost_device_names_the_list_and_the_regions_in_flight() {
     ] {
         assert_eq!(error.to_string(), text);
     }
-    assert!(!device.is_done(&second));
+    assert_eq!(device.is_done(&second).unwrap_err().to_string(), text);
+    assert!(device.is_lost());
     drop((state, device));
 }
 
@@ -129,7 +130,7 @@ fn a_lost_device_names_the_list_and_the_regions_in_flight() {
 fn work_completes_when_it_is_polled() {
     let device = card();
     let submission = device.submit(list(&device, "work", &[])).unwrap();
-    assert!(device.is_done(&submission));
+    assert!(device.is_done(&submission).unwrap());
     let events = during(&device, || device.wait(&submission).unwrap());
     assert_eq!(waits(&events), []);
 }

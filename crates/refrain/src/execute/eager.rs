@@ -1,11 +1,12 @@
 //! The eager executor: a plan's steps as command lists, submitted now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{Kernel, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
+use super::pressure::{Pressure, UnderWay};
 use super::{Memory as Blocks, Part};
 use crate::device::{Backend, Flush};
 use crate::plan::{Plan, Step};
@@ -22,13 +23,13 @@ pub(super) struct Recorded {
     ends: Vec<(usize, usize)>,
     /// Whichever submit last read the control block.
     last: Mutex<Option<Submission>>,
+    pressure: Pressure,
 }
 
 impl Recorded {
     pub(super) fn new(device: &Arc<VulkanDevice>, plan: &Plan, blocks: &Blocks) -> Result<Recorded, Error> {
         let pipelines = compile(device, plan)?;
         let records = Records::write(device, plan)?;
-        let uses = uses(plan, blocks, &records);
         let mut lists = vec![CommandList::new("evaluation")];
         let (mut dispatches, mut done, mut next_record) = (0, 0, 0);
         let most_work = match plan.inputs.is_empty() {
@@ -67,11 +68,16 @@ impl Recorded {
             let end = commands.len();
             ends.push((lists.len() - 1, end));
         }
-        lists.iter_mut().for_each(|list| list.uses = uses.clone());
+        for (number, list) in lists.iter_mut().enumerate() {
+            let its_own = |(_, (its, _)): &(&Step, &(usize, usize))| *its == number;
+            let steps = plan.steps.iter().zip(&ends).filter(its_own).map(|(step, _)| step);
+            list.uses = uses(steps, blocks, &records);
+        }
         Ok(Recorded {
             lists,
             ends,
             last: Mutex::default(),
+            pressure: Pressure::default(),
         })
     }
 
@@ -107,7 +113,7 @@ impl Recorded {
             dispatches.nth(call).expect("the plan has such a dispatch").clone()
         };
         let mut steps = CommandList::new("steps");
-        steps.uses = self.lists[0].uses.clone();
+        steps.uses = self.lists.iter().flat_map(|list| list.uses.iter().cloned()).collect();
         let commands = parts.iter().map(|part| match *part {
             Part::Barrier => Command::Barrier,
             Part::Call { step, call } => dispatch(step, call),
@@ -135,12 +141,15 @@ impl Recorded {
     }
 
     pub(super) fn submit(&self, vulkan: &VulkanDevice, device: &Device, reason: Flush) -> Result<(), Error> {
+        let mut under_way = UnderWay::new(vulkan, &self.pressure);
         for (number, list) in self.lists.iter().enumerate() {
             if list.commands.is_empty() {
                 continue;
             }
+            under_way.make_room()?;
             device.count_flush(if number == 0 { reason } else { Flush::SizeCap });
-            let submission = vulkan.submit(list.clone())?;
+            let submission = vulkan.submit(list)?;
+            under_way.add(submission);
             *self.last.lock().unwrap_or_else(|p| p.into_inner()) = Some(submission);
         }
         Ok(())
@@ -236,25 +245,24 @@ impl Records {
     }
 }
 
-/// Every buffer that the plan touches, and how.
-fn uses(plan: &Plan, blocks: &Blocks, records: &Records) -> Vec<(Buffer, Access)> {
-    let written: std::collections::HashSet<usize> = plan
-        .steps
-        .iter()
-        .flat_map(Step::writes)
-        .map(|range| blocks.block(range.block).key())
-        .collect();
-    let access = |storage: &Storage| {
-        if written.contains(&storage.key()) {
-            Access::Write
-        } else {
-            Access::Read
+/// Every buffer that the steps touch, and how.
+fn uses<'p>(steps: impl Iterator<Item = &'p Step>, blocks: &Blocks, records: &Records) -> Vec<(Buffer, Access)> {
+    let mut found: BTreeMap<usize, (Buffer, Access)> = BTreeMap::new();
+    for step in steps {
+        let written = step.writes().map(|range| (range.block, Access::Write));
+        let read = step.reads().map(|range| (range.block, Access::Read));
+        for (block, access) in written.chain(read) {
+            let storage = blocks.block(block);
+            let (_, strongest) = found
+                .entry(storage.key())
+                .or_insert_with(|| (buffer(storage).clone(), access));
+            if access == Access::Write {
+                *strongest = access;
+            }
         }
-    };
-    let blocks = blocks.all().map(|storage| (buffer(storage).clone(), access(storage)));
-    blocks
-        .chain(records.buffer.iter().map(|b| (b.clone(), Access::Read)))
-        .collect()
+    }
+    let records = records.buffer.iter().map(|buffer| (buffer.clone(), Access::Read));
+    found.into_values().chain(records).collect()
 }
 
 fn push_bytes(push: &[Push], step: &Step, blocks: &Blocks, record: &mut impl FnMut() -> u64) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 mod compare;
 mod eager;
+mod pressure;
 mod recurrent;
 mod reference;
 mod replay;
@@ -82,15 +83,6 @@ impl Memory {
             Block::Output(n) => &self.outputs[n],
         }
     }
-
-    fn all(&self) -> impl Iterator<Item = &Storage> {
-        self.storages
-            .iter()
-            .chain(&self.control)
-            .chain(&self.scratch)
-            .chain(&self.tickets)
-            .chain(&self.outputs)
-    }
 }
 
 impl Executable {
@@ -123,16 +115,16 @@ impl Executable {
 
     /// Computes the plan's steps. On Vulkan it returns once they are submitted.
     pub(crate) fn run(&self, reason: Flush) -> Result<(), Error> {
-        self.mark_run();
         match (&self.recorded, self.plan.device.backend()) {
-            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason),
+            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason)?,
             _ => {
                 let steps = &self.plan.steps;
                 cpu::together(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
                 self.plan.device.count_flush(reason);
-                Ok(())
             }
         }
+        self.mark_run();
+        Ok(())
     }
 
     /// Writes the control block. Waits until the device has done what it was given with the old one.

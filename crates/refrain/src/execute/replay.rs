@@ -1,6 +1,6 @@
 //! The replay executor: a plan's commands recorded once, and submitted as often as wanted.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use refrain_kernels::inbox;
 use refrain_vulkan::{
@@ -70,7 +70,8 @@ struct Recorded {
     timed: Vec<Recording>,
     list: CommandList,
     place: Mutex<Place>,
-    messages: Vec<Message>,
+    /// Made for the first write: most tapes have none.
+    messages: OnceLock<Vec<Message>>,
 }
 
 /// Which timed recording and which message come next, and what last used them.
@@ -102,7 +103,7 @@ impl Tape {
                     let commands = fault_at(device, &executable, step)?;
                     list = recorded.with(list, step, commands);
                 }
-                Some(Recorded::new(device, list, &executable, mode)?)
+                Some(Recorded::new(device, list, mode)?)
             }
             _ => None,
         };
@@ -116,6 +117,17 @@ impl Tape {
     /// How it runs.
     pub fn mode(&self) -> TapeMode {
         self.mode
+    }
+
+    /// Makes what writes need, so that the first does not wait for it.
+    ///
+    /// # Errors
+    /// Too little memory, a failing device.
+    pub fn prepare_writes(&self) -> Result<(), Error> {
+        match (&self.recorded, self.executable.plan().device.as_vulkan()) {
+            (Some(recorded), Some(device)) => recorded.prepare_writes(device, &self.executable),
+            _ => Ok(()),
+        }
     }
 
     /// Carries out `writes`, then runs the function `runs` times; returns once that is submitted (on the
@@ -133,10 +145,12 @@ impl Tape {
     /// # Errors
     /// As [`Tape::play`].
     pub fn play_after(&self, before: Option<&Tape>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
-        self.executable.mark_run();
-        match (&self.recorded, self.executable.plan().device.backend()) {
+        let played = match (&self.recorded, self.executable.plan().device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => {
                 let entries = entries(writes)?;
+                if !entries.is_empty() {
+                    recorded.prepare_writes(device, &self.executable)?;
+                }
                 self.executable.plan().device.count_flush(Flush::Requested);
                 match self.mode {
                     TapeMode::Replay => {
@@ -167,7 +181,9 @@ impl Tape {
                     .map(|_| self.executable.run(Flush::Requested).map(|()| untimed(None)))
                     .collect()
             }
-        }
+        }?;
+        self.executable.mark_run();
+        Ok(played)
     }
 
     /// Blocks until a run is over.
@@ -182,10 +198,13 @@ impl Tape {
     }
 
     /// Whether a run is over.
-    pub fn is_done(&self, run: &Run) -> bool {
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn is_done(&self, run: &Run) -> Result<bool, Error> {
         match (&run.submission, self.executable.plan().device.as_vulkan()) {
-            (Some(submission), Some(device)) => device.is_done(submission),
-            _ => true,
+            (Some(submission), Some(device)) => Ok(device.is_done(submission)?),
+            _ => Ok(true),
         }
     }
 
@@ -207,12 +226,7 @@ impl Tape {
 }
 
 impl Recorded {
-    fn new(
-        device: &Arc<VulkanDevice>,
-        mut list: CommandList,
-        executable: &Executable,
-        mode: TapeMode,
-    ) -> Result<Recorded, Error> {
+    fn new(device: &Arc<VulkanDevice>, mut list: CommandList, mode: TapeMode) -> Result<Recorded, Error> {
         let region = Command::Timestamp {
             region: "step".to_string(),
         };
@@ -226,9 +240,6 @@ impl Recorded {
             TapeMode::Replay if device.measures_time() => TIMED_COPIES,
             _ => 0,
         };
-        let messages = (0..MESSAGES)
-            .map(|_| Message::new(device, executable, &list))
-            .collect::<Result<Vec<_>, _>>()?;
         Ok(Recorded {
             plain,
             timed: device.record_copies(list.clone(), copies)?,
@@ -239,8 +250,22 @@ impl Recorded {
                 timings: vec![None; copies],
                 messages: vec![None; MESSAGES],
             }),
-            messages,
+            messages: OnceLock::new(),
         })
+    }
+
+    /// Memory for messages and the commands that deliver them, unless they are there.
+    fn prepare_writes(&self, device: &Arc<VulkanDevice>, executable: &Executable) -> Result<(), Error> {
+        if self.messages.get().is_none() {
+            let messages = (0..MESSAGES).map(|_| Message::new(device, executable, &self.list));
+            // Of two threads that come to this at once, one keeps its own.
+            let _ = self.messages.set(messages.collect::<Result<_, _>>()?);
+        }
+        Ok(())
+    }
+
+    fn message(&self, number: usize) -> &Message {
+        &self.messages.get().expect("prepared before the first write")[number]
     }
 
     /// Everything by one submit.
@@ -258,7 +283,7 @@ impl Recorded {
             true => None,
             false => Some(self.write(device, &mut place, entries)?),
         };
-        batches.extend(message.map(|number| &self.messages[number].recording));
+        batches.extend(message.map(|number| &self.message(number).recording));
         let timed = place.timed;
         if let Some(last) = place.timings.get_mut(timed).and_then(Option::take) {
             device.wait(&last)?;
@@ -288,13 +313,13 @@ impl Recorded {
         if !entries.is_empty() {
             let mut place = self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let number = self.write(device, &mut place, entries)?;
-            let submissions = device.submit_recorded(&[&self.messages[number].recording])?;
+            let submissions = device.submit_recorded(&[&self.message(number).recording])?;
             place.messages[number] = submissions.first().copied();
         }
         (0..runs)
             .map(|_| {
                 Ok(Run {
-                    submission: Some(device.submit(self.list.clone())?),
+                    submission: Some(device.submit(&self.list)?),
                     is_timed: device.measures_time(),
                 })
             })
@@ -304,12 +329,12 @@ impl Recorded {
     /// Writes the next message, whose last reader is done; its number.
     fn write(&self, device: &VulkanDevice, place: &mut Place, entries: &[(u64, u32)]) -> Result<usize, Error> {
         let number = place.message;
-        place.message = (number + 1) % self.messages.len();
+        place.message = (number + 1) % MESSAGES;
         if let Some(last) = place.messages[number].take() {
             device.wait(&last)?;
         }
         let words = inbox::message(entries);
-        device.write_control(&self.messages[number].buffer, 0, bytemuck::cast_slice(&words))?;
+        device.write_control(&self.message(number).buffer, 0, bytemuck::cast_slice(&words))?;
         Ok(number)
     }
 }

@@ -1,0 +1,53 @@
+//! A null device whose decode steps report as if they had run: what the host hears of is stood in for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use refrain::Device;
+use refrain_vulkan::{DeviceInfo, Fault, MemoryClass, NullOptions, Words};
+
+/// What messages have put into states: the last word at each address.
+pub type Delivered = Arc<Mutex<BTreeMap<u64, u32>>>;
+
+/// A device with these faults, and what its inbox delivers.
+pub fn reporting(faults: &[Fault]) -> (Device, Delivered) {
+    let delivered = Delivered::default();
+    let seen = delivered.clone();
+    let options = NullOptions {
+        faults: faults.to_vec(),
+        without_contents: true,
+        stand_in: Some(Arc::new(move |kernel, push, words| match kernel {
+            kernel if kernel.starts_with("inbox") => deliver(push, words, &seen),
+            kernel if kernel.starts_with("sample.pick") => report(push, words),
+            _ => {}
+        })),
+        ..NullOptions::default()
+    };
+    let device = refrain_vulkan::Device::null_with(DeviceInfo::made_up("card"), options);
+    (Device::vulkan(device), delivered)
+}
+
+/// Carries a message out: a count and three unused words, then entries of address, value and an unused word.
+fn deliver(push: &[u8], words: &Words<'_>, delivered: &Delivered) {
+    let message = addresses(push).next().expect("a message");
+    let word = |number: u64| words.load(message + 4 * number).expect("the host wrote it").1;
+    for entry in (1..=u64::from(word(0))).map(|number| 4 * number) {
+        let address = u64::from(word(entry)) | u64::from(word(entry + 1)) << 32;
+        words.store(address, word(entry + 2));
+        delivered.lock().unwrap().insert(address, word(entry + 2));
+    }
+}
+
+/// Counts a report of one sequence: the outbox is all that the host sees of what a step has.
+fn report(push: &[u8], words: &Words<'_>) {
+    for address in addresses(push) {
+        if let Some((MemoryClass::Report, count)) = words.load(address) {
+            words.store(address, count.wrapping_add(1));
+        }
+    }
+}
+
+fn addresses(push: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, _) = push.as_chunks::<8>();
+    words.iter().map(|bytes| u64::from_le_bytes(*bytes))
+}
