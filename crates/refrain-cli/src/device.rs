@@ -1,9 +1,11 @@
 //! Choosing and opening the device.
 
+use std::path::PathBuf;
+
 use refrain::Device;
 use refrain_vulkan::{Choice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank};
 
-use crate::{Global, Usage, host, load, output};
+use crate::{Global, Usage, drivers, host, load, output};
 
 /// The name of the CPU executor in `--device`.
 pub(crate) const CPU: &str = "cpu";
@@ -110,7 +112,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
     let devices = match devices {
         Ok(devices) => devices,
         Err(Error::NoLoader { .. }) => return Ok(cpu("no Vulkan loader is installed".to_owned())),
-        Err(Error::NoDevice) => return Ok(cpu("no Vulkan driver is installed".to_owned())),
+        Err(Error::NoDevice) => return Ok(cpu(no_driver(&drivers::installed()))),
         Err(error) => return Ok(cpu(error.to_string())),
     };
     Ok(match choose(devices, &Choice::Auto) {
@@ -128,7 +130,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
                 notable: false,
             }
         }
-        Err(Error::NoDevice) => cpu("no Vulkan driver is installed".to_owned()),
+        Err(Error::NoDevice) => cpu(no_driver(&drivers::installed())),
         Err(Error::NoUsableDevice { reasons }) => cpu(format!("no Vulkan device can be used: {reasons}")),
         Err(error) => cpu(error.to_string()),
     })
@@ -149,6 +151,18 @@ fn gpu(devices: &[DeviceInfo]) -> Result<Decision, Error> {
             reason: "the best GPU, as asked for".to_owned(),
             notable: false,
         }),
+    }
+}
+
+/// Why there is no device at all, where these manifests of drivers are installed.
+fn no_driver(manifests: &[PathBuf]) -> String {
+    let names: Vec<String> = manifests.iter().map(|path| path.display().to_string()).collect();
+    match &names[..] {
+        [] => "no Vulkan driver is installed".to_owned(),
+        names => format!(
+            "no Vulkan driver that is installed offers a device ({}; `refrain doctor` tries each)",
+            names.join(", ")
+        ),
     }
 }
 
@@ -334,6 +348,16 @@ mod tests {
             assert_eq!(decide(devices, Some("CPU")).unwrap().target, Target::Cpu);
             assert!(decide(devices, Some("0")).is_err());
         }
+    }
+
+    #[test]
+    fn drivers_that_are_installed_and_do_not_work_are_named() {
+        assert_eq!(no_driver(&[]), "no Vulkan driver is installed");
+        let told = no_driver(&["/etc/vulkan/icd.d/nvidia_icd.json".into()]);
+        assert!(
+            told.contains("nvidia_icd.json") && told.contains("refrain doctor"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod commands;
 mod decoding;
 mod demo;
 mod device;
+mod drivers;
 mod fit;
 mod help;
 mod host;

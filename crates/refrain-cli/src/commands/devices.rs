@@ -1,11 +1,12 @@
 //! `refrain devices`: every device, and which one is chosen and why.
 
 use clap::Args;
-use refrain_vulkan::{DeviceInfo, Ranked, rank};
+use refrain_vulkan::{DeviceInfo, DeviceKind, Ranked, rank};
 use serde_json::{Value, json};
 
 use crate::Global;
 use crate::device::{CPU, Decision, Probed, Target};
+use crate::drivers::{self, Driver};
 use crate::output::{self, human_bytes};
 
 const EXAMPLES: &str = "Examples:
@@ -18,16 +19,32 @@ pub(crate) struct Arguments {
     /// Write one JSON object
     #[arg(long)]
     json: bool,
+    /// Do not try the drivers one by one where no GPU is found
+    #[arg(long, hide = true)]
+    as_loaded: bool,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let probed = Probed::new();
     let decision = probed.decide(global.device.as_deref())?;
     let ranked = rank(probed.devices());
+    let is_gpu = |device: &DeviceInfo| device.usable() && device.kind != DeviceKind::Software;
+    // A driver that is installed and does not work leaves no other trace.
+    let broken = match arguments.as_loaded || probed.devices().iter().any(is_gpu) {
+        true => Vec::new(),
+        false => drivers::all()
+            .into_iter()
+            .filter(|driver| driver.devices.is_err())
+            .collect(),
+    };
     if arguments.json {
-        return output::print_json(&as_json(probed.devices(), &ranked, &decision));
+        return output::print_json(&as_json(probed.devices(), &ranked, &decision, &broken));
     }
-    output::print(&as_text(probed.devices(), &ranked, &decision))
+    let broken = broken
+        .iter()
+        .filter_map(|driver| Some(format!("! {}\n  mend: {}\n", driver.fault()?, driver.mend())));
+    let text = as_text(probed.devices(), &ranked, &decision);
+    output::print(&(text + &broken.collect::<String>()))
 }
 
 fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> String {
@@ -77,7 +94,7 @@ fn features(device: &DeviceInfo) -> Vec<&'static str> {
     device.features.iter().map(|feature| feature.name()).collect()
 }
 
-fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> Value {
+fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision, broken: &[Driver]) -> Value {
     let entry = |entry: &Ranked| {
         let device = &devices[entry.index];
         json!({
@@ -98,6 +115,11 @@ fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> Va
         Target::Vulkan(index) => Value::from(index),
     };
     json!({
+        "broken_drivers": broken.iter().map(|driver| json!({
+            "manifest": driver.manifest.display().to_string(),
+            "error": driver.devices.as_ref().err(),
+            "mend": driver.mend(),
+        })).collect::<Vec<_>>(),
         "devices": ranked.iter().map(entry).collect::<Vec<_>>(),
         "cpu": { "threads": threads(), "free_bytes": refrain::Device::cpu().free_memory() },
         "chosen": chosen,

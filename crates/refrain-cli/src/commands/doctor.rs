@@ -1,7 +1,6 @@
 //! `refrain doctor`: what is there, what works, what is wrong and how to mend it.
 
 mod caches;
-mod drivers;
 mod features;
 mod findings;
 mod report;
@@ -20,11 +19,11 @@ use refrain_vulkan::speed::{self, HeapSpeed};
 use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
 
 use crate::device::{Decision, Probed, Target};
+use crate::drivers::{self, Driver};
 use crate::hub::Download;
 use crate::output;
 use crate::{Global, device, host, load, model};
 use caches::Cache;
-use drivers::Driver;
 use system::{Adapter, Node};
 
 const EXAMPLES: &str = "Examples:

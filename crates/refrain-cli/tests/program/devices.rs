@@ -100,6 +100,42 @@ fn without_a_driver_a_vulkan_device_is_refused_with_what_to_install() {
 }
 
 #[test]
+fn a_driver_that_does_not_load_is_named_with_what_the_loader_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("nvidia_icd.json");
+    let text =
+        r#"{"file_format_version": "1.0.0", "ICD": {"library_path": "/no/libEGL.so.1", "api_version": "1.3.0"}}"#;
+    fs::write(&manifest, text).unwrap();
+    let told = |arguments: &[&str]| {
+        let mut command = refrain(arguments);
+        command
+            .env("VK_DRIVER_FILES", &manifest)
+            .env("VK_ICD_FILENAMES", &manifest);
+        outcome(&mut command)
+    };
+    let text = told(&["devices"]).done();
+    for word in [
+        "nvidia_icd.json",
+        "/no/libEGL.so.1: cannot open",
+        "apt install libegl1",
+        "chosen",
+    ] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let json = told(&["devices", "--json"]).json();
+    assert!(
+        json["broken_drivers"][0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("cannot open"),
+        "{json}"
+    );
+    // Where the CPU stands in, the line says that one is installed.
+    let run = told(&["run", "demo", "hi", "-n", "1"]);
+    assert!(run.stderr.contains("nvidia_icd.json"), "{run:?}");
+}
+
+#[test]
 fn features_can_be_switched_off_and_unknown_ones_are_refused() {
     let arguments = ["run", "demo", "hi", "--device", "0", "--disable", "float17"];
     outcome(&mut refrain(&arguments)).failed(2, &["float17", "float16"]);

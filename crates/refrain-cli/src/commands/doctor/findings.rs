@@ -82,13 +82,7 @@ fn permissions(examination: &Examination) -> Vec<Finding> {
 }
 
 fn drivers(examination: &Examination) -> Vec<Finding> {
-    let finding = |driver: &super::Driver| {
-        let fault = driver.devices.as_ref().err()?;
-        Some(worse(
-            format!("the driver of {} does not work: {fault}", driver.manifest.display()),
-            "install its package anew, or remove the file if its hardware is not here",
-        ))
-    };
+    let finding = |driver: &super::Driver| Some(worse(driver.fault()?, driver.mend()));
     examination.drivers.iter().filter_map(finding).collect()
 }
 
@@ -249,11 +243,11 @@ mod tests {
 
     use super::*;
     use crate::commands::doctor::caches::Cache;
-    use crate::commands::doctor::drivers::Driver;
     use crate::commands::doctor::features::missed;
     use crate::commands::doctor::system::{Adapter, Node};
     use crate::commands::doctor::{Opened, Placed};
     use crate::device::Decision;
+    use crate::drivers::Driver;
     use crate::hub::Download;
 
     /// A machine on which a made-up card works.

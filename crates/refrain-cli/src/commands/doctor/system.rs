@@ -40,7 +40,8 @@ impl Adapter {
             0x10de => Some((
                 "NVIDIA",
                 "install the NVIDIA driver with its Vulkan part (Debian: apt install nvidia-driver \
-                 nvidia-vulkan-icd), or Mesa's; start containers with NVIDIA_DRIVER_CAPABILITIES=all",
+                 nvidia-vulkan-icd), or Mesa's; start containers with NVIDIA_DRIVER_CAPABILITIES=all, and install \
+                 libegl1 in them, which that driver loads",
             )),
             _ => None,
         }

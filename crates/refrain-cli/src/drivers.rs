@@ -10,6 +10,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// The option of `refrain devices` that lets it look no further than the loader does.
+pub(crate) const AS_LOADED: &str = "--as-loaded";
+/// Debian's packages of libraries that drivers need.
+const PACKAGES: [(&str, &str); 14] = [
+    ("libEGL.so", "libegl1"),
+    ("libGLdispatch.so", "libegl1"),
+    ("libGLX.so", "libglx0"),
+    ("libX11.so", "libx11-6"),
+    ("libX11-xcb.so", "libx11-xcb1"),
+    ("libXext.so", "libxext6"),
+    ("libxcb.so", "libxcb1"),
+    ("libxcb-", "mesa-vulkan-drivers"),
+    ("libwayland-client.so", "libwayland-client0"),
+    ("libdrm_amdgpu.so", "libdrm-amdgpu1"),
+    ("libdrm.so", "libdrm2"),
+    ("libelf.so", "libelf1"),
+    ("libexpat.so", "libexpat1"),
+    ("libzstd.so", "libzstd1"),
+];
+
 /// How long a driver may take to tell its devices.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Variables that name manifests instead of the usual folders; the newer one first.
@@ -17,15 +37,50 @@ const OVERRIDES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 
 /// An installed driver, by its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Driver {
+pub(crate) struct Driver {
     pub manifest: PathBuf,
     /// The devices that it offers, or why it does not work.
     pub devices: Result<Vec<String>, String>,
 }
 
+impl Driver {
+    /// What is wrong with it, if anything is.
+    pub fn fault(&self) -> Option<String> {
+        let fault = self.devices.as_ref().err()?;
+        Some(format!(
+            "the driver of {} does not work: {fault}",
+            self.manifest.display()
+        ))
+    }
+
+    /// How to mend it.
+    pub fn mend(&self) -> String {
+        let fault = self.devices.as_ref().err().map_or("", String::as_str);
+        match self.missing_package(fault) {
+            Some(package) => format!(
+                "install what it needs (Debian and Ubuntu: apt install {package}), or remove the file if its hardware \
+                 is not here"
+            ),
+            None => "install its package anew, or remove the file if its hardware is not here".to_owned(),
+        }
+    }
+
+    /// The package of the library that the loader did not find.
+    fn missing_package(&self, fault: &str) -> Option<&'static str> {
+        let named = PACKAGES.iter().find(|(library, _)| fault.contains(library));
+        let name = self.manifest.file_name().unwrap_or_default().to_string_lossy();
+        match named {
+            Some((_, package)) => Some(package),
+            // NVIDIA's own library is there, and finds by itself that others are not: it only says nothing.
+            None if name.contains("nvidia") && !fault.contains("cannot open shared object file") => Some("libegl1"),
+            None => None,
+        }
+    }
+}
+
 /// Tries every installed driver, each in a process of its own: a driver that crashes or hangs is
 /// found out and takes nobody along.
-pub(super) fn all() -> Vec<Driver> {
+pub(crate) fn all() -> Vec<Driver> {
     std::thread::scope(|scope| {
         let tried = |manifest: PathBuf| {
             scope.spawn(move || Driver {
@@ -36,6 +91,11 @@ pub(super) fn all() -> Vec<Driver> {
         let tried: Vec<_> = manifests().into_iter().map(tried).collect();
         tried.into_iter().filter_map(|driver| driver.join().ok()).collect()
     })
+}
+
+/// The manifests of the drivers that are installed.
+pub(crate) fn installed() -> Vec<PathBuf> {
+    manifests().into_iter().filter(|manifest| manifest.is_file()).collect()
 }
 
 /// The manifests that the Vulkan loader reads, in its order.
@@ -100,7 +160,7 @@ fn devices(manifest: &Path) -> Result<Vec<String>, String> {
     }
     let program = env::current_exe().map_err(|error| format!("this program cannot start itself: {error}"))?;
     let mut command = Command::new(program);
-    command.args(["devices", "--json"]);
+    command.args(["devices", "--json", AS_LOADED]);
     for name in OVERRIDES {
         command.env(name, manifest);
     }
@@ -141,15 +201,17 @@ fn run(mut command: Command) -> Result<Output, String> {
     child.wait_with_output().map_err(failed)
 }
 
-/// The first error that the loader told and that is about the driver itself.
+/// The errors that the loader told and that are about the driver itself, the first three of them.
 fn fault(told: &str) -> Option<String> {
     let errors = told.lines().filter_map(|line| {
         let line = line.trim_start_matches("[Vulkan Loader]").trim_start();
         line.strip_prefix("ERROR")?.split_once(':').map(|(_, text)| text.trim())
     });
     // Where there is no hardware for a driver, nothing is wrong with it.
-    let mut faults = errors.filter(|text| !text.contains("valid GPUs") && !text.contains("Found no drivers"));
-    faults.next().map(str::to_owned)
+    let faults = errors.filter(|text| !text.contains("valid GPUs") && !text.contains("Found no drivers"));
+    let mut seen = HashSet::new();
+    let faults: Vec<&str> = faults.filter(|text| seen.insert(*text)).take(3).collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
 }
 
 #[cfg(test)]
@@ -158,16 +220,39 @@ mod tests {
 
     #[test]
     fn the_loaders_errors_are_told_unless_only_the_hardware_is_missing() {
-        let missing = "ERROR:            /usr/lib/libnothere.so: cannot open shared object file\nERROR: later";
+        let missing = "ERROR:            /usr/lib/libnothere.so: cannot open shared object file\nERROR: later\n\
+                       ERROR: later";
         assert_eq!(
             fault(missing).unwrap(),
-            "/usr/lib/libnothere.so: cannot open shared object file"
+            "/usr/lib/libnothere.so: cannot open shared object file; later"
         );
         let newer = "[Vulkan Loader] ERROR | DRIVER: loader_get_json: broken";
         assert_eq!(fault(newer).unwrap(), "loader_get_json: broken");
         let idle = "ERROR:  setup_loader_term_phys_devs:  Failed to detect any valid GPUs in the current config";
         assert_eq!(fault(idle), None);
         assert_eq!(fault("MESA: warning"), None);
+    }
+
+    #[test]
+    fn the_package_of_a_missing_library_is_named() {
+        let mend = |manifest: &str, fault: &str| {
+            let driver = Driver {
+                manifest: Path::new("/etc/vulkan/icd.d").join(manifest),
+                devices: Err(fault.to_owned()),
+            };
+            assert!(driver.fault().unwrap().contains(manifest) && driver.fault().unwrap().contains(fault));
+            driver.mend()
+        };
+        let missing = |library: &str| format!("{library}: cannot open shared object file: No such file or directory");
+        assert!(mend("nvidia_icd.json", &missing("libGLdispatch.so.0")).contains("apt install libegl1"));
+        assert!(mend("radeon_icd.json", &missing("libdrm_amdgpu.so.1")).contains("apt install libdrm-amdgpu1"));
+        // NVIDIA's library is loaded, looks for libEGL by itself, and offers no functions without it.
+        let silent = "loader_scanned_icd_add: Could not get 'vkCreateInstance' via 'vk_icdGetInstanceProcAddr' for ICD \
+                      libGLX_nvidia.so.0";
+        assert!(mend("nvidia_icd.json", silent).contains("apt install libegl1"));
+        // Where that library itself is not there, its own package is what is missing.
+        assert!(mend("nvidia_icd.json", &missing("libGLX_nvidia.so.0")).contains("package anew"));
+        assert!(mend("other_icd.json", silent).contains("package anew"));
     }
 
     #[test]
