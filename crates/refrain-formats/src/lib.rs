@@ -56,7 +56,7 @@ pub use error::Error;
 pub use gguf::holds_whole_header;
 pub use platform::say_when_files_are_cut_short;
 pub use state::{Basis, Plane, State};
-pub use template::{ChatTemplate, Conversation};
+pub use template::{ChatTemplate, Conversation, Parted, ThoughtMarks, ThoughtSplitter};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};
 pub use write::{Progress, WholeFile};

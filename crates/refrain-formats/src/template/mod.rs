@@ -21,6 +21,7 @@ mod print;
 mod render;
 mod syntax;
 mod tests;
+mod thinking;
 mod value;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ use failure::{Attempt, RenderError};
 use value::{Datum, Gathered, Text};
 
 pub use conversation::Conversation;
+pub use thinking::{Parted, ThoughtMarks, ThoughtSplitter};
 
 /// Bytes that a template's source may have. The longest of the published ones has 17 thousand.
 const MAX_SOURCE: usize = 1 << 20;

@@ -5,6 +5,7 @@ mod files;
 mod growth;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct Tokenizer {
     eos_ids: Vec<u32>,
     bos_id: Option<u32>,
     growth: Growth,
+    /// Special tokens that belong to the text, with their names.
+    shown: BTreeMap<u32, String>,
 }
 
 impl Tokenizer {
@@ -44,6 +47,7 @@ impl Tokenizer {
             plain: OnceLock::new(),
             eos_ids,
             bos_id,
+            shown: BTreeMap::new(),
         })
     }
 
@@ -52,6 +56,16 @@ impl Tokenizer {
         if !ids.is_empty() {
             self.eos_ids = ids.to_owned();
         }
+        self
+    }
+
+    /// Let streams give out the special tokens that are part of one of `marks`, though they leave out others.
+    pub fn show(mut self, marks: &[&str]) -> Self {
+        let added = self.inner.get_added_tokens_decoder();
+        let wanted = added.into_iter().filter(|(_, token)| {
+            token.special && !token.content.is_empty() && marks.iter().any(|mark| mark.contains(&token.content))
+        });
+        self.shown = wanted.map(|(id, token)| (id, token.content)).collect();
         self
     }
 
@@ -112,7 +126,7 @@ impl Tokenizer {
 
     /// Decode token by token, as they are generated.
     pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
-        DecodeStream::new(&self.inner, skip_special)
+        DecodeStream::new(&self.inner, &self.shown, skip_special)
     }
 
     /// Number of tokens, added ones included. The model's own vocabulary is often padded beyond

@@ -1,5 +1,7 @@
 //! Decoding token by token.
 
+use std::collections::BTreeMap;
+
 use crate::Error;
 
 /// Tokens that are held back at most while they do not yet form whole characters. The longest
@@ -13,6 +15,8 @@ const MAX_HELD: usize = 16;
 /// given out is what the last few tokens together add to those before them.
 pub struct DecodeStream<'a> {
     tokenizer: &'a tokenizers::Tokenizer,
+    /// Special tokens that are given out all the same.
+    shown: &'a BTreeMap<u32, String>,
     skip_special: bool,
     /// The last tokens that were given out, and those that were not yet.
     ids: Vec<u32>,
@@ -21,9 +25,14 @@ pub struct DecodeStream<'a> {
 }
 
 impl<'a> DecodeStream<'a> {
-    pub(super) fn new(tokenizer: &'a tokenizers::Tokenizer, skip_special: bool) -> Self {
+    pub(super) fn new(
+        tokenizer: &'a tokenizers::Tokenizer,
+        shown: &'a BTreeMap<u32, String>,
+        skip_special: bool,
+    ) -> Self {
         DecodeStream {
             tokenizer,
+            shown,
             skip_special,
             ids: Vec::new(),
             given: 0,
@@ -38,6 +47,13 @@ impl<'a> DecodeStream<'a> {
     pub fn step(&mut self, id: u32) -> Result<String, Error> {
         if self.tokenizer.id_to_token(id).is_none() {
             return Ok(String::new());
+        }
+        if let Some(name) = self.shown.get(&id).filter(|_| self.skip_special) {
+            let (_, mut added) = self.added()?;
+            added.push_str(name);
+            self.ids.clear();
+            self.given = 0;
+            return Ok(added);
         }
         self.ids.push(id);
         let (text, added) = self.added()?;

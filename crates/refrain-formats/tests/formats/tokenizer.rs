@@ -90,6 +90,21 @@ fn a_stream_gives_out_whole_characters_only() {
 }
 
 #[test]
+fn special_tokens_that_are_marks_of_the_text_are_given_out_and_no_others() {
+    let source = fixtures().join("tokenizers/small-qwen2");
+    let text = "a 😀<|im_start|> b<|im_end|>c";
+    let told = |tokenizer: Tokenizer| {
+        let ids = tokenizer.encode_rendered(text).unwrap();
+        let mut stream = tokenizer.decode_stream(true);
+        let pieces: Vec<String> = ids.iter().map(|&id| stream.step(id).unwrap()).collect();
+        pieces.concat() + &stream.finish().unwrap()
+    };
+    let tokenizer = || TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
+    assert_eq!(told(tokenizer()), "a 😀 bc");
+    assert_eq!(told(tokenizer().show(&["<|im_start|>thought"])), "a 😀<|im_start|> bc");
+}
+
+#[test]
 fn ids_outside_of_the_vocabulary_are_errors_but_in_a_stream_no_text() {
     let source = fixtures().join("tokenizers/small-qwen2");
     let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
