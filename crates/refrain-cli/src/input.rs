@@ -2,10 +2,16 @@
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::anyhow;
 
 use crate::output;
+
+/// How long the standard input may take before a line says that it is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A file's text, every byte of it.
 ///
@@ -30,6 +36,26 @@ pub(crate) fn read_stdin(what: &str) -> anyhow::Result<String> {
         .read_to_end(&mut bytes)
         .map_err(|error| anyhow!("cannot read the standard input: {error}"))?;
     utf8(bytes, "the standard input")
+}
+
+/// What is piped or redirected to the program; `None` on a terminal. Whoever waits for a pipe that nobody
+/// writes to is told so.
+///
+/// # Errors
+/// As [`read_stdin`].
+pub(crate) fn read_piped(quiet: bool) -> anyhow::Result<Option<String>> {
+    if io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(read_stdin("the prompt")));
+    let read = receiver.recv_timeout(PATIENCE).or_else(|_| {
+        if !quiet {
+            output::complain("waiting for the end of the standard input, which joins the prompt (`< /dev/null`: none)");
+        }
+        receiver.recv()
+    });
+    read.map_err(|_| anyhow!("cannot read the standard input"))?.map(Some)
 }
 
 fn utf8(bytes: Vec<u8>, source: &str) -> anyhow::Result<String> {

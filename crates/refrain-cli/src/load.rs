@@ -107,6 +107,19 @@ fn check_room(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a context that is longer by so many tokens than the device has room for.
+///
+/// # Errors
+/// With the bytes that are needed and free.
+pub(crate) fn check_context(config: &ModelConfig, device: &Device, more: usize) -> anyhow::Result<()> {
+    let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(config, device));
+    if let Some(free) = memory::free(device).filter(|free| needed > *free) {
+        let (needed, free) = (human_bytes(needed), human_bytes(free));
+        bail!("out of memory: such a context needs {needed} more, and the device has {free} free");
+    }
+    Ok(())
+}
+
 /// A bar over bytes, on terminals only. `doing` says what is under way.
 pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar {
     let target = match global.quiet {

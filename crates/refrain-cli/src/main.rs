@@ -1,5 +1,7 @@
 //! The refrain program: language models on any Vulkan GPU, or on the CPU.
 
+mod answer;
+mod asking;
 mod commands;
 mod decoding;
 mod demo;

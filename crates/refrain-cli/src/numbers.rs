@@ -7,9 +7,13 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 
 /// How many tokens to generate. Other programs take -1 for no limit.
 pub(crate) fn most_tokens(text: &str) -> Result<usize, String> {
-    match text.starts_with('-') {
-        true => Err("not a number of tokens; without this option, a text goes on until the model ends it".to_owned()),
-        false => count(text),
+    match text {
+        // What is left of llama.cpp's -ngl, the layers to put on the device.
+        "gl" => Err("all layers are on the device always; leave -ngl out".to_owned()),
+        _ if text.starts_with('-') => {
+            Err("not a number of tokens; without this option, a text goes on until the model ends it".to_owned())
+        }
+        _ => count(text),
     }
 }
 
@@ -33,6 +37,7 @@ mod tests {
                 assert!(error.unwrap().contains("not a "), "{text}");
             }
         }
+        assert!(most_tokens("gl").unwrap_err().contains("leave -ngl out"));
         assert!(most_tokens("-1").unwrap_err().contains("until the model ends"));
         assert!(seed("-1").unwrap_err().contains("another one each time"));
     }

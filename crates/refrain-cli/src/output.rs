@@ -101,6 +101,28 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", plain(line));
 }
 
+/// Writes a line to the standard error that need not be read: dimmed on a terminal.
+pub(crate) fn aside(line: &str) {
+    let _ = writeln!(
+        io::stderr().lock(),
+        "{}",
+        console::style(plain(line)).for_stderr().dim()
+    );
+}
+
+/// Whether [`print_dimmed`] dims.
+pub(crate) fn dims() -> bool {
+    console::colors_enabled()
+}
+
+/// As [`print()`], a text that steps back behind the rest.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn print_dimmed(text: &str) -> anyhow::Result<()> {
+    print_as_it_is(&console::style(plain(text)).dim().to_string())
+}
+
 /// Seconds as people write them: `0.4 ms`, `85 ms`, `2.31 s`.
 pub(crate) fn human_seconds(seconds: f64) -> String {
     match seconds {

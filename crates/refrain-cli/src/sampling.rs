@@ -12,7 +12,7 @@ use crate::numbers::{count, seed};
 
 /// What is not given comes from the model's generation_config.json (do_sample: false there means
 /// temperature 0); where that is silent too, from llama.cpp's usual settings.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Clone, Args, Default)]
 #[command(next_help_heading = "Sampling (defaults: the model's generation_config.json, else as shown)")]
 pub(crate) struct SamplingArguments {
     /// Temperature; 0 takes the likeliest token [else: 0.8]
@@ -44,7 +44,7 @@ pub(crate) struct SamplingArguments {
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers; equal seeds give equal texts [default: another each time]
     #[arg(long, short_alias = 's', value_name = "N", value_parser = seed)]
-    seed: Option<u64>,
+    pub seed: Option<u64>,
 }
 
 /// The settings that these arguments mean for a checkpoint.
@@ -82,18 +82,23 @@ fn combined(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOption
 /// The settings for machines.
 pub(crate) fn json(options: &SamplerOptions) -> Value {
     json!({
-        "temperature": options.temperature,
+        "temperature": decimal(options.temperature),
         "top_k": options.top_k,
-        "top_p": options.top_p,
-        "min_p": options.min_p,
-        "repeat_penalty": options.repeat_penalty,
-        "presence_penalty": options.presence_penalty,
-        "frequency_penalty": options.frequency_penalty,
+        "top_p": decimal(options.top_p),
+        "min_p": decimal(options.min_p),
+        "repeat_penalty": decimal(options.repeat_penalty),
+        "presence_penalty": decimal(options.presence_penalty),
+        "frequency_penalty": decimal(options.frequency_penalty),
         "repeat_last_n": options.repeat_last,
         // As text, since JSON has no infinity.
         "logit_bias": options.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect::<Vec<_>>(),
         "seed": options.seed,
     })
+}
+
+/// A number as it was typed: 0.9, where its nearest f32 in all digits is 0.8999999761581421.
+fn decimal(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 /// The standard library seeds its hash maps from the system's random source. 32 bits are easy to
@@ -178,6 +183,20 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(combined(&wish, &model).temperature, 1.5);
+    }
+
+    #[test]
+    fn numbers_are_told_as_they_were_typed() {
+        let options = SamplerOptions {
+            temperature: 0.9,
+            top_p: 1.0,
+            ..SamplerOptions::default()
+        };
+        let told = json(&options);
+        assert_eq!(
+            (told["temperature"].to_string(), told["top_p"].to_string()),
+            ("0.9".into(), "1.0".into())
+        );
     }
 
     #[test]

@@ -4,27 +4,31 @@ mod command;
 mod dialogue;
 mod file;
 mod lines;
+mod settings;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use refrain_engine::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
-use refrain_formats::Tokenizer;
+use refrain_formats::{Checkpoint, Conversation, Tokenizer};
 
+use crate::answer;
+use crate::asking::{AskArguments, Prompter};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
-use crate::numbers::most_tokens;
-use crate::output::{self, human_rate, human_seconds};
-use crate::sampling::{self, SamplingArguments};
-use crate::{Global, Usage, demo, device, interrupt, model};
+use crate::output;
+use crate::{Global, Usage, demo, device, interrupt, model, sampling};
 use command::{Command, HELP};
-use dialogue::{Answer, Dialogue};
+use dialogue::{Answer, Dialogue, OnFull};
 use lines::{Line, Lines};
+use settings::Settings;
 
 const EXAMPLES: &str = "Examples:
   refrain chat demo
+  refrain chat Qwen3-0.6B \"What is the tallest mountain?\" --no-think
   refrain chat Qwen3-0.6B --system \"Answer in one sentence.\" --temp 0.7
   refrain chat demo --temp 0 < questions.txt";
 
@@ -39,65 +43,116 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model
-    #[arg(default_value = demo::NAME)]
-    model: String,
-    /// System message
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
+    /// The model [default: demo]
+    #[arg(value_name = "MODEL")]
+    first: Option<String>,
+    /// The first message; several words are one
+    #[arg(value_name = "MESSAGE")]
+    rest: Vec<String>,
+    /// MODEL, as other programs take it
+    #[arg(short, long, value_name = "MODEL", hide = true)]
+    model: Option<String>,
     /// Begin with a conversation that /save wrote, or any JSON list of messages
     #[arg(long, value_name = "FILE.json", conflicts_with = "system")]
     load: Option<PathBuf>,
-    /// Tokens of one answer at most [default: until the model ends it or the context is full]
-    #[arg(short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", value_parser = most_tokens)]
-    max_tokens: Option<usize>,
-    /// Tokens that the conversation may have [default: 4096, or the model's limit]
-    #[arg(long, alias = "ctx-size", short_alias = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    ctx: Option<u32>,
     /// Neither read nor write the history of lines typed
     #[arg(long)]
     no_history: bool,
     #[command(flatten)]
-    sampling: SamplingArguments,
+    ask: AskArguments,
+    /// When the context is full: shift leaves the oldest turns out, stop ends it [default: shift]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        hide_possible_values = true,
+        help_heading = "Context"
+    )]
+    on_full: Option<OnFull>,
+}
+
+/// How a chat begins.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    /// The user's first message.
+    message: String,
+    load: Option<PathBuf>,
+    no_history: bool,
+    on_full: Option<OnFull>,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let checkpoint = model::open_or_pull(global, &arguments.model)?;
-    let tokenizer = checkpoint.tokenizer()?;
-    let Some(template) = checkpoint.chat_template()? else {
-        let why = "this model has no chat template; use `refrain run MODEL --raw`";
+    arguments.ask.prepare()?;
+    let model = arguments.model.as_deref().or(arguments.first.as_deref());
+    let model = model.unwrap_or(demo::NAME);
+    let checkpoint = model::open_or_pull(global, model)?;
+    let (tokenizer, prompter) = arguments.ask.text_side(model, &checkpoint)?;
+    let Some(prompter) = prompter else {
+        let why = "this model has no chat template; use `refrain run MODEL --raw`, or give one with --template FILE";
         return Err(Usage(why.to_owned()).into());
     };
-    let settings = sampling::options(&arguments.sampling, &checkpoint)?;
-    Sampler::new(settings.clone())?;
-    let asked = arguments.ctx.map(|context| context as usize);
-    let context = load::context(checkpoint.config(), asked, 0, None)?;
-    let conversation = match &arguments.load {
-        Some(path) => file::load(path)?,
-        None => Default::default(),
+    let first = arguments.first.iter().filter(|_| arguments.model.is_some());
+    let words: Vec<&str> = first.chain(&arguments.rest).map(String::as_str).collect();
+    let opening = Opening {
+        message: words.join(" "),
+        load: arguments.load.clone(),
+        no_history: arguments.no_history,
+        on_full: arguments.on_full,
     };
+    talk(global, &arguments.ask, opening, &checkpoint, &tokenizer, prompter)
+}
+
+/// Talks until the user leaves.
+///
+/// # Errors
+/// If the model cannot be loaded or the terminal not be read; in scripts, if anything goes wrong.
+pub(crate) fn talk(
+    global: &Global,
+    ask: &AskArguments,
+    opening: Opening,
+    checkpoint: &Checkpoint,
+    tokenizer: &Tokenizer,
+    prompter: Prompter,
+) -> anyhow::Result<ExitCode> {
+    let options = sampling::options(&ask.sampling, checkpoint)?;
+    Sampler::new(options.clone())?;
+    let context = load::context(checkpoint.config(), ask.context(), 0, None)?;
+    let mut conversation = match &opening.load {
+        Some(path) => file::load(path)?,
+        None => Conversation::default(),
+    };
+    ask.set_variables(&mut conversation);
     let device = device::open(global)?;
-    load::announce_speed(global, &checkpoint, &device);
-    let loaded = load::load(global, &checkpoint, &device, context)?;
-    let session = Session::new(&loaded.model, context)?;
-    let mut dialogue = Dialogue::new(session, &tokenizer, template, conversation);
-    if let Some(system) = &arguments.system {
+    load::announce_speed(global, checkpoint, &device);
+    let loaded = load::load(global, checkpoint, &device, context)?;
+    let mut session = Session::new(&loaded.model, context)?;
+    ask.decoding.apply(&mut session);
+    let on_full = opening.on_full.unwrap_or_default();
+    let mut dialogue = Dialogue::new(session, tokenizer, prompter, conversation, on_full);
+    if let Some(system) = &ask.system {
         dialogue.set_system(system);
     }
+    let lines = Lines::new(!opening.no_history)?;
     let mut chat = Chat {
         global,
-        tokenizer: &tokenizer,
+        ask,
+        checkpoint,
+        tokenizer,
         loaded: &loaded,
         dialogue,
-        settings,
-        max_tokens: arguments.max_tokens.or(checkpoint.generation().max_new_tokens),
+        settings: Settings {
+            sampling: ask.sampling.clone(),
+            max_tokens: ask.max_tokens.or(checkpoint.generation().max_new_tokens),
+            on_full: opening.on_full,
+        },
+        options,
+        interactive: lines.interactive(),
         last: None,
     };
-    if let Some(path) = &arguments.load {
+    if let Some(path) = &opening.load {
         chat.restore(path);
     }
-    let lines = Lines::new(!arguments.no_history)?;
-    let left = chat.talk(lines)?;
+    let left = chat.talk(&opening.message, lines)?;
     device::report(global, &device);
     Ok(left)
 }
@@ -105,36 +160,46 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 /// A chat under way.
 struct Chat<'a> {
     global: &'a Global,
+    ask: &'a AskArguments,
+    checkpoint: &'a Checkpoint,
     tokenizer: &'a Tokenizer,
     loaded: &'a Loaded,
     dialogue: Dialogue<'a>,
-    settings: SamplerOptions,
-    max_tokens: Option<usize>,
+    settings: Settings,
+    /// What the settings mean for the model.
+    options: SamplerOptions,
+    /// Whether someone types.
+    interactive: bool,
     /// The last answer.
     last: Option<Answer>,
 }
 
 impl Chat<'_> {
-    /// Takes lines until there are no more.
-    fn talk(&mut self, mut lines: Lines) -> anyhow::Result<ExitCode> {
-        if lines.interactive() {
+    /// Takes the first message, if there is one, and then lines until there are no more.
+    fn talk(&mut self, message: &str, mut lines: Lines) -> anyhow::Result<ExitCode> {
+        if self.interactive {
             self.note("type a message; /help lists commands, Ctrl-D leaves");
         }
+        let mut next = match message.is_empty() {
+            true => lines.next()?,
+            false => Line::Text(message.to_owned()),
+        };
         loop {
-            let done = match lines.next()? {
+            let done = match &next {
                 Line::End => return Ok(ExitCode::SUCCESS),
-                Line::Blank => continue,
-                Line::Text(text) => self.turn(&text),
+                Line::Blank => Ok(ControlFlow::Continue(())),
+                Line::Text(text) => self.turn(text),
             };
             match done {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(ExitCode::SUCCESS),
                 // People can mend it and go on; a script must notice.
-                Err(error) if lines.interactive() && !error.is::<output::Closed>() => {
+                Err(error) if self.interactive && !error.is::<output::Closed>() => {
                     output::complain(&format!("error: {error}"));
                 }
                 Err(error) => return Err(error),
             }
+            next = lines.next()?;
         }
     }
 
@@ -159,10 +224,29 @@ impl Chat<'_> {
                 self.dialogue.set_system(&text);
                 self.note("the system message holds from the next answer on");
             }
+            Some(Command::Set(None)) => self.tell(&self.settings.describe(&self.options)),
+            Some(Command::Set(Some((name, value)))) => self.set(&name, &value)?,
+            Some(Command::Think(think)) => {
+                self.dialogue.prompter.think = think;
+                self.note(match think {
+                    Some(true) => "the model thinks before it answers",
+                    Some(false) => "the model answers at once",
+                    None => "the model thinks if its template has it so",
+                });
+            }
+            Some(Command::Context(None)) => {
+                let session = self.dialogue.session();
+                self.tell(&format!(
+                    "{} of {} tokens are taken",
+                    session.position(),
+                    session.context()
+                ));
+            }
+            Some(Command::Context(Some(tokens))) => self.resize(tokens)?,
             Some(Command::Regenerate) => {
                 self.dialogue.take_back_answer()?;
                 // The same random numbers would give the same answer.
-                self.settings.seed = self.settings.seed.wrapping_add(1);
+                self.options.seed = self.options.seed.wrapping_add(1);
                 self.answer()?;
             }
             Some(Command::Stats) => self.tell(&self.stats()),
@@ -177,7 +261,8 @@ impl Chat<'_> {
                 ));
             }
             Some(Command::Load(path)) => {
-                let conversation = file::load(&path)?;
+                let mut conversation = file::load(&path)?;
+                self.ask.set_variables(&mut conversation);
                 let count = conversation.messages.len();
                 self.dialogue.replace(conversation);
                 self.note(&format!("loaded {count} messages from {}", path.display()));
@@ -195,43 +280,74 @@ impl Chat<'_> {
         }
     }
 
+    /// Changes a setting.
+    fn set(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        let mut settings = self.settings.clone();
+        // One that nobody gave stays what it is.
+        settings.sampling.seed = Some(self.options.seed);
+        settings.set(name, value).map_err(anyhow::Error::msg)?;
+        let options = sampling::options(&settings.sampling, self.checkpoint)?;
+        Sampler::new(options.clone())?;
+        self.dialogue.on_full = settings.on_full.unwrap_or_default();
+        (self.settings, self.options) = (settings, options);
+        self.note("holds from the next answer on");
+        Ok(())
+    }
+
+    /// Makes the context longer or shorter.
+    fn resize(&mut self, tokens: usize) -> anyhow::Result<()> {
+        let (model, decoding) = (&self.loaded.model, &self.ask.decoding);
+        let limit = model.config().max_position;
+        if tokens > limit {
+            bail!("a context of {tokens} tokens is more than this model was made for; take /ctx {limit} or less");
+        }
+        let more = tokens.saturating_sub(self.dialogue.session().context());
+        load::check_context(self.checkpoint.config(), model.device(), more)?;
+        self.dialogue.resize(tokens, |context| {
+            let mut session = Session::new(model, context)?;
+            decoding.apply(&mut session);
+            Ok(session)
+        })?;
+        self.note(&format!("there is room for {tokens} tokens now"));
+        Ok(())
+    }
+
     /// Lets the model answer, and writes its text as it comes.
     fn answer(&mut self) -> anyhow::Result<()> {
         let options = GenerateOptions {
-            max_tokens: self.max_tokens,
-            sampler: Sampler::new(self.settings.clone())?,
+            max_tokens: self.settings.max_tokens,
+            sampler: Sampler::new(self.options.clone())?,
             stop_ids: self.tokenizer.eos_ids().to_vec(),
-            stop_strings: Vec::new(),
+            stop_strings: self.ask.stop.clone(),
             tokenizer: self.tokenizer,
         };
+        let mut writer = self.ask.writer();
+        let left_out = self.dialogue.left_out();
         let deferred = interrupt::defer()?;
-        let mut failure = None;
-        let mut on_text = |text: &str, _: u32| {
-            if !text.is_empty() {
-                failure = output::print_text(text).err();
-            }
-            match failure.is_some() || interrupt::requested() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let answer = self.dialogue.answer(&options, &mut on_text)?;
+        let answer = self.dialogue.answer(&options, &mut writer);
         drop(deferred);
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        if !answer.generation.text.ends_with('\n') {
-            output::print("\n")?;
+        let answer = answer?;
+        if self.dialogue.left_out() > left_out {
+            self.note(&format!(
+                "the context is full: the model no longer sees the oldest {} messages; /ctx N makes it longer",
+                self.dialogue.left_out()
+            ));
         }
         match answer.generation.finish {
-            Finish::Context => self.note("the context is full: /clear begins anew, --ctx makes it longer"),
+            Finish::Context => self.note("the context is full: /ctx N makes it longer, /clear begins anew"),
             Finish::Interrupted => self.note("stopped"),
             Finish::Length => self.note("stopped after as many tokens as -n allows"),
             Finish::Stop | Finish::StopString => {}
         }
+        if writer.answer.is_empty() && writer.is_thinking() {
+            self.note("it was still thinking: your message is taken back");
+        }
+        let summary = answer::summary(&answer.generation);
         self.last = Some(answer);
-        if self.global.verbose {
-            self.tell(&self.stats());
+        match (self.global.verbose, self.interactive && !self.global.quiet) {
+            (true, _) => self.stats().lines().for_each(output::aside),
+            (false, true) => output::aside(&summary),
+            (false, false) => {}
         }
         Ok(())
     }
@@ -244,20 +360,13 @@ impl Chat<'_> {
             self.dialogue.conversation().messages.len(),
             session.position(),
             session.context(),
-            self.settings.seed,
+            self.options.seed,
         )];
         if let Some(Answer { generation, kept }) = &self.last {
-            let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), human_rate);
             lines.push(format!(
-                "last answer: {} tokens kept, {} new in the prompt ({} tokens/s), first token after {}; {} tokens ({} \
-                 tokens/s); end: {}",
-                kept,
+                "last answer: {kept} tokens kept, {} new in the prompt; {}",
                 generation.prompt_tokens,
-                rate(generation.prompt_rate()),
-                human_seconds(generation.time_to_first.as_secs_f64()),
-                generation.ids.len(),
-                rate(generation.decode_rate()),
-                generation.finish.name(),
+                answer::summary(generation),
             ));
         }
         lines.push(format!("memory: {}", MemoryUse::of(model, session).line()));
@@ -272,7 +381,7 @@ impl Chat<'_> {
     /// Tells what may be left out.
     fn note(&self, text: &str) {
         if !self.global.quiet {
-            output::complain(&format!("({text})"));
+            output::aside(&format!("({text})"));
         }
     }
 }

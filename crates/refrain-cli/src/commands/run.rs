@@ -1,5 +1,8 @@
 //! `refrain run`: text in, text out.
 
+mod prompt;
+
+use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,57 +11,41 @@ use clap::{Args, ValueEnum};
 use refrain_engine::{
     Error, Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified, generate,
 };
-use refrain_formats::{Checkpoint, Conversation, State, Tokenizer, WholeFile};
+use refrain_formats::{Conversation, State, Tokenizer, WholeFile};
 use serde_json::json;
 
-use crate::decoding::DecodingArguments;
+use super::chat::{self, Opening};
+use crate::answer::{self, AnswerWriter};
+use crate::asking::{AskArguments, Prompter};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
-use crate::numbers::most_tokens;
-use crate::output::{self, human_rate, human_seconds};
-use crate::sampling::{self, SamplingArguments};
-use crate::{Global, Usage, demo, device, input, interrupt, model};
+use crate::output::{self, human_seconds};
+use crate::{Global, Usage, device, interrupt, model, sampling};
+use prompt::PromptArguments;
 
 const EXAMPLES: &str = "Examples:
   refrain run demo \"What is 348 + 276?\"
   refrain run Qwen/Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
   refrain run model.gguf --raw \"Once upon a time\" -n 50 --seed 7
-  refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt";
+  refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt
+  refrain run Qwen3-0.6B \"Who is this about?\" --no-think -n 50 < story.txt";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model; one of the Hugging Face hub is downloaded if it is not here yet
-    #[arg(default_value = demo::NAME)]
-    model: String,
-    /// The prompt; read from standard input if not given or `-`, without the newline at its end (kept with --raw)
-    prompt: Option<String>,
+    #[command(flatten)]
+    prompt: PromptArguments,
     /// Give the model the prompt as it is, without the model's chat template
     #[arg(long)]
     raw: bool,
-    /// System message for the chat template
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    system: Option<String>,
-    /// Tokens to generate at most [default: until the model ends or the context is full]
-    #[arg(short = 'n', long, aliases = ["n-predict", "predict"], value_name = "N", value_parser = most_tokens)]
-    max_tokens: Option<usize>,
-    /// Tokens that prompt and answer may have together [default: 4096 or what the prompt and -n
-    /// need, up to the model's limit]
-    #[arg(long, alias = "ctx-size", short_alias = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    ctx: Option<u32>,
-    /// End the text before this string (may be repeated)
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
     /// Write one JSON object at the end instead of the text as it comes
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
-    sampling: SamplingArguments,
-    #[command(flatten)]
-    decoding: DecodingArguments,
-    #[command(flatten)]
+    ask: AskArguments,
+    #[command(flatten, next_help_heading = "Context")]
     state: StateArguments,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "To develop")]
     check: CheckArguments,
 }
 
@@ -71,6 +58,12 @@ struct StateArguments {
     /// Write the session's state to this file at the end
     #[arg(long, value_name = "FILE")]
     save_state: Option<PathBuf>,
+}
+
+impl StateArguments {
+    fn is_wanted(&self) -> bool {
+        self.load_state.is_some() || self.save_state.is_some()
+    }
 }
 
 /// How replay is checked.
@@ -108,22 +101,35 @@ impl From<FreezeArgument> for Freeze {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    if arguments.stop.iter().any(String::is_empty) {
-        return Err(Usage("--stop needs a text to stop at".to_owned()).into());
+    let ask = &arguments.ask;
+    ask.prepare()?;
+    if let Some(wish) = ask.wants_template().filter(|_| arguments.raw) {
+        return Err(Usage(format!("{wish} is for the chat template, and --raw leaves it out")).into());
     }
     if let Some(path) = &arguments.state.save_state {
         State::check_place(path)?;
         WholeFile::try_create(path)?;
     }
-    let checkpoint = model::open_or_pull(global, &arguments.model)?;
-    let tokenizer = checkpoint.tokenizer()?;
-    let sampler = Sampler::new(sampling::options(&arguments.sampling, &checkpoint)?)?;
-    let prompt = prompt_ids(&checkpoint, &tokenizer, arguments)?;
-    let asked = arguments.ctx.map(|context| context as usize);
-    let most = arguments.max_tokens;
+    let model = arguments.prompt.model()?;
+    let checkpoint = model::open_or_pull(global, model)?;
+    let (tokenizer, prompter) = ask.text_side(model, &checkpoint)?;
+    let prompter = match prompter {
+        Some(prompter) if arguments.is_talk() => {
+            return chat::talk(global, ask, Opening::default(), &checkpoint, &tokenizer, prompter);
+        }
+        prompter => prompter.filter(|_| !arguments.raw),
+    };
+    let mut writer = match arguments.json {
+        true => AnswerWriter::silent(),
+        false => ask.writer(),
+    };
+    let sampler = Sampler::new(sampling::options(&ask.sampling, &checkpoint)?)?;
+    let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
+    let prompt = prompt_ids(&tokenizer, prompter, &prompt, ask, &mut writer)?;
+    let most = ask.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
-    let context = load::context(checkpoint.config(), asked, held + prompt.len(), most)?;
+    let context = load::context(checkpoint.config(), ask.context(), held + prompt.len(), most)?;
     let device = device::open(global)?;
     load::announce_speed(global, &checkpoint, &device);
     let loaded = load::load(global, &checkpoint, &device, context)?;
@@ -131,11 +137,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         max_tokens: most.or(checkpoint.generation().max_new_tokens),
         sampler,
         stop_ids: tokenizer.eos_ids().to_vec(),
-        stop_strings: arguments.stop.clone(),
+        stop_strings: ask.stop.clone(),
         tokenizer: &tokenizer,
     };
     let mut session = Session::new(&loaded.model, context)?;
-    arguments.decoding.apply(&mut session);
+    ask.decoding.apply(&mut session);
     if let Some(state) = &state
         && session.restore(state)? == Restored::ToBeComputedAgain
         && !global.quiet
@@ -147,24 +153,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     }
     let check = &arguments.check;
     let generation = match check.verify {
-        false => stream(&options, arguments.json, |options, on_text| {
-            generate(&mut session, &prompt, options, on_text)
+        false => stream(&mut writer, |on_text| {
+            generate(&mut session, &prompt, &options, on_text)
         })?,
         true => {
             let freeze = check.freeze.map(Freeze::from);
             let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
-            stream(&options, arguments.json, |options, on_text| {
-                verified.generate(&prompt, options, on_text)
-            })?
+            stream(&mut writer, |on_text| verified.generate(&prompt, &options, on_text))?
         }
     };
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {
-        output::print_json(&as_json(arguments, &loaded, &options, &generation, &memory))?;
+        output::print_json(&as_json(model, &loaded, &options, &generation, &writer, &memory))?;
     }
-    if !global.quiet {
-        report(&loaded, &generation, &memory);
-    }
+    report(global, &loaded, &generation, &writer, &memory);
     device::report(global, &device);
     // Last: whatever happens to the file, the answer has been shown.
     if let Some(path) = &arguments.state.save_state {
@@ -176,106 +178,82 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     })
 }
 
-/// The prompt's tokens: by the chat template if the model has one and the user does not object.
-fn prompt_ids(checkpoint: &Checkpoint, tokenizer: &Tokenizer, arguments: &Arguments) -> anyhow::Result<Vec<u32>> {
-    let prompt = match arguments.prompt.as_deref() {
-        Some(prompt) if prompt != "-" => prompt.to_owned(),
-        _ if arguments.raw => input::read_stdin("the prompt")?,
-        _ => {
-            let text = input::read_stdin("the prompt")?;
-            let text = text.strip_suffix('\n').unwrap_or(&text);
-            text.strip_suffix('\r').unwrap_or(text).to_owned()
-        }
-    };
-    if prompt.is_empty() {
-        let why = "the prompt is empty; give one behind the model's name, or on the standard input";
-        return Err(Usage(why.to_owned()).into());
+impl Arguments {
+    /// Whether someone at a terminal gave nothing but a model, and nothing that a single answer is needed for.
+    fn is_talk(&self) -> bool {
+        let one_answer = self.raw || self.json || self.check.verify || self.state.is_wanted();
+        !self.prompt.is_given() && io::stdout().is_terminal() && !one_answer
     }
-    let template = match arguments.raw {
-        true => None,
-        false => checkpoint.chat_template()?,
+}
+
+/// The prompt's tokens: by the chat template if the model has one and the user does not object.
+fn prompt_ids(
+    tokenizer: &Tokenizer,
+    prompter: Option<Prompter>,
+    prompt: &str,
+    ask: &AskArguments,
+    writer: &mut AnswerWriter,
+) -> anyhow::Result<Vec<u32>> {
+    let Some(prompter) = prompter else {
+        return match ask.wants_template() {
+            Some(wish) => Err(Usage(format!("{wish} needs a chat template, and this model has none")).into()),
+            None => Ok(tokenizer.encode(prompt, true)?),
+        };
     };
-    let system = arguments.system.as_deref();
-    let ids = match template {
-        Some(template) => {
-            let conversation = Conversation::from_prompt(system, &prompt);
-            tokenizer.encode_rendered(&template.render(&conversation, true)?)?
-        }
-        None if system.is_some() => {
-            let why = "--system needs a chat template, and this model has none";
-            return Err(Usage(why.to_owned()).into());
-        }
-        None => tokenizer.encode(&prompt, true)?,
-    };
-    Ok(ids)
+    let mut conversation = Conversation::from_prompt(ask.system.as_deref(), prompt);
+    ask.set_variables(&mut conversation);
+    let rendered = prompter.prompt(&conversation)?;
+    prompter.watch(&rendered, writer);
+    Ok(tokenizer.encode_rendered(&rendered)?)
 }
 
 /// Takes text and token.
 type OnText<'a> = dyn FnMut(&str, u32) -> ControlFlow<()> + 'a;
 
-/// Generates and, unless `silent`, writes the text to the standard output as it comes.
+/// Generates, and writes the text as it comes.
 fn stream(
-    options: &GenerateOptions<'_>,
-    silent: bool,
-    generate: impl FnOnce(&GenerateOptions<'_>, &mut OnText<'_>) -> Result<Generation, Error>,
+    writer: &mut AnswerWriter,
+    generate: impl FnOnce(&mut OnText<'_>) -> Result<Generation, Error>,
 ) -> anyhow::Result<Generation> {
     let deferred = interrupt::defer()?;
-    let mut failure = None;
-    let mut on_text = |text: &str, _: u32| {
-        let shown = if silent || text.is_empty() {
-            Ok(())
-        } else {
-            output::print_text(text)
-        };
-        if let Err(error) = shown {
-            failure = Some(error);
-        }
-        match failure.is_some() || interrupt::requested() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    };
-    let generation = generate(options, &mut on_text)?;
-    if let Some(error) = failure {
-        return Err(error);
-    }
+    let generation = generate(&mut |text, _| writer.take(text))?;
     drop(deferred);
-    if !silent && !generation.text.ends_with('\n') {
-        output::print("\n")?;
-    }
+    writer.end()?;
     Ok(generation)
 }
 
-fn report(loaded: &Loaded, generation: &Generation, memory: &MemoryUse) {
-    let rate = |rate: Option<f64>| match rate {
-        Some(rate) => format!(", {} tokens/s", human_rate(rate)),
-        None => String::new(),
-    };
-    output::complain(&format!(
-        "{}: prompt {} tokens{}; first token after {}; {} tokens{}; end: {}",
-        loaded.model.device().name(),
-        generation.prompt_tokens,
-        rate(generation.prompt_rate()),
-        human_seconds(generation.time_to_first.as_secs_f64()),
-        generation.ids.len(),
-        rate(generation.decode_rate()),
-        generation.finish.name(),
-    ));
-    let load = human_seconds(loaded.time.as_secs_f64());
-    output::complain(&format!("loaded in {load}; memory: {}", memory.line()));
+/// Tells what the answer cost: a line, more if that is wanted.
+fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &AnswerWriter, memory: &MemoryUse) {
+    if global.quiet {
+        return;
+    }
+    if writer.is_thinking() {
+        output::complain("note: the text ended before the model had thought it over and answered");
+    }
+    output::aside(&answer::summary(generation));
+    if global.verbose {
+        output::aside(&format!(
+            "{}: loaded in {}; memory: {}",
+            loaded.model.device().name(),
+            human_seconds(loaded.time.as_secs_f64()),
+            memory.line()
+        ));
+    }
 }
 
 fn as_json(
-    arguments: &Arguments,
+    model: &str,
     loaded: &Loaded,
     options: &GenerateOptions<'_>,
     generation: &Generation,
+    writer: &AnswerWriter,
     memory: &MemoryUse,
 ) -> serde_json::Value {
     json!({
-        "model": arguments.model,
+        "model": model,
         "device": loaded.model.device().name(),
-        "text": generation.text,
+        "text": writer.answer,
+        "thoughts": (!writer.thoughts.is_empty()).then_some(&writer.thoughts),
         "ids": generation.ids,
         "finish": generation.finish.name(),
         "prompt_tokens": generation.prompt_tokens,

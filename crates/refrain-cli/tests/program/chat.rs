@@ -108,7 +108,7 @@ fn a_long_answer_is_stopped_by_length_and_by_the_context() {
         "{told:?}"
     );
     let told = chat(&["--ctx", "20"], "What is 12 + 30?\n");
-    assert!(told.stderr.contains("the context is full: /clear"), "{told:?}");
+    assert!(told.stderr.contains("the context is full: /ctx"), "{told:?}");
 }
 
 #[test]

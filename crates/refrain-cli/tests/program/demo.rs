@@ -98,13 +98,18 @@ fn json_tells_text_tokens_timings_and_why_it_ended() {
     }
     assert!(result["memory"]["weight_bytes"].as_u64().unwrap() > 1 << 20);
     assert_eq!(result["sampling"]["temperature"], 0.0);
+    assert_eq!(result["sampling"]["top_p"].to_string(), "0.9");
 }
 
 #[test]
-fn speed_and_memory_are_told_on_standard_error_unless_quiet() {
+fn speed_is_told_on_standard_error_unless_quiet_and_memory_if_wanted() {
     let told = run(&["run", "demo", SUM, "--temp", "0"]);
-    for word in ["tokens/s", "first token after", "memory:", "end: stop"] {
+    for word in ["tokens/s", "first token after", "end: stop"] {
         assert!(told.stderr.contains(word), "{told:?}");
+    }
+    let more = run(&["run", "demo", SUM, "--temp", "0", "-v"]);
+    for word in ["tokens/s", "loaded in", "memory:"] {
+        assert!(more.stderr.contains(word), "{more:?}");
     }
     assert_eq!(run(&["run", "-q", "demo", SUM, "--temp", "0"]).stderr, "");
 }

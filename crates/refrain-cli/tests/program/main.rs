@@ -21,9 +21,13 @@ mod hub;
 mod logits;
 mod plan_check;
 mod printing;
+mod prompts;
 mod support;
 mod synth;
+#[cfg(unix)]
+mod terminal;
 mod text;
+mod thinking;
 mod usage;
 mod words;
 mod workplace;

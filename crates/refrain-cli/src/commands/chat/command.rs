@@ -5,6 +5,10 @@ use std::path::PathBuf;
 /// What commands there are, for people.
 pub(super) const HELP: &str = "  /system [TEXT]   set the system message, or show it
   /clear           begin the conversation anew; the system message stays
+  /set             show the settings
+  /set NAME VALUE  change one, such as temp 0.7, top-p 0.9, seed 1, max-tokens 200, on-full stop
+  /set think       let the model think before it answers; /set nothink: not
+  /ctx [N]         make room for N tokens, or show how many there are and are taken
   /regenerate      answer the last message again, with other random numbers
   /save FILE       write the conversation as JSON, and beside it what was computed
   /load FILE       go on with a conversation that was saved
@@ -19,6 +23,12 @@ A message that begins with / is typed with a space before it. Ctrl-C stops an an
 pub(super) enum Command {
     /// Set the system message, or show it.
     System(Option<String>),
+    /// Change a setting, or show all.
+    Set(Option<(String, String)>),
+    /// Let the model think, not think, or do as its template has it.
+    Think(Option<bool>),
+    /// Change the length of the context, or show it.
+    Context(Option<usize>),
     Clear,
     Regenerate,
     Save(PathBuf),
@@ -45,6 +55,8 @@ impl Command {
         };
         let parsed = match name {
             "system" => Self::System((!rest.is_empty()).then(|| rest.to_owned())),
+            "set" => return Self::set(rest).map(Some),
+            "ctx" => Self::Context((!rest.is_empty()).then(|| tokens(rest)).transpose()?),
             "save" => Self::Save(file()?),
             "load" => Self::Load(file()?),
             _ if !rest.is_empty() && Self::plain(name).is_some() => {
@@ -55,6 +67,25 @@ impl Command {
             })?,
         };
         Ok(Some(parsed))
+    }
+
+    /// What `/set` and what stands behind it mean.
+    fn set(rest: &str) -> Result<Self, String> {
+        // As other programs want it.
+        let rest = rest.strip_prefix("parameter ").unwrap_or(rest).trim();
+        let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let (name, value) = (name.trim_start_matches('-').replace('_', "-"), value.trim());
+        Ok(match (name.as_str(), value) {
+            ("", _) => Self::Set(None),
+            ("think", "" | "true" | "on") => Self::Think(Some(true)),
+            ("think", "false" | "off") | ("nothink" | "no-think", "") => Self::Think(Some(false)),
+            ("think", "auto") => Self::Think(None),
+            ("think", _) => return Err("/set think takes on, off or auto".to_owned()),
+            ("system", text) => Self::System((!text.is_empty()).then(|| text.to_owned())),
+            ("ctx" | "num-ctx", value) => Self::Context(Some(tokens(value)?)),
+            (_, "") => return Err(format!("/set {name} needs a value")),
+            _ => Self::Set(Some((name, value.to_owned()))),
+        })
     }
 
     /// A command without arguments.
@@ -68,6 +99,12 @@ impl Command {
             _ => return None,
         })
     }
+}
+
+/// A number of tokens.
+fn tokens(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|tokens| *tokens > 0);
+    number.ok_or_else(|| format!("{text:?} is no number of tokens"))
 }
 
 #[cfg(test)]
@@ -89,6 +126,29 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_named_as_on_the_command_line_or_as_elsewhere() {
+        let set = |line| Command::parse(line).unwrap().unwrap();
+        let temp = Command::Set(Some(("temp".to_owned(), "0.7".to_owned())));
+        for line in ["/set temp 0.7", "/set --temp  0.7 ", "/set parameter temp 0.7"] {
+            assert_eq!(set(line), temp, "{line}");
+        }
+        assert_eq!(
+            set("/set top_k 5"),
+            Command::Set(Some(("top-k".to_owned(), "5".to_owned())))
+        );
+        assert_eq!(set("/set"), Command::Set(None));
+        assert_eq!(set("/set think"), Command::Think(Some(true)));
+        assert_eq!(set("/set nothink"), Command::Think(Some(false)));
+        assert_eq!(set("/set think auto"), Command::Think(None));
+        assert_eq!(set("/set num_ctx 8192"), Command::Context(Some(8192)));
+        assert_eq!(set("/ctx 8192"), Command::Context(Some(8192)));
+        assert_eq!(set("/ctx"), Command::Context(None));
+        for wrong in ["/set temp", "/set think hard", "/ctx 0", "/ctx many", "/set ctx"] {
+            assert!(Command::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn what_is_no_command_is_refused_with_what_to_do() {
         assert!(Command::parse("/dance").unwrap_err().contains("/help"));
         assert!(Command::parse("/save").unwrap_err().contains("name of a file"));
@@ -99,7 +159,7 @@ mod tests {
     fn every_command_in_the_help_is_one() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  /"));
         let names: Vec<&str> = names.map(|line| line.split_whitespace().next().unwrap()).collect();
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 12);
         for name in names {
             assert!(matches!(Command::parse(&format!("/{name} x")), Ok(Some(_)) | Err(_)));
             assert!(!Command::parse(&format!("/{name}")).is_err_and(|error| error.contains("no command")));

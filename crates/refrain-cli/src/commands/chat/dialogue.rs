@@ -1,23 +1,44 @@
 //! A conversation beside the session that computes it.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use refrain_engine::{GenerateOptions, Generation, Session, Snapshot, generate};
-use refrain_formats::{ChatTemplate, Conversation, Tokenizer};
+use clap::ValueEnum;
+use refrain_engine::{Error, Finish, GenerateOptions, Generation, Session, Snapshot, generate};
+use refrain_formats::{Conversation, Tokenizer};
 use serde_json::{Value, json};
+
+use crate::answer::AnswerWriter;
+use crate::asking::Prompter;
+
+/// What happens to a conversation that the context has no room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFull {
+    /// The model no longer sees its oldest turns
+    #[default]
+    Shift,
+    /// It ends there
+    Stop,
+}
+
+/// The part of the context that is free again when turns have been left out: 1 / this.
+const FREE_AGAIN: usize = 4;
 
 /// The messages so far, and the tokens that the session holds of them.
 ///
-/// Each turn the template renders the whole conversation, and only what differs from the tokens held
+/// Each turn the template renders the conversation, and only what differs from the tokens held
 /// is computed. So it does not matter what a template makes of earlier turns (some leave out what the
 /// model thought): the session goes back to where the texts part.
 pub(super) struct Dialogue<'a> {
     session: Session<'a>,
     tokenizer: &'a Tokenizer,
-    template: ChatTemplate,
+    /// Makes prompts of the conversation.
+    pub prompter: Prompter,
     conversation: Conversation,
+    /// Where the messages begin that the model sees behind the system message.
+    first: usize,
+    /// What happens when the context is full.
+    pub on_full: OnFull,
 }
 
 /// An answer of the model.
@@ -32,14 +53,17 @@ impl<'a> Dialogue<'a> {
     pub fn new(
         session: Session<'a>,
         tokenizer: &'a Tokenizer,
-        template: ChatTemplate,
+        prompter: Prompter,
         conversation: Conversation,
+        on_full: OnFull,
     ) -> Self {
         Self {
             session,
             tokenizer,
-            template,
+            prompter,
             conversation,
+            first: 0,
+            on_full,
         }
     }
 
@@ -54,13 +78,38 @@ impl<'a> Dialogue<'a> {
     /// Goes on with another conversation.
     pub fn replace(&mut self, conversation: Conversation) {
         self.conversation = conversation;
+        self.first = 0;
+    }
+
+    /// Goes on with a context of so many tokens, in a session that `make` makes; what it holds is computed again.
+    ///
+    /// # Errors
+    /// If there is no room for it. Then the context stays as long as it was.
+    pub fn resize(&mut self, context: usize, make: impl Fn(usize) -> Result<Session<'a>, Error>) -> Result<(), Error> {
+        let before = self.session.context();
+        // There may be no room for two: the old one goes first.
+        self.session = make(1)?;
+        match make(context) {
+            Ok(session) => self.session = session,
+            Err(error) => {
+                self.session = make(before)?;
+                return Err(error);
+            }
+        }
+        self.first = 0;
+        Ok(())
+    }
+
+    /// How many messages the model no longer sees.
+    pub fn left_out(&self) -> usize {
+        self.first.saturating_sub(self.system_messages())
     }
 
     /// Writes what the session holds to a file, so that [`Dialogue::restore`] spares computing it again.
     ///
     /// # Errors
     /// If the device fails, or the file cannot be written.
-    pub fn keep(&mut self, path: &Path) -> Result<(), refrain_engine::Error> {
+    pub fn keep(&mut self, path: &Path) -> Result<(), Error> {
         self.session.snapshot()?.save(path)
     }
 
@@ -69,7 +118,7 @@ impl<'a> Dialogue<'a> {
     ///
     /// # Errors
     /// If the file is damaged, or does not fit model, device or context. Nothing is lost then.
-    pub fn restore(&mut self, path: &Path) -> Result<(), refrain_engine::Error> {
+    pub fn restore(&mut self, path: &Path) -> Result<(), Error> {
         self.session.restore(&Snapshot::open(path)?)?;
         Ok(())
     }
@@ -77,6 +126,7 @@ impl<'a> Dialogue<'a> {
     /// Forgets all messages but the system message.
     pub fn clear(&mut self) {
         self.conversation.messages.retain(is_system);
+        self.first = 0;
     }
 
     /// The system message.
@@ -91,7 +141,10 @@ impl<'a> Dialogue<'a> {
         let messages = &mut self.conversation.messages;
         match messages.first_mut().filter(|message| is_system(message)) {
             Some(system) => *system = message,
-            None => messages.insert(0, message),
+            None => {
+                messages.insert(0, message);
+                self.first += 1;
+            }
         }
     }
 
@@ -105,58 +158,171 @@ impl<'a> Dialogue<'a> {
     /// # Errors
     /// If there is nothing to answer.
     pub fn take_back_answer(&mut self) -> anyhow::Result<()> {
-        let messages = &mut self.conversation.messages;
-        let by_user = |message: &Value| message["role"] == "user";
-        let last = messages.iter().rposition(by_user);
+        let last = self.last_message();
         let last = last.ok_or_else(|| anyhow!("there is no message to answer yet"))?;
-        messages.truncate(last + 1);
+        self.conversation.messages.truncate(last + 1);
         Ok(())
     }
 
-    /// Lets the model answer the last message. If it fails or there is no text, that message is taken
+    /// Lets the model answer the last message. If it fails or there is no answer, that message is taken
     /// back, so that the conversation stays one.
     ///
     /// # Errors
-    /// If the template refuses the conversation, the context is full, or the session fails.
-    pub fn answer(
-        &mut self,
-        options: &GenerateOptions<'_>,
-        on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
-    ) -> anyhow::Result<Answer> {
-        let answer = self.generate(options, on_text);
-        match &answer {
-            Ok(answer) if !answer.generation.text.is_empty() => {
-                let text = &answer.generation.text;
-                self.conversation.messages.push(message("assistant", text));
+    /// If the template refuses the conversation, the context is full, or session or writer fail.
+    pub fn answer(&mut self, options: &GenerateOptions<'_>, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
+        let answer = self.generate(options, writer);
+        let answer = answer.and_then(|answer| writer.end().map(|()| answer));
+        if answer.is_ok() && !writer.answer.is_empty() {
+            let mut message = message("assistant", &writer.answer);
+            if !writer.thoughts.is_empty() {
+                message["reasoning_content"] = writer.thoughts.as_str().into();
             }
-            _ => {
-                self.conversation.messages.pop();
-            }
+            self.conversation.messages.push(message);
+        } else {
+            self.conversation.messages.pop();
+            self.first = self.first.min(self.conversation.messages.len());
         }
         answer
     }
 
-    fn generate(
-        &mut self,
-        options: &GenerateOptions<'_>,
-        on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
-    ) -> anyhow::Result<Answer> {
-        let rendered = self.template.render(&self.conversation, true)?;
-        let tokens = self.tokenizer.encode_rendered(&rendered)?;
-        if tokens.len() > self.session.context() {
-            bail!(
-                "the conversation has {} tokens, but the context holds {}: /clear begins anew, --ctx makes it longer",
-                tokens.len(),
-                self.session.context()
-            );
+    fn generate(&mut self, options: &GenerateOptions<'_>, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
+        let rendered = self.prompter.prompt(&self.seen())?;
+        self.prompter.watch(&rendered, writer);
+        let prompt = self.fitting(0)?;
+        if prompt.len() > self.session.context() {
+            bail!(self.too_long(prompt.len()));
         }
+        let (mut generation, kept) = self.go_on(prompt, &[], options, writer)?;
+        while generation.finish == Finish::Context && self.on_full == OnFull::Shift {
+            let left_out = self.first;
+            let prompt = self.fitting(generation.ids.len())?;
+            if self.first == left_out || prompt.len() + generation.ids.len() >= self.session.context() {
+                break;
+            }
+            let (next, _) = self.go_on(prompt, &generation.ids, options, writer)?;
+            join(&mut generation, next);
+        }
+        Ok(Answer { generation, kept })
+    }
+
+    /// Generates behind a prompt and the tokens that were generated before the context was full. Returns how many
+    /// tokens the session held already, too.
+    fn go_on(
+        &mut self,
+        mut tokens: Vec<u32>,
+        before: &[u32],
+        options: &GenerateOptions<'_>,
+        writer: &mut AnswerWriter,
+    ) -> anyhow::Result<(Generation, usize)> {
+        tokens.extend(before);
         let common = common(self.session.tokens(), &tokens);
         self.session.rewind(common);
         // Recurrent states do not go back: then nothing is kept, and the session computes it again.
         let kept = self.session.position();
-        let generation = generate(&mut self.session, &tokens[common..], options, on_text)?;
-        Ok(Answer { generation, kept })
+        let options = GenerateOptions {
+            max_tokens: options.max_tokens.map(|most| most - before.len()),
+            sampler: options.sampler.clone(),
+            stop_ids: options.stop_ids.clone(),
+            stop_strings: options.stop_strings.clone(),
+            tokenizer: options.tokenizer,
+        };
+        let mut ids = Vec::new();
+        let mut begun = before.is_empty();
+        let mut on_text = |text: &str, id: u32| {
+            ids.push(id);
+            if begun || text.is_empty() {
+                return writer.take(text);
+            }
+            begun = true;
+            writer.take(&following(options.tokenizer, before, &ids, text))
+        };
+        let generation = generate(&mut self.session, &tokens[common..], &options, &mut on_text)?;
+        Ok((generation, kept))
     }
+
+    /// The prompt. If it leaves no room behind `more` tokens, turns are left out of it, oldest first, until there is
+    /// room for a good answer or only the last message is left.
+    fn fitting(&mut self, more: usize) -> anyhow::Result<Vec<u32>> {
+        let context = self.session.context();
+        let mut tokens = self.tokens()?;
+        if self.on_full == OnFull::Stop || tokens.len() + more < context {
+            return Ok(tokens);
+        }
+        while tokens.len() + more + context / FREE_AGAIN > context && self.leave_out() {
+            tokens = self.tokens()?;
+        }
+        Ok(tokens)
+    }
+
+    /// What the model sees, as tokens.
+    fn tokens(&self) -> anyhow::Result<Vec<u32>> {
+        let rendered = self.prompter.prompt(&self.seen())?;
+        Ok(self.tokenizer.encode_rendered(&rendered)?)
+    }
+
+    /// What the model sees.
+    fn seen(&self) -> Conversation {
+        let mut seen = self.conversation.clone();
+        seen.messages
+            .drain(self.system_messages()..self.first.max(self.system_messages()));
+        seen
+    }
+
+    /// Leaves the oldest turn out, a message of the user and what follows it; false if it is the last.
+    fn leave_out(&mut self) -> bool {
+        let start = self.first.max(self.system_messages());
+        let messages = self.conversation.messages.iter().enumerate();
+        let next = messages.skip(start + 1).find(|(_, message)| is_by_user(message));
+        let Some((next, _)) = next else {
+            return false;
+        };
+        self.first = next;
+        true
+    }
+
+    fn system_messages(&self) -> usize {
+        usize::from(self.conversation.messages.first().is_some_and(is_system))
+    }
+
+    /// The user's last message.
+    fn last_message(&self) -> Option<usize> {
+        self.conversation.messages.iter().rposition(is_by_user)
+    }
+
+    fn too_long(&self, tokens: usize) -> String {
+        let context = self.session.context();
+        match self.on_full {
+            OnFull::Shift => format!(
+                "the message needs {tokens} tokens, but the context holds {context}: /ctx N (or --ctx) makes it longer"
+            ),
+            OnFull::Stop => format!(
+                "the conversation has {tokens} tokens, but the context holds {context}: /clear begins anew, /ctx N (or \
+                 --ctx) makes it longer, /set on-full shift leaves the oldest turns out"
+            ),
+        }
+    }
+}
+
+/// The first text of tokens that go on with others. Decoders leave out the space that a text begins with.
+fn following(tokenizer: &Tokenizer, before: &[u32], new: &[u32], text: &str) -> String {
+    const ENOUGH: usize = 8;
+    let before = &before[before.len().saturating_sub(ENOUGH)..];
+    let decode = |ids: &[u32]| tokenizer.decode(ids, true).unwrap_or_default();
+    let whole = decode(&[before, new].concat());
+    let added = whole.get(decode(before).len()..).unwrap_or_default();
+    match added.trim_start() == text.trim_start() {
+        true => added.to_owned(),
+        false => text.to_owned(),
+    }
+}
+
+/// Appends what was generated after the context was full. Computing the prompt again is part of its time.
+fn join(generation: &mut Generation, next: Generation) {
+    generation.ids.extend(next.ids);
+    generation.text.push_str(&next.text);
+    generation.finish = next.finish;
+    generation.decode_time += next.time_to_first + next.decode_time;
+    generation.decoded += next.decoded + 1;
 }
 
 fn message(role: &str, content: &str) -> Value {
@@ -165,6 +331,10 @@ fn message(role: &str, content: &str) -> Value {
 
 fn is_system(message: &Value) -> bool {
     message["role"] == "system"
+}
+
+fn is_by_user(message: &Value) -> bool {
+    message["role"] == "user"
 }
 
 /// How many tokens at the beginning need not be computed again; the last one must be, for its logits.
@@ -178,101 +348,4 @@ fn common(held: &[u32], tokens: &[u32]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use refrain_engine::{Device, LoadOptions, Model, Sampler, SamplerOptions};
-
-    use super::*;
-    use crate::demo;
-
-    /// Talks with the demo model by `template`; returns the answers and how many tokens were kept.
-    fn talk(template: &str, messages: &[&str]) -> (Vec<String>, Vec<usize>) {
-        let checkpoint = demo::checkpoint().unwrap();
-        let tokenizer = checkpoint.tokenizer().unwrap();
-        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
-        let template = match template {
-            "" => checkpoint.chat_template().unwrap().unwrap(),
-            source => ChatTemplate::new(source, Default::default()),
-        };
-        let session = Session::new(&model, 256).unwrap();
-        let mut dialogue = Dialogue::new(session, &tokenizer, template, Conversation::default());
-        let options = GenerateOptions {
-            max_tokens: Some(40),
-            sampler: Sampler::new(SamplerOptions {
-                temperature: 0.0,
-                ..SamplerOptions::default()
-            })
-            .unwrap(),
-            stop_ids: tokenizer.eos_ids().to_vec(),
-            stop_strings: vec![],
-            tokenizer: &tokenizer,
-        };
-        let mut answer = |message: &&str| {
-            dialogue.say(message);
-            let answer = dialogue
-                .answer(&options, &mut |_, _| ControlFlow::Continue(()))
-                .unwrap();
-            (answer.generation.text, answer.kept)
-        };
-        messages.iter().map(&mut answer).unzip()
-    }
-
-    const QUESTIONS: [&str; 2] = ["What is 12 + 30?", "What is 5 + 4?"];
-
-    #[test]
-    fn only_new_tokens_are_computed() {
-        let (answers, kept) = talk("", &QUESTIONS);
-        assert_eq!(answers, ["12 + 30 = 42", "5 + 4 = 9"]);
-        // All of the first turn but the token that ended it.
-        assert!(kept[0] == 0 && kept[1] > 20, "{kept:?}");
-    }
-
-    #[test]
-    fn a_template_that_rewrites_earlier_turns_is_followed() {
-        // Of earlier answers nothing is left but a dash.
-        let rewriting = "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}\
-            {%- if m.role == 'assistant' %}{{- '-' }}{%- else %}{{- m.content }}{%- endif %}\
-            {{- '<|im_end|>\\n' }}{%- endfor %}{{- '<|im_start|>assistant\\n' }}";
-        let (answers, kept) = talk(rewriting, &QUESTIONS);
-        // As if it were computed anew: the session went back to the dash.
-        let checkpoint = demo::checkpoint().unwrap();
-        let tokenizer = checkpoint.tokenizer().unwrap();
-        let turn = format!("<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n", QUESTIONS[0]);
-        assert_eq!(kept[1], tokenizer.encode_rendered(&turn).unwrap().len());
-        assert_eq!(answers[1], "5 + 4 = 9");
-    }
-
-    #[test]
-    fn a_conversation_that_does_not_fit_is_refused_and_stays_as_it_was() {
-        let checkpoint = demo::checkpoint().unwrap();
-        let tokenizer = checkpoint.tokenizer().unwrap();
-        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
-        let template = checkpoint.chat_template().unwrap().unwrap();
-        let session = Session::new(&model, 8).unwrap();
-        let mut dialogue = Dialogue::new(session, &tokenizer, template, Conversation::default());
-        dialogue.set_system("Be kind.");
-        dialogue.say("What is 12 + 30? And what is 1 + 1?");
-        let options = GenerateOptions {
-            max_tokens: None,
-            sampler: Sampler::new(SamplerOptions::default()).unwrap(),
-            stop_ids: vec![],
-            stop_strings: vec![],
-            tokenizer: &tokenizer,
-        };
-        let answer = dialogue.answer(&options, &mut |_, _| ControlFlow::Continue(()));
-        let error = answer.map(|_| ()).unwrap_err().to_string();
-        assert!(
-            error.contains("the context holds 8") && error.contains("/clear"),
-            "{error}"
-        );
-        assert_eq!(dialogue.conversation().messages.len(), 1);
-        assert_eq!(dialogue.system(), Some("Be kind."));
-        assert!(dialogue.take_back_answer().is_err());
-    }
-
-    #[test]
-    fn the_last_token_is_always_computed() {
-        assert_eq!(common(&[1, 2, 3], &[1, 2, 4, 5]), 2);
-        assert_eq!(common(&[1, 2, 3], &[1, 2]), 1);
-        assert_eq!(common(&[], &[1]), 0);
-    }
-}
+mod tests;

@@ -1,7 +1,9 @@
 //! What the user types, message by message.
 
+mod typed;
+
 use std::fs;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, ErrorKind, IsTerminal};
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -10,6 +12,7 @@ use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
 use crate::{host, output};
+use typed::Typed;
 
 /// What begins and ends a message of several lines.
 const FENCE: &str = "\"\"\"";
@@ -29,7 +32,7 @@ pub(super) enum Line {
 pub(super) enum Lines {
     /// A terminal, with line editing and a history that is kept.
     Terminal {
-        editor: Box<Editor<(), FileHistory>>,
+        editor: Box<Editor<Typed, FileHistory>>,
         history: Option<PathBuf>,
         /// Whether the last thing pressed was Ctrl-C.
         interrupted: bool,
@@ -48,7 +51,8 @@ impl Lines {
             return Ok(Self::Piped(Box::new(io::stdin().lock())));
         }
         let config = Config::builder().auto_add_history(false).build();
-        let editor = Editor::with_config(config).map_err(|error| anyhow!("cannot use this terminal: {error}"))?;
+        let mut editor = Editor::with_config(config).map_err(|error| anyhow!("cannot use this terminal: {error}"))?;
+        editor.set_helper(Some(Typed::default()));
         let history = host::state_dir()
             .filter(|_| with_history)
             .map(|folder| folder.join("chat_history"));
@@ -115,6 +119,15 @@ impl Lines {
                 output::complain("(Ctrl-C again, or Ctrl-D, leaves)");
                 Ok(Read::Nothing)
             }
+            Err(error) if is_no_text(&error) => {
+                let begun = editor.helper().map_or(String::new(), Typed::take);
+                let kept = match editor.add_history_entry(&begun) {
+                    Ok(true) => "; the up arrow brings back what came before it",
+                    _ => "",
+                };
+                output::complain(&format!("\n(a byte that is not UTF-8: this line is dropped{kept})"));
+                self.read(prompt)
+            }
             Err(error) => Err(anyhow!("cannot read from this terminal: {error}")),
         }
     }
@@ -132,6 +145,11 @@ impl Lines {
             let _ = editor.append_history(path);
         }
     }
+}
+
+/// Whether the terminal is sound, but what was typed is not UTF-8.
+fn is_no_text(error: &ReadlineError) -> bool {
+    matches!(error, ReadlineError::Io(error) if error.kind() == ErrorKind::InvalidData)
 }
 
 /// What one reading gives.

@@ -1,0 +1,113 @@
+//! Models that think before they answer.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Copy, Outcome, run, run_with_input};
+
+const QUESTION: &str = "What is 12 + 30?";
+
+/// The demo model, taught to think aloud: of its answer "12 + 30 = 42", all before the result is a thought.
+pub fn thinker() -> Copy {
+    let copy = Copy::of("../../demo/model");
+    copy.change_json("tokenizer.json", |tokenizer| {
+        let byte_level = tokenizer["decoder"].take();
+        let replace = |text: &str, by: &str| json!({"type": "Replace", "pattern": {"String": text}, "content": by});
+        tokenizer["decoder"] = json!({
+            "type": "Sequence",
+            "decoders": [byte_level, replace("1", "<think>\n1"), replace(" =", "</think>")],
+        });
+    });
+    // It would be taken before the one in the configuration.
+    copy.remove("chat_template.jinja");
+    copy.change_json("tokenizer_config.json", |config| {
+        let template = config["chat_template"].as_str().unwrap().replace(
+            "assistant\\n'",
+            "assistant\\n' + ('' if enable_thinking | default(true) else '<think>\\n\\n</think>\\n\\n')",
+        );
+        assert!(template.contains("enable_thinking"));
+        config["chat_template"] = template.into();
+    });
+    copy
+}
+
+fn ask(copy: &Copy, more: &[&str]) -> Outcome {
+    run(&[&["run", copy.path(), QUESTION, "--temp", "0"], more].concat())
+}
+
+#[test]
+fn thoughts_are_left_out_of_pipes_unless_they_are_asked_for() {
+    let copy = thinker();
+    assert_eq!(ask(&copy, &[]).done(), "42\n");
+    assert_eq!(ask(&copy, &["--thoughts", "hide"]).done(), "42\n");
+    let shown = ask(&copy, &["--thoughts", "show"]).done();
+    assert_eq!(shown, "<think>\n12 + 30\n</think>\n\n42\n");
+    // Without the template, the text is what the model writes.
+    let prompt = format!("<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n");
+    let raw = run(&["run", copy.path(), &prompt, "--raw", "--temp", "0"]).done();
+    assert_eq!(raw, "<think>\n12 + 30</think> 42\n");
+}
+
+#[test]
+fn json_keeps_thoughts_apart() {
+    let copy = thinker();
+    let json = ask(&copy, &["--json"]).json();
+    assert_eq!((&json["text"], &json["thoughts"]), (&json!("42"), &json!("12 + 30")));
+    let json = run(&["run", "demo", QUESTION, "--temp", "0", "--json"]).json();
+    assert_eq!(
+        (&json["text"], &json["thoughts"]),
+        (&json!("12 + 30 = 42"), &Value::Null)
+    );
+}
+
+#[test]
+fn an_answer_that_ends_within_a_thought_says_so() {
+    let told = ask(&thinker(), &["-n", "3"]);
+    assert!(
+        told.stderr.contains("ended before the model had thought it over"),
+        "{told:?}"
+    );
+    assert_eq!(told.done(), "\n");
+}
+
+#[test]
+fn a_model_is_told_to_think_or_not_to() {
+    let copy = thinker();
+    let tokens = |model: &str, more: &[&str]| {
+        let arguments = [&["run", model, QUESTION, "-n", "0", "--json"], more].concat();
+        run(&arguments).json()["prompt_tokens"].as_u64().unwrap()
+    };
+    let usual = tokens(copy.path(), &[]);
+    for off in [
+        &["--no-think"][..],
+        &["--think=false"],
+        &["--template-arg", "enable_thinking=false"],
+    ] {
+        assert!(tokens(copy.path(), off) > usual, "{off:?}");
+    }
+    for on in [&["--think"][..], &["--no-think", "--think"]] {
+        assert_eq!(tokens(copy.path(), on), usual, "{on:?}");
+    }
+    // A model that does not think has nothing to be told; one that is to think must be able to.
+    assert_eq!(tokens("demo", &["--no-think"]), tokens("demo", &[]));
+    run(&["run", "demo", QUESTION, "--think"]).failed(1, &["no switch for thinking"]);
+}
+
+#[test]
+fn a_conversation_keeps_thoughts_beside_the_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat.json");
+    let path = path.to_str().unwrap();
+    let copy = thinker();
+    let lines = format!("{QUESTION}\n/save {path}\n/set nothink\n/stats\n");
+    let told = run_with_input(&["chat", copy.path(), "--temp", "0"], lines.as_bytes());
+    assert!(told.stderr.contains("answers at once"), "{told:?}");
+    assert_eq!(told.done(), "42\n");
+    let saved: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let answer = &saved["messages"][1];
+    assert_eq!(
+        (&answer["content"], &answer["reasoning_content"]),
+        (&json!("42"), &json!("12 + 30"))
+    );
+}
