@@ -113,7 +113,7 @@ fn check_room(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
 /// With the bytes that are needed and free.
 pub(crate) fn check_context(config: &ModelConfig, device: &Device, more: usize) -> anyhow::Result<()> {
     let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(config, device));
-    if let Some(free) = memory::free(device).filter(|free| needed > *free) {
+    if let Some(free) = device.free_memory().filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
         bail!("out of memory: such a context needs {needed} more, and the device has {free} free");
     }
