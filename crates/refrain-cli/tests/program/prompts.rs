@@ -129,7 +129,8 @@ fn options_stand_under_headings_that_say_what_they_are_for() {
         ("Sampling", &["--temp", "--top-p", "--seed"]),
         ("Output", &["--max-tokens", "--stop", "--thoughts", "--json"]),
         ("Context", &["--ctx", "--load-state", "--save-state"]),
-        ("To measure", &["--mode", "--threads"]),
+        ("Decoding", &["--mode", "--tokens-per-submit"]),
+        ("To measure", &["--threads"]),
         ("To develop", &["--verify", "--inject-fault", "--freeze"]),
     ] {
         let text = section(heading);

@@ -14,7 +14,7 @@ const USUAL: u64 = 36;
 const MAX_BYTES: usize = 64 << 20;
 
 /// Bytes that a byte may become on the way back from ids to text. Those of published tokenizers become one.
-const MAX_DECODED: u64 = 64;
+const MAX_DECODED: u64 = 128;
 
 /// Bytes that a byte may become by normalisation to compatible forms (U+FDFA has 3, and becomes 33).
 const COMPATIBLE: u64 = 11;

@@ -96,7 +96,7 @@ fn elementwise(device: &Device) -> Vec<(String, Array)> {
     let program = |dtype| {
         let (x, y) = (source.floats(dtype, &[7, 33]), source.floats(dtype, &[33]));
         let chain = (&x * &y + 0.5).silu().maximum(x.sin() * y.exp());
-        named(dtype, x.gt(&y).select(&chain, &x.abs().sqrt()))
+        named(dtype, x.gt(&y).select(&chain, x.abs().sqrt()))
     };
     let mut results: Vec<_> = FLOATS.into_iter().map(program).collect();
     let words = source.words(&[65]);

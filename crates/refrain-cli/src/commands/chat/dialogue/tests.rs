@@ -129,7 +129,7 @@ fn a_full_context_leaves_out_the_oldest_turns_and_the_conversation_goes_on() {
 
 #[test]
 fn an_answer_goes_on_where_the_context_was_full() {
-    with_dialogue(64, OnFull::Shift, |dialogue, tokenizer| {
+    with_dialogue(80, OnFull::Shift, |dialogue, tokenizer| {
         for question in QUESTIONS {
             dialogue.say(question);
             dialogue
@@ -142,7 +142,7 @@ fn an_answer_goes_on_where_the_context_was_full() {
         options.stop_ids.clear();
         let mut writer = AnswerWriter::silent();
         let held = dialogue.tokens().unwrap().len();
-        assert!(held < 64 && held + 30 > 64, "{held}");
+        assert!(held < 80 && held + 30 > 80, "{held}");
         let answer = dialogue.answer(&options, &mut writer).unwrap();
         assert_eq!(answer.generation.finish, Finish::Length);
         assert_eq!(answer.generation.ids.len(), 30);
