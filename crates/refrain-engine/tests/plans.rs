@@ -7,6 +7,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::Gpu;
+use common::null::reporting;
 use refrain::LowerOptions;
 use refrain::check::{self, Timeline, run_among_poison};
 use refrain::execute::Stepper;
@@ -199,7 +200,7 @@ fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any
 
 #[test]
 fn many_sequences_behind_a_long_prompt_are_begun_at_once() {
-    let model = synthetic("tiny:q4_0", &null());
+    let model = synthetic("tiny:q4_0", &reporting(&[]).0);
     let mut session = Session::several(&model, 4096, 80).expect("fits");
     session.feed(&[1; 4000]).expect("computes");
     for _ in 0..2 {

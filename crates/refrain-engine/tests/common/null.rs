@@ -38,11 +38,19 @@ fn deliver(push: &[u8], words: &Words<'_>, delivered: &Delivered) {
     }
 }
 
-/// Counts a report of one sequence: the outbox is all that the host sees of what a step has.
+/// Counts a report of each sequence: the outbox is all that the host sees of what a step has.
 fn report(push: &[u8], words: &Words<'_>) {
-    for address in addresses(push) {
-        if let Some((MemoryClass::Report, count)) = words.load(address) {
-            words.store(address, count.wrapping_add(1));
+    /// Where the kernel is told how many words of the outbox a sequence has, behind the addresses.
+    const OUTBOX_WORDS: usize = 8 * 11 + 4 * 4;
+    let of_each = push[OUTBOX_WORDS..]
+        .first_chunk::<4>()
+        .expect("numbers follow the addresses");
+    let bytes_of_each = 4 * u64::from(u32::from_le_bytes(*of_each));
+    for outbox in addresses(push) {
+        let mut at = outbox;
+        while let Some((MemoryClass::Report, count)) = words.load(at) {
+            words.store(at, count.wrapping_add(1));
+            at += bytes_of_each;
         }
     }
 }

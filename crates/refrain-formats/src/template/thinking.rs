@@ -318,8 +318,8 @@ mod tests {
         let told = |source: &str, think| render(source, Some(think), Some(USUAL)).unwrap();
         assert_eq!(told("A:", true), "A:<think>\n");
         assert_eq!(told("A:", false), "A:<think>\n\n</think>\n\n");
-        assert_eq!(told("A:<think>\n", true), "A:<think>\n");
-        assert_eq!(told("A:<think>\n", false), "A:<think>\n\n</think>\n\n");
+        assert_eq!(told("A:{{ '<think>\n' }}", true), "A:<think>\n");
+        assert_eq!(told("A:{{ '<think>\n' }}", false), "A:<think>\n\n</think>\n\n");
         // Of a model that does not think, nothing else is asked.
         assert_eq!(render("A:", Some(false), None).unwrap(), "A:");
         let error = render("A:", Some(true), None).unwrap_err().to_string();

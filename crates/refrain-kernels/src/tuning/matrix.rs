@@ -1,0 +1,190 @@
+//! How products on matrix cores are divided.
+
+use crate::Traits;
+
+/// How a product on matrix cores is divided. Fragments are those of [`crate::fragments`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MatrixTile {
+    /// The most tokens for which it is used.
+    pub most_tokens: usize,
+    /// The fewest workgroups for which it is used.
+    pub least_groups: usize,
+    /// What the subgroups of a workgroup share.
+    pub shared: SharedBy,
+    /// Subgroups of a workgroup.
+    pub subgroups: u32,
+    /// Fragments of rows (of all matrices) of a subgroup.
+    pub rows: u32,
+    /// Fragments of tokens of a workgroup, where there are so many: if tokens are shared, a multiple of a
+    /// quarter of its subgroups.
+    pub tokens: u32,
+    /// Halves that each value of x is taken as: 1, or, where sums are shared, 2, of which the second is what the
+    /// first leaves.
+    pub halves: u32,
+    /// Whether loops over a lane's values are unrolled.
+    pub unrolled: bool,
+}
+
+impl MatrixTile {
+    /// The most fragments of sums that a subgroup's registers hold.
+    const MOST_SUMS: u32 = 16;
+
+    /// Subgroups that take different rows.
+    pub(crate) fn subgroups_apart(&self) -> u32 {
+        match self.shared {
+            SharedBy::Tokens => self.subgroups,
+            SharedBy::Sums => 1,
+        }
+    }
+
+    /// The tile for `tokens` tokens and `parts` matrices, smaller where it would not fit: each part has a
+    /// fragment of rows.
+    pub(super) fn with_room(&self, traits: &Traits, size: u32, tokens: usize, parts: u32) -> MatrixTile {
+        let mut tile = MatrixTile {
+            rows: (self.rows / parts).max(1) * parts,
+            ..*self
+        };
+        if tile.shared == SharedBy::Sums {
+            tile.tokens = tile.tokens.min(tokens.div_ceil(size as usize) as u32);
+            let bytes = |tile: &MatrixTile| 4 * size * size * tile.subgroups * tile.rows * tile.tokens;
+            while tile.subgroups > 1 && bytes(&tile) + 1024 > traits.shared_bytes {
+                tile.subgroups /= 2;
+            }
+        }
+        while tile.tokens > 1 && tile.rows * tile.tokens > MatrixTile::MOST_SUMS {
+            tile.tokens /= 2;
+        }
+        if tile.shared == SharedBy::Tokens {
+            tile.subgroups = tile.subgroups.min(4 * tile.tokens);
+        }
+        tile
+    }
+}
+
+/// What the subgroups of a workgroup that multiplies fragments share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedBy {
+    /// The tokens: each has rows of its own.
+    Tokens,
+    /// Tokens and rows: each takes a part of the sums.
+    Sums,
+}
+
+/// Products on matrix cores, measured on an H200. What is too little to keep the device busy has both halves of x
+/// for nothing.
+pub(super) const MATRIX: &[MatrixTile] = &[
+    MatrixTile {
+        most_tokens: 16,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 32,
+        least_groups: 190,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 2,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 32,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 2,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 190,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 40,
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 128,
+        least_groups: 1,
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 4,
+        halves: 2,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 320,
+        shared: SharedBy::Tokens,
+        subgroups: 8,
+        rows: 2,
+        tokens: 8,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        unrolled: true,
+    },
+];
+
+/// Products on matrix cores that a processor plays.
+pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
+    MatrixTile {
+        most_tokens: 64,
+        least_groups: 1,
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 1,
+        tokens: 1,
+        halves: 2,
+        unrolled: false,
+    },
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared: SharedBy::Tokens,
+        subgroups: 4,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        unrolled: false,
+    },
+];

@@ -1,0 +1,246 @@
+//! The rows of the table, by device.
+
+use super::matrix::{MATRIX, SOFTWARE_MATRIX};
+use super::{Attention, Decode, Matvec, Tile, Tuning};
+
+pub(super) const NVIDIA: u32 = 0x10de;
+pub(super) const INTEL: u32 = 0x8086;
+/// Mesa's software drivers.
+pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
+
+/// Quantised matrices on an H200.
+const H200_MATVEC: Matvec = Matvec {
+    threads: 512,
+    rows: 2,
+    loads: 2,
+    most_groups: 264,
+    enough_groups: 128,
+    unrolled: true,
+    most_vectors: 8,
+    most_beside_matrix: 2,
+};
+
+/// Measured on an H200.
+pub(super) const H200: Tuning = Tuning {
+    vendor: Some(NVIDIA),
+    smallest_subgroup: 32,
+    dense: Matvec {
+        loads: 4,
+        ..H200_MATVEC
+    },
+    four_bit: H200_MATVEC,
+    eight_bit: H200_MATVEC,
+    fixed_point: true,
+    tile: Tile {
+        rows: 16,
+        columns: 16,
+        depth: 32,
+    },
+    matrix: MATRIX,
+    attention: Attention {
+        threads: 1024,
+        threads_together: 128,
+        threads_split: 256,
+        most_heads_split: 2,
+        most_parts: 16,
+        most_heads: 4,
+        enough_groups: 256,
+        least_matrix_tokens: 64,
+        matrix_fragments: 4,
+    },
+    decode: Decode {
+        threads: 256,
+        positions: 64,
+        most_heads: 2,
+        most_parts: 64,
+        enough_groups: 264,
+        unrolled: true,
+    },
+    row_threads: 1024,
+};
+
+/// Matrices on two cores, however they are stored.
+const SOFTWARE_MATVEC: Matvec = Matvec {
+    threads: 128,
+    rows: 2,
+    loads: 1,
+    most_groups: 65535,
+    enough_groups: 1,
+    unrolled: false,
+    most_vectors: 8,
+    most_beside_matrix: 2,
+};
+
+/// Matrices on any device, however they are stored.
+const LEAST_MATVEC: Matvec = Matvec {
+    threads: 128,
+    rows: 1,
+    loads: 1,
+    most_groups: 65535,
+    enough_groups: 1,
+    unrolled: false,
+    most_vectors: 4,
+    most_beside_matrix: 4,
+};
+
+/// Any device of the usual size; measured on none.
+const USUAL: Tuning = Tuning {
+    vendor: None,
+    smallest_subgroup: 8,
+    dense: Matvec {
+        threads: 256,
+        rows: 1,
+        loads: 2,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+        most_beside_matrix: 2,
+    },
+    four_bit: Matvec {
+        threads: 256,
+        rows: 2,
+        loads: 4,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+        most_beside_matrix: 2,
+    },
+    eight_bit: Matvec {
+        threads: 256,
+        rows: 2,
+        loads: 2,
+        most_groups: 65535,
+        enough_groups: 1,
+        unrolled: true,
+        most_vectors: 8,
+        most_beside_matrix: 2,
+    },
+    fixed_point: false,
+    tile: Tile {
+        rows: 16,
+        columns: 16,
+        depth: 32,
+    },
+    matrix: MATRIX,
+    attention: Attention {
+        threads: 256,
+        threads_together: 128,
+        threads_split: 128,
+        most_heads_split: 1,
+        most_parts: 16,
+        most_heads: 4,
+        enough_groups: 128,
+        least_matrix_tokens: 64,
+        matrix_fragments: 4,
+    },
+    decode: Decode {
+        threads: 256,
+        positions: 64,
+        most_heads: 2,
+        most_parts: 16,
+        enough_groups: 128,
+        unrolled: true,
+    },
+    row_threads: 256,
+};
+
+/// The rows, the most specific first. The last fits every device.
+pub const TABLE: [Tuning; 6] = [
+    H200,
+    Tuning {
+        // As floats, one row at a time.
+        eight_bit: Matvec {
+            rows: 1,
+            loads: 4,
+            ..H200_MATVEC
+        },
+        fixed_point: false,
+        ..H200
+    },
+    // Measured on two cores: few invocations, since each subgroup of a workgroup takes its turn.
+    Tuning {
+        vendor: Some(MESA_SOFTWARE),
+        smallest_subgroup: 4,
+        dense: SOFTWARE_MATVEC,
+        four_bit: SOFTWARE_MATVEC,
+        eight_bit: SOFTWARE_MATVEC,
+        fixed_point: false,
+        tile: Tile {
+            rows: 16,
+            columns: 16,
+            depth: 32,
+        },
+        matrix: SOFTWARE_MATRIX,
+        attention: Attention {
+            threads: 16,
+            threads_together: 16,
+            threads_split: 16,
+            most_heads_split: 1,
+            most_parts: 8,
+            most_heads: 4,
+            enough_groups: 2,
+            least_matrix_tokens: 64,
+            matrix_fragments: 2,
+        },
+        decode: Decode {
+            threads: 32,
+            positions: 16,
+            most_heads: 2,
+            most_parts: 8,
+            enough_groups: 2,
+            unrolled: false,
+        },
+        row_threads: 64,
+    },
+    // Not measured: as any device, with fewer values to an invocation. By subgroups of 16, registers have
+    // room for 64.
+    Tuning {
+        vendor: Some(INTEL),
+        four_bit: Matvec {
+            loads: 2,
+            ..USUAL.four_bit
+        },
+        attention: Attention {
+            most_heads: 2,
+            ..USUAL.attention
+        },
+        ..USUAL
+    },
+    USUAL,
+    Tuning {
+        vendor: None,
+        smallest_subgroup: 1,
+        dense: LEAST_MATVEC,
+        four_bit: LEAST_MATVEC,
+        eight_bit: LEAST_MATVEC,
+        fixed_point: false,
+        tile: Tile {
+            rows: 8,
+            columns: 8,
+            depth: 32,
+        },
+        matrix: MATRIX,
+        attention: Attention {
+            threads: 128,
+            threads_together: 128,
+            threads_split: 128,
+            most_heads_split: 1,
+            most_parts: 8,
+            most_heads: 2,
+            enough_groups: 64,
+            least_matrix_tokens: 64,
+            matrix_fragments: 4,
+        },
+        decode: Decode {
+            threads: 128,
+            positions: 32,
+            most_heads: 2,
+            most_parts: 8,
+            enough_groups: 64,
+            unrolled: false,
+        },
+        row_threads: 128,
+    },
+];
