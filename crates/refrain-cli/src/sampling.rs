@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Usage;
 use crate::numbers::{count, seed};
+use crate::output::json_f32;
 
 /// What is not given comes from the model's generation_config.json (do_sample: false there means
 /// temperature 0); where that is silent too, from llama.cpp's usual settings.
@@ -82,23 +83,18 @@ fn combined(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOption
 /// The settings for machines.
 pub(crate) fn json(options: &SamplerOptions) -> Value {
     json!({
-        "temperature": decimal(options.temperature),
+        "temperature": json_f32(options.temperature),
         "top_k": options.top_k,
-        "top_p": decimal(options.top_p),
-        "min_p": decimal(options.min_p),
-        "repeat_penalty": decimal(options.repeat_penalty),
-        "presence_penalty": decimal(options.presence_penalty),
-        "frequency_penalty": decimal(options.frequency_penalty),
+        "top_p": json_f32(options.top_p),
+        "min_p": json_f32(options.min_p),
+        "repeat_penalty": json_f32(options.repeat_penalty),
+        "presence_penalty": json_f32(options.presence_penalty),
+        "frequency_penalty": json_f32(options.frequency_penalty),
         "repeat_last_n": options.repeat_last,
         // As text, since JSON has no infinity.
         "logit_bias": options.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect::<Vec<_>>(),
         "seed": options.seed,
     })
-}
-
-/// A number as it was typed: 0.9, where its nearest f32 in all digits is 0.8999999761581421.
-fn decimal(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 /// The standard library seeds its hash maps from the system's random source. 32 bits are easy to

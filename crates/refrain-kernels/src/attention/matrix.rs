@@ -32,7 +32,7 @@ pub(super) fn call(
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
         && lane_values.is_multiple_of(4)
         && (params.page_size as usize).is_multiple_of(positions);
-    suits.then(|| made(cores, traits, operands, sizes, params, positions))
+    suits.then(|| made(cores, traits, operands, sizes, params, [positions, lane_values]))
 }
 
 fn made(
@@ -41,7 +41,7 @@ fn made(
     operands: Operands<'_>,
     sizes: &Sizes,
     params: &Params,
-    positions: usize,
+    [positions, lane_values]: [usize; 2],
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
     let mut push = Vec::new();
@@ -73,8 +73,7 @@ fn made(
         let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let values = sizes.head_dim as u32 * cores.lanes_per_row() / traits.subgroup_size;
-    let (run, words) = if values.is_multiple_of(8) {
+    let (run, words) = if lane_values.is_multiple_of(8) {
         ("8u", "uvec4")
     } else {
         ("4u", "uvec2")

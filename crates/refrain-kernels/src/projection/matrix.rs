@@ -15,6 +15,9 @@ use crate::text::{Text, grid, hash};
 use crate::tuning::{MatrixTile, SharedBy, Tuning};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
 
+/// The arguments hold these references; the bodies behind them define what they are to.
+const REFERENCES: &str = "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
+
 /// Whether a device may compute products with such weights here.
 pub(super) fn takes(traits: &Traits) -> bool {
     traits.matrix_cores.is_some() && traits.storage16
@@ -89,36 +92,100 @@ impl Fragments {
     }
 }
 
+/// The device's matrix cores.
+fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
+    let what = || "this device has no matrix cores whose order is known".to_string();
+    traits
+        .matrix_cores
+        .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
+}
+
 impl Problem<'_> {
+    /// Fails as [`Problem::matrix_calls`] would, without building texts.
+    pub(super) fn check_matrix(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
+        check(self)?;
+        let cores = cores_of(traits)?;
+        for sections in self.alike() {
+            let fragments = self.fragments(tuning, traits, cores, &sections);
+            self.pack_arguments(&fragments, self.operands)?;
+            self.product_arguments(&fragments, &sections, self.operands)?;
+        }
+        Ok(())
+    }
+
+    /// How the product of sections that are alike is divided.
+    fn fragments(
+        &self,
+        tuning: &Tuning,
+        traits: &Traits,
+        cores: MatrixCores,
+        sections: &[&SectionPlan<'_>],
+    ) -> Fragments {
+        let rows = sections.iter().map(|s| s.rows).sum();
+        let tile = tuning.matrix_tile(traits, cores.size, [self.tokens, rows, sections[0].parts.len()]);
+        let chunk = chunk(&sections[0].parts[0].planes);
+        let block = chunk * cores.lanes_per_row() as usize;
+        let tokens = self.tokens.div_ceil(cores.size as usize);
+        Fragments {
+            cores,
+            lanes: traits.subgroup_size,
+            chunk,
+            blocks: self.columns.div_ceil(block),
+            tiles: tokens.next_multiple_of(tile.tokens as usize),
+            tile,
+        }
+    }
+
+    /// The arguments of the call that packs x.
+    fn pack_arguments(&self, fragments: &Fragments, workspace: usize) -> Result<Arguments, Unsupported> {
+        let mut arguments = Arguments::default();
+        arguments.address("x_ref x", self.x.address.clone());
+        if let Some((_, Some(gain))) = &self.norm {
+            arguments.address("gain_ref gain", gain.address.clone());
+        }
+        workspace_addresses(&mut arguments, fragments, workspace);
+        arguments.number("COLUMNS", self.columns);
+        arguments.number("TOKENS", self.tokens);
+        arguments.number("TILES", fragments.tiles);
+        arguments.number("BLOCKS", fragments.blocks);
+        arguments.stride("X_STRIDE", self.x.strides[0]);
+        arguments.stride("X_WITHIN", self.x.strides[1]);
+        if let Some((eps, _)) = self.norm {
+            arguments.number("EPS", eps.to_bits() as usize);
+        }
+        arguments.check(OP)?;
+        Ok(arguments)
+    }
+
+    /// The arguments of the product.
+    fn product_arguments(
+        &self,
+        fragments: &Fragments,
+        sections: &[&SectionPlan<'_>],
+        workspace: usize,
+    ) -> Result<Arguments, Unsupported> {
+        let packed = |arguments: &mut Arguments| {
+            workspace_addresses(arguments, fragments, workspace);
+            arguments.number("TOKENS", self.tokens);
+            arguments.number("TILES", fragments.tiles);
+            arguments.number("BLOCKS", fragments.blocks);
+        };
+        arguments(self, sections, Inputs::Packed(&packed))
+    }
+
     /// The calls on matrix cores, for each kind of sections one that packs x and one product.
     pub(super) fn matrix_calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
         check(self)?;
-        let Some(cores) = traits.matrix_cores else {
-            let what = "this device has no matrix cores whose order is known".to_string();
-            return Err(Unsupported::Size { op: OP, what });
-        };
+        let cores = cores_of(traits)?;
         let workspace = self.operands;
         let mut calls = Vec::new();
         let (mut packed, mut words) = (None, 0);
         for sections in self.alike() {
-            let rows = sections.iter().map(|s| s.rows).sum();
-            let tile = tuning.matrix_tile(traits, cores.size, [self.tokens, rows, sections[0].parts.len()]);
-            let chunk = chunk(&sections[0].parts[0].planes);
-            let block = chunk * cores.lanes_per_row() as usize;
-            let fragments = Fragments {
-                cores,
-                lanes: traits.subgroup_size,
-                chunk,
-                blocks: self.columns.div_ceil(block),
-                tiles: self
-                    .tokens
-                    .div_ceil(cores.size as usize)
-                    .next_multiple_of(tile.tokens as usize),
-                tile,
-            };
-            if packed != Some((chunk, fragments.tiles, tile.halves)) {
+            let fragments = self.fragments(tuning, traits, cores, &sections);
+            let shape = (fragments.chunk, fragments.tiles, fragments.tile.halves);
+            if packed != Some(shape) {
                 calls.push(self.pack(tuning, traits, &fragments, workspace)?);
-                packed = Some((chunk, fragments.tiles, tile.halves));
+                packed = Some(shape);
             }
             calls.push(self.multiply(traits, &fragments, &sections, workspace)?);
             words = words.max(fragments.packed_words() + fragments.tokens());
@@ -138,32 +205,15 @@ impl Problem<'_> {
         fragments: &Fragments,
         workspace: usize,
     ) -> Result<Call, Unsupported> {
-        let mut arguments = Arguments::default();
-        arguments.address("x_ref x", self.x.address.clone());
-        if let Some((_, Some(gain))) = &self.norm {
-            arguments.address("gain_ref gain", gain.address.clone());
-        }
-        workspace_addresses(&mut arguments, fragments, workspace);
-        arguments.number("COLUMNS", self.columns);
-        arguments.number("TOKENS", self.tokens);
-        arguments.number("TILES", fragments.tiles);
-        arguments.number("BLOCKS", fragments.blocks);
-        arguments.stride("X_STRIDE", self.x.strides[0]);
-        arguments.stride("X_WITHIN", self.x.strides[1]);
-        if let Some((eps, _)) = self.norm {
-            arguments.number("EPS", eps.to_bits() as usize);
-        }
-        arguments.check(OP)?;
+        let arguments = self.pack_arguments(fragments, workspace)?;
         let wanted = (self.columns / 8).next_power_of_two() as u32;
         let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
         let text = Text::with_fragments(traits, &format!("{OP}.pack"));
         let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
         let declaration = arguments.declaration();
-        // References are declared by the body, the arguments that hold them behind.
-        let references = "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
         let kernel = text
             .define("ARGUMENTS", format!("{:016x}", hash(&declaration)))
-            .body(references)
+            .body(REFERENCES)
             .body(&declaration)
             .body(include_str!("../shaders/lanes.glsl"))
             .body(include_str!("../shaders/projection/matrix/pack.comp"))
@@ -192,14 +242,8 @@ impl Problem<'_> {
             ..
         } = fragments.tile;
         let parts = sections[0].parts.len() as u32;
-        let each = (rows / parts).max(1);
-        let packed = |arguments: &mut Arguments| {
-            workspace_addresses(arguments, fragments, workspace);
-            arguments.number("TOKENS", self.tokens);
-            arguments.number("TILES", fragments.tiles);
-            arguments.number("BLOCKS", fragments.blocks);
-        };
-        let arguments = arguments(self, sections, Inputs::Packed(&packed))?;
+        let each = rows / parts;
+        let arguments = self.product_arguments(fragments, sections, workspace)?;
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
         let (together, body) = match shared {
@@ -223,8 +267,7 @@ impl Problem<'_> {
             traits,
             declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
-        let references = "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
-        let text = text.body(references).body(&generated);
+        let text = text.body(REFERENCES).body(&generated);
         let text = match planes {
             Planes::Dense { .. } => text.body(include_str!("../shaders/projection/matrix/dense.glsl")),
             Planes::Quantised(_) => text

@@ -193,7 +193,7 @@ pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) ->
     let problem = Problem::new(projection, operands)?;
     let tuning = tuning::choose(traits);
     if problem.for_matrix_cores(tuning, traits) {
-        return problem.matrix_calls(tuning, traits).map(|_| ());
+        return problem.check_matrix(tuning, traits);
     }
     problem.check_few(tuning)?;
     problem.check()
