@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 
 use clap::ValueEnum;
-use refrain_engine::Generation;
+use refrain_engine::{GeneratedText, Generation};
 use refrain_formats::{Parted, ThoughtMarks, ThoughtSplitter};
 
 use crate::interrupt;
@@ -106,6 +106,19 @@ impl AnswerWriter {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
+    }
+
+    /// Takes a text as it is generated, until it ends or [`AnswerWriter::take`] breaks.
+    ///
+    /// # Errors
+    /// If the model cannot go on.
+    pub fn take_all(&mut self, mut text: GeneratedText<'_>) -> Result<Generation, refrain_engine::Error> {
+        for piece in &mut text {
+            if self.take(&piece?).is_break() {
+                break;
+            }
+        }
+        text.end()
     }
 
     /// Writes what was held back, and ends the line.

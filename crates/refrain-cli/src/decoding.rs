@@ -30,7 +30,7 @@ pub(crate) struct DecodingArguments {
 
 impl DecodingArguments {
     /// Sets a session up accordingly.
-    pub fn apply(&self, session: &mut Session<'_>) {
+    pub fn apply(&self, session: &mut Session) {
         let mode = match self.mode {
             ModeArgument::Auto => Mode::Auto,
             ModeArgument::Eager => Mode::Eager,

@@ -1,5 +1,6 @@
 //! The refrain program: language models on any Vulkan GPU, or on the CPU.
 
+mod advice;
 mod answer;
 mod asking;
 mod commands;
@@ -200,7 +201,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     if error.is::<output::Closed>() {
         return ExitCode::SUCCESS;
     }
-    output::complain(&format!("error: {error}"));
+    output::complain(&format!("error: {}", advice::told(error)));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }
 

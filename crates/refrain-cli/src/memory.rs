@@ -26,7 +26,7 @@ pub(crate) struct MemoryUse {
 
 impl MemoryUse {
     /// Looks it up now.
-    pub fn of(model: &Model, session: &Session<'_>) -> Self {
+    pub fn of(model: &Model, session: &Session) -> Self {
         let counters = model.device().as_vulkan().map(|vulkan| vulkan.counters());
         let memory = session.memory();
         Self {

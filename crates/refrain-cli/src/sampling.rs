@@ -1,4 +1,4 @@
-//! How tokens are picked: the user's wishes, then the model's, then what is usual.
+//! How tokens are picked: the user's wishes, then what the model suggests.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -62,19 +62,18 @@ pub(crate) fn options(wish: &SamplingArguments, checkpoint: &Checkpoint) -> Resu
     }
 }
 
-/// The user's wishes, then the model's, then what is usual.
+/// The user's wishes before what the model suggests.
 fn combined(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
-    let usual = SamplerOptions::default();
-    let greedy = (model.do_sample == Some(false)).then_some(0.0);
+    let suggested = SamplerOptions::suggested(model);
     SamplerOptions {
-        temperature: wish.temp.or(greedy).or(model.temperature).unwrap_or(0.8),
-        top_k: wish.top_k.or(model.top_k).unwrap_or(40),
-        top_p: wish.top_p.or(model.top_p).unwrap_or(0.95),
-        min_p: wish.min_p.or(model.min_p).unwrap_or(0.05),
-        repeat_penalty: wish.repeat_penalty.or(model.repetition_penalty).unwrap_or(1.0),
-        presence_penalty: wish.presence_penalty.unwrap_or(usual.presence_penalty),
-        frequency_penalty: wish.frequency_penalty.unwrap_or(usual.frequency_penalty),
-        repeat_last: wish.repeat_last_n.unwrap_or(usual.repeat_last),
+        temperature: wish.temp.unwrap_or(suggested.temperature),
+        top_k: wish.top_k.unwrap_or(suggested.top_k),
+        top_p: wish.top_p.unwrap_or(suggested.top_p),
+        min_p: wish.min_p.unwrap_or(suggested.min_p),
+        repeat_penalty: wish.repeat_penalty.unwrap_or(suggested.repeat_penalty),
+        presence_penalty: wish.presence_penalty.unwrap_or(suggested.presence_penalty),
+        frequency_penalty: wish.frequency_penalty.unwrap_or(suggested.frequency_penalty),
+        repeat_last: wish.repeat_last_n.unwrap_or(suggested.repeat_last),
         logit_bias: wish.logit_bias.clone(),
         seed: wish.seed.unwrap_or_else(random_seed),
     }

@@ -117,6 +117,30 @@ fn what_only_some_systems_have_stands_in_one_file() {
 }
 
 #[test]
+fn libraries_speak_of_no_switch_of_the_program() {
+    let is_switch = |line: &str| {
+        let behind = |start: &str| {
+            line.split(start)
+                .skip(1)
+                .any(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
+        };
+        behind(" --") || behind("(--")
+    };
+    let offenders: Vec<String> = sources(&["rs"])
+        .into_iter()
+        .filter(|(name, _)| name.contains("/src/") && !name.starts_with("crates/refrain-cli/"))
+        .flat_map(|(name, text)| {
+            let lines = text.lines().enumerate().filter(|(_, line)| is_switch(code(line)));
+            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(
+        offenders.is_empty(),
+        "the program adds such advice (advice.rs): {offenders:?}"
+    );
+}
+
+#[test]
 fn crates_depend_only_downwards() {
     for (name, normal, testing) in DIRECTIONS {
         let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect("a manifest");

@@ -119,8 +119,10 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     };
     let mut sound = timed("ending the stream", ended.is_err(), start_of_end);
     let start = Instant::now();
-    let another = session.stream(&[1], &Settings::default());
-    let failed = another.is_err() || another.is_ok_and(|mut stream| stream.next_tokens().is_err());
+    let failed = match session.stream(&[1], &Settings::default()) {
+        Ok(mut stream) => stream.next_tokens().is_err(),
+        Err(_) => true,
+    };
     sound &= timed("another stream", failed, start);
     println!("known to be lost: {}", device.is_lost());
     let start = Instant::now();

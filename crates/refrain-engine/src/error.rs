@@ -11,7 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Array(#[from] refrain::Error),
     /// More tokens than the session has room for.
-    #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or give a larger --ctx")]
+    #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or make the context longer")]
     ContextFull {
         /// Tokens that the session would hold.
         tokens: usize,
@@ -37,6 +37,9 @@ pub enum Error {
     /// A snapshot that does not belong to the session.
     #[error("the saved state does not fit: {0}")]
     Snapshot(String),
+    /// A setting of the sampler that makes no sense.
+    #[error(transparent)]
+    Sampler(#[from] crate::InvalidSetting),
     /// Settings that no device can follow.
     #[error(transparent)]
     Setting(#[from] refrain::sample::TooManyStopIds),
@@ -82,4 +85,14 @@ pub enum Error {
         /// The last token's position.
         position: usize,
     },
+}
+
+impl Error {
+    /// What failed on the device, if that is what went wrong.
+    pub fn array(&self) -> Option<&refrain::Error> {
+        match self {
+            Error::Array(error) | Error::Model(refrain_models::Error::Array(error)) => Some(error),
+            _ => None,
+        }
+    }
 }

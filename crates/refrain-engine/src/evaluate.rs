@@ -144,7 +144,7 @@ impl Divergence {
 /// # Errors
 /// As [`Session::prefill`]; logits that are no numbers.
 pub fn perplexity(
-    session: &mut Session<'_>,
+    session: &mut Session,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),
@@ -176,8 +176,8 @@ pub fn perplexity(
 /// # Errors
 /// As [`perplexity`].
 pub fn divergence(
-    session: &mut Session<'_>,
-    reference: &mut Session<'_>,
+    session: &mut Session,
+    reference: &mut Session,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),
@@ -216,7 +216,7 @@ pub fn divergence(
 
 /// Starts a window: computes what comes before the token from which the first prediction is made. Returns that
 /// token's place in the window.
-fn begin(session: &mut Session<'_>, seen: &[u32], window: &Window) -> Result<usize, Error> {
+fn begin(session: &mut Session, seen: &[u32], window: &Window) -> Result<usize, Error> {
     session.rewind(0);
     let before = window.first - window.tokens.start - 1;
     if before > 0 {
@@ -226,7 +226,7 @@ fn begin(session: &mut Session<'_>, seen: &[u32], window: &Window) -> Result<usi
 }
 
 /// Logits after the tokens from `position` on, as many as are held at a time, but not after the last.
-fn next_logits(session: &mut Session<'_>, seen: &[u32], position: usize) -> Result<Vec<f32>, Error> {
+fn next_logits(session: &mut Session, seen: &[u32], position: usize) -> Result<Vec<f32>, Error> {
     let most = (LOGITS / size_of::<f32>() / session.vocabulary()).clamp(16, 512);
     // A power of two: other lengths would be computed as the next larger.
     let most = 1 << most.ilog2();

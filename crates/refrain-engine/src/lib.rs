@@ -1,13 +1,18 @@
 //! Sessions: loading, prefill, paged KV cache, decode and sampling.
 //!
 //! ```no_run
-//! use refrain_engine::{Device, LoadOptions, Model, Session};
+//! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
 //! use refrain_formats::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
-//! let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default())?;
+//! let tokenizer = checkpoint.tokenizer()?;
+//! let model = Model::load(&checkpoint, &Device::auto()?, &LoadOptions::default())?;
 //! let mut session = Session::new(&model, 4096)?;
-//! let logits = session.prefill(&checkpoint.tokenizer()?.encode("Once upon a time", true)?)?;
+//! let prompt = tokenizer.encode("Once upon a time", true)?;
+//! let options = GenerateOptions::suggested(&checkpoint, &tokenizer)?;
+//! for piece in session.generate(&prompt, &options)?.text(&tokenizer) {
+//!     print!("{}", piece?);
+//! }
 //! # Ok::<(), refrain_engine::Error>(())
 //! ```
 
@@ -28,7 +33,7 @@ mod verify;
 
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
-pub use generate::{Finish, GenerateOptions, Generation, generate};
+pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation};
 pub use mode::{Choice, Mode, ModeCache};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;

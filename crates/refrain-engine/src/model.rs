@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use refrain::{Counters, Device};
 use refrain_formats::{Checkpoint, ModelConfig};
 use refrain_models::{Decoder, Progress};
@@ -16,9 +18,12 @@ impl Default for LoadOptions<'_> {
     }
 }
 
-/// A decoder with its weights on a device.
-pub struct Model {
-    pub(crate) decoder: Box<dyn Decoder>,
+/// A decoder with its weights on a device. Clones are cheap: they share the weights.
+#[derive(Clone)]
+pub struct Model(Arc<LoadedModel>);
+
+struct LoadedModel {
+    decoder: Box<dyn Decoder>,
     config: ModelConfig,
     device: Device,
     weight_bytes: u64,
@@ -32,39 +37,44 @@ impl Model {
     /// A damaged checkpoint, or a device without enough memory.
     pub fn load(checkpoint: &Checkpoint, device: &Device, options: &LoadOptions<'_>) -> Result<Model, Error> {
         let decoder = refrain_models::load(checkpoint, device, options.progress)?;
-        Ok(Model {
+        Ok(Model(Arc::new(LoadedModel {
             decoder,
             config: checkpoint.config().clone(),
             device: device.clone(),
             weight_bytes: checkpoint.tensors().map(|t| t.bytes).sum(),
             identity: identity(checkpoint)?,
-        })
+        })))
+    }
+
+    /// The model's code.
+    pub(crate) fn decoder(&self) -> &dyn Decoder {
+        &*self.0.decoder
     }
 
     /// The model's hyperparameters.
     pub fn config(&self) -> &ModelConfig {
-        &self.config
+        &self.0.config
     }
 
     /// The device that holds the weights.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.0.device
     }
 
     /// Bytes of the weights.
     pub fn weight_bytes(&self) -> u64 {
-        self.weight_bytes
+        self.0.weight_bytes
     }
 
     /// A number that tells models apart: of their configuration, and of the names, shapes, formats and
     /// samples of their tensors, scales and biases of quantised ones included.
     pub fn identity(&self) -> u128 {
-        self.identity
+        self.0.identity
     }
 
     /// The device's counters; zeros on the CPU executor.
     pub fn counters(&self) -> Counters {
-        self.device.as_vulkan().map(|d| d.counters()).unwrap_or_default()
+        self.device().as_vulkan().map(|d| d.counters()).unwrap_or_default()
     }
 }
 

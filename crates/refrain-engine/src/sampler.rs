@@ -1,6 +1,7 @@
 //! How the next token is picked: settings that were checked.
 
 use refrain::sample::Settings;
+use refrain_formats::GenerationConfig;
 
 /// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
 /// are those of [`refrain::sample`].
@@ -46,6 +47,22 @@ impl Default for SamplerOptions {
     }
 }
 
+impl SamplerOptions {
+    /// What a model's makers suggest in its `generation_config.json` (`do_sample: false` there means the likeliest
+    /// token); where they say nothing, llama.cpp's usual settings. The seed is 0.
+    pub fn suggested(model: &GenerationConfig) -> Self {
+        let greedy = (model.do_sample == Some(false)).then_some(0.0);
+        Self {
+            temperature: greedy.or(model.temperature).unwrap_or(0.8),
+            top_k: model.top_k.unwrap_or(40),
+            top_p: model.top_p.unwrap_or(0.95),
+            min_p: model.min_p.unwrap_or(0.05),
+            repeat_penalty: model.repetition_penalty.unwrap_or(1.0),
+            ..Self::default()
+        }
+    }
+}
+
 /// A setting that no sampler can follow.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{setting} is {value}, but must be {bounds}")]
@@ -55,7 +72,7 @@ pub struct InvalidSetting {
     bounds: &'static str,
 }
 
-/// Checked options, and the settings that kernels make of them.
+/// Checked options, and the settings that kernels make of them. The default takes the likeliest token.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplerOptions,
@@ -69,6 +86,10 @@ impl Sampler {
     /// If a setting lies outside its bounds.
     pub fn new(options: SamplerOptions) -> Result<Self, InvalidSetting> {
         validate(&options)?;
+        Ok(Self::unchecked(options))
+    }
+
+    fn unchecked(options: SamplerOptions) -> Self {
         let mut settings = Settings {
             temperature: options.temperature,
             top_k: words(options.top_k),
@@ -85,7 +106,7 @@ impl Sampler {
         if !settings.penalises() {
             settings.window = 0;
         }
-        Ok(Self { options, settings })
+        Self { options, settings }
     }
 
     /// Its settings.
@@ -112,6 +133,12 @@ impl Sampler {
             }
         }
         bias
+    }
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self::unchecked(SamplerOptions::default())
     }
 }
 
@@ -180,6 +207,37 @@ mod tests {
         assert!(refused(&|o| o.presence_penalty = f32::NAN).contains("presence penalty"));
         assert!(refused(&|o| o.frequency_penalty = f32::INFINITY).contains("frequency penalty"));
         assert!(refused(&|o| o.logit_bias = vec![(1, 2.0), (3, f32::NAN)]).contains("logit bias"));
+    }
+
+    #[test]
+    fn the_makers_suggestions_come_before_what_is_usual() {
+        let silent = SamplerOptions::suggested(&GenerationConfig::default());
+        assert_eq!((silent.temperature, silent.top_k, silent.top_p), (0.8, 40, 0.95));
+        assert_eq!((silent.min_p, silent.repeat_penalty, silent.seed), (0.05, 1.0, 0));
+        let model = GenerationConfig {
+            temperature: Some(0.6),
+            top_k: Some(20),
+            repetition_penalty: Some(1.1),
+            ..GenerationConfig::default()
+        };
+        let suggested = SamplerOptions::suggested(&model);
+        assert_eq!(
+            (suggested.temperature, suggested.top_k, suggested.repeat_penalty),
+            (0.6, 20, 1.1)
+        );
+        let greedy = GenerationConfig {
+            do_sample: Some(false),
+            ..model
+        };
+        assert_eq!(SamplerOptions::suggested(&greedy).temperature, 0.0);
+    }
+
+    #[test]
+    fn the_default_sampler_is_that_of_the_default_options() {
+        let default = Sampler::default();
+        let made = sampler(|_| ());
+        assert_eq!(default.options(), made.options());
+        assert_eq!(default.settings().encode().unwrap(), made.settings().encode().unwrap());
     }
 
     #[test]

@@ -17,9 +17,10 @@ const PAGE: usize = 256;
 const MAX_CHUNK: usize = 512;
 
 /// Sequences in progress: what the model's layers remember of them, and the traced programs that extend
-/// them. Most sessions have one; several are equal to each other in length and prompt.
-pub struct Session<'m> {
-    model: &'m Model,
+/// them. Most sessions have one; several are equal to each other in length and prompt. A session keeps its model's
+/// weights as long as it lives.
+pub struct Session {
+    model: Model,
     pub(crate) states: Vec<LayerState>,
     pages: Pages,
     sequences: usize,
@@ -77,13 +78,13 @@ pub(crate) fn cache_dtype(device: &Device) -> DType {
     if device.is_cpu() { DType::F32 } else { DType::F16 }
 }
 
-impl<'m> Session<'m> {
+impl Session {
     /// An empty session that can hold `context` tokens. Keys and values are kept in f16, and in f32
     /// on the CPU executor.
     ///
     /// # Errors
     /// A context beyond the model's limit; too little memory for the KV cache.
-    pub fn new(model: &'m Model, context: usize) -> Result<Session<'m>, Error> {
+    pub fn new(model: &Model, context: usize) -> Result<Session, Error> {
         Session::several(model, context, 1)
     }
 
@@ -92,7 +93,7 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     /// As [`Session::new`].
-    pub fn several(model: &'m Model, context: usize, sequences: usize) -> Result<Session<'m>, Error> {
+    pub fn several(model: &Model, context: usize, sequences: usize) -> Result<Session, Error> {
         let config = model.config();
         if context == 0 || context > config.max_position {
             return Err(Error::ContextRange {
@@ -106,9 +107,9 @@ impl<'m> Session<'m> {
             context,
         };
         Ok(Session {
-            model,
+            model: model.clone(),
             states: model
-                .decoder
+                .decoder()
                 .new_states(cache_dtype(model.device()), pages, sequences)?,
             pages,
             sequences,
@@ -165,8 +166,8 @@ impl<'m> Session<'m> {
     }
 
     /// The model.
-    pub fn model(&self) -> &'m Model {
-        self.model
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// Sets how many tokens of a prompt one call of the model sees: clamped to 1 … 512.
@@ -287,7 +288,7 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     /// As [`Session::prefill`]; settings that the device cannot hold.
-    pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_, 'm>, Error> {
+    pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
         self.check(prompt)?;
         settings.encode()?;
         let Some((&last, before)) = prompt.split_last() else {
@@ -394,7 +395,7 @@ impl<'m> Session<'m> {
         let batch = Batch::inputs(device, class.tokens, sequences, class.wanted, self.pages);
         // The clones are the states' versions within the trace: the updates happen in the same memory.
         let mut states = self.states.clone();
-        let logits = self.model.decoder.forward(&batch, &mut states);
+        let logits = self.model.decoder().forward(&batch, &mut states);
         self.model_calls += 1;
         let function = match class.wanted {
             0 => Function::trace_with(

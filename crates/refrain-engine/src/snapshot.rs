@@ -72,7 +72,7 @@ fn rows(state: &LayerState, array: &Array, tokens: usize) -> usize {
     }
 }
 
-impl<'m> Session<'m> {
+impl Session {
     /// All that the session remembers. Waits for what the device still does to it.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     /// As [`Session::snapshot`], and too little memory.
-    pub fn fork(&mut self) -> Result<Session<'m>, Error> {
+    pub fn fork(&mut self) -> Result<Session, Error> {
         let snapshot = self.snapshot()?;
         let mut fork = Session::new(self.model(), self.context())?;
         fork.decode_like(self);

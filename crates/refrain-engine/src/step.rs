@@ -92,7 +92,7 @@ impl Step {
             context,
             decode: true,
         };
-        let logits = model.decoder.forward(&batch, &mut states.to_vec());
+        let logits = model.decoder().forward(&batch, &mut states.to_vec());
         let sequences = Sequences {
             tokens: control.tokens.clone(),
             positions: control.positions.clone(),

@@ -33,8 +33,8 @@ fn wait(tape: &Tape, run: &Run, runs: usize, pace: &Pace) -> Result<u32, Error> 
 
 /// Tokens of one session's sequences, one from each at a time. The device is kept ahead of the host by
 /// up to two submits; what it does beyond the last token taken is undone by [`Stream::end`].
-pub struct Stream<'s, 'm> {
-    session: &'s mut Session<'m>,
+pub struct Stream<'s> {
+    session: &'s mut Session,
     /// The last token of the prompt, and those taken since: what the runs taken so far saw is all but
     /// the last.
     seen: Vec<u32>,
@@ -56,10 +56,10 @@ pub struct Stream<'s, 'm> {
     trial: Option<Trial>,
 }
 
-impl<'s, 'm> Stream<'s, 'm> {
+impl<'s> Stream<'s> {
     /// A stream behind everything that the session holds, beginning with `last`, the token after that.
     /// `settings` are those of all sequences.
-    pub(crate) fn new(session: &'s mut Session<'m>, last: u32, settings: &Settings) -> Result<Self, Error> {
+    pub(crate) fn new(session: &'s mut Session, last: u32, settings: &Settings) -> Result<Self, Error> {
         let position = session.position();
         let left = (settings.last_position as usize)
             .min(session.context())

@@ -1,14 +1,13 @@
 //! Two executors side by side: the same program replayed and run eagerly, compared step by step.
 
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use refrain::plan::Plan;
 use refrain::sample::Settings;
 use refrain::{LowerOptions, TapeMode};
 
-use crate::generate::{self, GenerateOptions, Generation, Reports};
-use crate::{Error, Mode, Model, Session, Snapshot};
+use crate::generate::Reports;
+use crate::{Error, GenerateOptions, GeneratedTokens, Mode, Model, Session, Snapshot};
 
 /// What is held still from run to run, to find what a replay reads stale: with it held still, what
 /// follows from it must not change.
@@ -24,24 +23,19 @@ pub enum Freeze {
 
 /// A sequence decoded by replay and, in memory of its own, by eager execution, every result of every
 /// step kept and compared bit for bit after each token.
-pub struct Verified<'m> {
-    replayed: Session<'m>,
-    eager: Session<'m>,
+pub struct Verified {
+    replayed: Session,
+    eager: Session,
     freeze: Option<Freeze>,
 }
 
-impl<'m> Verified<'m> {
+impl Verified {
     /// Two sessions with room for `context` tokens. `fault` names a step of the plan (see
     /// [`find_region`]) after which the replay computes on with a wrong number.
     ///
     /// # Errors
     /// As [`Session::new`]; no such step.
-    pub fn new(
-        model: &'m Model,
-        context: usize,
-        fault: Option<&str>,
-        freeze: Option<Freeze>,
-    ) -> Result<Verified<'m>, Error> {
+    pub fn new(model: &Model, context: usize, fault: Option<&str>, freeze: Option<Freeze>) -> Result<Verified, Error> {
         let session = |mode| {
             let mut session = Session::new(model, context)?;
             session.set_mode(mode, None);
@@ -64,31 +58,33 @@ impl<'m> Verified<'m> {
         })
     }
 
-    /// As [`crate::generate`], from an empty session.
+    /// As [`Session::generate`], from an empty session; [`Error::Differs`] comes instead of the first token at which
+    /// a step differs.
     ///
     /// # Errors
-    /// As there; [`Error::Differs`] at the first token at which a step differs.
-    pub fn generate(
-        mut self,
-        prompt: &[u32],
-        options: &GenerateOptions<'_>,
-        on_text: &mut dyn FnMut(&str, u32) -> ControlFlow<()>,
-    ) -> Result<Generation, Error> {
+    /// As there.
+    pub fn generate(mut self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'static>, Error> {
         let start = Instant::now();
         let position = prompt.len();
         let settings = options.settings(position);
         for session in [&mut self.replayed, &mut self.eager] {
             options.bias(session, &settings)?;
         }
-        let mut tokens = self.tokens(prompt, &settings)?;
-        generate::follow(&mut tokens, position, prompt.len(), start, options, on_text)
+        let tokens = self.tokens(prompt, &settings)?;
+        Ok(GeneratedTokens::new(
+            Some(Box::new(tokens)),
+            position,
+            prompt.len(),
+            start,
+            options,
+        ))
     }
 
     /// Gives a prompt to both and decodes from there, token by token.
     ///
     /// # Errors
     /// As [`Session::stream`].
-    pub fn tokens(mut self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens<'m>, Error> {
+    pub fn tokens(mut self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens, Error> {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
@@ -114,8 +110,8 @@ impl<'m> Verified<'m> {
 }
 
 /// Tokens that two executors agreed on.
-pub struct VerifiedTokens<'m> {
-    verified: Verified<'m>,
+pub struct VerifiedTokens {
+    verified: Verified,
     left: usize,
     settings: Option<Settings>,
     /// The current token and its position, at the beginning.
@@ -125,13 +121,13 @@ pub struct VerifiedTokens<'m> {
     frozen: Snapshot,
 }
 
-impl Reports for VerifiedTokens<'_> {
+impl Reports for VerifiedTokens {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         self.next_token()
     }
 }
 
-impl VerifiedTokens<'_> {
+impl VerifiedTokens {
     /// The next token, if there is room for one.
     ///
     /// # Errors

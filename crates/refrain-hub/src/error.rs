@@ -25,7 +25,9 @@ pub enum Error {
         reason: String,
     },
     /// A request is needed, and requests are forbidden.
-    #[error("{name} is not in the cache, and this is offline mode (--offline or HF_HUB_OFFLINE): no request is made")]
+    #[error(
+        "{name} is not in the cache, and this is offline mode (asked for, or by HF_HUB_OFFLINE): no request is made"
+    )]
     Offline {
         /// The model.
         name: String,

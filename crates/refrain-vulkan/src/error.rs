@@ -9,7 +9,7 @@ use crate::class::MemoryClass;
 pub enum Error {
     /// No Vulkan loader library could be opened.
     #[error(
-        "no Vulkan loader found ({reason}); install it (Debian: apt install libvulkan1, and a driver such as mesa-vulkan-drivers), or run on the CPU with --device cpu"
+        "no Vulkan loader found ({reason}); install it (Debian: apt install libvulkan1, and a driver such as mesa-vulkan-drivers), or run on the CPU"
     )]
     NoLoader {
         /// What the dynamic linker said.
@@ -28,11 +28,11 @@ pub enum Error {
     NoValidationLayer,
     /// No driver offers any device.
     #[error(
-        "no Vulkan driver found that works; install one (Debian: apt install mesa-vulkan-drivers), see `refrain doctor` if one is installed, or run on the CPU with --device cpu"
+        "no Vulkan driver found that works; install one (Debian: apt install mesa-vulkan-drivers), or run on the CPU"
     )]
     NoDevice,
     /// No device could be used.
-    #[error("no usable Vulkan device: {reasons}; update the driver, or run on the CPU with --device cpu")]
+    #[error("no usable Vulkan device: {reasons}; update the driver, or run on the CPU")]
     NoUsableDevice {
         /// Each device with the reason for which it cannot be used.
         reasons: String,
@@ -116,7 +116,7 @@ pub enum Error {
     },
     /// The device ended nothing for a long time.
     #[error(
-        "the device has ended no work for {} s while running {during}; it hangs, or is far too slow for this model: end other programs that use it, update its driver, or choose another device (--device)",
+        "the device has ended no work for {} s while running {during}; it hangs, or is far too slow for this model: end other programs that use it, update its driver, or choose another device",
         patience.as_secs_f32()
     )]
     Stalled {

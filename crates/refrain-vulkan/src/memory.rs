@@ -309,12 +309,10 @@ impl Memory {
         let (index, heap) = largest.unwrap_or_default();
         let hint = match class {
             MemoryClass::Weight => {
-                "use a smaller or further quantised model, close other programs that use the GPU, or choose another device (--device)"
+                "use a smaller or further quantised model, close other programs that use the GPU, or choose another device"
             }
-            MemoryClass::State => "use a shorter context (--ctx) or fewer sequences",
-            MemoryClass::Scratch => {
-                "use a shorter context (--ctx), a smaller model, or close other programs that use the GPU"
-            }
+            MemoryClass::State => "use a shorter context or fewer sequences",
+            MemoryClass::Scratch => "use a shorter context, a smaller model, or close other programs that use the GPU",
             MemoryClass::Control | MemoryClass::Report | MemoryClass::Staging => "close other programs",
         };
         Error::OutOfMemory {

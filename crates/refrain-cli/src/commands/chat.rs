@@ -15,6 +15,7 @@ use clap::Args;
 use refrain_engine::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
 use refrain_formats::{Checkpoint, Conversation, Tokenizer};
 
+use crate::advice;
 use crate::answer;
 use crate::asking::{AskArguments, Prompter};
 use crate::load::{self, Loaded};
@@ -195,7 +196,7 @@ impl Chat<'_> {
                 Ok(ControlFlow::Break(())) => return Ok(ExitCode::SUCCESS),
                 // People can mend it and go on; a script must notice.
                 Err(error) if self.interactive && !error.is::<output::Closed>() => {
-                    output::complain(&format!("error: {error}"));
+                    output::complain(&format!("error: {}", advice::told(&error)));
                 }
                 Err(error) => return Err(error),
             }
@@ -319,7 +320,6 @@ impl Chat<'_> {
             sampler: Sampler::new(self.options.clone())?,
             stop_ids: self.tokenizer.eos_ids().to_vec(),
             stop_strings: self.ask.stop.clone(),
-            tokenizer: self.tokenizer,
         };
         let mut writer = self.ask.writer();
         let left_out = self.dialogue.left_out();

@@ -81,7 +81,7 @@ fn against(
     global: &Global,
     device: &Device,
     reference: &Checkpoint,
-    session: &mut Session<'_>,
+    session: &mut Session,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),

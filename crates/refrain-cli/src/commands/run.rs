@@ -3,14 +3,11 @@
 mod prompt;
 
 use std::io::{self, IsTerminal};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use refrain_engine::{
-    Error, Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified, generate,
-};
+use refrain_engine::{Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified};
 use refrain_formats::{Conversation, State, Tokenizer, WholeFile};
 use serde_json::json;
 
@@ -138,7 +135,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         sampler,
         stop_ids: tokenizer.eos_ids().to_vec(),
         stop_strings: ask.stop.clone(),
-        tokenizer: &tokenizer,
     };
     let mut session = Session::new(&loaded.model, context)?;
     ask.decoding.apply(&mut session);
@@ -152,16 +148,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         );
     }
     let check = &arguments.check;
-    let generation = match check.verify {
-        false => stream(&mut writer, |on_text| {
-            generate(&mut session, &prompt, &options, on_text)
-        })?,
-        true => {
-            let freeze = check.freeze.map(Freeze::from);
-            let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
-            stream(&mut writer, |on_text| verified.generate(&prompt, &options, on_text))?
-        }
+    let deferred = interrupt::defer()?;
+    let tokens = if check.verify {
+        let freeze = check.freeze.map(Freeze::from);
+        let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
+        verified.generate(&prompt, &options)?
+    } else {
+        session.generate(&prompt, &options)?
     };
+    let generation = writer.take_all(tokens.text(&tokenizer))?;
+    drop(deferred);
+    writer.end()?;
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {
         output::print_json(&as_json(model, &loaded, &options, &generation, &writer, &memory))?;
@@ -207,21 +204,6 @@ fn prompt_ids(
     Ok(tokenizer.encode_rendered(&rendered)?)
 }
 
-/// Takes text and token.
-type OnText<'a> = dyn FnMut(&str, u32) -> ControlFlow<()> + 'a;
-
-/// Generates, and writes the text as it comes.
-fn stream(
-    writer: &mut AnswerWriter,
-    generate: impl FnOnce(&mut OnText<'_>) -> Result<Generation, Error>,
-) -> anyhow::Result<Generation> {
-    let deferred = interrupt::defer()?;
-    let generation = generate(&mut |text, _| writer.take(text))?;
-    drop(deferred);
-    writer.end()?;
-    Ok(generation)
-}
-
 /// Tells what the answer cost: a line, more if that is wanted.
 fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &AnswerWriter, memory: &MemoryUse) {
     if global.quiet {
@@ -244,7 +226,7 @@ fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &An
 fn as_json(
     model: &str,
     loaded: &Loaded,
-    options: &GenerateOptions<'_>,
+    options: &GenerateOptions,
     generation: &Generation,
     writer: &AnswerWriter,
     memory: &MemoryUse,

@@ -114,7 +114,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 
 /// Fills a context, from its first token on; the tokens.
 fn one_context(
-    session: &mut Session<'_>,
+    session: &mut Session,
     most: usize,
     arguments: &Arguments,
     verdict: &mut Verdict,
@@ -127,7 +127,7 @@ fn one_context(
     })?
     .settings();
     session.rewind(0);
-    let model = session.model();
+    let model = session.model().clone();
     let start = Instant::now();
     let mut stream = session.stream(&[1], &settings)?;
     let mut tokens = Vec::new();
@@ -170,7 +170,7 @@ fn one_context(
 /// Compares some tokens behind what the session holds with eager execution, step by step.
 fn verify(
     model: &refrain_engine::Model,
-    session: &Session<'_>,
+    session: &Session,
     count: u32,
     context: usize,
     verdict: &mut Verdict,

@@ -2,8 +2,8 @@
 
 /// Lets text through until a stop string comes up, and holds back what could be the beginning of
 /// one.
-pub(super) struct StopFilter<'a> {
-    stops: &'a [String],
+pub(super) struct StopFilter {
+    stops: Vec<String>,
     held: String,
 }
 
@@ -16,9 +16,10 @@ pub(super) struct Passed {
     pub stopped: bool,
 }
 
-impl<'a> StopFilter<'a> {
+impl StopFilter {
     /// A filter for these strings; empty ones are left out.
-    pub fn new(stops: &'a [String]) -> Self {
+    pub fn new(mut stops: Vec<String>) -> Self {
+        stops.retain(|stop| !stop.is_empty());
         let held = String::new();
         Self { stops, held }
     }
@@ -27,7 +28,7 @@ impl<'a> StopFilter<'a> {
     /// pushed with or before it.
     pub fn push(&mut self, piece: &str) -> Passed {
         self.held.push_str(piece);
-        let found = self.stops().filter_map(|stop| self.held.find(stop)).min();
+        let found = self.stops.iter().filter_map(|stop| self.held.find(stop)).min();
         let certain = found.unwrap_or_else(|| self.held.len() - self.begun());
         let rest = self.held.split_off(certain);
         let text = std::mem::replace(&mut self.held, rest);
@@ -43,18 +44,13 @@ impl<'a> StopFilter<'a> {
         std::mem::take(&mut self.held)
     }
 
-    fn stops(&self) -> impl Iterator<Item = &'a str> {
-        let stops = self.stops.iter().map(String::as_str);
-        stops.filter(|stop| !stop.is_empty())
-    }
-
     /// Bytes at the end of the held text that begin a stop string.
     fn begun(&self) -> usize {
-        let begins = |stop: &str| {
+        let begins = |stop: &String| {
             let lengths = stop.char_indices().map(|(length, _)| length);
             lengths.filter(|length| self.held.ends_with(&stop[..*length])).max()
         };
-        self.stops().filter_map(begins).max().unwrap_or(0)
+        self.stops.iter().filter_map(begins).max().unwrap_or(0)
     }
 }
 
@@ -64,7 +60,7 @@ mod tests {
 
     fn filter(pieces: &[&str], stops: &[&str]) -> (Vec<String>, bool) {
         let stops: Vec<String> = stops.iter().map(|stop| stop.to_string()).collect();
-        let mut filter = StopFilter::new(&stops);
+        let mut filter = StopFilter::new(stops);
         let mut passed = Vec::new();
         for piece in pieces {
             let Passed { text, stopped } = filter.push(piece);

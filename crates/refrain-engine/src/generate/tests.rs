@@ -1,5 +1,4 @@
 use super::*;
-use crate::sampler::SamplerOptions;
 use refrain_formats::TokenizerFiles;
 
 /// A stream whose tokens are written down.
@@ -8,7 +7,7 @@ struct Script {
     tokens: std::vec::IntoIter<u32>,
 }
 
-impl Reports for Script {
+impl Reports for &mut Script {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         if self.left == 0 {
             return Ok(None);
@@ -23,11 +22,16 @@ fn tokenizer() -> Tokenizer {
     TokenizerFiles::open(fixture.as_ref()).unwrap().tokenizer().unwrap()
 }
 
+/// Tokens behind a prompt of two.
+fn generated<'s>(script: &'s mut Script, options: &GenerateOptions) -> GeneratedTokens<'s> {
+    GeneratedTokens::new(Some(Box::new(script)), 2, 2, Instant::now(), options)
+}
+
 /// Generates the tokens of `text`, then the stop token 306, and returns the pieces given out too.
 fn generate_text(
     text: &str,
     context: usize,
-    change: impl FnOnce(&mut GenerateOptions<'_>),
+    change: impl FnOnce(&mut GenerateOptions),
     mut until: impl FnMut(&str) -> bool,
 ) -> (Generation, Vec<String>) {
     let tokenizer = tokenizer();
@@ -35,11 +39,8 @@ fn generate_text(
     tokens.push(306);
     let tokens = tokens.into_iter();
     let mut options = GenerateOptions {
-        max_tokens: None,
-        sampler: Sampler::new(SamplerOptions::default()).unwrap(),
         stop_ids: vec![306],
-        stop_strings: Vec::new(),
-        tokenizer: &tokenizer,
+        ..GenerateOptions::default()
     };
     change(&mut options);
     // A prompt of two tokens: the run that sees the last of them reports the first token.
@@ -48,15 +49,16 @@ fn generate_text(
         tokens,
     };
     let mut pieces = Vec::new();
-    let mut on_text = |piece: &str, _: u32| {
-        pieces.push(piece.to_owned());
-        match until(piece) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+    let mut text = generated(&mut script, &options).text(&tokenizer);
+    for piece in &mut text {
+        let piece = piece.unwrap();
+        let enough = until(&piece);
+        pieces.push(piece);
+        if enough {
+            break;
         }
-    };
-    let generation = follow(&mut script, 2, 2, Instant::now(), &options, &mut on_text).unwrap();
-    (generation, pieces)
+    }
+    (text.end().unwrap(), pieces)
 }
 
 const TEXT: &str = "Once upon a time, there was a naïve 狐 🦊.";
@@ -75,7 +77,7 @@ fn text_comes_piece_by_piece_until_the_stop_token() {
 
 #[test]
 fn a_stop_string_over_several_tokens_ends_the_text_before_it() {
-    let stop = |options: &mut GenerateOptions<'_>| options.stop_strings = vec!["re was a n".into()];
+    let stop = |options: &mut GenerateOptions| options.stop_strings = vec!["re was a n".into()];
     let (generation, pieces) = generate_text(TEXT, 1000, stop, |_| false);
     assert_eq!(generation.finish, Finish::StopString);
     assert_eq!(generation.text, "Once upon a time, the");
@@ -84,7 +86,7 @@ fn a_stop_string_over_several_tokens_ends_the_text_before_it() {
 
 #[test]
 fn text_held_back_at_the_end_is_given_out() {
-    let stop = |options: &mut GenerateOptions<'_>| options.stop_strings = vec!["🦊. The end".into()];
+    let stop = |options: &mut GenerateOptions| options.stop_strings = vec!["🦊. The end".into()];
     let (generation, pieces) = generate_text(TEXT, 1000, stop, |_| false);
     assert_eq!((generation.finish, generation.text.as_str()), (Finish::Stop, TEXT));
     assert_eq!(pieces.concat(), TEXT);
@@ -120,14 +122,24 @@ fn logits_that_are_not_numbers_are_an_error() {
         tokens: vec![refrain::sample::NOT_A_NUMBER].into_iter(),
     };
     let tokenizer = tokenizer();
-    let options = GenerateOptions {
-        max_tokens: None,
-        sampler: Sampler::new(SamplerOptions::default()).unwrap(),
-        stop_ids: Vec::new(),
-        stop_strings: Vec::new(),
-        tokenizer: &tokenizer,
-    };
-    let mut ignore = |_: &str, _: u32| ControlFlow::Continue(());
-    let error = follow(&mut broken, 2, 2, Instant::now(), &options, &mut ignore).unwrap_err();
+    let mut text = generated(&mut broken, &GenerateOptions::default()).text(&tokenizer);
+    let error = text.next().expect("something").unwrap_err();
     assert!(error.to_string().contains("position 1 are not all numbers"), "{error}");
+    assert!(text.next().is_none(), "there is no text behind an error");
+}
+
+#[test]
+fn tokens_come_one_by_one_without_their_text() {
+    let mut script = Script {
+        left: 9,
+        tokens: vec![5, 6, 306].into_iter(),
+    };
+    let options = GenerateOptions {
+        stop_ids: vec![306],
+        ..GenerateOptions::default()
+    };
+    let mut tokens = generated(&mut script, &options);
+    let taken: Vec<u32> = tokens.by_ref().map(Result::unwrap).collect();
+    assert_eq!((&taken[..], tokens.ids()), (&[5, 6][..], &[5, 6][..]));
+    assert_eq!(tokens.finish(), Some(Finish::Stop));
 }

@@ -5,7 +5,7 @@ use crate::Session;
 /// The fewest that a deep context leaves.
 const FEWEST: u64 = 16;
 
-impl Session<'_> {
+impl Session {
     /// Takes the tokens that the next call sees from the front of `rest`.
     pub(super) fn next_chunk<'t>(&self, rest: &mut &'t [u32]) -> Option<&'t [u32]> {
         if rest.is_empty() {

@@ -5,7 +5,7 @@ use super::*;
 /// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
 const MOST_GRANTED: usize = refrain::MOST_WORDS / 4;
 
-impl<'m> Session<'m> {
+impl Session {
     /// Sets how tokens are decoded; [`Mode::Auto`] measures and remembers in `cache`.
     pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
         self.decoding.mode = mode;
@@ -92,7 +92,7 @@ impl<'m> Session<'m> {
     }
 
     /// Makes this session decode as another does, but for a bias.
-    pub(crate) fn decode_like(&mut self, other: &Session<'_>) {
+    pub(crate) fn decode_like(&mut self, other: &Session) {
         self.chunk = other.chunk;
         self.decoding = Decoding {
             trying: None,
@@ -192,7 +192,7 @@ impl<'m> Session<'m> {
     pub(crate) fn step(&mut self) -> Result<&mut Step, Error> {
         if self.step.is_none() {
             let step = Step::trace(
-                self.model,
+                &self.model,
                 &self.states,
                 self.sequences,
                 self.context,

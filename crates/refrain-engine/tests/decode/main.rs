@@ -57,7 +57,7 @@ fn seeded() -> Settings {
 }
 
 /// `tokens` tokens after a prompt.
-fn decoded(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
+fn decoded(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
     let mut stream = session.stream(prompt, settings).expect("begins");
     let taken = (0..tokens)
         .map(|_| stream.next_tokens().expect("goes on").expect("the context is not full")[0])
@@ -67,7 +67,7 @@ fn decoded(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, token
 }
 
 /// The tokens that the sampler's reference picks from logits computed one token at a time.
-fn expected(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
+fn expected(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
     let mut history = prompt.to_vec();
     let mut logits = session.prefill(prompt).expect("computes");
     for _ in 0..tokens {

@@ -11,7 +11,7 @@ use crate::common::{Gpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};
 
 /// What a session holds, and the logits it computed last.
-fn held(session: &mut Session<'_>) -> (Snapshot, Vec<f32>) {
+fn held(session: &mut Session) -> (Snapshot, Vec<f32>) {
     (
         session.snapshot().expect("a snapshot"),
         session.last_logits().expect("logits"),
@@ -19,7 +19,7 @@ fn held(session: &mut Session<'_>) -> (Snapshot, Vec<f32>) {
 }
 
 /// Decodes until the session holds `end` tokens; the tokens. Nothing runs beyond the last of them.
-fn decode_until(session: &mut Session<'_>, prompt: &[u32], settings: &Settings, end: usize) -> Vec<u32> {
+fn decode_until(session: &mut Session, prompt: &[u32], settings: &Settings, end: usize) -> Vec<u32> {
     let settings = Settings {
         last_position: end as u32,
         ..settings.clone()

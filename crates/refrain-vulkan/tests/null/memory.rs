@@ -18,7 +18,7 @@ fn a_full_discrete_card_refuses_and_names_the_shortfall() {
         "2.0 GiB free",
         "device-local, 8.0 GiB",
         "smaller",
-        "--device",
+        "another device",
     ] {
         assert!(text.contains(part), "{part:?} is missing in {text:?}");
     }

@@ -94,7 +94,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let context = test.context().min(model.config().max_position);
     let mut session = Session::several(model, context, test.batch)?;
     arguments.decoding.apply(&mut session);
-    let run = |session: &mut Session<'_>| match test.kind {
+    let run = |session: &mut Session| match test.kind {
         Kind::Prompt => prompt(session, &test),
         Kind::Generate => generate(session, &test),
     };
@@ -160,7 +160,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
 }
 
 /// A context of `depth` tokens, all computed.
-fn begin(session: &mut Session<'_>, depth: usize) -> anyhow::Result<()> {
+fn begin(session: &mut Session, depth: usize) -> anyhow::Result<()> {
     session.rewind(0);
     if depth > 0 {
         session.prefill(&spread(depth, session.model().config().vocab_size))?;
@@ -168,7 +168,7 @@ fn begin(session: &mut Session<'_>, depth: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn prompt(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
+fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
     begin(session, test.depth)?;
     let tokens = spread(test.tokens, vocabulary);
@@ -184,8 +184,8 @@ fn prompt(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> 
     })
 }
 
-fn generate(session: &mut Session<'_>, test: &Test) -> anyhow::Result<Repetition> {
-    let model = session.model();
+fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
+    let model = session.model().clone();
     let vocabulary = model.config().vocab_size;
     begin(session, test.depth)?;
     let settings = Settings {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use refrain_engine::{Error, Finish, GenerateOptions, Generation, Session, Snapshot, generate};
+use refrain_engine::{Error, Finish, GenerateOptions, Generation, Session, Snapshot};
 use refrain_formats::{Conversation, Tokenizer};
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ const FREE_AGAIN: usize = 4;
 /// is computed. So it does not matter what a template makes of earlier turns (some leave out what the
 /// model thought): the session goes back to where the texts part.
 pub(super) struct Dialogue<'a> {
-    session: Session<'a>,
+    session: Session,
     tokenizer: &'a Tokenizer,
     /// Makes prompts of the conversation.
     pub prompter: Prompter,
@@ -51,7 +51,7 @@ pub(super) struct Answer {
 impl<'a> Dialogue<'a> {
     /// A conversation, of which the session holds nothing yet.
     pub fn new(
-        session: Session<'a>,
+        session: Session,
         tokenizer: &'a Tokenizer,
         prompter: Prompter,
         conversation: Conversation,
@@ -67,7 +67,7 @@ impl<'a> Dialogue<'a> {
         }
     }
 
-    pub fn session(&self) -> &Session<'a> {
+    pub fn session(&self) -> &Session {
         &self.session
     }
 
@@ -85,7 +85,7 @@ impl<'a> Dialogue<'a> {
     ///
     /// # Errors
     /// If there is no room for it. Then the context stays as long as it was.
-    pub fn resize(&mut self, context: usize, make: impl Fn(usize) -> Result<Session<'a>, Error>) -> Result<(), Error> {
+    pub fn resize(&mut self, context: usize, make: impl Fn(usize) -> Result<Session, Error>) -> Result<(), Error> {
         let before = self.session.context();
         // There may be no room for two: the old one goes first.
         self.session = make(1)?;
@@ -169,7 +169,7 @@ impl<'a> Dialogue<'a> {
     ///
     /// # Errors
     /// If the template refuses the conversation, the context is full, or session or writer fail.
-    pub fn answer(&mut self, options: &GenerateOptions<'_>, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
+    pub fn answer(&mut self, options: &GenerateOptions, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
         let answer = self.generate(options, writer);
         let answer = answer.and_then(|answer| writer.end().map(|()| answer));
         if answer.is_ok() && !writer.answer.is_empty() {
@@ -185,7 +185,7 @@ impl<'a> Dialogue<'a> {
         answer
     }
 
-    fn generate(&mut self, options: &GenerateOptions<'_>, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
+    fn generate(&mut self, options: &GenerateOptions, writer: &mut AnswerWriter) -> anyhow::Result<Answer> {
         let rendered = self.prompter.prompt(&self.seen())?;
         self.prompter.watch(&rendered, writer);
         let prompt = self.fitting(0)?;
@@ -211,7 +211,7 @@ impl<'a> Dialogue<'a> {
         &mut self,
         mut tokens: Vec<u32>,
         before: &[u32],
-        options: &GenerateOptions<'_>,
+        options: &GenerateOptions,
         writer: &mut AnswerWriter,
     ) -> anyhow::Result<(Generation, usize)> {
         tokens.extend(before);
@@ -221,23 +221,21 @@ impl<'a> Dialogue<'a> {
         let kept = self.session.position();
         let options = GenerateOptions {
             max_tokens: options.max_tokens.map(|most| most - before.len()),
-            sampler: options.sampler.clone(),
-            stop_ids: options.stop_ids.clone(),
-            stop_strings: options.stop_strings.clone(),
-            tokenizer: options.tokenizer,
+            ..options.clone()
         };
-        let mut ids = Vec::new();
+        let generated = self.session.generate(&tokens[common..], &options)?;
+        let mut text = generated.text(self.tokenizer);
         let mut begun = before.is_empty();
-        let mut on_text = |text: &str, id: u32| {
-            ids.push(id);
-            if begun || text.is_empty() {
-                return writer.take(text);
+        while let Some(mut piece) = text.next().transpose()? {
+            if !begun && !piece.is_empty() {
+                begun = true;
+                piece = following(self.tokenizer, before, text.ids(), &piece);
             }
-            begun = true;
-            writer.take(&following(options.tokenizer, before, &ids, text))
-        };
-        let generation = generate(&mut self.session, &tokens[common..], &options, &mut on_text)?;
-        Ok((generation, kept))
+            if writer.take(&piece).is_break() {
+                break;
+            }
+        }
+        Ok((text.end()?, kept))
     }
 
     /// The prompt. If it leaves no room behind `more` tokens, turns are left out of it, oldest first, until there is

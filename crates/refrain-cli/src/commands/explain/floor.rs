@@ -117,7 +117,7 @@ pub(super) fn unfused(plan: &Plan) -> Vec<String> {
 }
 
 /// Microseconds of each step: the least of several runs, with `depth` tokens in the context.
-pub(super) fn profile(session: &mut Session<'_>, depth: usize) -> anyhow::Result<Vec<f64>> {
+pub(super) fn profile(session: &mut Session, depth: usize) -> anyhow::Result<Vec<f64>> {
     session.feed(&vec![1; depth.max(1)])?;
     let mut stream = session.stream(&[1], &Settings::default())?;
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-use refrain_engine::{Device, LoadOptions, Model, Sampler, SamplerOptions};
+use refrain_engine::{Device, LoadOptions, Model};
 use refrain_formats::ChatTemplate;
 
 use super::*;
@@ -16,17 +16,7 @@ fn talk(template: &str, messages: &[&str]) -> (Vec<String>, Vec<usize>) {
     let (tokenizer, prompter) = Prompter::new(template, tokenizer, None);
     let session = Session::new(&model, 256).unwrap();
     let mut dialogue = Dialogue::new(session, &tokenizer, prompter, Conversation::default(), OnFull::Shift);
-    let options = GenerateOptions {
-        max_tokens: Some(40),
-        sampler: Sampler::new(SamplerOptions {
-            temperature: 0.0,
-            ..SamplerOptions::default()
-        })
-        .unwrap(),
-        stop_ids: tokenizer.eos_ids().to_vec(),
-        stop_strings: vec![],
-        tokenizer: &tokenizer,
-    };
+    let options = greedy(&tokenizer, Some(40));
     let mut answer = |message: &&str| {
         dialogue.say(message);
         let answer = dialogue.answer(&options, &mut AnswerWriter::silent()).unwrap();
@@ -60,17 +50,11 @@ fn a_template_that_rewrites_earlier_turns_is_followed() {
     assert_eq!(answers[1], "5 + 4 = 9");
 }
 
-fn greedy<'a>(tokenizer: &'a Tokenizer, most: Option<usize>) -> GenerateOptions<'a> {
-    let greedy = SamplerOptions {
-        temperature: 0.0,
-        ..SamplerOptions::default()
-    };
+fn greedy(tokenizer: &Tokenizer, most: Option<usize>) -> GenerateOptions {
     GenerateOptions {
         max_tokens: most,
-        sampler: Sampler::new(greedy).unwrap(),
         stop_ids: tokenizer.eos_ids().to_vec(),
-        stop_strings: vec![],
-        tokenizer,
+        ..GenerateOptions::default()
     }
 }
 
@@ -154,7 +138,7 @@ fn an_answer_goes_on_where_the_context_was_full() {
 #[test]
 fn a_longer_context_brings_back_what_was_left_out() {
     with_dialogue(48, OnFull::Shift, |dialogue, tokenizer| {
-        let model = dialogue.session().model();
+        let model = dialogue.session().model().clone();
         for question in [QUESTIONS, QUESTIONS].concat() {
             dialogue.say(question);
             dialogue
@@ -164,11 +148,11 @@ fn a_longer_context_brings_back_what_was_left_out() {
         assert!(dialogue.left_out() > 0);
         assert!(
             dialogue
-                .resize(1 << 30, |context| Session::new(model, context))
+                .resize(1 << 30, |context| Session::new(&model, context))
                 .is_err()
         );
         assert_eq!(dialogue.session().context(), 48);
-        dialogue.resize(512, |context| Session::new(model, context)).unwrap();
+        dialogue.resize(512, |context| Session::new(&model, context)).unwrap();
         assert_eq!((dialogue.left_out(), dialogue.session().context()), (0, 512));
     });
 }

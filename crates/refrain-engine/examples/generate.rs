@@ -1,0 +1,45 @@
+//! Writes what a model answers, piece by piece as it is generated:
+//! `cargo run --release --example generate -- [MODEL [PROMPT]]`.
+//!
+//! MODEL is a directory or a GGUF file; without one, the demo model answers.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
+use refrain_formats::{Checkpoint, Conversation};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/model");
+
+/// Lets the model in `path` answer `question`, on `device`.
+pub fn answer(path: &Path, question: &str, device: &Device, output: &mut dyn Write) -> Result<()> {
+    let checkpoint = Checkpoint::open(path)?;
+    let tokenizer = checkpoint.tokenizer()?;
+    let model = Model::load(&checkpoint, device, &LoadOptions::default())?;
+    let mut session = Session::new(&model, model.config().max_position.min(4096))?;
+
+    let prompt = match checkpoint.chat_template()? {
+        Some(template) => {
+            let conversation = Conversation::from_prompt(None, question);
+            tokenizer.encode_rendered(&template.render(&conversation, true)?)?
+        }
+        None => tokenizer.encode(question, true)?,
+    };
+    let options = GenerateOptions::suggested(&checkpoint, &tokenizer)?;
+    for piece in session.generate(&prompt, &options)?.text(&tokenizer) {
+        write!(output, "{}", piece?)?;
+        output.flush()?;
+    }
+    writeln!(output)?;
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let model = arguments.next().unwrap_or(DEMO.to_owned());
+    let question = arguments.next().unwrap_or("What is 12 + 30?".to_owned());
+    let device = Device::auto().unwrap_or_else(|_| Device::cpu());
+    answer(model.as_ref(), &question, &device, &mut io::stdout())
+}
