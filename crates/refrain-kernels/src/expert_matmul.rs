@@ -5,11 +5,18 @@
 //! together), floats or quantised in the resident layout of [`crate::quantised`] → `out` `[T, U, N]`, any
 //! float type: `out[t, u, n] = Σ_k x[t, u, k] · W[experts[t, u]·N + n, k]`, in f32. Zeros for an expert that
 //! there is not.
+//!
+//! Of few tokens, each workgroup takes rows for one of them. Of many, matrix cores take them sorted by expert,
+//! with x and the weights rounded as in a [`crate::projection`] of many tokens.
+
+mod matrix;
 
 use crate::iterations::{self, joined_lanes, looped};
 use crate::matmul::Rows;
+use crate::projection::Planes;
 use crate::quantised::{self, QuantFormat, Weights};
 use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
+use crate::tuning::Tuning;
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, recurrence, tuning};
 
 const OP: &str = "expert_matmul";
@@ -23,48 +30,48 @@ pub enum Matrices<'a> {
     Quantised(QuantFormat, [&'a Operand; 2], Option<&'a Operand>),
 }
 
-/// The call. Operands: x 0, experts 1, the matrices' from 2 on, then out. None where `out` is empty.
+/// The calls, each depending on the one before it, and the workspace that they need, if any: an operand behind
+/// the others, whose contents do not matter. Operands: x 0, experts 1, the matrices' from 2 on, then out. None
+/// where `out` is empty.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]), or a size is beyond what a kernel takes.
-pub fn call(
+pub fn calls(
     traits: &Traits,
     x: &Operand,
     experts: &Operand,
     matrices: Matrices<'_>,
     out: &Operand,
-) -> Result<Vec<Call>, Unsupported> {
+) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, [x, experts, out], matrices)
+}
+
+/// [`calls`] with a given row of the tuning table, of x, experts and out.
+///
+/// # Errors
+/// Those of [`calls`].
+pub fn calls_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    [x, experts, out]: [&Operand; 3],
+    matrices: Matrices<'_>,
+) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     require_float(OP, x)?;
     require_float(OP, out)?;
     require_dtype(OP, experts, DType::U32)?;
-    let (&[tokens, used, k], &[.., rows]) = (&x.layout.shape[..], &out.layout.shape[..]) else {
+    let (&[tokens, used, columns], &[.., rows]) = (&x.layout.shape[..], &out.layout.shape[..]) else {
         let what = format!("x has shape {:?}, expected three dimensions", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     };
     require_shape(OP, "the experts", experts, &[tokens, used])?;
     require_shape(OP, "the result", out, &[tokens, used, rows])?;
     if out.layout.count() == 0 {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     }
-    let text = Text::new(traits, OP)
-        .define("LANE_VALUE", "float")
-        .input("x", x.dtype)
-        .input("experts", DType::U32)
-        .output("y", out.dtype);
+    let (planes, all_rows) = planes(matrices, columns)?;
     let x_strides = recurrence::strides(OP, 0, x)?;
-    let (text, all_rows, addresses, group) = match matrices {
-        Matrices::Dense(w) => dense(text, x, w)?,
-        Matrices::Quantised(format, [quants, scales], biases) => {
-            let weights = Weights::new(format, 2, quants, scales, biases)?;
-            require_shape(OP, "x", x, &[tokens, used, weights.columns])?;
-            let run = quantised::run(format);
-            let wide = is_wide(x, &x.layout.strides[..2]);
-            let text = weights.declare(text).runs("x", x.dtype, run, wide);
-            (text, weights.rows, weights.addresses().collect(), format.group)
-        }
-    };
-    let last = 2 + addresses.len();
+    let last = 2 + planes.weights().planes();
     for (number, operand) in [(1, experts), (last, out)] {
         if !operand.layout.is_contiguous() {
             return Err(Unsupported::NeedsContiguous {
@@ -73,48 +80,117 @@ pub fn call(
             });
         }
     }
-    let pairs = tokens * used;
-    if pairs > 65_535 || !all_rows.is_multiple_of(rows) {
-        let what = format!("{pairs} products with matrices of {rows} of {all_rows} rows");
+    if !all_rows.is_multiple_of(rows) {
+        let what = format!("matrices of {rows} of {all_rows} rows");
         return Err(Unsupported::Size { op: OP, what });
     }
+    let product = matrix::Product {
+        x,
+        ids: experts,
+        weights: planes.clone(),
+        experts: all_rows / rows,
+        out,
+    };
+    if let Some((calls, workspace)) = matrix::calls(tuning, traits, product)? {
+        return Ok((calls, Some(workspace)));
+    }
+    let call = dots(traits, [x, experts, out], &planes, all_rows, x_strides)?;
+    Ok((vec![call], None))
+}
+
+/// The planes of the matrices, and their rows, of `columns` values each.
+fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(Planes<'_>, usize), Unsupported> {
+    let (planes, shape) = match matrices {
+        Matrices::Dense(w) => {
+            require_float(OP, w)?;
+            let &[rows, found] = &w.layout.shape[..] else {
+                let what = format!("the experts have shape {:?}, expected a matrix", w.layout.shape);
+                return Err(Unsupported::Size { op: OP, what });
+            };
+            if !w.layout.is_contiguous() {
+                return Err(Unsupported::NeedsContiguous { op: OP, operand: 2 });
+            }
+            let planes = Planes::Dense {
+                address: address(OP, 2, w)?,
+                dtype: w.dtype,
+                stride: found,
+                wide: found.is_multiple_of(16 / w.dtype.size()) && is_wide(w, &[]),
+            };
+            (planes, [rows, found])
+        }
+        Matrices::Quantised(format, [quants, scales], biases) => {
+            let weights = Weights::new(format, 2, quants, scales, biases)?;
+            let shape = [weights.rows, weights.columns];
+            (Planes::Quantised(weights), shape)
+        }
+    };
+    if shape[1] != columns {
+        let what = format!("the experts' rows have {} values, x has {columns}", shape[1]);
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    Ok((planes, shape[0]))
+}
+
+/// The call of which each workgroup takes rows for one pair of a token and an expert.
+fn dots(
+    traits: &Traits,
+    [x, experts, out]: [&Operand; 3],
+    planes: &Planes<'_>,
+    all_rows: usize,
+    x_strides: Vec<Push>,
+) -> Result<Call, Unsupported> {
+    let &[tokens, used, k] = &x.layout.shape[..] else {
+        unreachable!("checked");
+    };
+    let (pairs, rows) = (tokens * used, out.layout.shape[2]);
+    if pairs > 65_535 {
+        let what = format!("{pairs} products of a token and an expert");
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let text = Text::new(traits, OP)
+        .define("LANE_VALUE", "float")
+        .input("x", x.dtype)
+        .input("experts", DType::U32)
+        .output("y", out.dtype);
+    let text = match planes {
+        Planes::Dense { dtype, wide, .. } => {
+            // As many elements as fill 16 bytes: what an invocation loads at once.
+            let run = 16 / dtype.size();
+            let text = text.input("w", *dtype);
+            match *wide && is_wide(x, &x.layout.strides[..2]) {
+                true => text
+                    .define("RUN", run)
+                    .runs("x", x.dtype, run, true)
+                    .runs("w", *dtype, run, true),
+                false => text,
+            }
+        }
+        Planes::Quantised(weights) => {
+            let wide = is_wide(x, &x.layout.strides[..2]);
+            let run = quantised::run(weights.format);
+            weights.declare(text).runs("x", x.dtype, run, wide)
+        }
+    };
     let lanes = tuning::lanes(traits);
     let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
     iterations::check(OP, traits, rounds, || format!("sums over {k} products"))?;
     let together = (traits.workgroup(128) / lanes).max(1);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/expert_matmul.comp"))
-        .kernel(vec![(0, lanes * together), (3, lanes), (4, together), (8, group)]);
+        .body(include_str!("shaders/expert_matmul/dots.comp"))
+        .kernel(vec![
+            (0, lanes * together),
+            (3, lanes),
+            (4, together),
+            (8, planes.weights().group()),
+        ]);
     let mut push = vec![address(OP, 0, x)?, address(OP, 1, experts)?];
-    push.extend(addresses);
-    push.push(address(OP, last, out)?);
+    push.extend(planes.addresses());
+    push.push(address(OP, push.len(), out)?);
     push.extend([used, all_rows / rows, rows, k].map(|v| Push::U32(v as u32)));
     push.extend(x_strides);
     let groups = [rows.div_ceil(together as usize) as u32, pairs as u32, 1];
-    Ok(vec![Call { kernel, groups, push }])
-}
-
-type Declared<'t> = (Text<'t>, usize, Vec<Push>, u32);
-
-fn dense<'t>(text: Text<'t>, x: &Operand, w: &Operand) -> Result<Declared<'t>, Unsupported> {
-    require_float(OP, w)?;
-    let &[rows, columns] = &w.layout.shape[..] else {
-        let what = format!("the experts have shape {:?}, expected a matrix", w.layout.shape);
-        return Err(Unsupported::Size { op: OP, what });
-    };
-    require_shape(OP, "x", x, &[x.layout.shape[0], x.layout.shape[1], columns])?;
-    if !w.layout.is_contiguous() {
-        return Err(Unsupported::NeedsContiguous { op: OP, operand: 2 });
-    }
-    // As many elements as fill 16 bytes: what an invocation loads at once.
-    let run = 16 / w.dtype.size();
-    let mut text = text.input("w", w.dtype);
-    if columns.is_multiple_of(run) && is_wide(w, &[]) && is_wide(x, &x.layout.strides[..2]) {
-        let runs = |text: Text<'t>, name, dtype| text.runs(name, dtype, run, true);
-        text = runs(runs(text.define("RUN", run), "x", x.dtype), "w", w.dtype);
-    }
-    Ok((text, rows, vec![address(OP, 2, w)?], 1))
+    Ok(Call { kernel, groups, push })
 }
 
 /// The same in plain Rust: `x` `[T, U, K]` and `experts` `[T, U]`, gapless; `w` the matrices of all

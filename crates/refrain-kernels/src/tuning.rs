@@ -4,7 +4,7 @@
 mod matrix;
 mod table;
 
-pub use matrix::{MatrixTile, SharedBy};
+pub use matrix::{Experts, MatrixTile, SharedBy};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
 
@@ -110,6 +110,8 @@ pub struct Tuning {
     pub tile: Tile,
     /// Products on matrix cores, by tokens; the last is for any number.
     pub matrix: &'static [MatrixTile],
+    /// Products with the matrices of experts on matrix cores.
+    pub experts: Experts,
     /// Attention.
     pub attention: Attention,
     /// Attention of single tokens.
@@ -130,6 +132,17 @@ impl Tuning {
         };
         let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.least_groups);
         tiles.next().expect("the last tile of a row is for any number")
+    }
+
+    /// How products of `pairs` tokens in all with the matrices of `experts` experts are divided; none where
+    /// matrix cores are not for so few.
+    pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
+        let Experts { least_tokens, tiles } = self.experts;
+        let tile = tiles
+            .iter()
+            .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;
+        let enough = experts > 0 && pairs >= least_tokens.saturating_mul(experts);
+        enough.then(|| tile.with_room(traits, size, pairs, 1))
     }
 
     /// Whether a device can run the row's kernels at all.

@@ -7,12 +7,14 @@
 
 #[path = "../../tests/common/driver.rs"]
 mod driver;
+mod mixture;
 mod workload;
 
 use std::time::{Duration, Instant};
 
+use mixture::experts;
 use refrain_kernels::Traits;
-use refrain_kernels::tuning::{self, MatrixTile, Matvec, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, Experts, MatrixTile, Matvec, SharedBy, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use workload::{Workload, attentions, projections};
 
@@ -36,7 +38,8 @@ fn main() {
         parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
     };
     let all = filters.iter().any(|f| f == "all");
-    for workload in projections().chain(attentions()).filter(|w| wanted(&w.name())) {
+    let workloads = projections().chain(experts()).chain(attentions());
+    for workload in workloads.filter(|w| wanted(&w.name())) {
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),
             false => vec![*tuning::choose(&traits)],
@@ -78,6 +81,9 @@ fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuni
                 row
             })
         }));
+    }
+    if let Workload::Experts { .. } = workload {
+        return Box::new(expert_rows(row));
     }
     if let &Workload::Projection {
         tokens: tokens @ 9.., ..
@@ -139,6 +145,40 @@ fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuni
             }
         })
     }))
+}
+
+/// Rows with one tile for any number of tokens of experts, and one that has none.
+fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
+    let sizes = [2, 4, 8].into_iter();
+    let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| [s, r, t])));
+    let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
+    let fits = |&(shared, [subgroups, rows, tokens, _]): &(SharedBy, [u32; 4])| match shared {
+        SharedBy::Tokens => rows * tokens <= 16 && subgroups > 2 && 4 * tokens >= subgroups,
+        SharedBy::Sums => rows * tokens * subgroups <= 44 && tokens <= 4,
+    };
+    let all = sizes.flat_map(move |[s, r, t]| kinds.map(|(shared, halves)| (shared, [s, r, t, halves])));
+    let tiles = all
+        .filter(fits)
+        .map(|(shared, [subgroups, rows, tokens, halves])| MatrixTile {
+            most_tokens: usize::MAX,
+            least_groups: 1,
+            shared,
+            subgroups,
+            rows,
+            tokens,
+            halves,
+            unrolled: true,
+        });
+    let with = move |least_tokens, tiles: Vec<MatrixTile>| Tuning {
+        experts: Experts {
+            least_tokens,
+            tiles: Box::leak(tiles.into_boxed_slice()),
+        },
+        ..row
+    };
+    tiles
+        .map(move |tile| with(0, vec![tile]))
+        .chain([with(usize::MAX, Vec::new())])
 }
 
 /// Seconds per dispatch and the row, of each row.

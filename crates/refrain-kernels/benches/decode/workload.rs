@@ -1,14 +1,16 @@
-//! What is measured: the projections and the attention of two models at their real sizes.
+//! What is measured: the projections and the attention of two models, and the experts of a third, at their real
+//! sizes.
 
 use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
 use refrain_kernels::projection::{self, Norm, Projection, Section, Weights};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::Tuning;
+use refrain_kernels::tuning::{MatrixTile, Tuning};
 use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, rope};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
 
 use crate::driver::translated;
+use crate::mixture::{self, EXPERTS, USED};
 
 /// One kind of dispatch.
 pub enum Workload {
@@ -19,6 +21,14 @@ pub enum Workload {
         columns: usize,
         /// Rows of each matrix.
         rows: Vec<usize>,
+        tokens: usize,
+    },
+    Experts {
+        part: &'static str,
+        weights: Weights,
+        columns: usize,
+        /// Rows of an expert.
+        rows: usize,
         tokens: usize,
     },
     Attention {
@@ -100,6 +110,9 @@ impl Workload {
                 tokens,
                 ..
             } => format!("{model}.{part} {weights} t{tokens}."),
+            Workload::Experts {
+                part, weights, tokens, ..
+            } => format!("35b.experts.{part} {weights} t{tokens}."),
             Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
         }
     }
@@ -111,12 +124,14 @@ impl Workload {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
             }
-            Workload::Projection { tokens: 9.., .. } => {
-                let tile = row.matrix[0];
-                return format!(
-                    "{:?} {}s {}r {}t {}h",
-                    tile.shared, tile.subgroups, tile.rows, tile.tokens, tile.halves
-                );
+            Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
+            Workload::Experts { tokens, .. } => {
+                let each = tokens * USED / EXPERTS;
+                let wanted = row.experts.tiles.iter().find(|tile| each <= tile.most_tokens);
+                return match wanted {
+                    Some(wanted) if each >= row.experts.least_tokens => tile(wanted),
+                    _ => "dots".into(),
+                };
             }
             Workload::Projection { weights, .. } => match weights {
                 Weights::Dense => row.dense,
@@ -133,6 +148,9 @@ impl Workload {
             Workload::Projection {
                 columns, rows, tokens, ..
             } => 2 * tokens * columns * rows.iter().sum::<usize>(),
+            Workload::Experts {
+                columns, rows, tokens, ..
+            } => 2 * tokens * USED * columns * rows,
             Workload::Attention { .. } => 0,
         }
     }
@@ -144,6 +162,12 @@ impl Workload {
                 weights, columns, rows, ..
             } => {
                 let planes = rows.iter().flat_map(|&rows| planes(*weights, rows, *columns));
+                planes.map(|o| o.layout.count() * o.dtype.size()).sum()
+            }
+            Workload::Experts {
+                weights, columns, rows, ..
+            } => {
+                let planes = planes(*weights, EXPERTS * rows, *columns).into_iter();
                 planes.map(|o| o.layout.count() * o.dtype.size()).sum()
             }
             Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
@@ -160,6 +184,13 @@ impl Workload {
                 tokens,
                 ..
             } => projected(row, traits, part, *weights, *columns, rows, *tokens),
+            Workload::Experts {
+                part,
+                weights,
+                columns,
+                rows,
+                tokens,
+            } => mixture::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
             Workload::Attention {
                 heads,
                 kv_heads,
@@ -169,14 +200,17 @@ impl Workload {
         }
     }
 
-    /// The small operands: zeros, and for attention the position and the pages.
+    /// The small operands: zeros, for attention the position and the pages, and each token's experts.
     pub fn small(&self, device: &Device, made: &Made) -> Buffer {
         let mut bytes = vec![0u8; made.small_bytes];
+        let mut put = |number: usize, words: &[u32]| {
+            let at = made.places[number].1 as usize;
+            bytes[at..at + 4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
+        };
+        if let Workload::Experts { tokens, .. } = self {
+            put(1, &mixture::chosen(*tokens));
+        }
         if let Workload::Attention { context, .. } = self {
-            let mut put = |number: usize, words: &[u32]| {
-                let at = made.places[number].1 as usize;
-                bytes[at..at + 4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
-            };
             put(5, &[*context as u32 - 1]);
             let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32).collect();
             put(7, &pages);
@@ -186,7 +220,7 @@ impl Workload {
 }
 
 /// Operands of a matrix.
-fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
+pub fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
     match weights {
         Weights::Dense => vec![Operand::contiguous(DType::BF16, &[rows, columns])],
         Weights::Quantised(format) => {
@@ -250,6 +284,19 @@ fn projected(
     Made::new(made.calls, &operands)
 }
 
+/// How a product on matrix cores is divided.
+fn tile(tile: &MatrixTile) -> String {
+    let MatrixTile {
+        shared,
+        subgroups,
+        rows,
+        tokens,
+        halves,
+        ..
+    } = tile;
+    format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h")
+}
+
 fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
     let slots = context.div_ceil(PAGE) * PAGE;
     let width = (heads + 2 * kv_heads) * HEAD_DIM;
@@ -304,7 +351,7 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
 }
 
 impl Made {
-    fn new(calls: Vec<Call>, operands: &[(bool, Operand)]) -> Made {
+    pub fn new(calls: Vec<Call>, operands: &[(bool, Operand)]) -> Made {
         let mut next = [0, 0];
         let places = operands.iter().map(|(large, operand)| {
             let end = &mut next[usize::from(*large)];

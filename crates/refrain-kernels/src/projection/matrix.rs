@@ -16,15 +16,16 @@ use crate::tuning::{MatrixTile, SharedBy, Tuning};
 use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
 
 /// The arguments hold these references; the bodies behind them define what they are to.
-const REFERENCES: &str = "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
+pub(crate) const REFERENCES: &str =
+    "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
 
 /// Whether a device may compute products with such weights here.
-pub(super) fn takes(traits: &Traits) -> bool {
+pub(crate) fn takes(traits: &Traits) -> bool {
     traits.matrix_cores.is_some() && traits.storage16
 }
 
 /// Fails where the operands are not what fragments are made from.
-pub(super) fn check(problem: &Problem<'_>) -> Result<(), Unsupported> {
+pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Unsupported> {
     let parts = problem.sections.iter().flat_map(|s| &s.parts);
     for part in parts {
         let takes = match &part.planes {
@@ -53,28 +54,27 @@ fn chunk(planes: &Planes<'_>) -> usize {
 }
 
 /// Sizes of a product's fragments.
-struct Fragments {
-    cores: MatrixCores,
+pub(crate) struct Fragments {
+    pub cores: MatrixCores,
     /// Lanes of a subgroup.
     lanes: u32,
-    /// Values of a row that a lane takes at once.
+    /// Neighbouring values of a row that a lane takes at once.
     chunk: usize,
     /// Such chunks, times the lanes that share a row, that a row has.
-    blocks: usize,
-    /// Fragments of tokens, whole tiles of them.
-    tiles: usize,
-    tile: MatrixTile,
+    pub blocks: usize,
+    pub tile: MatrixTile,
 }
 
 impl Fragments {
-    /// Elements of x that lie together: those of a lane are 16 bytes.
-    fn packed_words(&self) -> usize {
-        let depth = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
-        self.tile.halves as usize * self.tiles * self.cores.size as usize * depth / 2
+    /// Halves that a vector of x is packed into: a row of whole blocks, perhaps another of what its halves leave.
+    pub(crate) fn depth(&self) -> usize {
+        let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
+        self.tile.halves as usize * row
     }
 
-    fn tokens(&self) -> usize {
-        self.tiles * self.cores.size as usize
+    /// Tokens of a tile.
+    pub(crate) fn tile_tokens(&self) -> usize {
+        (self.tile.tokens * self.cores.size) as usize
     }
 
     fn steps(&self) -> u32 {
@@ -82,7 +82,7 @@ impl Fragments {
     }
 
     /// What the order and the sizes are called in shaders.
-    fn define<'t>(&self, traits: &Traits, text: Text<'t>) -> Text<'t> {
+    pub(crate) fn define<'t>(&self, traits: &Traits, text: Text<'t>) -> Text<'t> {
         self.cores
             .define(
                 traits,
@@ -92,8 +92,20 @@ impl Fragments {
     }
 }
 
+/// Which tokens the workgroups of a product take.
+pub(crate) struct Tokens<'a> {
+    /// The operation, and how its tokens are found: a part of the text's name.
+    pub family: &'a str,
+    /// The text that finds them.
+    pub text: &'a str,
+    /// Adds the arguments that the text names.
+    pub arguments: &'a dyn Fn(&mut Arguments),
+    /// Tiles of them.
+    pub tiles: usize,
+}
+
 /// The device's matrix cores.
-fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
+pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
     let what = || "this device has no matrix cores whose order is known".to_string();
     traits
         .matrix_cores
@@ -108,7 +120,8 @@ impl Problem<'_> {
         for sections in self.alike() {
             let fragments = self.fragments(tuning, traits, cores, &sections);
             self.pack_arguments(&fragments, self.operands)?;
-            self.product_arguments(&fragments, &sections, self.operands)?;
+            let packed = |arguments: &mut Arguments| self.packed(&fragments, self.operands, arguments);
+            arguments(self, &sections, Inputs::Packed(&packed))?;
         }
         Ok(())
     }
@@ -123,17 +136,36 @@ impl Problem<'_> {
     ) -> Fragments {
         let rows = sections.iter().map(|s| s.rows).sum();
         let tile = tuning.matrix_tile(traits, cores.size, [self.tokens, rows, sections[0].parts.len()]);
+        self.fragments_of(tile, traits, cores, sections)
+    }
+
+    /// The same for a given tile.
+    pub(crate) fn fragments_of(
+        &self,
+        tile: MatrixTile,
+        traits: &Traits,
+        cores: MatrixCores,
+        sections: &[&SectionPlan<'_>],
+    ) -> Fragments {
         let chunk = chunk(&sections[0].parts[0].planes);
         let block = chunk * cores.lanes_per_row() as usize;
-        let tokens = self.tokens.div_ceil(cores.size as usize);
         Fragments {
             cores,
             lanes: traits.subgroup_size,
             chunk,
             blocks: self.columns.div_ceil(block),
-            tiles: tokens.next_multiple_of(tile.tokens as usize),
             tile,
         }
+    }
+
+    /// Fragments of tokens, whole tiles of them.
+    fn tiles(&self, fragments: &Fragments) -> usize {
+        let tokens = self.tokens.div_ceil(fragments.cores.size as usize);
+        tokens.next_multiple_of(fragments.tile.tokens as usize)
+    }
+
+    fn packed_words(&self, fragments: &Fragments) -> usize {
+        self.tiles(fragments) * fragments.cores.size as usize * fragments.depth() / 2
     }
 
     /// The arguments of the call that packs x.
@@ -143,11 +175,8 @@ impl Problem<'_> {
         if let Some((_, Some(gain))) = &self.norm {
             arguments.address("gain_ref gain", gain.address.clone());
         }
-        workspace_addresses(&mut arguments, fragments, workspace);
+        self.packed(fragments, workspace, &mut arguments);
         arguments.number("COLUMNS", self.columns);
-        arguments.number("TOKENS", self.tokens);
-        arguments.number("TILES", fragments.tiles);
-        arguments.number("BLOCKS", fragments.blocks);
         arguments.stride("X_STRIDE", self.x.strides[0]);
         arguments.stride("X_WITHIN", self.x.strides[1]);
         if let Some((eps, _)) = self.norm {
@@ -157,20 +186,17 @@ impl Problem<'_> {
         Ok(arguments)
     }
 
-    /// The arguments of the product.
-    fn product_arguments(
-        &self,
-        fragments: &Fragments,
-        sections: &[&SectionPlan<'_>],
-        workspace: usize,
-    ) -> Result<Arguments, Unsupported> {
-        let packed = |arguments: &mut Arguments| {
-            workspace_addresses(arguments, fragments, workspace);
-            arguments.number("TOKENS", self.tokens);
-            arguments.number("TILES", fragments.tiles);
-            arguments.number("BLOCKS", fragments.blocks);
+    /// Adds where the workspace holds x, and each token's factor, and how much of it there is.
+    fn packed(&self, fragments: &Fragments, workspace: usize, arguments: &mut Arguments) {
+        let at = |bytes: u64| Push::Address {
+            operand: workspace,
+            bytes,
         };
-        arguments(self, sections, Inputs::Packed(&packed))
+        arguments.address("packed_ref packed", at(0));
+        arguments.address("factors_ref factors", at(4 * self.packed_words(fragments) as u64));
+        arguments.number("TOKENS", self.tokens);
+        arguments.number("TILES", self.tiles(fragments));
+        arguments.number("BLOCKS", fragments.blocks);
     }
 
     /// The calls on matrix cores, for each kind of sections one that packs x and one product.
@@ -182,13 +208,21 @@ impl Problem<'_> {
         let (mut packed, mut words) = (None, 0);
         for sections in self.alike() {
             let fragments = self.fragments(tuning, traits, cores, &sections);
-            let shape = (fragments.chunk, fragments.tiles, fragments.tile.halves);
+            let tiles = self.tiles(&fragments);
+            let shape = (fragments.chunk, tiles, fragments.tile.halves);
             if packed != Some(shape) {
                 calls.push(self.pack(tuning, traits, &fragments, workspace)?);
                 packed = Some(shape);
             }
-            calls.push(self.multiply(traits, &fragments, &sections, workspace)?);
-            words = words.max(fragments.packed_words() + fragments.tokens());
+            let tokens = Tokens {
+                family: OP,
+                text: include_str!("../shaders/projection/matrix/tokens.glsl"),
+                arguments: &|arguments| self.packed(&fragments, workspace, arguments),
+                tiles: tiles / fragments.tile.tokens as usize,
+            };
+            calls.push(self.multiply(traits, &fragments, &sections, &tokens)?);
+            let factors = tiles * cores.size as usize;
+            words = words.max(self.packed_words(&fragments) + factors);
         }
         Ok(ProjectionCalls {
             chained: true,
@@ -208,59 +242,61 @@ impl Problem<'_> {
         let arguments = self.pack_arguments(fragments, workspace)?;
         let wanted = (self.columns / 8).next_power_of_two() as u32;
         let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
-        let text = Text::with_fragments(traits, &format!("{OP}.pack"));
-        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
         let declaration = arguments.declaration();
+        let text = Text::with_fragments(traits, &format!("{OP}.pack.{:016x}", hash(&declaration)));
+        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
         let kernel = text
-            .define("ARGUMENTS", format!("{:016x}", hash(&declaration)))
             .body(REFERENCES)
             .body(&declaration)
             .body(include_str!("../shaders/lanes.glsl"))
+            .body(include_str!("../shaders/projection/matrix/pack.glsl"))
             .body(include_str!("../shaders/projection/matrix/pack.comp"))
             .kernel(vec![(0, lanes), (3, lanes), (4, 1)]);
         Ok(Call {
             kernel,
-            groups: grid(OP, fragments.tokens())?,
+            groups: grid(OP, self.tiles(fragments) * fragments.cores.size as usize)?,
             push: arguments.push(),
         })
     }
 
     /// The product of what was packed with sections that are alike.
-    fn multiply(
+    pub(crate) fn multiply(
         &self,
         traits: &Traits,
         fragments: &Fragments,
         sections: &[&SectionPlan<'_>],
-        workspace: usize,
+        tokens: &Tokens<'_>,
     ) -> Result<Call, Unsupported> {
         let MatrixTile {
             subgroups,
             rows,
-            tokens,
             unrolled,
             shared,
             ..
         } = fragments.tile;
         let parts = sections[0].parts.len() as u32;
         let each = rows / parts;
-        let arguments = self.product_arguments(fragments, sections, workspace)?;
+        let arguments = arguments(self, sections, Inputs::Packed(tokens.arguments))?;
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
         let (together, body) = match shared {
             SharedBy::Tokens => (subgroups, include_str!("../shaders/projection/matrix/matrix.comp")),
             SharedBy::Sums => (1, include_str!("../shaders/projection/matrix/split.comp")),
         };
-        let text = Text::with_fragments(traits, &format!("{OP}.{shared:?}.{:016x}", hash(&generated)))
-            .define("SUBGROUPS", format!("{subgroups}u"))
-            .define("MATRICES", format!("{}u", each * parts))
-            .define("TOKEN_TILES", format!("{tokens}u"))
-            .define("STAGE", format!("{stage}u"))
-            .define("UNROLLED", u32::from(unrolled))
-            .body(include_str!("../shaders/unroll.glsl"))
-            .body(&format!(
-                "const uint ROWS = {together}u, EACH = {}u;\n",
-                each * fragments.cores.size
-            ));
+        let text = Text::with_fragments(
+            traits,
+            &format!("{}.{shared:?}.{:016x}", tokens.family, hash(&generated)),
+        )
+        .define("SUBGROUPS", format!("{subgroups}u"))
+        .define("MATRICES", format!("{}u", each * parts))
+        .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
+        .define("STAGE", format!("{stage}u"))
+        .define("UNROLLED", u32::from(unrolled))
+        .body(include_str!("../shaders/unroll.glsl"))
+        .body(&format!(
+            "const uint ROWS = {together}u, EACH = {}u;\n",
+            each * fragments.cores.size
+        ));
         let planes = &sections[0].parts[0].planes;
         let bfloat = matches!(planes, Planes::Dense { dtype: DType::BF16, .. });
         let text = fragments.define(
@@ -275,6 +311,7 @@ impl Problem<'_> {
                 .body(include_str!("../shaders/projection/matrix/quantised.glsl")),
         };
         let kernel = text
+            .body(tokens.text)
             .body(include_str!("../shaders/projection/matrix/product.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
@@ -282,15 +319,8 @@ impl Problem<'_> {
         let blocks = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum::<usize>();
         Ok(Call {
             kernel,
-            groups: grid(OP, blocks * (fragments.tiles / tokens as usize))?,
+            groups: grid(OP, blocks * tokens.tiles)?,
             push: arguments.push(),
         })
     }
-}
-
-/// Where the workspace holds x, and each token's factor.
-fn workspace_addresses(arguments: &mut Arguments, fragments: &Fragments, operand: usize) {
-    arguments.address("packed_ref packed", Push::Address { operand, bytes: 0 });
-    let bytes = 4 * fragments.packed_words() as u64;
-    arguments.address("factors_ref factors", Push::Address { operand, bytes });
 }

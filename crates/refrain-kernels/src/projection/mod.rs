@@ -15,10 +15,10 @@
 
 mod arguments;
 mod iterations;
-mod matrix;
+pub(crate) mod matrix;
 mod problem;
 mod reference;
-mod source;
+pub(crate) mod source;
 
 pub use reference::{Inputs, reference};
 
@@ -370,7 +370,8 @@ impl Division {
 }
 
 impl Weights {
-    fn group(self) -> u32 {
+    /// Values that share a scale: what shaders are specialised with.
+    pub(crate) fn group(self) -> u32 {
         match self {
             Weights::Dense => 0,
             Weights::Quantised(format) => format.group,

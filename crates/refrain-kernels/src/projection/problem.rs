@@ -69,6 +69,7 @@ pub(crate) struct Part<'a> {
 }
 
 /// The memory of a matrix.
+#[derive(Clone)]
 pub(crate) enum Planes<'a> {
     Dense {
         address: Push,
@@ -230,7 +231,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The sections in groups that one call computes.
-    pub(super) fn alike(&self) -> Vec<Vec<&SectionPlan<'a>>> {
+    pub(crate) fn alike(&self) -> Vec<Vec<&SectionPlan<'a>>> {
         let mut groups: Vec<Vec<&SectionPlan<'a>>> = Vec::new();
         for section in self.sections.iter().filter(|s| s.rows > 0) {
             // A shader's sections have one part, or are alone.

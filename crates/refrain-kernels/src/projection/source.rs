@@ -14,7 +14,7 @@ pub(super) fn declared<'t>(text: Text<'t>, problem: &Problem<'_>, sections: &[&S
 }
 
 /// The accessors of x, by `run` values at once, and of its norm.
-pub(super) fn declared_input<'t>(mut text: Text<'t>, problem: &Problem<'_>, run: usize) -> Text<'t> {
+pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &Problem<'_>, run: usize) -> Text<'t> {
     text = text.input("x", problem.x.dtype);
     if problem.x.wide && problem.columns.is_multiple_of(run) {
         text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, run, true);

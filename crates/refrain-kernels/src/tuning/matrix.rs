@@ -61,6 +61,15 @@ impl MatrixTile {
     }
 }
 
+/// How products of many tokens with the matrices of experts are divided on matrix cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Experts {
+    /// The fewest tokens that an expert has, if all have as many.
+    pub least_tokens: usize,
+    /// By an expert's tokens, if all have as many; the last is for any number.
+    pub tiles: &'static [MatrixTile],
+}
+
 /// What the subgroups of a workgroup that multiplies fragments share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharedBy {
@@ -188,3 +197,46 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
         unrolled: false,
     },
 ];
+
+/// Products with the matrices of experts on matrix cores; measured on none.
+pub(super) const EXPERTS: Experts = Experts {
+    least_tokens: 1,
+    tiles: &[
+        MatrixTile {
+            most_tokens: 8,
+            least_groups: 1,
+            shared: SharedBy::Tokens,
+            subgroups: 4,
+            rows: 2,
+            tokens: 1,
+            halves: 1,
+            unrolled: true,
+        },
+        MatrixTile {
+            most_tokens: 32,
+            least_groups: 1,
+            shared: SharedBy::Tokens,
+            subgroups: 4,
+            rows: 2,
+            tokens: 2,
+            halves: 1,
+            unrolled: true,
+        },
+        MatrixTile {
+            most_tokens: usize::MAX,
+            least_groups: 1,
+            shared: SharedBy::Tokens,
+            subgroups: 4,
+            rows: 2,
+            tokens: 4,
+            halves: 1,
+            unrolled: true,
+        },
+    ],
+};
+
+/// Products with the matrices of experts on matrix cores that a processor plays.
+pub(super) const SOFTWARE_EXPERTS: Experts = Experts {
+    least_tokens: 1,
+    tiles: SOFTWARE_MATRIX,
+};

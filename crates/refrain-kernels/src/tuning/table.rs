@@ -1,6 +1,6 @@
 //! The rows of the table, by device.
 
-use super::matrix::{MATRIX, SOFTWARE_MATRIX};
+use super::matrix::{EXPERTS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::{Attention, Decode, Matvec, Tile, Tuning};
 
 pub(super) const NVIDIA: u32 = 0x10de;
@@ -37,6 +37,7 @@ pub(super) const H200: Tuning = Tuning {
         depth: 32,
     },
     matrix: MATRIX,
+    experts: EXPERTS,
     attention: Attention {
         threads: 1024,
         threads_together: 128,
@@ -124,6 +125,7 @@ const USUAL: Tuning = Tuning {
         depth: 32,
     },
     matrix: MATRIX,
+    experts: EXPERTS,
     attention: Attention {
         threads: 256,
         threads_together: 128,
@@ -173,6 +175,7 @@ pub const TABLE: [Tuning; 6] = [
             depth: 32,
         },
         matrix: SOFTWARE_MATRIX,
+        experts: SOFTWARE_EXPERTS,
         attention: Attention {
             threads: 16,
             threads_together: 16,
@@ -222,6 +225,7 @@ pub const TABLE: [Tuning; 6] = [
             depth: 32,
         },
         matrix: MATRIX,
+        experts: EXPERTS,
         attention: Attention {
             threads: 128,
             threads_together: 128,

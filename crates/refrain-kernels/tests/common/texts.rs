@@ -25,9 +25,13 @@ pub fn check_texts(calls: Vec<Call>) {
     }
     assert!(!texts.is_empty());
     let texts: Vec<Call> = texts.into_values().collect();
-    texts
-        .par_iter()
-        .for_each(|call| validate(&call.kernel.name, &compile(call)));
+    texts.par_iter().for_each(|call| {
+        let spirv = compile(call);
+        // Validators that distributions have may be older than cooperative matrices.
+        if !call.kernel.source.contains("GL_KHR_cooperative_matrix") {
+            validate(&call.kernel.name, &spirv);
+        }
+    });
 }
 
 fn compile(call: &Call) -> Vec<u8> {

@@ -1,11 +1,12 @@
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::matmul::{Rows, SliceRows};
 use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::{self, Experts, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values};
 
 use crate::common::Random;
 use crate::quantised::Weights;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome, stored};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome_with, stored};
 
 /// Experts, rows of each, tokens, experts of each token.
 type Sizes = [usize; 4];
@@ -29,18 +30,60 @@ fn check(
     rows: &dyn Rows,
     out: DType,
 ) {
-    let [_, n, tokens, used] = sizes;
-    let what = format!("{sizes:?}, x {} {}, columns {}", x.dtype, x.layout, rows.columns());
-    let (ids, out) = (
-        Operand::contiguous(DType::U32, &[tokens, used]),
-        Operand::contiguous(out, &[tokens, used, n]),
-    );
-    let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
-    let calls = expert_matmul::call(traits, x, &ids, matrices, &out).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let expected = expert_matmul::reference(&values, &chosen(sizes), rows, n);
-    let mut inputs = vec![(x, Values::F32(values)), (&ids, Values::U32(chosen(sizes)))];
-    inputs.extend(planes.iter().cloned());
-    assert_close(&outcome(&calls, &inputs, &out), expected, out.dtype, &what);
+    let routed = Routed {
+        tuning: *tuning::choose(traits),
+        sizes,
+        ids: chosen(sizes),
+        largest: 1.0,
+    };
+    routed.check(traits, x, matrices, planes, rows, out);
+}
+
+/// Which experts are chosen, by what kernels, for values of x of what size.
+struct Routed {
+    tuning: Tuning,
+    sizes: Sizes,
+    ids: Vec<u32>,
+    largest: f32,
+}
+
+impl Routed {
+    fn check(
+        &self,
+        traits: &Traits,
+        x: &Operand,
+        matrices: Matrices<'_>,
+        planes: &[(&Operand, Values)],
+        rows: &dyn Rows,
+        out: DType,
+    ) {
+        let [_, n, tokens, used] = self.sizes;
+        let what = format!(
+            "{:?}, x {} {}, columns {}",
+            self.sizes,
+            x.dtype,
+            x.layout,
+            rows.columns()
+        );
+        let (ids, out) = (
+            Operand::contiguous(DType::U32, &[tokens, used]),
+            Operand::contiguous(out, &[tokens, used, n]),
+        );
+        let values = floats(&mut Random::new(5), x.layout.count());
+        let values = stored(x, &values.iter().map(|v| v * self.largest).collect::<Vec<_>>());
+        let (calls, workspace) = expert_matmul::calls_tuned(&self.tuning, traits, [x, &ids, &out], matrices)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let expected = expert_matmul::reference(&values, &self.ids, rows, n);
+        let mut inputs = vec![(x, Values::F32(values)), (&ids, Values::U32(self.ids.clone()))];
+        inputs.extend(planes.iter().cloned());
+        // Matrix cores take halves.
+        let precision = match (&workspace, out.dtype) {
+            (Some(_), DType::F32) => DType::F16,
+            (_, dtype) => dtype,
+        };
+        let actual = outcome_with(&calls, &inputs, &out, workspace.as_ref());
+        assert_close(&actual, expected, precision, &what);
+    }
 }
 
 /// What all of a token's experts are given alike.
@@ -105,6 +148,121 @@ fn products_with_quantised_experts() {
     }
 }
 
+/// Tiles that differ in all that texts depend on.
+fn tiles() -> Vec<MatrixTile> {
+    let kinds = [
+        (SharedBy::Tokens, [4, 1, 1, 1]),
+        (SharedBy::Tokens, [4, 2, 2, 1]),
+        (SharedBy::Sums, [2, 1, 1, 2]),
+        (SharedBy::Sums, [4, 2, 2, 1]),
+    ];
+    let tile = |(shared, [subgroups, rows, tokens, halves]): (SharedBy, [u32; 4])| MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared,
+        subgroups,
+        rows,
+        tokens,
+        halves,
+        unrolled: false,
+    };
+    kinds.map(tile).to_vec()
+}
+
+/// The device's row of the table with one tile for any number of tokens.
+fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
+    Tuning {
+        experts: Experts {
+            least_tokens: 0,
+            tiles: Box::leak(Box::new([tile])),
+        },
+        ..*tuning::choose(traits)
+    }
+}
+
+/// The device's own traits if it has matrix cores.
+fn with_matrix_cores() -> Option<Traits> {
+    let traits = device_traits();
+    if traits.matrix_cores.is_none() {
+        eprintln!("no matrix cores whose order is known: nothing to compare");
+    }
+    traits.matrix_cores.is_some().then_some(traits)
+}
+
+#[test]
+fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
+    let Some(traits) = with_matrix_cores() else { return };
+    for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+        let columns = match format.nested {
+            true => 256 * (1 + i % 3),
+            false => format.group as usize * (3 + i % 4),
+        };
+        let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
+        let weights = Weights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
+        let (quants, parameters) = weights.operands();
+        let biases = format.has_biases().then_some(&parameters);
+        let planes = weights.inputs(&quants, &parameters);
+        let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
+        let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
+        let rows = SliceRows::new(&values, columns);
+        let routed = Routed {
+            tuning: tuned(&traits, tiles()[i % 4]),
+            sizes,
+            ids: chosen(sizes),
+            largest: 1.0,
+        };
+        for x in [
+            shared(FLOATS[i % 3], sizes, columns),
+            Operand::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
+        ] {
+            routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
+        }
+    }
+}
+
+#[test]
+fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
+    let Some(traits) = with_matrix_cores() else { return };
+    let columns = 80;
+    for (i, (sizes, only)) in [
+        ([4, 5, 1, 1], None),
+        ([7, 33, 1, 3], None),
+        ([3, 64, 17, 1], Some(1)),
+        ([600, 3, 150, 2], None),
+        ([2, 129, 100, 3], Some(0)),
+        ([1, 17, 50, 4], None),
+        // Of experts that there are not alone.
+        ([3, 9, 20, 2], Some(7)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ids = match only {
+            Some(expert) => vec![expert; sizes[2] * sizes[3]],
+            None => chosen(sizes),
+        };
+        let w = Operand::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
+        let values = stored(&w, &floats(&mut Random::new(9), w.layout.count()));
+        let planes = [(&w, Values::F32(values.clone()))];
+        let rows = SliceRows::new(&values, columns);
+        for (j, tile) in tiles().into_iter().enumerate() {
+            let routed = Routed {
+                tuning: tuned(&traits, tile),
+                sizes,
+                ids: ids.clone(),
+                largest: [1.0, 1e5, 1e-6][(i + j) % 3],
+            };
+            // Halves end before 1e5.
+            let dtype = if routed.largest > 1.0 { DType::BF16 } else { DType::F32 };
+            let x = match (i + j) % 2 {
+                0 => shared(dtype, sizes, columns),
+                _ => Operand::contiguous(dtype, &[sizes[2], sizes[3], columns]),
+            };
+            routed.check(&traits, &x, Matrices::Dense(&w), &planes, &rows, DType::F32);
+        }
+    }
+}
+
 #[test]
 fn experts_that_do_not_fit_are_refused() {
     let operand = |dtype, shape: &[usize]| Operand::contiguous(dtype, shape);
@@ -113,7 +271,7 @@ fn experts_that_do_not_fit_are_refused() {
         operand(DType::U32, &[2, 3]),
         operand(DType::F32, &[2, 3, 5]),
     );
-    let call = |w: &Operand| expert_matmul::call(&Traits::minimal(), &x, &ids, Matrices::Dense(w), &out).err();
+    let call = |w: &Operand| expert_matmul::calls(&Traits::minimal(), &x, &ids, Matrices::Dense(w), &out).err();
     assert_eq!(call(&operand(DType::F16, &[20, 8])), None);
     for shape in [&[20, 9][..], &[21, 8], &[4, 5, 8]] {
         let error = call(&operand(DType::F16, shape));

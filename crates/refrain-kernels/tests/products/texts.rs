@@ -1,11 +1,12 @@
 use crate::common::check_texts;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::expert_matmul::{self, Matrices};
+use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::quantised::{self, QuantFormat};
 use refrain_kernels::{DType, Operand, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning};
 
-fn traits() -> [Traits; 2] {
-    let full = Traits {
+fn full() -> Traits {
+    Traits {
         vendor: 0x10005,
         subgroup_size: 8,
         subgroup_required: false,
@@ -18,8 +19,11 @@ fn traits() -> [Traits; 2] {
         max_invocations: 1024,
         shared_bytes: 32768,
         matrix_cores: None,
-    };
-    [full, Traits::minimal()]
+    }
+}
+
+fn traits() -> [Traits; 2] {
+    [full(), Traits::minimal()]
 }
 
 #[test]
@@ -144,7 +148,17 @@ fn recurrences() {
 fn products_with_experts() {
     let mut calls = Vec::new();
     let experts = Operand::contiguous(DType::U32, &[3, 2]);
-    for traits in traits() {
+    let cores = [
+        (FragmentOrder::Quads, 16, 32, 0x10de),
+        (FragmentOrder::Columns, 8, 8, 0x10005),
+    ];
+    let cores = cores.map(|(order, size, lanes, vendor)| Traits {
+        vendor,
+        subgroup_size: lanes,
+        matrix_cores: Some(MatrixCores { size, order }),
+        ..full()
+    });
+    for traits in traits().into_iter().chain(cores) {
         for dtype in FLOATS {
             let operands = |k: usize| {
                 (
@@ -155,7 +169,11 @@ fn products_with_experts() {
             for (w, k) in FLOATS.into_iter().flat_map(|w| [(w, 64), (w, 63)]) {
                 let (x, out) = operands(k);
                 let w = Operand::contiguous(w, &[40, k]);
-                calls.extend(expert_matmul::call(&traits, &x, &experts, Matrices::Dense(&w), &out).expect("supported"));
+                calls.extend(
+                    expert_matmul::calls(&traits, &x, &experts, Matrices::Dense(&w), &out)
+                        .expect("supported")
+                        .0,
+                );
             }
             let (x, out) = operands(256);
             for format in QuantFormat::ALL {
@@ -164,7 +182,11 @@ fn products_with_experts() {
                 let scales = Operand::contiguous(parameters, &[40, format.scales(256)]);
                 let biases = format.has_biases().then_some(&scales);
                 let matrices = Matrices::Quantised(format, [&quants, &scales], biases);
-                calls.extend(expert_matmul::call(&traits, &x, &experts, matrices, &out).expect("supported"));
+                calls.extend(
+                    expert_matmul::calls(&traits, &x, &experts, matrices, &out)
+                        .expect("supported")
+                        .0,
+                );
             }
         }
     }

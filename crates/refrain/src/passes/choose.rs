@@ -220,7 +220,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
                 Some(format) => Matrices::Quantised(*format, [&x[2], &x[3]], x.get(4)),
                 None => Matrices::Dense(&x[2]),
             };
-            chained(expert_matmul::call(traits, &x[0], &x[1], matrices, out)?)
+            with_workspace(expert_matmul::calls(traits, &x[0], &x[1], matrices, out)?)
         }
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
         Primitive::DecodeAttention(params) => {

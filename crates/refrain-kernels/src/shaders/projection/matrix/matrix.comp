@@ -9,11 +9,20 @@ const uint STAGED_EACH = STAGED / (SUBGROUPS * SUBGROUP);
 
 shared uvec4 x_staged[2u * STAGED];
 
-void load_x(uint tiles, uint number, out uvec4 staged[STAGED_EACH]) {
+// What this invocation copies of a stage.
+Place places[STAGED_EACH];
+
+void find_x() {
+    [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
+        uint e = (gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP) % (TOKEN_TILES * SUBGROUP);
+        places[i] = place_of(e / SUBGROUP, e % SUBGROUP);
+    }
+}
+
+void load_x(uint number, out uvec4 staged[STAGED_EACH]) {
     [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
         uint e = gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP;
-        uint fragment = (number * STAGE + e / (TOKEN_TILES * SUBGROUP)) * TILES + tiles;
-        staged[i] = pc.packed.at[fragment * SUBGROUP + e % (TOKEN_TILES * SUBGROUP)];
+        staged[i] = load_fragment(places[i], number * STAGE + e / (TOKEN_TILES * SUBGROUP));
     }
 }
 
@@ -24,27 +33,25 @@ void store_x(uint side, uvec4 staged[STAGED_EACH]) {
 }
 
 void main() {
-    // Workgroups that read the same weights follow each other.
-    uint groups = TILES / TOKEN_TILES;
-    uint number = group_number() / groups;
-    uint tiles = group_number() % groups * TOKEN_TILES;
-    if (number >= block_count()) return;
-    Block block = block_of(number);
+    Block block;
+    if (!take(block)) return;
+    find_x();
+    uint blocks = blocks_of_k();
     uint first = block.row + gl_SubgroupID * EACH;
     clear_sums();
     const uint stages = STEPS / STAGE;
     Chunk next[MATRICES * SLOTS];
     uvec4 staged[STAGED_EACH];
     load_weights(block, first, 0u, next);
-    load_x(tiles, 0u, staged);
+    load_x(0u, staged);
     store_x(0u, staged);
     barrier();
     uint side = 0u;
-    for (uint b = 0u; b < BLOCKS; ++b) {
+    for (uint b = 0u; b < blocks; ++b) {
         Chunk chunks[MATRICES * SLOTS] = next;
-        load_weights(block, first, min(b + 1u, BLOCKS - 1u), next);
+        load_weights(block, first, min(b + 1u, blocks - 1u), next);
         UNROLL for (uint stage = 0u; stage < stages; ++stage) {
-            load_x(tiles, min(b * stages + stage + 1u, BLOCKS * stages - 1u), staged);
+            load_x(min(b * stages + stage + 1u, blocks * stages - 1u), staged);
             UNROLL for (uint s = 0u; s < STAGE; ++s) {
                 B_FRAGMENT x[TOKEN_TILES];
                 [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
@@ -66,7 +73,7 @@ void main() {
                     totals[p][i] = sums[(number * PARTS + p) * TOKEN_TILES + tile][i];
                 }
             }
-            finish(block, first + number * FRAGMENT, tiles + tile, totals);
+            finish(block, first + number * FRAGMENT, tile, totals);
         }
     }
 }

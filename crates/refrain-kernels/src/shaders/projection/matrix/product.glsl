@@ -1,9 +1,8 @@
 // Fragments of weights, of packed x and of sums. Declared elsewhere: the arguments, Planes, Chunk and how chunks
-// are loaded and unpacked, the order of fragments, Inputs and the epilogue.
+// are loaded and unpacked, the order of fragments, the workgroup's tokens, Inputs and the epilogue.
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer factors_ref { float at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer packed_ref { uvec4 at[]; };
 
 SUMS sums[MATRICES * TOKEN_TILES];
 
@@ -15,8 +14,9 @@ void load_weights(Block block, uint first, uint number, out Chunk chunks[MATRICE
     uint c = min(number * LANES_PER_ROW + lane_part(), COLUMNS / CHUNK - 1u);
     [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
         [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
-            uint n = first + m / PARTS * FRAGMENT + slot * ROWS_EACH + lane_row();
-            chunks[m * SLOTS + slot] = load_chunk(planes_of(block.section, m % PARTS), min(n, block.rows - 1u), c);
+            uint n = min(first + m / PARTS * FRAGMENT + slot * ROWS_EACH + lane_row(), block.rows - 1u);
+            Planes planes = planes_of(block.section, m % PARTS);
+            chunks[m * SLOTS + slot] = load_chunk(planes, matrix_row(block, n), c);
         }
     }
 }
@@ -62,9 +62,9 @@ void finish(Block block, uint first, uint tile, float totals[PARTS][ELEMENTS]) {
     uint tokens[ELEMENTS];
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
         rows[i] = first + i / VALUES * ROWS_EACH + lane_row();
-        tokens[i] = tile * FRAGMENT + COLUMN_OF(line, i % VALUES);
+        tokens[i] = token_of(tile, COLUMN_OF(line, i % VALUES));
         uint t = min(tokens[i], TOKENS - 1u);
-        factors[i] = pc.factors.at[t];
+        factors[i] = pc.factors.at[vector_of(t)];
         inputs[i] = load_inputs(block.section, t, min(rows[i], block.rows - 1u));
     }
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {

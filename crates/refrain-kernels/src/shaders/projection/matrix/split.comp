@@ -9,28 +9,34 @@ uint partial_at(uint subgroup, uint fragment, uint i) {
     return ((subgroup * FRAGMENTS + fragment) * ELEMENTS + i) * SUBGROUP + gl_SubgroupInvocationID;
 }
 
-void load_x(uint tiles, uint step, out uvec4 bits[TOKEN_TILES]) {
+// What this lane takes of each fragment.
+Place places[TOKEN_TILES];
+
+void find_x() {
     [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
-        bits[tile] = pc.packed.at[(step * TILES + tiles + tile) * SUBGROUP + gl_SubgroupInvocationID];
+        places[tile] = place_of(tile, gl_SubgroupInvocationID);
     }
 }
 
+void load_x(uint step, out uvec4 bits[TOKEN_TILES]) {
+    [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) bits[tile] = load_fragment(places[tile], step);
+}
+
 void main() {
-    uint groups = TILES / TOKEN_TILES;
-    uint number = group_number() / groups;
-    uint tiles = group_number() % groups * TOKEN_TILES;
-    if (number >= block_count()) return;
-    Block block = block_of(number);
+    Block block;
+    if (!take(block)) return;
+    find_x();
+    uint blocks = blocks_of_k();
     clear_sums();
     Chunk next[MATRICES * SLOTS];
     load_weights(block, block.row, gl_SubgroupID, next);
-    for (uint b = gl_SubgroupID; b < BLOCKS; b += SUBGROUPS) {
+    for (uint b = gl_SubgroupID; b < blocks; b += SUBGROUPS) {
         Chunk chunks[MATRICES * SLOTS] = next;
-        load_weights(block, block.row, min(b + SUBGROUPS, BLOCKS - 1u), next);
+        load_weights(block, block.row, min(b + SUBGROUPS, blocks - 1u), next);
         UNROLL for (uint s = 0u; s < STEPS; ++s) {
             uvec4 bits[HALVES][TOKEN_TILES];
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
-                load_x(tiles, (part * BLOCKS + b) * STEPS + s, bits[part]);
+                load_x((part * BLOCKS + b) * STEPS + s, bits[part]);
             }
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
                 B_FRAGMENT x[TOKEN_TILES];
@@ -59,6 +65,6 @@ void main() {
                 }
             }
         }
-        finish(block, block.row + number * FRAGMENT, tiles + tile, totals);
+        finish(block, block.row + number * FRAGMENT, tile, totals);
     }
 }

@@ -1,0 +1,83 @@
+//! The experts of a mixture at real sizes.
+
+use refrain_kernels::expert_matmul::{self, Matrices};
+use refrain_kernels::projection::Weights;
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{DType, Operand, Traits};
+
+use crate::workload::{Made, Workload, planes};
+
+/// Experts of a mixture, and how many of them a token meets.
+pub const EXPERTS: usize = 256;
+pub const USED: usize = 8;
+
+/// The experts of a layer of Qwen3.5-35B-A3B.
+pub fn experts() -> impl Iterator<Item = Workload> {
+    let formats = [
+        Weights::Quantised(QuantFormat::mlx(4, 64)),
+        Weights::Quantised(QuantFormat::Q4_K),
+        Weights::Quantised(QuantFormat::Q8_0),
+        Weights::Dense,
+    ];
+    let parts = [("up", 2048, 1024), ("down", 512, 2048)];
+    formats.into_iter().flat_map(move |weights| {
+        parts.into_iter().flat_map(move |(part, columns, rows)| {
+            [16, 32, 64, 128, 256, 512, 2048].map(|tokens| Workload::Experts {
+                part,
+                weights,
+                columns,
+                rows,
+                tokens,
+            })
+        })
+    })
+}
+
+/// Experts of each token, no two the same, as if drawn.
+pub fn chosen(tokens: usize) -> Vec<u32> {
+    let mut state = 1u32;
+    let mut draw = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % EXPERTS as u32
+    };
+    let mut all = Vec::new();
+    for _ in 0..tokens {
+        let mut own: Vec<u32> = Vec::new();
+        while own.len() < USED {
+            let expert = draw();
+            if !own.contains(&expert) {
+                own.push(expert);
+            }
+        }
+        all.extend(own);
+    }
+    all
+}
+
+/// What all of a token's experts are given alike, or, of what those of `down` are, a vector for each.
+pub fn routed(
+    row: &Tuning,
+    traits: &Traits,
+    part: &str,
+    weights: Weights,
+    [columns, rows, tokens]: [usize; 3],
+) -> Made {
+    let mut x = Operand::contiguous(DType::F32, &[tokens, USED, columns]);
+    if part != "down" {
+        x.layout.strides = vec![columns, 0, 1];
+    }
+    let ids = Operand::contiguous(DType::U32, &[tokens, USED]);
+    let out = Operand::contiguous(DType::F32, &[tokens, USED, rows]);
+    let planes = planes(weights, EXPERTS * rows, columns);
+    let matrices = match weights {
+        Weights::Dense => Matrices::Dense(&planes[0]),
+        Weights::Quantised(format) => Matrices::Quantised(format, [&planes[0], &planes[1]], planes.get(2)),
+    };
+    let made = expert_matmul::calls_tuned(row, traits, [&x, &ids, &out], matrices).expect("supported");
+    let mut operands = vec![(false, x), (false, ids)];
+    operands.extend(planes.into_iter().map(|plane| (true, plane)));
+    operands.push((false, out));
+    operands.extend(made.1.map(|workspace| (false, workspace)));
+    Made::new(made.0, &operands)
+}

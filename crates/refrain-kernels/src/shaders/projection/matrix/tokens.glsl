@@ -1,0 +1,34 @@
+// A workgroup's tokens are neighbours, packed in the order of fragments.
+layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer packed_ref { uvec4 at[]; };
+
+// The workgroup's first fragment of tokens.
+uint first_tile;
+
+// Whether there is something left for this workgroup, and which rows.
+bool take(out Block block) {
+    // Workgroups that read the same weights follow each other.
+    uint groups = TILES / TOKEN_TILES;
+    uint number = group_number() / groups;
+    first_tile = group_number() % groups * TOKEN_TILES;
+    block = block_of(min(number, block_count() - 1u));
+    return number < block_count();
+}
+
+// The row of the matrix that is number `n` of a section.
+uint matrix_row(Block block, uint n) { return n; }
+
+uint blocks_of_k() { return BLOCKS; }
+
+// Where a lane's part of a fragment of tokens lies.
+struct Place { uint at; };
+
+Place place_of(uint tile, uint fragment_lane) { return Place((first_tile + tile) * SUBGROUP + fragment_lane); }
+
+// That part, of step `step` of all k.
+uvec4 load_fragment(Place place, uint step) { return pc.packed.at[step * TILES * SUBGROUP + place.at]; }
+
+// The token of a column of a fragment: TOKENS and more where there is none.
+uint token_of(uint tile, uint column) { return (first_tile + tile) * FRAGMENT + column; }
+
+// The vector of x that is a token's.
+uint vector_of(uint token) { return token; }
