@@ -14,6 +14,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/model");
 
 /// Lets the model in `path` answer `question`, on `device`.
+///
+/// # Errors
+/// A checkpoint that cannot be used, a device that fails, or an output that takes no more.
 pub fn answer(path: &Path, question: &str, device: &Device, output: &mut dyn Write) -> Result<()> {
     let checkpoint = Checkpoint::open(path)?;
     let tokenizer = checkpoint.tokenizer()?;

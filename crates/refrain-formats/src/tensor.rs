@@ -151,6 +151,9 @@ impl<'a> Tensor<'a> {
 
     /// All values of a tensor that is not quantised, as little-endian bytes in row-major order.
     /// Borrowed from the file unless its rows are stored in another order.
+    ///
+    /// # Errors
+    /// If the tensor is quantised or cannot be read.
     pub fn data(&self) -> Result<Cow<'a, [u8]>, Error> {
         match self.storage {
             Storage::Plain {

@@ -28,6 +28,15 @@ pub struct Params {
 }
 
 impl Params {
+    /// The first `dims` values of each head are rotated, in halves and without a factor.
+    pub fn new(dims: usize) -> Params {
+        Params {
+            dims,
+            interleaved: false,
+            scale: 1.0,
+        }
+    }
+
     /// The two elements of pair `i`, counted from the start of the head.
     fn pair(&self, i: usize) -> (usize, usize) {
         if self.interleaved {

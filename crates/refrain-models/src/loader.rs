@@ -51,6 +51,9 @@ impl<'a> Loader<'a> {
     }
 
     /// A matrix `[rows, columns]`, quantised or not.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Weight, Error> {
         let tensor = self.checkpoint.expect(name, &[rows, columns])?;
         self.stacked(vec![tensor], rows, columns)
@@ -58,6 +61,9 @@ impl<'a> Loader<'a> {
 
     /// The matrices `[rows, columns]` of all experts as one `[experts · rows, columns]`: from tensor
     /// `{name}.{part}` `[experts, rows, columns]`, or from one `{name}.N.{part}.weight` for each.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn experts(&self, name: &str, part: &str, experts: usize, shape: [usize; 2]) -> Result<Weight, Error> {
         let [rows, columns] = shape;
         let whole = format!("{name}.{part}");
@@ -74,12 +80,18 @@ impl<'a> Loader<'a> {
     }
 
     /// An array of floats, such as the weights of a convolution.
+    ///
+    /// # Errors
+    /// A tensor that is missing, damaged, of another shape or of an encoding that no kernel reads; too little memory.
     pub fn array(&self, name: &str, shape: &[usize]) -> Result<Array, Error> {
         let tensor = self.checkpoint.expect(name, shape)?;
         self.dense(&Stack::new(vec![tensor]).map_err(|other| unreadable(&other))?, shape)
     }
 
     /// A vector `[n]`, such as a norm's gain or a bias.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn vector(&self, name: &str, n: usize) -> Result<Array, Error> {
         self.array(name, &[n])
     }
@@ -96,6 +108,9 @@ impl<'a> Loader<'a> {
     }
 
     /// The projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn linear(&self, name: &str, outputs: usize, inputs: usize, bias: bool) -> Result<Linear, Error> {
         let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
         let bias = if bias {

@@ -1,6 +1,6 @@
 use refrain::{Array, DType};
 
-use crate::blocks::{Attention, DeltaNet, Embedding, Head, Mixture, Norm, QkNorm, QkvStyle, Ropes};
+use crate::blocks::{Attention, DeltaNet, Embedding, Head, Mixture, QkNorm, QkvStyle, RmsNorm, Ropes};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
 /// The text decoder of Qwen3.5-MoE (Qwen team 2026), the structure of Qwen3-Next (2025): gated delta nets,
@@ -8,15 +8,15 @@ use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 pub(crate) struct Qwen3_5Moe {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: Norm,
+    norm: RmsNorm,
     head: Head,
     ropes: Ropes,
 }
 
 struct Layer {
-    before_mixer: Norm,
+    before_mixer: RmsNorm,
     mixer: Mixer,
-    before_mixture: Norm,
+    before_mixture: RmsNorm,
     mixture: Mixture,
 }
 
@@ -36,7 +36,7 @@ impl Qwen3_5Moe {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number))
                 .collect::<Result<_, _>>()?,
-            norm: Norm::load(loader, "model.norm", config.hidden_size)?,
+            norm: loader.norm("model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             embedding,
             head,
@@ -48,7 +48,7 @@ impl Layer {
     fn load(loader: &Loader<'_>, number: usize) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
         let config = loader.config;
-        let norm = |part: &str| Norm::load(loader, &name(part), config.hidden_size);
+        let norm = |part: &str| loader.norm(&name(part), config.hidden_size);
         let (Some(nets), Some(mixture)) = (&config.delta_nets, &config.mixture) else {
             unreachable!("every configuration of this family has both")
         };

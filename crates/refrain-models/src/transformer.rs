@@ -1,6 +1,6 @@
 use refrain::{Array, DType};
 
-use crate::blocks::{Attention, Embedding, Head, Mlp, Norm, QkNorm, QkvStyle, Ropes};
+use crate::blocks::{Attention, Embedding, Head, Mlp, QkNorm, QkvStyle, RmsNorm, Ropes};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
 /// What sets one family of dense transformers apart from another, beyond its configuration. Norms are
@@ -25,18 +25,18 @@ pub(crate) struct Style {
 pub(crate) struct Transformer {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: Norm,
+    norm: RmsNorm,
     head: Head,
     ropes: Ropes,
 }
 
 struct Layer {
-    before_attention: Option<Norm>,
+    before_attention: Option<RmsNorm>,
     attention: Attention,
-    after_attention: Option<Norm>,
-    before_mlp: Option<Norm>,
+    after_attention: Option<RmsNorm>,
+    before_mlp: Option<RmsNorm>,
     mlp: Mlp,
-    after_mlp: Option<Norm>,
+    after_mlp: Option<RmsNorm>,
 }
 
 impl Transformer {
@@ -49,7 +49,7 @@ impl Transformer {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number, style))
                 .collect::<Result<_, _>>()?,
-            norm: Norm::load(loader, "model.norm", config.hidden_size)?,
+            norm: loader.norm("model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             embedding,
             head,
@@ -61,7 +61,7 @@ impl Layer {
     fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
         let norm = |own: Option<&str>| {
-            own.map(|own| Norm::load(loader, &name(own), loader.config.hidden_size))
+            own.map(|own| loader.norm(&name(own), loader.config.hidden_size))
                 .transpose()
         };
         let qkv = if style.fused { QkvStyle::Fused } else { QkvStyle::Apart };
@@ -98,7 +98,7 @@ impl Decoder for Transformer {
     }
 }
 
-fn normed(x: &Array, norm: &Option<Norm>) -> Array {
+fn normed(x: &Array, norm: &Option<RmsNorm>) -> Array {
     match norm {
         Some(norm) => norm.forward(x),
         None => x.clone(),

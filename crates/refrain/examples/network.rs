@@ -6,29 +6,15 @@
 //! cargo run -p refrain --example network
 //! ```
 
+use refrain::nn::Linear;
 use refrain::{Array, DType, Device, Error};
 use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
 
-/// y = x · Wᵀ + b.
-struct Linear {
-    weight: Array,
-    bias: Array,
-}
-
-impl Linear {
-    /// Row-major weights `[outputs, inputs]`, kept in f16, and biases `[outputs]`.
-    fn new(device: &Device, weight: &[f32], bias: &[f32]) -> Linear {
-        let shape = [bias.len(), weight.len() / bias.len()];
-        Linear {
-            weight: Array::from_slice(device, weight, &shape).astype(DType::F16),
-            bias: Array::from_slice(device, bias, &[bias.len()]),
-        }
-    }
-
-    /// x f32 `[rows, inputs]` → f32 `[rows, outputs]`.
-    fn forward(&self, x: &Array) -> Array {
-        x.matmul(&self.weight.transpose()) + &self.bias
-    }
+/// A layer of row-major weights `[outputs, inputs]`, kept in f16, and biases `[outputs]`.
+fn linear(device: &Device, weight: &[f32], bias: &[f32]) -> Linear {
+    let shape = [bias.len(), weight.len() / bias.len()];
+    let weight = Array::from_slice(device, weight, &shape).astype(DType::F16);
+    Linear::new(weight, Some(Array::from_slice(device, bias, &[bias.len()])))
 }
 
 /// Two layers with a hyperbolic tangent between them and a softmax after them.
@@ -41,8 +27,8 @@ impl Network {
     fn new(device: &Device) -> Network {
         // The first hidden unit is "at least one is true", the second "both are".
         Network {
-            hidden: Linear::new(device, &[4.0, 4.0, 4.0, 4.0], &[-2.0, -6.0]),
-            output: Linear::new(device, &[-3.0, 3.0, 3.0, -3.0], &[3.0, -3.0]),
+            hidden: linear(device, &[4.0, 4.0, 4.0, 4.0], &[-2.0, -6.0]),
+            output: linear(device, &[-3.0, 3.0, 3.0, -3.0], &[3.0, -3.0]),
         }
     }
 

@@ -254,6 +254,9 @@ impl Array {
     }
 
     /// Computes this array. Returns once the work is submitted; reading waits.
+    ///
+    /// # Errors
+    /// That of an invalid array it is made of; too little memory; what the device cannot compute, or its failure.
     pub fn eval(&self) -> Result<(), Error> {
         eval(&[self])
     }

@@ -48,6 +48,14 @@ pub enum Error {
     /// A traced function was made or called with what does not fit it.
     #[error("{0}")]
     Call(String),
+    /// A file of arrays could not be read or written.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The CPU executor asked for more memory than there is.
     #[error("there is no memory for {bytes} bytes; compute less at once, or free arrays")]
     HostMemory {

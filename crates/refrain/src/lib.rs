@@ -17,7 +17,7 @@
 //! | | |
 //! |---|---|
 //! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select) (NumPy's `where`), [`astype`](Array::astype) |
-//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax) |
+//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax); [`Axes::keepdims`] |
 //! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |
 //! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to), [`expand_dims`](Array::expand_dims) … |
 //! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`] |
@@ -25,6 +25,8 @@
 //! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`], [`fast::expert_matmul`] |
 //! | recurrences | [`fast::causal_conv`], [`fast::gated_delta`] |
 //! | states | [`Array::state`], [`Array::write_rows`] |
+//! | layers | [`nn::Linear`], [`nn::RmsNorm`] |
+//! | files | [`load_safetensors`], [`save_safetensors`] |
 //!
 //! Shapes broadcast as NumPy's do, and negative axes count from the last. Numbers stand beside arrays in
 //! every operation of two: `&x + 1`, `x.pow(2.0)`, `mask.select(&x, 0)`. Arrays print with `{}`. Operations build a graph and
@@ -102,14 +104,17 @@ mod evaluate;
 pub mod execute;
 mod function;
 pub mod graph;
+pub mod nn;
 mod ops;
 pub mod passes;
 pub mod plan;
 mod primitive;
+mod safetensors;
 pub mod self_test;
 pub mod speed;
 mod storage;
 
+pub use self::safetensors::{load_safetensors, save_safetensors};
 pub use array::Array;
 pub use device::{Device, Flushes};
 pub use element::Element;
@@ -122,6 +127,7 @@ pub use ops::join::{concatenate, stack};
 pub use ops::number::{Number, Term};
 pub use ops::quantised::Quantised;
 pub use ops::random;
+pub use ops::reduce::Axes;
 pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
 pub use refrain_kernels::{

@@ -155,7 +155,7 @@ fn placeholders_have_values_only_within_functions() {
     let empty = Array::input(&device, "nothing", DType::F32, &[0]);
     let f = Function::trace(&[&empty, &(&empty + 1.0)]).unwrap();
     f.call(&[("nothing", &[])]).unwrap();
-    assert_eq!(f.read::<f32>(0).unwrap(), []);
+    assert!(f.read::<f32>(0).unwrap().is_empty());
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn nothing_to_compute_is_not_submitted() {
     let (counters, _) = caused(&recorder, || {
         eval(&[&x, &x.transpose(), &x.slice(1, 1, 3), &x.reshape(&[2, 6])]).expect("views");
         eval(&[&empty, &empty.exp(), &empty.matmul(&x.transpose())]).expect("empty results");
-        assert_eq!(empty.exp().to_vec::<f32>().expect("no elements"), []);
+        assert!(empty.exp().to_vec::<f32>().expect("no elements").is_empty());
         eval(&[]).expect("nothing at all");
     });
     assert_eq!((counters.submits, counters.dispatches), (0, 0));

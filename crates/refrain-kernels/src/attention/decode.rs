@@ -94,6 +94,9 @@ pub fn call(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Re
 }
 
 /// [`call`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`call`].
 pub fn call_tuned(
     tuning: &Tuning,
     traits: &Traits,

@@ -44,6 +44,18 @@ pub struct Params {
     pub decode: bool,
 }
 
+impl Params {
+    /// Over all positions, with scores times 1/√`head_dim`, for any number of tokens of a sequence.
+    pub fn new(head_dim: usize, page_size: u32) -> Params {
+        Params {
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            page_size,
+            window: None,
+            decode: false,
+        }
+    }
+}
+
 /// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5, out 6.
 type Operands<'a> = [&'a Operand; 7];
 
@@ -68,6 +80,9 @@ pub fn calls(
 }
 
 /// [`calls`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`calls`].
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,

@@ -37,6 +37,9 @@ pub fn call(traits: &Traits, a: &Operand, b: &Operand, out: &Operand) -> Result<
 }
 
 /// [`call`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`call`].
 pub fn call_tuned(
     tuning: &Tuning,
     traits: &Traits,

@@ -167,6 +167,9 @@ pub fn calls(traits: &Traits, projection: &Projection, operands: &[&Operand]) ->
 }
 
 /// [`calls`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`calls`].
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,

@@ -159,6 +159,9 @@ impl QuantFormat {
 
     /// Checks that the format is one that has kernels and that rows of `columns` values fill whole
     /// groups (and records).
+    ///
+    /// # Errors
+    /// [`Unsupported::Size`] where not.
     pub fn check(self, columns: usize) -> Result<(), Unsupported> {
         let op = "quantised";
         if !QuantFormat::ALL.contains(&self) {

@@ -50,6 +50,9 @@ pub fn matmul(
 }
 
 /// [`matmul`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`matmul`].
 #[allow(clippy::too_many_arguments)]
 pub fn matmul_tuned(
     tuning: &Tuning,

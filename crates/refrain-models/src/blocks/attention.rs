@@ -1,7 +1,7 @@
 use refrain::{Array, AttentionParams, DType, fast};
 use refrain_formats::LayerRope;
 
-use super::{Linear, Norm, Ropes};
+use super::{Linear, RmsNorm, Ropes};
 use crate::{Batch, Cache, Error, Loader};
 
 /// What of the queries and keys is normalised, before they are rotated.
@@ -20,7 +20,7 @@ pub struct Attention {
     qkv: Qkv,
     gated: bool,
     o: Linear,
-    norms: Option<[Norm; 2]>,
+    norms: Option<[RmsNorm; 2]>,
     qk_norm: QkNorm,
     heads: usize,
     kv_heads: usize,
@@ -50,6 +50,9 @@ enum Qkv {
 impl Attention {
     /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm` and `k_norm` if there
     /// are any. Window and positions are those of layer `layer`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn load(
         loader: &Loader<'_>,
         name: &str,
@@ -63,7 +66,7 @@ impl Attention {
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let norm = |part: &str, whole: usize| {
             let n = if qk_norm == QkNorm::Heads { head_dim } else { whole };
-            Norm::load(loader, &format!("{name}.{part}"), n)
+            loader.norm(&format!("{name}.{part}"), n)
         };
         let own = config.layer_attention(layer);
         Ok(Attention {

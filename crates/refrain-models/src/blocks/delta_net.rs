@@ -1,7 +1,7 @@
 use refrain::{Array, DType, fast};
 use refrain_formats::DeltaNets;
 
-use super::{Linear, Norm};
+use super::{Linear, RmsNorm};
 use crate::{Batch, Error, Loader, Recurrence};
 
 /// Added to the squared length of queries and keys.
@@ -18,7 +18,7 @@ pub struct DeltaNet {
     /// −exp(A): how fast each head forgets.
     rate: Array,
     dt_bias: Array,
-    norm: Norm,
+    norm: RmsNorm,
     out: Linear,
     sizes: DeltaNets,
 }
@@ -26,6 +26,9 @@ pub struct DeltaNet {
 impl DeltaNet {
     /// `{name}.in_proj_qkv`, `in_proj_z`, `in_proj_a`, `in_proj_b`, `conv1d`, `A_log`, `dt_bias`, `norm` and
     /// `out_proj`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, sizes: &DeltaNets) -> Result<DeltaNet, Error> {
         let hidden = loader.config.hidden_size;
         let (heads, inner) = (sizes.value_heads, sizes.value_heads * sizes.value_dim);
@@ -40,7 +43,7 @@ impl DeltaNet {
             conv: loader.array(&format!("{name}.conv1d.weight"), &[sizes.channels(), sizes.taps])?,
             rate,
             dt_bias: loader.vector(&format!("{name}.dt_bias"), heads)?,
-            norm: Norm::plain(loader, &format!("{name}.norm"), sizes.value_dim)?,
+            norm: loader.plain_norm(&format!("{name}.norm"), sizes.value_dim)?,
             out: linear("out_proj", hidden, inner)?,
             sizes: sizes.clone(),
         })

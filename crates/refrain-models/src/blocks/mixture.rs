@@ -30,6 +30,9 @@ enum GateUp {
 impl Mixture {
     /// `{name}.gate` (the router), `{name}.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and
     /// `down_proj`, `{name}.shared_expert` and `shared_expert_gate`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, sizes: &refrain_formats::Mixture) -> Result<Mixture, Error> {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
         let linear = |part: &str, outputs| loader.linear(&format!("{name}.{part}"), outputs, hidden, false);

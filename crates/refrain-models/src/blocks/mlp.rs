@@ -19,11 +19,17 @@ enum GateUp {
 
 impl Mlp {
     /// `{name}.gate_proj` and `up_proj`, or `gate_up_proj` if `fused`, and `down_proj`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<Mlp, Error> {
         Mlp::of_width(loader, name, loader.config.intermediate_size, fused)
     }
 
     /// As [`Mlp::load`], `inner` wide inside.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, fused: bool) -> Result<Mlp, Error> {
         let config = loader.config;
         let (hidden, bias) = (config.hidden_size, config.mlp_bias);

@@ -2,8 +2,8 @@
 
 mod attention;
 mod delta_net;
+mod embedding;
 mod frequencies;
-mod linear;
 mod mixture;
 mod mlp;
 mod norm;
@@ -11,9 +11,9 @@ mod rope;
 
 pub use attention::{Attention, QkNorm, QkvStyle};
 pub use delta_net::DeltaNet;
+pub use embedding::{Embedding, Head};
 pub(crate) use frequencies::frequencies;
-pub use linear::{Embedding, Head, Linear, Weight};
 pub use mixture::Mixture;
 pub use mlp::Mlp;
-pub use norm::Norm;
+pub use refrain::nn::{Linear, RmsNorm, Weight};
 pub use rope::{Rope, Ropes};

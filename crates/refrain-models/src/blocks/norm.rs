@@ -1,34 +1,30 @@
-use refrain::{Array, DType, fast};
+use refrain::DType;
+use refrain::nn::RmsNorm;
 
 use crate::{Error, Loader};
 
-/// RMS norm (Zhang & Sennrich 2019): x / √(mean(x²) + eps) · gain.
-pub struct Norm {
-    gain: Array,
-    eps: f32,
-}
-
-impl Norm {
-    /// `{name}.weight` `[n]`, to which families that store gains less one have the one added.
-    pub fn load(loader: &Loader<'_>, name: &str, n: usize) -> Result<Norm, Error> {
-        let mut norm = Norm::plain(loader, name, n)?;
-        if loader.config.norm_offset != 0.0 {
-            norm.gain = norm.gain.astype(DType::F32) + loader.config.norm_offset;
+impl Loader<'_> {
+    /// The norm with gain `{name}.weight` `[n]`, to which families that store gains less one have the one added.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn norm(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
+        let mut norm = self.plain_norm(name, n)?;
+        if self.config.norm_offset != 0.0 {
+            norm.gain = norm.gain.astype(DType::F32) + self.config.norm_offset;
             norm.gain.eval()?;
         }
         Ok(norm)
     }
 
-    /// `{name}.weight` `[n]` as it is stored.
-    pub fn plain(loader: &Loader<'_>, name: &str, n: usize) -> Result<Norm, Error> {
-        Ok(Norm {
-            gain: loader.vector(&format!("{name}.weight"), n)?,
-            eps: loader.config.rms_norm_eps,
+    /// The norm with gain `{name}.weight` `[n]` as it is stored.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn plain_norm(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
+        Ok(RmsNorm {
+            gain: self.vector(&format!("{name}.weight"), n)?,
+            eps: self.config.rms_norm_eps,
         })
-    }
-
-    /// x `[.., n]` → the same.
-    pub fn forward(&self, x: &Array) -> Array {
-        fast::rms_norm(x, Some(&self.gain), self.eps)
     }
 }

@@ -11,7 +11,7 @@ mod operation;
 pub mod quantised;
 pub mod random;
 mod recurrent;
-mod reduce;
+pub mod reduce;
 mod sampling;
 mod shape;
 

@@ -5,8 +5,41 @@ use refrain_kernels::reduce::{ReduceOp, output_dtype};
 use super::{Operation, axis_of};
 use crate::{Array, DType, Primitive};
 
+/// What a reduction goes over; negative axes count from the last. `&[0, 1]` is such a thing too: dimensions that disappear.
+///
+/// ```
+/// # use refrain::{Array, Axes, DType, Device};
+/// let x = Array::arange(&Device::cpu(), DType::F32, 6).reshape(&[2, 3]);
+/// let centred = &x - x.mean(Axes::keepdims(&[-1]));
+/// assert_eq!(centred.to_vec::<f32>().unwrap(), [-1.0, 0.0, 1.0, -1.0, 0.0, 1.0]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Axes<'a> {
+    axes: &'a [isize],
+    keep: bool,
+}
+
+impl<'a> Axes<'a> {
+    /// Dimensions that stay, with extent 1, so that the result broadcasts against what was reduced.
+    pub fn keepdims(axes: &'a [isize]) -> Self {
+        Axes { axes, keep: true }
+    }
+}
+
+impl<'a> From<&'a [isize]> for Axes<'a> {
+    fn from(axes: &'a [isize]) -> Self {
+        Axes { axes, keep: false }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [isize; N]> for Axes<'a> {
+    fn from(axes: &'a [isize; N]) -> Self {
+        Axes::from(axes.as_slice())
+    }
+}
+
 impl Array {
-    fn reduce(&self, operation: Operation, kind: ReduceOp, axes: &[isize]) -> Array {
+    fn reduce(&self, operation: Operation, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
             return operation.invalid(&[self], format!("there are no axes {axes:?} in {:?}", self.shape()));
         };
@@ -33,15 +66,17 @@ impl Array {
         } else {
             operation.permute(&x, &order)
         };
-        operation.node(
-            Primitive::Reduce {
-                op: kind,
-                axes: reduced.len(),
-            },
-            &[&x],
-            &shape,
-            dtype,
-        )
+        let primitive = Primitive::Reduce {
+            op: kind,
+            axes: reduced.len(),
+        };
+        let result = operation.node(primitive, &[&x], &shape, dtype);
+        if !keep {
+            return result;
+        }
+        let mut kept = self.shape().to_vec();
+        reduced.into_iter().for_each(|d| kept[d] = 1);
+        operation.reshape(&result, &kept)
     }
 
     /// Largest index along the last dimension: `[.., n]` of any dtype → `[..]`, u32; the lowest of
@@ -92,12 +127,12 @@ impl Array {
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name(&self, axes: &[isize]) -> Array { self.reduce(Operation::new(stringify!($name)), ReduceOp::$op, axes) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name<'a>(&self, axes: impl Into<Axes<'a>>) -> Array { self.reduce(Operation::new(stringify!($name)), ReduceOp::$op, axes.into()) })* }
     };
 }
 
 reductions! {
-    /// Sum over `axes` (negative ones count from the last), which disappear: f32, f16, bf16, i32 and u32
+    /// Sum over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]: f32, f16, bf16, i32 and u32
     /// stay, bool and u8 add up as u32; integers wrap. Of nothing 0. Invalid where there is no such axis.
     sum => Sum;
     /// Mean over `axes`, which disappear; integers as f32. Of nothing NaN. Invalid as [`Array::sum`].

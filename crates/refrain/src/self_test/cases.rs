@@ -249,9 +249,8 @@ fn rope(device: &Device) -> Vec<(String, Array)> {
     let positions = source.positions(30_000, 6);
     let program = |(interleaved, dtype)| {
         let params = RopeParams {
-            dims: 64,
             interleaved,
-            scale: 1.0,
+            ..RopeParams::new(64)
         };
         let x = source.floats(dtype, &[6, 2, 64]);
         let pairs = if interleaved { "neighbours" } else { "halves" };
@@ -278,10 +277,9 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
             ("a window", 3, 300, Some(50)),
         ] {
             let params = AttentionParams {
-                scale: 0.125,
-                page_size: 256,
                 window,
                 decode: tokens == 1,
+                ..AttentionParams::new(64, 256)
             };
             let tokens = Tokens {
                 positions: &source.positions(first, tokens),

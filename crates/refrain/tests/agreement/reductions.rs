@@ -1,4 +1,4 @@
-use refrain::{Array, DType, fast};
+use refrain::{Array, Axes, DType, fast};
 
 use crate::check;
 
@@ -8,13 +8,13 @@ const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 fn reductions_over_any_axes_agree() {
     type Reduction = fn(&Array, &[isize]) -> Array;
     let reductions: [(Reduction, &[DType]); 7] = [
-        (Array::sum, &DType::ALL),
-        (Array::mean, &DType::ALL),
+        (|x, axes| x.sum(axes), &DType::ALL),
+        (|x, axes| x.mean(axes), &DType::ALL),
         (|x, axes| (x * 0.5).prod(axes), &FLOATS),
-        (Array::max, &DType::ALL),
-        (Array::min, &DType::ALL),
-        (Array::any, &DType::ALL),
-        (Array::all, &DType::ALL),
+        (|x, axes| x.max(axes), &DType::ALL),
+        (|x, axes| x.min(axes), &DType::ALL),
+        (|x, axes| x.any(axes), &DType::ALL),
+        (|x, axes| x.all(axes), &DType::ALL),
     ];
     for (seed, (reduction, dtypes)) in (500..).zip(reductions.iter().cycle()).take(28) {
         check(seed, |device, random| {
@@ -82,5 +82,29 @@ fn long_rows_agree() {
             x.top_k(5),
             fast::rms_norm(&x, None, 0.0),
         ]
+    });
+}
+
+#[test]
+fn kept_dimensions_have_extent_one_wherever_they_lie() {
+    check(560, |device, random| {
+        let x = random.viewed(device, DType::F32, &[3, 4, 5]);
+        let kept = [
+            (x.sum(Axes::keepdims(&[-2])), x.sum(&[1]).expand_dims(1), [3, 1, 5]),
+            (
+                x.max(Axes::keepdims(&[2, 0])),
+                x.max(&[0, 2]).reshape(&[1, 4, 1]),
+                [1, 4, 1],
+            ),
+            (x.mean(Axes::keepdims(&[])), x.clone(), [3, 4, 5]),
+        ];
+        let mut results = vec![];
+        for (kept, expected, shape) in kept {
+            assert_eq!(kept.shape(), shape);
+            results.push(kept.eq(&expected).all(&[]));
+            results.push(kept);
+        }
+        assert!(x.sum(Axes::keepdims(&[3])).error().is_some());
+        results
     });
 }

@@ -102,13 +102,13 @@ fn elementwise() -> Vec<Operation> {
 /// Reductions, products, choices by index and what transformers are made of.
 fn others() -> Vec<Operation> {
     let reductions: [(&str, Reduction); 7] = [
-        ("all", Array::all),
-        ("any", Array::any),
-        ("max", Array::max),
-        ("mean", Array::mean),
-        ("min", Array::min),
-        ("prod", Array::prod),
-        ("sum", Array::sum),
+        ("all", |x, axes| x.all(axes)),
+        ("any", |x, axes| x.any(axes)),
+        ("max", |x, axes| x.max(axes)),
+        ("mean", |x, axes| x.mean(axes)),
+        ("min", |x, axes| x.min(axes)),
+        ("prod", |x, axes| x.prod(axes)),
+        ("sum", |x, axes| x.sum(axes)),
     ];
     let reductions = reductions.map(|(name, apply)| operation(name, move |d, t| apply(&x(d, t), &[-1])));
     let indices = |d: &Device, shape: &[usize]| Array::input(d, "indices", DType::U32, shape);

@@ -1,8 +1,8 @@
-use refrain::{Array, DType, Device, Quantised, fast};
+//! Layers: the parts that models of many kinds are made of.
 
-use crate::{Error, Loader};
+use crate::{Array, DType, Device, Quantised, fast};
 
-/// A matrix `[N, K]` as its checkpoint has it.
+/// A matrix `[N, K]`, as a checkpoint has it.
 #[derive(Clone)]
 pub enum Weight {
     /// f32, f16 or bf16 elements.
@@ -13,6 +13,7 @@ pub enum Weight {
 
 impl Weight {
     /// x `[T, K]` · Wᵀ → f32 `[T, N]`.
+    #[track_caller]
     pub fn matmul(&self, x: &Array) -> Array {
         match self {
             Weight::Dense(w) => x.matmul(&w.transpose()),
@@ -22,6 +23,7 @@ impl Weight {
 
     /// x `[T, U, K]` or `[T, 1, K]` with the matrices of `experts` (u32 `[T, U]`), `rows` rows each →
     /// f32 `[T, U, rows]`.
+    #[track_caller]
     pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
         match self {
             Weight::Dense(w) => fast::expert_matmul(x, experts, w, rows),
@@ -37,7 +39,8 @@ impl Weight {
         }
     }
 
-    /// Rows `indices` `[T]` → f32 `[T, K]`.
+    /// Rows `indices` `[T]` → f32 `[T, K]`: an embedding.
+    #[track_caller]
     pub fn take(&self, indices: &Array) -> Array {
         match self {
             Weight::Dense(w) => w.take(indices, 0).astype(DType::F32),
@@ -46,7 +49,20 @@ impl Weight {
     }
 }
 
+impl From<Array> for Weight {
+    fn from(weight: Array) -> Weight {
+        Weight::Dense(weight)
+    }
+}
+
+impl From<Quantised> for Weight {
+    fn from(weight: Quantised) -> Weight {
+        Weight::Quantised(weight)
+    }
+}
+
 /// A projection y = x · Wᵀ + b.
+#[derive(Clone)]
 pub struct Linear {
     /// W `[outputs, inputs]`.
     pub weight: Weight,
@@ -55,12 +71,21 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// Of weights `[outputs, inputs]`, plain or quantised, and biases `[outputs]` or none.
+    pub fn new(weight: impl Into<Weight>, bias: Option<Array>) -> Linear {
+        Linear {
+            weight: weight.into(),
+            bias,
+        }
+    }
+
     /// Where it lies.
     pub fn device(&self) -> &Device {
         self.weight.device()
     }
 
     /// x `[T, inputs]` → f32 `[T, outputs]`.
+    #[track_caller]
     pub fn forward(&self, x: &Array) -> Array {
         let y = self.weight.matmul(x);
         match &self.bias {
@@ -70,54 +95,19 @@ impl Linear {
     }
 }
 
-/// The token embedding.
-pub struct Embedding {
-    weight: Weight,
-    scale: f32,
+/// RMS norm (Zhang & Sennrich 2019): x / √(mean(x²) + eps) · gain.
+#[derive(Clone)]
+pub struct RmsNorm {
+    /// `[n]`.
+    pub gain: Array,
+    /// Added below the root.
+    pub eps: f32,
 }
 
-impl Embedding {
-    /// `model.embed_tokens`.
-    pub fn load(loader: &Loader<'_>) -> Result<Embedding, Error> {
-        let config = loader.config;
-        Ok(Embedding {
-            weight: loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)?,
-            scale: config.embedding_scale,
-        })
-    }
-
-    /// Token ids u32 `[T]` → f32 `[T, hidden]`.
-    pub fn forward(&self, tokens: &Array) -> Array {
-        let rows = self.weight.take(tokens);
-        if self.scale == 1.0 { rows } else { rows * self.scale }
-    }
-}
-
-/// The output head: logits over the vocabulary.
-pub struct Head {
-    weight: Weight,
-    cap: Option<f32>,
-}
-
-impl Head {
-    /// `lm_head`, or the token embedding where they are tied.
-    pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<Head, Error> {
-        let config = loader.config;
-        Ok(Head {
-            weight: match config.tie_word_embeddings {
-                true => embedding.weight.clone(),
-                false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
-            },
-            cap: config.logit_cap,
-        })
-    }
-
-    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap.
+impl RmsNorm {
+    /// x `[.., n]` → the same.
+    #[track_caller]
     pub fn forward(&self, x: &Array) -> Array {
-        let logits = self.weight.matmul(x);
-        match self.cap {
-            Some(cap) => (logits * (1.0 / cap)).tanh() * cap,
-            None => logits,
-        }
+        fast::rms_norm(x, Some(&self.gain), self.eps)
     }
 }

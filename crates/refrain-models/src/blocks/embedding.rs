@@ -1,0 +1,62 @@
+use refrain::Array;
+use refrain::nn::Weight;
+
+use crate::{Error, Loader};
+
+/// The token embedding.
+pub struct Embedding {
+    weight: Weight,
+    scale: f32,
+}
+
+impl Embedding {
+    /// `model.embed_tokens`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn load(loader: &Loader<'_>) -> Result<Embedding, Error> {
+        let config = loader.config;
+        Ok(Embedding {
+            weight: loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)?,
+            scale: config.embedding_scale,
+        })
+    }
+
+    /// Token ids u32 `[T]` → f32 `[T, hidden]`.
+    pub fn forward(&self, tokens: &Array) -> Array {
+        let rows = self.weight.take(tokens);
+        if self.scale == 1.0 { rows } else { rows * self.scale }
+    }
+}
+
+/// The output head: logits over the vocabulary.
+pub struct Head {
+    weight: Weight,
+    cap: Option<f32>,
+}
+
+impl Head {
+    /// `lm_head`, or the token embedding where they are tied.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<Head, Error> {
+        let config = loader.config;
+        Ok(Head {
+            weight: match config.tie_word_embeddings {
+                true => embedding.weight.clone(),
+                false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
+            },
+            cap: config.logit_cap,
+        })
+    }
+
+    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap.
+    pub fn forward(&self, x: &Array) -> Array {
+        let logits = self.weight.matmul(x);
+        match self.cap {
+            Some(cap) => (logits * (1.0 / cap)).tanh() * cap,
+            None => logits,
+        }
+    }
+}
