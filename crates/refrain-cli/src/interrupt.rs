@@ -26,7 +26,9 @@ pub(crate) fn defer() -> anyhow::Result<Deferred> {
         ctrlc::set_handler(|| {
             let deferred = STATE.compare_exchange(AFTER_TOKEN, REQUESTED, Ordering::SeqCst, Ordering::SeqCst);
             if deferred.is_err() {
-                std::process::exit(EXIT_CODE.into());
+                // Drivers' own clean-up must not run beside a thread that is still calling them. Nothing is lost:
+                // what is written goes out at once, and files get their names when they are whole.
+                refrain_formats::end_at_once(EXIT_CODE);
             }
         })
     });

@@ -21,6 +21,10 @@ const SLOW: f64 = 20.0;
 /// Bytes that a token may read without being slow on any CPU.
 const QUICK_BYTES: u64 = 64 << 20;
 
+/// What is said of a saved state that does not hold for this session.
+pub(crate) const COMPUTED_AGAIN: &str = "the state was made on another kind of device, or in a context of another \
+     length, which this model's positions depend on: its tokens are computed again";
+
 /// A loaded model, and how long that took.
 pub(crate) struct Loaded {
     pub model: Model,

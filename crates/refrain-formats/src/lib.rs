@@ -54,7 +54,7 @@ pub use description::Description;
 pub use encoding::Encoding;
 pub use error::Error;
 pub use gguf::holds_whole_header;
-pub use platform::say_when_files_are_cut_short;
+pub use platform::{end_at_once, say_when_files_are_cut_short};
 pub use state::{Basis, Plane, State};
 pub use template::{ChatTemplate, Conversation, Parted, ThoughtMarks, ThoughtSplitter};
 pub use tensor::{Tensor, TensorInfo};

@@ -66,6 +66,18 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     }
 }
 
+/// Ends the program at once: nothing that libraries have registered for its end is run, as is needed where other threads
+/// are still using them.
+pub fn end_at_once(code: u8) -> ! {
+    #[cfg(unix)]
+    // SAFETY: the call takes a number and does not return.
+    unsafe {
+        libc::_exit(code.into())
+    }
+    #[cfg(not(unix))]
+    std::process::exit(code.into())
+}
+
 #[cfg(unix)]
 pub use cut_short::say_when_files_are_cut_short;
 #[cfg(unix)]

@@ -70,6 +70,9 @@ fn vulkan() -> Result<Device, refrain_vulkan::Error> {
 }
 
 /// The probabilities `[4, 2]` for all four inputs, checked and printed.
+///
+/// # Errors
+/// Those of the evaluation.
 pub fn run(device: &Device) -> Result<Vec<f32>, Error> {
     let network = Network::new(device);
     let inputs = Array::from_slice(device, &INPUTS, &[4, 2]);

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use refrain_engine::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
+use refrain_engine::{Finish, GenerateOptions, Model, Restored, Sampler, SamplerOptions, Session};
 use refrain_formats::{Checkpoint, Conversation, Tokenizer};
 
 use crate::advice;
@@ -254,6 +254,8 @@ impl Chat<'_> {
             Some(Command::Save(path)) => {
                 file::save(&path, self.dialogue.conversation())?;
                 let state = file::state_path(&path);
+                // What is being written is written to its end.
+                let _deferred = interrupt::defer()?;
                 self.dialogue.keep(&state)?;
                 let count = self.dialogue.conversation().messages.len();
                 let (path, state) = (path.display(), state.display());
@@ -276,8 +278,10 @@ impl Chat<'_> {
     /// Takes up the state beside a saved conversation, if there is one that fits.
     fn restore(&mut self, path: &Path) {
         let state = file::state_path(path);
-        if let Some(Err(error)) = state.exists().then(|| self.dialogue.restore(&state)) {
-            self.note(&format!("the conversation will be computed again: {error}"));
+        match state.exists().then(|| self.dialogue.restore(&state)) {
+            Some(Err(error)) => self.note(&format!("the conversation will be computed again: {error}")),
+            Some(Ok(Restored::ToBeComputedAgain)) => self.note(load::COMPUTED_AGAIN),
+            Some(Ok(Restored::AsItWas)) | None => {}
         }
     }
 

@@ -142,13 +142,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         && session.restore(state)? == Restored::ToBeComputedAgain
         && !global.quiet
     {
-        output::complain(
-            "note: the state was made on another kind of device, or in a context of another length, which this \
-             model's positions depend on: its tokens are computed again",
-        );
+        output::aside(&format!("({})", load::COMPUTED_AGAIN));
     }
     let check = &arguments.check;
-    let deferred = interrupt::defer()?;
+    // Until the end: a state that is being saved is saved.
+    let _deferred = interrupt::defer()?;
     let tokens = if check.verify {
         let freeze = check.freeze.map(Freeze::from);
         let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
@@ -157,7 +155,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         session.generate(&prompt, &options)?
     };
     let generation = writer.take_all(tokens.text(&tokenizer))?;
-    drop(deferred);
     writer.end()?;
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Outcome, refrain, run_with_input};
+use crate::support::{Outcome, refrain, run, run_with_input};
 
 fn chat(arguments: &[&str], lines: &str) -> Outcome {
     run_with_input(
@@ -75,6 +75,39 @@ fn a_conversation_is_saved_and_gone_on_with() {
     assert!(again.stderr.contains("will be computed again: "), "{again:?}");
     assert!(again.stderr.contains("last answer: 0 tokens kept"), "{again:?}");
     assert_eq!(again.done(), "12 + 30 = 42\n");
+}
+
+#[test]
+fn a_state_that_holds_for_another_device_is_computed_again_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat.json");
+    let path = path.to_str().unwrap();
+    let question = "What is 12 + 30?\n";
+    chat(&["--device", "cpu"], &format!("{question}/save {path}\n")).done();
+    let said = "its tokens are computed again";
+    // Keys and values have another precision there.
+    let lines = format!("/load {path}\nWhat is 5 + 4?\n");
+    let elsewhere = chat(&["--device", "0"], &lines);
+    assert_eq!(elsewhere.stderr.matches(said).count(), 1, "{elsewhere:?}");
+    assert_eq!(elsewhere.done(), "5 + 4 = 9\n");
+    let here = chat(&["--device", "cpu"], &lines);
+    assert!(!here.stderr.contains(said), "{here:?}");
+    assert!(!chat(&["--device", "0", "-q"], &lines).stderr.contains(said));
+    let state = format!("{path}.state");
+    let go_on = [
+        "run",
+        "demo",
+        "--raw",
+        " more",
+        "-n",
+        "1",
+        "--load-state",
+        &state,
+        "--device",
+        "0",
+    ];
+    let told = run(&go_on);
+    assert!(told.stderr.contains(said), "{told:?}");
 }
 
 #[test]

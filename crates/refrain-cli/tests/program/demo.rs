@@ -209,6 +209,38 @@ fn ctrl_c_ends_a_text_after_its_token_with_what_there_is_to_tell() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_the_program_at_once_whatever_it_waits_for() {
+    // A pipe that nobody empties: the first word waits for ever.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&[0; 1 << 16]).unwrap();
+    let mut command = refrain(&["run", "demo", "Tell me a story.", "--device", "cpu", "-q"]);
+    let mut child = command.stdout(writer).spawn().unwrap();
+    let interrupt = |child: &std::process::Child| {
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(100));
+    let status = format!("/proc/{}/status", child.id());
+    let listens = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+    };
+    while !listens() {
+        pause();
+    }
+    pause();
+    interrupt(&child);
+    pause();
+    assert_eq!(child.try_wait().unwrap(), None, "the first one waits for the word");
+    let start = std::time::Instant::now();
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed().as_secs() < 10);
+    drop(reader);
+}
+
+#[test]
 fn bench_measures_loading_prompt_and_decoding() {
     let rows = run(&["bench", "demo", "-p", "16", "-n", "4", "-d", "0,8", "-r", "2", "--json"]).json();
     let tests: Vec<String> = (rows.as_array().unwrap().iter())

@@ -43,6 +43,14 @@ fn a_silently_lost_device_gives_no_token() {
         assert!(tokens < LISTS, "{mode:?} {fault:?}: {tokens} tokens");
         assert!(error.to_string().matches("\"step\"").count() <= 1, "{error}");
         assert!(loss(&stream.end().expect_err("the session is lost with it")));
+        // What the last run left half done, counters included, no other run finds.
+        assert!(session.feed(&[1, 2]).is_err_and(|error| loss(&error)));
+        let began = session.stream(&[1], &Settings::default());
+        assert!(
+            began
+                .and_then(|mut stream| stream.next_tokens())
+                .is_err_and(|error| loss(&error))
+        );
         assert!(device.as_vulkan().is_some_and(|device| device.is_lost()));
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Memory {
     storages: Vec<Storage>,
     control: Option<Storage>,
     scratch: Option<Storage>,
+    /// Zero between runs: each dispatch that counts there leaves zeros. One that is cut off does not, but that happens
+    /// to a lost device alone, on which nothing runs any more.
     tickets: Option<Storage>,
     outputs: Vec<Storage>,
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use refrain_engine::{Error, Finish, GenerateOptions, Generation, Session, Snapshot};
+use refrain_engine::{Error, Finish, GenerateOptions, Generation, Restored, Session, Snapshot};
 use refrain_formats::{Conversation, Tokenizer};
 use serde_json::{Value, json};
 
@@ -117,10 +117,9 @@ impl<'a> Dialogue<'a> {
     /// are computed.
     ///
     /// # Errors
-    /// If the file is damaged, or does not fit model, device or context. Nothing is lost then.
-    pub fn restore(&mut self, path: &Path) -> Result<(), Error> {
-        self.session.restore(&Snapshot::open(path)?)?;
-        Ok(())
+    /// If the file is damaged, or does not fit model or context. Nothing is lost then.
+    pub fn restore(&mut self, path: &Path) -> Result<Restored, Error> {
+        self.session.restore(&Snapshot::open(path)?)
     }
 
     /// Forgets all messages but the system message.
