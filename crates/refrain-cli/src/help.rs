@@ -70,4 +70,51 @@ mod tests {
         all.sort_unstable();
         assert_eq!(grouped, all);
     }
+
+    /// What stands under a heading in the help of commands that answer; everything else stands under none.
+    const HEADINGS: [(&str, &[&str]); 6] = [
+        ("Output", &["json", "max-tokens", "stop", "thoughts"]),
+        ("Context", &["ctx", "load-state", "save-state", "on-full"]),
+        (
+            "Sampling",
+            &[
+                "temp",
+                "top-k",
+                "top-p",
+                "min-p",
+                "repeat-penalty",
+                "presence-penalty",
+                "frequency-penalty",
+                "repeat-last-n",
+                "logit-bias",
+                "seed",
+            ],
+        ),
+        (DECODING, &["mode", "tokens-per-submit"]),
+        ("To measure", &["threads"]),
+        ("To develop", &["verify", "inject-fault", "freeze"]),
+    ];
+    /// The one that other commands have too.
+    const DECODING: &str = "Decoding";
+
+    #[test]
+    fn every_option_of_every_command_stands_under_what_it_is_about() {
+        let mut seen = 0;
+        for command in crate::command().get_subcommands() {
+            let answers = ["run", "chat"].contains(&command.get_name());
+            for option in command.get_arguments() {
+                let Some(name) = option.get_long() else { continue };
+                let expected = HEADINGS.iter().find(|(_, options)| options.contains(&name));
+                let expected = expected.filter(|(heading, _)| answers || *heading == DECODING);
+                let found = option.get_help_heading();
+                let stands = match expected {
+                    Some((heading, _)) => found.is_some_and(|found| found.starts_with(heading)),
+                    None => found.is_none(),
+                };
+                assert!(stands, "{} --{name}: {found:?}", command.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen > 80, "{seen} options");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Outcome, refrain, run, run_with_input};
+use crate::support::{Outcome, run, run_with_input};
 
 const ANSWER: &str = "12 + 30 = 42\n";
 
@@ -108,35 +108,4 @@ fn one_line_tells_what_an_answer_cost() {
         .lines()
         .filter(|line| line.contains("tokens (") || line.contains("memory:"));
     assert_eq!(figures.count(), 1, "{told:?}");
-}
-
-#[test]
-fn options_stand_under_headings_that_say_what_they_are_for() {
-    let help = Outcome::from(refrain(&["run", "-h"]).output().unwrap()).done();
-    let section = |heading: &str| {
-        let mut lines = help.lines().skip_while(|line| !line.starts_with(heading));
-        assert!(lines.next().is_some(), "no {heading} in {help}");
-        let lines: Vec<&str> = lines
-            .take_while(|line| line.is_empty() || line.starts_with(' '))
-            .collect();
-        lines.join("\n")
-    };
-    for (heading, options) in [
-        (
-            "Options",
-            &["--system", "--no-think", "--template-arg", "--file", "--raw"][..],
-        ),
-        ("Sampling", &["--temp", "--top-p", "--seed"]),
-        ("Output", &["--max-tokens", "--stop", "--thoughts", "--json"]),
-        ("Context", &["--ctx", "--load-state", "--save-state"]),
-        ("Decoding", &["--mode", "--tokens-per-submit"]),
-        ("To measure", &["--threads"]),
-        ("To develop", &["--verify", "--inject-fault", "--freeze"]),
-    ] {
-        let text = section(heading);
-        for option in options {
-            assert!(text.contains(option), "no {option} under {heading} in {help}");
-        }
-    }
-    assert!(!section("Sampling").contains("--mode"));
 }
