@@ -11,6 +11,9 @@ fn main() -> Result<(), Error> {
 }
 
 /// Computes on `device`, and prints what it has checked.
+///
+/// # Errors
+/// Those of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
     println!("computed by {}", device.name());
     elementwise(device)?;

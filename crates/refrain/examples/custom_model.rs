@@ -111,6 +111,9 @@ fn main() -> Result<(), Error> {
 }
 
 /// Runs the model over some tokens on `device`, checks it against plain Rust, and prints the logits.
+///
+/// # Errors
+/// Those of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
     let weights = Weights::new();
     let model = Model::new(device, &weights)?;
