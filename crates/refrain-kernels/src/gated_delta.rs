@@ -17,6 +17,7 @@ use crate::matmul::dot;
 use crate::recurrence::{self, Token};
 use crate::text::{Text, address, require_float, require_shape};
 use crate::threads::least_items;
+use crate::tuning::Tuning;
 use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "gated_delta";
@@ -50,6 +51,14 @@ pub struct Operands<'a> {
 /// When dtypes or shapes do not fit, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
 pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupported> {
+    call_tuned(tuning::choose(traits), traits, operands)
+}
+
+/// [`call`] with a given row of the tuning table, on which not even the bits of results depend.
+///
+/// # Errors
+/// Those of [`call`].
+pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupported> {
     let Operands { q, k, v, .. } = *operands;
     let (&[tokens, key_heads, key_dim], &[_, heads, value_dim]) = (&q.layout.shape[..], &v.layout.shape[..]) else {
         let what = format!("q {:?} and v {:?} have no heads", q.layout.shape, v.layout.shape);
@@ -58,7 +67,13 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
     let lanes = tuning::lanes(traits);
     let rows = (traits.workgroup(128) / lanes).max(1);
     let each = key_dim.div_ceil(lanes as usize);
-    let work = (3 * each).max(1 + 2 * joined_lanes(traits));
+    let states = operands.state.layout.shape.first().copied().unwrap_or(0);
+    let values = match tokens >= tuning.delta.least_tokens * states {
+        true => tuning.delta.values,
+        false => 1,
+    };
+    let sums = values as usize + 1;
+    let work = 3 + sums * (2 * each + joined_lanes(traits));
     check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
     let Operands {
         positions,
@@ -76,7 +91,7 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
     for (number, operand) in [(0, q), (1, k), (2, v), (8, out)] {
         push.extend(recurrence::strides(OP, number, operand)?);
     }
-    let mut text = Text::new(traits, OP).define("LANE_VALUE", "float");
+    let mut text = Text::new(traits, OP).define("LANE_VALUE", "vec2");
     let names = ["q", "k", "v", "decay", "beta", "positions", "sequences"];
     for (name, operand) in names.into_iter().zip(all) {
         text = text.input(name, operand.dtype);
@@ -86,8 +101,18 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
         .output("y", out.dtype)
         .body(include_str!("shaders/lanes.glsl"))
         .body(include_str!("shaders/gated_delta.comp"))
-        .kernel(vec![(0, lanes * rows), (3, lanes), (4, rows), (5, each as u32)]);
-    let groups = [value_dim.div_ceil(rows as usize), heads, state.layout.shape[0]];
+        .kernel(vec![
+            (0, lanes * rows),
+            (3, lanes),
+            (4, rows),
+            (5, each as u32),
+            (6, values),
+        ]);
+    let groups = [
+        value_dim.div_ceil((rows * values) as usize),
+        heads,
+        state.layout.shape[0],
+    ];
     if groups.iter().any(|&g| g > 65_535) {
         let what = format!(
             "a state of shape {:?} is more than a dispatch may have",

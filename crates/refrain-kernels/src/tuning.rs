@@ -90,6 +90,15 @@ pub struct Decode {
     pub unrolled: bool,
 }
 
+/// The gated delta rule: a row of invocations takes some values of a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delta {
+    /// Values that it takes, sharing what it loads of keys and queries, where there are many tokens.
+    pub values: u32,
+    /// The fewest tokens of a sequence, if all have as many, that are many: of fewer it takes one value.
+    pub least_tokens: usize,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
@@ -116,6 +125,8 @@ pub struct Tuning {
     pub attention: Attention,
     /// Attention of single tokens.
     pub decode: Decode,
+    /// The gated delta rule.
+    pub delta: Delta,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
 }

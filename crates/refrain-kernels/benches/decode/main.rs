@@ -7,14 +7,14 @@
 
 #[path = "../../tests/common/driver.rs"]
 mod driver;
-mod mixture;
+mod hybrid;
 mod workload;
 
 use std::time::{Duration, Instant};
 
-use mixture::experts;
+use hybrid::{deltas, experts};
 use refrain_kernels::Traits;
-use refrain_kernels::tuning::{self, Experts, MatrixTile, Matvec, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, Delta, Experts, MatrixTile, Matvec, SharedBy, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use workload::{Workload, attentions, projections};
 
@@ -38,7 +38,7 @@ fn main() {
         parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
     };
     let all = filters.iter().any(|f| f == "all");
-    let workloads = projections().chain(experts()).chain(attentions());
+    let workloads = projections().chain(experts()).chain(deltas()).chain(attentions());
     for workload in workloads.filter(|w| wanted(&w.name())) {
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),
@@ -81,6 +81,9 @@ fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuni
                 row
             })
         }));
+    }
+    if let Workload::Delta { .. } = workload {
+        return Box::new(delta_rows(row));
     }
     if let Workload::Experts { .. } = workload {
         return Box::new(expert_rows(row));
@@ -145,6 +148,17 @@ fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuni
             }
         })
     }))
+}
+
+/// Rows that take other numbers of values of the delta rule together.
+fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
+    [1, 2, 4, 8, 16].into_iter().map(move |values| Tuning {
+        delta: Delta {
+            values,
+            least_tokens: 1,
+        },
+        ..row
+    })
 }
 
 /// Rows with one tile for any number of tokens of experts, and one that has none.

@@ -10,7 +10,7 @@ use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, rope};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
 
 use crate::driver::translated;
-use crate::mixture::{self, EXPERTS, USED};
+use crate::hybrid::{self, EXPERTS, USED};
 
 /// One kind of dispatch.
 pub enum Workload {
@@ -29,6 +29,9 @@ pub enum Workload {
         columns: usize,
         /// Rows of an expert.
         rows: usize,
+        tokens: usize,
+    },
+    Delta {
         tokens: usize,
     },
     Attention {
@@ -113,6 +116,7 @@ impl Workload {
             Workload::Experts {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
+            Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
             Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
         }
     }
@@ -124,6 +128,8 @@ impl Workload {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
             }
+            Workload::Delta { tokens } if *tokens < row.delta.least_tokens => return "1v".into(),
+            Workload::Delta { .. } => return format!("{}v", row.delta.values),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
                 let each = tokens * USED / EXPERTS;
@@ -151,6 +157,8 @@ impl Workload {
             Workload::Experts {
                 columns, rows, tokens, ..
             } => 2 * tokens * USED * columns * rows,
+            // Of each token three products with the state.
+            Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
             Workload::Attention { .. } => 0,
         }
     }
@@ -170,6 +178,7 @@ impl Workload {
                 let planes = planes(*weights, EXPERTS * rows, *columns).into_iter();
                 planes.map(|o| o.layout.count() * o.dtype.size()).sum()
             }
+            Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
         }
     }
@@ -190,7 +199,8 @@ impl Workload {
                 columns,
                 rows,
                 tokens,
-            } => mixture::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
+            } => hybrid::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
+            Workload::Delta { tokens } => hybrid::remembered(row, traits, *tokens),
             Workload::Attention {
                 heads,
                 kv_heads,
@@ -208,7 +218,7 @@ impl Workload {
             bytes[at..at + 4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
         };
         if let Workload::Experts { tokens, .. } = self {
-            put(1, &mixture::chosen(*tokens));
+            put(1, &hybrid::chosen(*tokens));
         }
         if let Workload::Attention { context, .. } = self {
             put(5, &[*context as u32 - 1]);

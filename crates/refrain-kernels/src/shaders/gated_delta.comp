@@ -1,6 +1,10 @@
-// A row of invocations goes through the tokens of one sequence for one value of one head: its row of the
-// head's memory is spread over LANES invocations, EACH values to one.
+// A row of invocations goes through the tokens of one sequence for VALUES values of one head: their rows of the
+// head's memory are spread over LANES invocations, EACH values of a row to one. Tokens depend on each other, so
+// what one costs is kept short: the next one is loaded meanwhile, and all sums that a token needs are of what was
+// there before it: (M + δ kᵀ) q = M q + δ (k · q). Nothing is left to compilers that they might round in two ways:
+// the bits are the same whatever VALUES is.
 layout(constant_id = 5) const uint EACH = 4;
+layout(constant_id = 6) const uint VALUES = 1;
 
 layout(push_constant, scalar) uniform Push {
     q_ref q;
@@ -18,60 +22,100 @@ layout(push_constant, scalar) uniform Push {
     uvec2 q_strides, k_strides, v_strides, y_strides; // between tokens, between heads
 } pc;
 
-float memory[EACH];
+float memory[VALUES][EACH];
 
-float step_by(uint t, uint head, uint value, bool first) {
-    uint key_head = head / pc.ratio;
+// The token that is next.
+float q_next[EACH], k_next[EACH], v_next[VALUES];
+float decay_next, beta_next;
+int position_next;
+
+uint sequence() { return gl_WorkGroupID.z; }
+uint head() { return gl_WorkGroupID.y; }
+
+// The value of the head that is number `i` of this row, and whether there is such.
+uint value(uint i) { return (gl_WorkGroupID.x * ROWS + row_in_group()) * VALUES + i; }
+uint clamped(uint i) { return min(value(i), pc.value_dim - 1u); }
+
+// The first of the sequence's tokens from t on; the number of tokens if there is none.
+uint own_token(uint t) {
+    while (t < pc.tokens && min(load_sequences(pc.sequences, t), gl_NumWorkGroups.z - 1u) != sequence()) ++t;
+    return t;
+}
+
+void load_token(uint t) {
+    if (t >= pc.tokens) return;
+    uint key_head = head() / pc.ratio;
     uint q_at = t * pc.q_strides.x + key_head * pc.q_strides.y;
     uint k_at = t * pc.k_strides.x + key_head * pc.k_strides.y;
-    uint gate = t * gl_NumWorkGroups.y + head;
-    float decay = load_decay(pc.decay, gate);
-    float q[EACH], k[EACH];
-    float known = 0.0;
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         uint d = lane() + i * LANES;
         bool inside = d < pc.key_dim;
-        q[i] = inside ? load_q(pc.q, q_at + d) : 0.0;
-        k[i] = inside ? load_k(pc.k, k_at + d) : 0.0;
-        memory[i] = first ? 0.0 : memory[i] * decay;
-        known += memory[i] * k[i];
+        q_next[i] = inside ? load_q(pc.q, q_at + d) : 0.0;
+        k_next[i] = inside ? load_k(pc.k, k_at + d) : 0.0;
     }
-    float v = load_v(pc.v, t * pc.v_strides.x + head * pc.v_strides.y + value);
-    float delta = load_beta(pc.beta, gate) * (v - sum_lanes(known));
-    float answer = 0.0;
-    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-        memory[i] += delta * k[i];
-        answer += memory[i] * q[i];
-    }
-    return sum_lanes(answer);
+    uint v_at = t * pc.v_strides.x + head() * pc.v_strides.y;
+    [[unroll]] for (uint i = 0u; i < VALUES; ++i) v_next[i] = load_v(pc.v, v_at + clamped(i));
+    uint gate = t * gl_NumWorkGroups.y + head();
+    decay_next = load_decay(pc.decay, gate);
+    beta_next = load_beta(pc.beta, gate);
+    position_next = load_positions(pc.positions, t);
+}
+
+uint memory_at(uint i) {
+    return ((sequence() * gl_NumWorkGroups.y + head()) * pc.value_dim + clamped(i)) * pc.key_dim;
 }
 
 void main() {
-    uint value = gl_WorkGroupID.x * ROWS + row_in_group();
-    uint head = gl_WorkGroupID.y;
-    uint sequence = gl_WorkGroupID.z;
-    // Rows beyond the last take part in the sums, which the whole workgroup computes.
-    bool inside = value < pc.value_dim;
-    value = min(value, pc.value_dim - 1u);
-    uint state_at = ((sequence * gl_NumWorkGroups.y + head) * pc.value_dim + value) * pc.key_dim;
-    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-        uint d = lane() + i * LANES;
-        memory[i] = d < pc.key_dim ? load_state(pc.state, state_at + d) : 0.0;
+    [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
+        [[unroll]] for (uint j = 0u; j < EACH; ++j) {
+            uint d = lane() + j * LANES;
+            memory[i][j] = d < pc.key_dim ? load_state(pc.state, memory_at(i) + d) : 0.0;
+        }
     }
     bool changed = false;
-    for (uint t = 0u; t < pc.tokens; ++t) {
-        if (min(load_sequences(pc.sequences, t), gl_NumWorkGroups.z - 1u) != sequence) continue;
-        int position = load_positions(pc.positions, t);
-        float answer = 0.0;
+    uint t = own_token(0u);
+    load_token(t);
+    while (t < pc.tokens) {
+        float q[EACH], k[EACH], v[VALUES];
+        [[unroll]] for (uint j = 0u; j < EACH; ++j) {
+            q[j] = q_next[j];
+            k[j] = k_next[j];
+        }
+        [[unroll]] for (uint i = 0u; i < VALUES; ++i) v[i] = v_next[i];
+        float decay = decay_next, beta = beta_next;
+        int position = position_next;
+        uint y_at = t * pc.y_strides.x + head() * pc.y_strides.y;
+        t = own_token(t + 1u);
+        load_token(t);
+        float answers[VALUES];
+        [[unroll]] for (uint i = 0u; i < VALUES; ++i) answers[i] = 0.0;
         if (position >= 0) {
             changed = true;
-            answer = step_by(t, head, value, position == 0);
+            float both = 0.0;
+            [[unroll]] for (uint j = 0u; j < EACH; ++j) both = fma(k[j], q[j], both);
+            both = sum_lanes(vec2(both, 0.0)).x;
+            [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
+                vec2 sums = vec2(0.0);
+                [[unroll]] for (uint j = 0u; j < EACH; ++j) {
+                    memory[i][j] = position == 0 ? 0.0 : memory[i][j] * decay;
+                    sums = fma(vec2(memory[i][j]), vec2(k[j], q[j]), sums);
+                }
+                sums = sum_lanes(sums);
+                float delta = beta * (v[i] - sums.x);
+                [[unroll]] for (uint j = 0u; j < EACH; ++j) memory[i][j] = fma(delta, k[j], memory[i][j]);
+                answers[i] = fma(delta, both, sums.y);
+            }
         }
-        if (inside && lane() == 0u) store_y(pc.y, t * pc.y_strides.x + head * pc.y_strides.y + value, answer);
+        [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
+            if (lane() == 0u && value(i) < pc.value_dim) store_y(pc.y, y_at + value(i), answers[i]);
+        }
     }
-    if (!changed || !inside) return;
-    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-        uint d = lane() + i * LANES;
-        if (d < pc.key_dim) store_state(pc.state, state_at + d, memory[i]);
+    if (!changed) return;
+    [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
+        if (value(i) >= pc.value_dim) continue;
+        [[unroll]] for (uint j = 0u; j < EACH; ++j) {
+            uint d = lane() + j * LANES;
+            if (d < pc.key_dim) store_state(pc.state, memory_at(i) + d, memory[i][j]);
+        }
     }
 }

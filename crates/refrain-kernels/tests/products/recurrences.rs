@@ -1,7 +1,8 @@
+use refrain_kernels::tuning::{self, Delta, Tuning};
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, causal_conv, gated_delta};
 
 use crate::common::Random;
-use crate::support::{FLOATS, all_traits, assert_close, floats, gappy, outcome_and_state, stored};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_and_state, stored};
 
 /// Where tokens belong: two sequences that go on, one that begins anew, one that is not there, padding
 /// between and behind them.
@@ -106,11 +107,22 @@ fn convolutions_go_on_where_their_sequences_stopped() {
     }
 }
 
+/// The device's row of the table, but for values of the delta rule that are taken together.
+fn with_values(traits: &Traits, values: u32) -> Tuning {
+    Tuning {
+        delta: Delta {
+            values,
+            least_tokens: 1,
+        },
+        ..*tuning::choose(traits)
+    }
+}
+
 /// Sizes: HK, D, H, E.
-fn check_delta(traits: &Traits, sizes: [usize; 4], dtypes: [DType; 3], strided: bool) {
+fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 3], strided: bool) {
     let [key_heads, key_dim, heads, value_dim] = sizes;
     let what = format!(
-        "{sizes:?} of {dtypes:?}, strided {strided}, subgroups of {}",
+        "{sizes:?} of {dtypes:?}, strided {strided}, {values} values together, subgroups of {}",
         traits.subgroup_size
     );
     let places = Places::new();
@@ -150,7 +162,8 @@ fn check_delta(traits: &Traits, sizes: [usize; 4], dtypes: [DType; 3], strided: 
         state: &state,
         out: &out,
     };
-    let call = gated_delta::call(traits, &operands).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let call = gated_delta::call_tuned(&with_values(traits, values), traits, &operands)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
     let [p, s] = places.inputs();
     let f32s = |values: &[f32]| Values::F32(values.to_vec());
     let inputs = [
@@ -193,9 +206,69 @@ fn delta_rules_correct_what_their_sequences_remember() {
         ];
         for (i, sizes) in all.into_iter().enumerate() {
             let dtypes = [0, 1, 2].map(|j| FLOATS[(i + j) % 3]);
-            check_delta(&traits, sizes, dtypes, i % 2 == 1);
-            check_delta(&traits, sizes, [DType::F32; 3], i % 2 == 0);
+            check_delta(&traits, 1, sizes, dtypes, i % 2 == 1);
+            check_delta(&traits, 4, sizes, [DType::F32; 3], i % 2 == 0);
         }
+    }
+}
+
+#[test]
+fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
+    let traits = device_traits();
+    let (tokens, [key_heads, key_dim, heads, value_dim]) = (20, [2, 128, 4, 37]);
+    let random = &mut Random::new(3);
+    let mut values = |count: usize, add: f32| -> Vec<f32> {
+        let values = floats(random, count).into_iter();
+        values.map(|x| 0.2 * x + add).collect()
+    };
+    let [q, k] = [(); 2].map(|()| values(tokens * key_heads * key_dim, 0.0));
+    let v = values(tokens * heads * value_dim, 0.0);
+    let [decay, beta] = [(); 2].map(|()| values(tokens * heads, 0.7));
+    let begun = values(heads * value_dim * key_dim, 0.0);
+    let run = |[from, to]: [usize; 2], together: u32, state: Vec<f32>| -> [Values; 2] {
+        let n = to - from;
+        let part = |values: &[f32], width: usize| Values::F32(values[from * width..to * width].to_vec());
+        let operand = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+        let (keys, gate) = (operand(&[n, key_heads, key_dim]), operand(&[n, heads]));
+        let (vs, states) = (
+            operand(&[n, heads, value_dim]),
+            operand(&[1, heads, value_dim, key_dim]),
+        );
+        let (positions, sequences) = (
+            Operand::contiguous(DType::I32, &[n]),
+            Operand::contiguous(DType::U32, &[n]),
+        );
+        let operands = gated_delta::Operands {
+            q: &keys,
+            k: &keys,
+            v: &vs,
+            decay: &gate,
+            beta: &gate,
+            positions: &positions,
+            sequences: &sequences,
+            state: &states,
+            out: &vs,
+        };
+        let call = gated_delta::call_tuned(&with_values(&traits, together), &traits, &operands).expect("supported");
+        let inputs = [
+            (&keys, part(&q, key_heads * key_dim)),
+            (&keys, part(&k, key_heads * key_dim)),
+            (&vs, part(&v, heads * value_dim)),
+            (&gate, part(&decay, heads)),
+            (&gate, part(&beta, heads)),
+            (&positions, Values::I32((from..to).map(|t| t as i32 + 1).collect())),
+            (&sequences, Values::U32(vec![0; n])),
+            (&states, Values::F32(state)),
+        ];
+        outcome_and_state(call, &inputs, 7, &vs)
+    };
+    let [whole, end] = run([0, tokens], 4, begun.clone());
+    for (cut, [first, second]) in [(1, [1, 4]), (13, [4, 1]), (19, [1, 1])] {
+        let [before, state] = run([0, cut], first, begun.clone());
+        let [behind, state] = run([cut, tokens], second, state.f32().to_vec());
+        let both = [before.f32(), behind.f32()].concat();
+        assert_eq!(both, whole.f32().to_vec(), "cut at {cut}");
+        assert_eq!(state, end, "cut at {cut}: the state");
     }
 }
 

@@ -1,10 +1,10 @@
-//! The experts of a mixture at real sizes.
+//! The experts and the delta nets of a hybrid mixture at real sizes.
 
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::Weights;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
-use refrain_kernels::{DType, Operand, Traits};
+use refrain_kernels::{DType, Operand, Traits, gated_delta};
 
 use crate::workload::{Made, Workload, planes};
 
@@ -32,6 +32,53 @@ pub fn experts() -> impl Iterator<Item = Workload> {
             })
         })
     })
+}
+
+/// The gated delta rule of a layer of the same model, of one sequence.
+pub fn deltas() -> impl Iterator<Item = Workload> {
+    [1, 8, 64, 512, 2048]
+        .into_iter()
+        .map(|tokens| Workload::Delta { tokens })
+}
+
+/// Key heads, value heads, and the size of all.
+const HEADS: [usize; 3] = [16, 32, 128];
+
+/// Bytes of a sequence's state.
+pub fn state_bytes() -> usize {
+    let [_, heads, size] = HEADS;
+    4 * heads * size * size
+}
+
+/// The gated delta rule.
+pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
+    let [key_heads, heads, size] = HEADS;
+    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let all = [
+        float(&[tokens, key_heads, size]),
+        float(&[tokens, key_heads, size]),
+        float(&[tokens, heads, size]),
+        float(&[tokens, heads]),
+        float(&[tokens, heads]),
+        Operand::contiguous(DType::I32, &[tokens]),
+        Operand::contiguous(DType::U32, &[tokens]),
+        float(&[1, heads, size, size]),
+        float(&[tokens, heads, size]),
+    ];
+    let [q, k, v, decay, beta, positions, sequences, state, out] = &all;
+    let operands = gated_delta::Operands {
+        q,
+        k,
+        v,
+        decay,
+        beta,
+        positions,
+        sequences,
+        state,
+        out,
+    };
+    let call = gated_delta::call_tuned(row, traits, &operands).expect("supported");
+    Made::new(vec![call], &all.map(|operand| (false, operand)))
 }
 
 /// Experts of each token, no two the same, as if drawn.
