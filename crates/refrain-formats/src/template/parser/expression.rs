@@ -61,27 +61,29 @@ impl Parser<'_> {
     }
 
     pub(super) fn or(&mut self) -> Attempt<TemplateExpression> {
-        let first = self.and()?;
-        if !self.is_name("or") {
-            return Ok(first);
-        }
-        let mut values = vec![first];
-        while self.skip_name("or")? {
-            values.push(self.and()?);
-        }
-        Ok(TemplateExpression::Or(values))
+        self.joined(Self::and, |parser| parser.skip_name("or"), TemplateExpression::Or)
     }
 
     fn and(&mut self) -> Attempt<TemplateExpression> {
-        let first = self.not()?;
-        if !self.is_name("and") {
+        self.joined(Self::not, |parser| parser.skip_name("and"), TemplateExpression::And)
+    }
+
+    /// One `part`, or `all` of several between which `separator` finds what it skips.
+    pub(super) fn joined(
+        &mut self,
+        part: fn(&mut Self) -> Attempt<TemplateExpression>,
+        separator: fn(&mut Self) -> Attempt<bool>,
+        all: fn(Vec<TemplateExpression>) -> TemplateExpression,
+    ) -> Attempt<TemplateExpression> {
+        let first = part(self)?;
+        if !separator(self)? {
             return Ok(first);
         }
-        let mut values = vec![first];
-        while self.skip_name("and")? {
-            values.push(self.not()?);
+        let mut parts = vec![first, part(self)?];
+        while separator(self)? {
+            parts.push(part(self)?);
         }
-        Ok(TemplateExpression::And(values))
+        Ok(all(parts))
     }
 
     fn not(&mut self) -> Attempt<TemplateExpression> {

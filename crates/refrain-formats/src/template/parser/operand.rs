@@ -139,15 +139,7 @@ impl Parser<'_> {
 
     /// One expression, or a tuple as a key.
     fn tuple_item(&mut self) -> Attempt<TemplateExpression> {
-        let first = self.expression()?;
-        if !self.is(",") {
-            return Ok(first);
-        }
-        let mut items = vec![first];
-        while self.skip(",")? {
-            items.push(self.expression()?);
-        }
-        Ok(TemplateExpression::Tuple(items))
+        self.joined(Self::expression, |parser| parser.skip(","), TemplateExpression::Tuple)
     }
 
     /// The arguments of a call, with their brackets.
