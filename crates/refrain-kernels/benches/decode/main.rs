@@ -8,13 +8,15 @@
 #[path = "../../tests/common/driver.rs"]
 mod driver;
 mod hybrid;
+mod neighbours;
 mod workload;
 
 use std::time::{Duration, Instant};
 
 use hybrid::{deltas, experts};
+use neighbours::neighbours;
 use refrain_kernels::Traits;
-use refrain_kernels::tuning::{self, Delta, Experts, MatrixTile, Matvec, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use workload::{Workload, attentions, projections};
 
@@ -63,136 +65,6 @@ fn main() {
             );
         }
     }
-}
-
-/// Rows that differ from `row` in what the workload depends on.
-fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuning>> {
-    let row = *row;
-    if let Workload::Attention { .. } = workload {
-        let choices = [128, 256, 512].into_iter().flat_map(|t| [32, 64, 128].map(|p| (t, p)));
-        let choices = choices.flat_map(|(t, p)| [1, 2, 4].map(|h| (t, p, h)));
-        return Box::new(choices.flat_map(move |(threads, positions, most_heads)| {
-            [132, 264, 528].map(|enough_groups| {
-                let mut row = row;
-                row.decode.threads = threads;
-                row.decode.positions = positions;
-                row.decode.most_heads = most_heads;
-                row.decode.enough_groups = enough_groups;
-                row
-            })
-        }));
-    }
-    if let Workload::Delta { .. } = workload {
-        return Box::new(delta_rows(row));
-    }
-    if let Workload::Experts { .. } = workload {
-        return Box::new(expert_rows(row));
-    }
-    if let &Workload::Projection {
-        tokens: tokens @ 9.., ..
-    } = workload
-    {
-        let sizes = [2, 4, 8, 16].into_iter();
-        let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| (s, r, t))));
-        let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
-        let sizes = sizes.flat_map(move |size| kinds.map(|kind| (size, kind)));
-        let tokens = tokens.div_ceil(16) as u32;
-        // What a lane's registers hold, what lanes copy in equal parts, and what shared memory holds.
-        let fits = move |&((subgroups, rows, tiles), (shared, _)): &((u32, u32, u32), (SharedBy, u32))| match shared {
-            SharedBy::Tokens => {
-                (4..=16).contains(&(rows * tiles))
-                    && tokens >= 4
-                    && (4..16).contains(&subgroups)
-                    && 4 * tiles >= subgroups
-            }
-            SharedBy::Sums => tokens <= 8 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
-        };
-        return Box::new(
-            sizes
-                .filter(fits)
-                .map(move |((subgroups, rows, tokens), (shared, halves))| {
-                    let tile = MatrixTile {
-                        most_tokens: usize::MAX,
-                        least_groups: 1,
-                        shared,
-                        subgroups,
-                        rows,
-                        tokens,
-                        halves,
-                        unrolled: true,
-                    };
-                    Tuning {
-                        matrix: Box::leak(Box::new([tile])),
-                        ..row
-                    }
-                }),
-        );
-    }
-    let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
-    let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
-    Box::new(choices.flat_map(move |(threads, rows, loads)| {
-        [264, 528, 65_535].map(|most_groups| {
-            let few = Matvec {
-                threads,
-                rows,
-                loads,
-                most_groups,
-                enough_groups: 1,
-                ..row.dense
-            };
-            Tuning {
-                dense: few,
-                four_bit: few,
-                eight_bit: few,
-                ..row
-            }
-        })
-    }))
-}
-
-/// Rows that take other numbers of values of the delta rule together.
-fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    [1, 2, 4, 8, 16].into_iter().map(move |values| Tuning {
-        delta: Delta {
-            values,
-            least_tokens: 1,
-        },
-        ..row
-    })
-}
-
-/// Rows with one tile for any number of tokens of experts, and one that has none.
-fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let sizes = [2, 4, 8].into_iter();
-    let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| [s, r, t])));
-    let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
-    let fits = |&(shared, [subgroups, rows, tokens, _]): &(SharedBy, [u32; 4])| match shared {
-        SharedBy::Tokens => rows * tokens <= 16 && subgroups > 2 && 4 * tokens >= subgroups,
-        SharedBy::Sums => rows * tokens * subgroups <= 44 && tokens <= 4,
-    };
-    let all = sizes.flat_map(move |[s, r, t]| kinds.map(|(shared, halves)| (shared, [s, r, t, halves])));
-    let tiles = all
-        .filter(fits)
-        .map(|(shared, [subgroups, rows, tokens, halves])| MatrixTile {
-            most_tokens: usize::MAX,
-            least_groups: 1,
-            shared,
-            subgroups,
-            rows,
-            tokens,
-            halves,
-            unrolled: true,
-        });
-    let with = move |least_tokens, tiles: Vec<MatrixTile>| Tuning {
-        experts: Experts {
-            least_tokens,
-            tiles: Box::leak(tiles.into_boxed_slice()),
-        },
-        ..row
-    };
-    tiles
-        .map(move |tile| with(0, vec![tile]))
-        .chain([with(usize::MAX, Vec::new())])
 }
 
 /// Seconds per dispatch and the row, of each row.
