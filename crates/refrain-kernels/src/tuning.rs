@@ -148,7 +148,9 @@ impl Tuning {
     /// How products of `pairs` tokens in all with the matrices of `experts` experts are divided; none where
     /// matrix cores are not for so few.
     pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
-        let Experts { least_tokens, tiles } = self.experts;
+        let Experts {
+            least_tokens, tiles, ..
+        } = self.experts;
         let tile = tiles
             .iter()
             .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;

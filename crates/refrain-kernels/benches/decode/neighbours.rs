@@ -122,14 +122,17 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             halves,
             unrolled: true,
         });
-    let with = move |least_tokens, tiles: Vec<MatrixTile>| Tuning {
+    let with = move |least_tokens, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
             least_tokens,
             tiles: Box::leak(tiles.into_boxed_slice()),
+            skips,
         },
         ..row
     };
+    let skipping = tiles.clone().filter(|tile| tile.tokens > 1);
     tiles
-        .map(move |tile| with(0, vec![tile]))
-        .chain([with(usize::MAX, Vec::new())])
+        .map(move |tile| with(0, vec![tile], false))
+        .chain(skipping.map(move |tile| with(0, vec![tile], true)))
+        .chain([with(usize::MAX, Vec::new(), false)])
 }

@@ -135,7 +135,10 @@ impl Workload {
                 let each = tokens * USED / EXPERTS;
                 let wanted = row.experts.tiles.iter().find(|tile| each <= tile.most_tokens);
                 return match wanted {
-                    Some(wanted) if each >= row.experts.least_tokens => tile(wanted),
+                    Some(wanted) if each >= row.experts.least_tokens => {
+                        let skips = row.experts.skips && wanted.tokens > 1;
+                        format!("{}{}", tile(wanted), if skips { " skips" } else { "" })
+                    }
                     _ => "dots".into(),
                 };
             }

@@ -68,6 +68,7 @@ pub(super) fn calls(
     let tokens = Tokens {
         family: OP,
         text: include_str!("../shaders/expert_matmul/tokens.glsl"),
+        skips: tuning.experts.skips && tile.tokens > 1,
         arguments: &|arguments| grouped.product_arguments(arguments),
         tiles: grouped.tiles(),
     };

@@ -98,6 +98,8 @@ pub(crate) struct Tokens<'a> {
     pub family: &'a str,
     /// The text that finds them.
     pub text: &'a str,
+    /// Whether fragments without tokens are skipped.
+    pub skips: bool,
     /// Adds the arguments that the text names.
     pub arguments: &'a dyn Fn(&mut Arguments),
     /// Tiles of them.
@@ -217,6 +219,7 @@ impl Problem<'_> {
             let tokens = Tokens {
                 family: OP,
                 text: include_str!("../shaders/projection/matrix/tokens.glsl"),
+                skips: false,
                 arguments: &|arguments| self.packed(&fragments, workspace, arguments),
                 tiles: tiles / fragments.tile.tokens as usize,
             };
@@ -311,6 +314,7 @@ impl Problem<'_> {
                 .body(include_str!("../shaders/projection/matrix/quantised.glsl")),
         };
         let kernel = text
+            .flag("SKIPS", tokens.skips)
             .body(tokens.text)
             .body(include_str!("../shaders/projection/matrix/product.glsl"))
             .body(body)

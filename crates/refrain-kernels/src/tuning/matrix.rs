@@ -68,6 +68,8 @@ pub struct Experts {
     pub least_tokens: usize,
     /// By an expert's tokens, if all have as many; the last is for any number.
     pub tiles: &'static [MatrixTile],
+    /// Whether a tile's fragments in which an expert has no tokens are left out, by a branch before each product.
+    pub skips: bool,
 }
 
 /// What the subgroups of a workgroup that multiplies fragments share.
@@ -233,10 +235,12 @@ pub(super) const EXPERTS: Experts = Experts {
             unrolled: true,
         },
     ],
+    skips: false,
 };
 
 /// Products with the matrices of experts on matrix cores that a processor plays.
 pub(super) const SOFTWARE_EXPERTS: Experts = Experts {
     least_tokens: 1,
     tiles: SOFTWARE_MATRIX,
+    skips: true,
 };

@@ -175,6 +175,7 @@ fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
         experts: Experts {
             least_tokens: 0,
             tiles: Box::leak(Box::new([tile])),
+            skips: tile.rows > 1,
         },
         ..*tuning::choose(traits)
     }

@@ -3,6 +3,7 @@ use crate::support::{FLOATS, swapped};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::quantised::{self, QuantFormat};
+use refrain_kernels::tuning::{Experts, Tuning};
 use refrain_kernels::{DType, Operand, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning};
 
 fn full() -> Traits {
@@ -159,7 +160,17 @@ fn products_with_experts() {
         ..full()
     });
     for traits in traits().into_iter().chain(cores) {
-        for dtype in FLOATS {
+        let row = *tuning::choose(&traits);
+        // The tile for the most tokens, too.
+        let many = Tuning {
+            experts: Experts {
+                tiles: &row.experts.tiles[row.experts.tiles.len() - 1..],
+                skips: true,
+                ..row.experts
+            },
+            ..row
+        };
+        for (dtype, row) in FLOATS.into_iter().flat_map(|dtype| [(dtype, row), (dtype, many)]) {
             let operands = |k: usize| {
                 (
                     Operand::contiguous(dtype, &[3, 2, k]),
@@ -169,11 +180,8 @@ fn products_with_experts() {
             for (w, k) in FLOATS.into_iter().flat_map(|w| [(w, 64), (w, 63)]) {
                 let (x, out) = operands(k);
                 let w = Operand::contiguous(w, &[40, k]);
-                calls.extend(
-                    expert_matmul::calls(&traits, &x, &experts, Matrices::Dense(&w), &out)
-                        .expect("supported")
-                        .0,
-                );
+                let made = expert_matmul::calls_tuned(&row, &traits, [&x, &experts, &out], Matrices::Dense(&w));
+                calls.extend(made.expect("supported").0);
             }
             let (x, out) = operands(256);
             for format in QuantFormat::ALL {
@@ -182,11 +190,8 @@ fn products_with_experts() {
                 let scales = Operand::contiguous(parameters, &[40, format.scales(256)]);
                 let biases = format.has_biases().then_some(&scales);
                 let matrices = Matrices::Quantised(format, [&quants, &scales], biases);
-                calls.extend(
-                    expert_matmul::calls(&traits, &x, &experts, matrices, &out)
-                        .expect("supported")
-                        .0,
-                );
+                let made = expert_matmul::calls_tuned(&row, &traits, [&x, &experts, &out], matrices);
+                calls.extend(made.expect("supported").0);
             }
         }
     }

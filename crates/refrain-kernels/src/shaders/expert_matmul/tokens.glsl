@@ -58,6 +58,13 @@ uvec4 load_fragment(Place place, uint step) {
 #endif
 }
 
+// Whether a fragment's products are wanted.
+#ifdef SKIPS
+bool is_used(uint tile) { return tile * FRAGMENT < pair_count; }
+#else
+bool is_used(uint tile) { return true; }
+#endif
+
 // The pair of a column of a fragment: TOKENS where there is none.
 uint token_of(uint tile, uint column) {
     uint number = tile * FRAGMENT + column;

@@ -35,7 +35,6 @@ void store_x(uint side, uvec4 staged[STAGED_EACH]) {
 void main() {
     Block block;
     if (!take(block)) return;
-    find_x();
     uint blocks = blocks_of_k();
     uint first = block.row + gl_SubgroupID * EACH;
     clear_sums();
@@ -43,6 +42,7 @@ void main() {
     Chunk next[MATRICES * SLOTS];
     uvec4 staged[STAGED_EACH];
     load_weights(block, first, 0u, next);
+    find_x();
     load_x(0u, staged);
     store_x(0u, staged);
     barrier();

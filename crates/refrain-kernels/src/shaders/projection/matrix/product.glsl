@@ -48,7 +48,7 @@ void multiply(Chunk chunks[MATRICES * SLOTS], uint step, B_FRAGMENT x[TOKEN_TILE
 #endif
         }
         [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
-            sums[m * TOKEN_TILES + tile] = coopMatMulAdd(w, x[tile], sums[m * TOKEN_TILES + tile]);
+            if (is_used(tile)) sums[m * TOKEN_TILES + tile] = coopMatMulAdd(w, x[tile], sums[m * TOKEN_TILES + tile]);
         }
     }
 }

@@ -25,11 +25,11 @@ void load_x(uint step, out uvec4 bits[TOKEN_TILES]) {
 void main() {
     Block block;
     if (!take(block)) return;
-    find_x();
     uint blocks = blocks_of_k();
     clear_sums();
     Chunk next[MATRICES * SLOTS];
     load_weights(block, block.row, gl_SubgroupID, next);
+    find_x();
     for (uint b = gl_SubgroupID; b < blocks; b += SUBGROUPS) {
         Chunk chunks[MATRICES * SLOTS] = next;
         load_weights(block, block.row, min(b + SUBGROUPS, blocks - 1u), next);

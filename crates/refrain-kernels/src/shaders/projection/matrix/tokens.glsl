@@ -27,6 +27,9 @@ Place place_of(uint tile, uint fragment_lane) { return Place((first_tile + tile)
 // That part, of step `step` of all k.
 uvec4 load_fragment(Place place, uint step) { return pc.packed.at[step * TILES * SUBGROUP + place.at]; }
 
+// Whether there are tokens in a fragment.
+bool is_used(uint tile) { return true; }
+
 // The token of a column of a fragment: TOKENS and more where there is none.
 uint token_of(uint tile, uint column) { return (first_tile + tile) * FRAGMENT + column; }
 
