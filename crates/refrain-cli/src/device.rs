@@ -25,7 +25,7 @@ const MADE_UP: &str = "made-up card";
 
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum DeviceTarget {
     Cpu,
     /// The Vulkan device with this number.
     Vulkan(usize),
@@ -34,7 +34,7 @@ pub(crate) enum Target {
 /// Which device is used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
-    pub target: Target,
+    pub target: DeviceTarget,
     /// For people.
     pub reason: String,
     /// Whether the reason is worth a line even if nobody asks: no GPU is used although none was
@@ -43,11 +43,11 @@ pub(crate) struct Decision {
 }
 
 /// The Vulkan devices there are; none, with the error, if Vulkan cannot be loaded.
-pub(crate) struct Probed {
+pub(crate) struct ProbedDevices {
     vulkan: Result<Vulkan, Error>,
 }
 
-impl Probed {
+impl ProbedDevices {
     pub fn new() -> Self {
         Self {
             vulkan: Vulkan::load(Options::default()),
@@ -64,8 +64,8 @@ impl Probed {
     }
 
     /// Opens a device without the features that are switched off; `timed`: it measures what it does.
-    pub fn open(&self, target: Target, disabled: FeatureSet, timed: bool) -> Result<Device, Error> {
-        let (Target::Vulkan(index), Ok(vulkan)) = (target, &self.vulkan) else {
+    pub fn open(&self, target: DeviceTarget, disabled: FeatureSet, timed: bool) -> Result<Device, Error> {
+        let (DeviceTarget::Vulkan(index), Ok(vulkan)) = (target, &self.vulkan) else {
             return Ok(Device::cpu());
         };
         let options = OpenOptions {
@@ -86,7 +86,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
     if wish.eq_ignore_ascii_case(CPU) {
         let reason = "asked for".to_owned();
         return Ok(Decision {
-            target: Target::Cpu,
+            target: DeviceTarget::Cpu,
             reason,
             notable: false,
         });
@@ -99,13 +99,13 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
         let index = choose(devices.map_err(Error::clone)?, &choice)?;
         let reason = "asked for".to_owned();
         return Ok(Decision {
-            target: Target::Vulkan(index),
+            target: DeviceTarget::Vulkan(index),
             reason,
             notable: false,
         });
     }
     let cpu = |why: String| Decision {
-        target: Target::Cpu,
+        target: DeviceTarget::Cpu,
         reason: why,
         notable: true,
     };
@@ -125,7 +125,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
             let ranked = rank(devices).into_iter().find(|ranked| ranked.index == index);
             let reason = ranked.map_or(String::new(), |ranked| ranked.reason);
             Decision {
-                target: Target::Vulkan(index),
+                target: DeviceTarget::Vulkan(index),
                 reason,
                 notable: false,
             }
@@ -147,7 +147,7 @@ fn gpu(devices: &[DeviceInfo]) -> Result<Decision, Error> {
             ),
         }),
         _ => Ok(Decision {
-            target: Target::Vulkan(index),
+            target: DeviceTarget::Vulkan(index),
             reason: "the best GPU, as asked for".to_owned(),
             notable: false,
         }),
@@ -195,11 +195,11 @@ pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
     let mut info = match wish {
         Some(wish) if wish.eq_ignore_ascii_case(NULL) => made_up(),
         _ => {
-            let probed = Probed::new();
+            let probed = ProbedDevices::new();
             match probed.decide(wish)?.target {
-                Target::Vulkan(index) => probed.devices()[index].clone(),
-                Target::Cpu if wish.is_some() => return Ok(Device::cpu()),
-                Target::Cpu => made_up(),
+                DeviceTarget::Vulkan(index) => probed.devices()[index].clone(),
+                DeviceTarget::Cpu if wish.is_some() => return Ok(Device::cpu()),
+                DeviceTarget::Cpu => made_up(),
             }
         }
     };
@@ -229,7 +229,7 @@ fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {
     if wants_cpu {
         return Ok(Device::cpu());
     }
-    let probed = Probed::new();
+    let probed = ProbedDevices::new();
     let decision = probed.decide(global.device.as_deref())?;
     if decision.notable && !global.quiet {
         output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    fn target(devices: &[DeviceInfo], wish: Option<&str>) -> Target {
+    fn target(devices: &[DeviceInfo], wish: Option<&str>) -> DeviceTarget {
         decide(Ok(devices), wish).unwrap().target
     }
 
@@ -307,9 +307,9 @@ mod tests {
             device("llvmpipe", DeviceKind::Software),
             device("card", DeviceKind::Discrete),
         ];
-        assert_eq!(target(&devices, None), Target::Vulkan(1));
-        assert_eq!(target(&devices, Some("")), Target::Vulkan(1));
-        assert_eq!(target(&devices, Some("auto")), Target::Vulkan(1));
+        assert_eq!(target(&devices, None), DeviceTarget::Vulkan(1));
+        assert_eq!(target(&devices, Some("")), DeviceTarget::Vulkan(1));
+        assert_eq!(target(&devices, Some("auto")), DeviceTarget::Vulkan(1));
         assert!(!decide(Ok(&devices), None).unwrap().notable);
     }
 
@@ -317,10 +317,10 @@ mod tests {
     fn a_software_driver_is_taken_only_if_asked_for() {
         let devices = [device("llvmpipe", DeviceKind::Software)];
         let decision = decide(Ok(&devices), None).unwrap();
-        assert_eq!((decision.target, decision.notable), (Target::Cpu, true));
+        assert_eq!((decision.target, decision.notable), (DeviceTarget::Cpu, true));
         assert!(decision.reason.contains("llvmpipe") && decision.reason.contains("--device 0"));
-        assert_eq!(target(&devices, Some("0")), Target::Vulkan(0));
-        assert_eq!(target(&devices, Some("LLVM")), Target::Vulkan(0));
+        assert_eq!(target(&devices, Some("0")), DeviceTarget::Vulkan(0));
+        assert_eq!(target(&devices, Some("LLVM")), DeviceTarget::Vulkan(0));
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
             device("card", DeviceKind::Integrated),
         ];
         for wish in ["gpu", "GPU", "vulkan"] {
-            assert_eq!(target(&devices, Some(wish)), Target::Vulkan(1));
+            assert_eq!(target(&devices, Some(wish)), DeviceTarget::Vulkan(1));
             let error = decide(Ok(&devices[..1]), Some(wish)).unwrap_err().to_string();
             assert!(error.contains("llvmpipe computes on the CPU"), "{error}");
             assert!(decide(Err(&Error::NoDevice), Some(wish)).is_err());
@@ -344,8 +344,8 @@ mod tests {
         };
         for devices in [Ok(&[][..]), Err(&missing)] {
             let decision = decide(devices, None).unwrap();
-            assert_eq!((decision.target, decision.notable), (Target::Cpu, true));
-            assert_eq!(decide(devices, Some("CPU")).unwrap().target, Target::Cpu);
+            assert_eq!((decision.target, decision.notable), (DeviceTarget::Cpu, true));
+            assert_eq!(decide(devices, Some("CPU")).unwrap().target, DeviceTarget::Cpu);
             assert!(decide(devices, Some("0")).is_err());
         }
     }
@@ -365,7 +365,7 @@ mod tests {
         let mut old = device("old card", DeviceKind::Discrete);
         old.missing = vec!["Vulkan 1.3 (it has 1.1)".to_owned()];
         let decision = decide(Ok(std::slice::from_ref(&old)), None).unwrap();
-        assert_eq!(decision.target, Target::Cpu);
+        assert_eq!(decision.target, DeviceTarget::Cpu);
         assert!(decision.reason.contains("it has 1.1"), "{}", decision.reason);
         let error = decide(Ok(&[old]), Some("old")).unwrap_err().to_string();
         assert!(

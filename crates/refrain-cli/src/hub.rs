@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use indicatif::ProgressBar;
-use refrain_hub::{Cache, CachedModel, Hub, ModelName, Outline, Plan, Settings, Watcher};
+use refrain_hub::{Cache, CachedModel, DownloadPlan, Hub, HubSettings, ModelName, Outline, Watcher};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, load};
@@ -13,8 +13,8 @@ use crate::{Global, load};
 ///
 /// # Errors
 /// If one of them cannot be meant.
-pub(crate) fn settings(global: &Global) -> anyhow::Result<Settings> {
-    let mut settings = Settings::from_environment()?;
+pub(crate) fn settings(global: &Global) -> anyhow::Result<HubSettings> {
+    let mut settings = HubSettings::from_environment()?;
     settings.offline |= global.offline;
     Ok(settings)
 }
@@ -25,7 +25,7 @@ pub(crate) fn settings(global: &Global) -> anyhow::Result<Settings> {
 /// If it is not there.
 pub(crate) fn cached(model: &str) -> anyhow::Result<PathBuf> {
     let name = name(model)?;
-    match Cache::new(&Settings::from_environment()?.cache).find(&name)? {
+    match Cache::new(&HubSettings::from_environment()?.cache).find(&name)? {
         Some(found) => Ok(found.path),
         None => Err(not_cached(model, &name)),
     }
@@ -51,7 +51,7 @@ pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<P
 
 /// What it would take to have a model here.
 #[derive(Debug, Clone)]
-pub(crate) struct Download {
+pub(crate) struct MissingFiles {
     /// Bytes that are not here yet.
     pub bytes: u64,
     /// The hub's address.
@@ -65,7 +65,7 @@ pub(crate) struct Download {
 ///
 /// # Errors
 /// If there is no such model, or the hub cannot be asked.
-pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Outline, Download)>> {
+pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Outline, MissingFiles)>> {
     let Some(name) = name(model).ok().filter(ModelName::is_full) else {
         return Ok(None);
     };
@@ -83,7 +83,7 @@ pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Ou
         Some(&format!("asking {} for the description of {name}", hub.endpoint())),
     );
     let outline = hub.outline(&plan, &refrain_formats::holds_whole_header, &watcher)?;
-    let download = Download {
+    let download = MissingFiles {
         bytes: plan.size() - plan.bytes_here().min(plan.size()),
         from: hub.endpoint().to_owned(),
         free_space: hub.free_space(),
@@ -95,7 +95,7 @@ pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Ou
 ///
 /// # Errors
 /// If there is no such model, or the download fails.
-pub(crate) fn pull(global: &Global, settings: Settings, name: &ModelName) -> anyhow::Result<CachedModel> {
+pub(crate) fn pull(global: &Global, settings: HubSettings, name: &ModelName) -> anyhow::Result<CachedModel> {
     let hub = Hub::new(settings);
     let watcher = Bar::new(global);
     let plan = hub.plan(name, &watcher)?;
@@ -106,7 +106,7 @@ pub(crate) fn pull(global: &Global, settings: Settings, name: &ModelName) -> any
     Ok(model?)
 }
 
-fn summary(plan: &Plan, endpoint: &str) -> String {
+fn summary(plan: &DownloadPlan, endpoint: &str) -> String {
     let files = match &plan.files[..] {
         [file] => file.path.clone(),
         files => format!("{} files", files.len()),

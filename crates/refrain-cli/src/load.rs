@@ -139,7 +139,7 @@ pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar 
 }
 
 /// Shows how far a checkpoint is written; breaks off where the user wishes so.
-pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::Progress) -> ControlFlow<()> {
+pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::WriteProgress) -> ControlFlow<()> {
     bar.set_length(progress.total);
     bar.set_position(progress.done);
     match interrupt::requested() {

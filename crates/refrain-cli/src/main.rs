@@ -45,7 +45,7 @@ struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// What every command understands.
@@ -76,7 +76,7 @@ pub(crate) struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Generate text
     Run(run::Arguments),
     Chat(chat::Arguments),
@@ -160,26 +160,26 @@ pub(crate) fn command() -> clap::Command {
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match &cli.command {
-        Command::Run(arguments) => return run::run(global, arguments),
-        Command::Chat(arguments) => return chat::run(global, arguments),
-        Command::Doctor(arguments) => return doctor::run(global, arguments),
-        Command::Convert(arguments) => return convert::run(global, arguments),
-        Command::Synth(arguments) => return synth::run(global, arguments),
-        Command::Logits(arguments) => return logits::run(global, arguments),
-        Command::Soak(arguments) => return soak::run(global, arguments),
-        Command::Pull(arguments) => pull::run(global, arguments)?,
-        Command::List(arguments) => list::run(global, arguments)?,
-        Command::Rm(arguments) => rm::run(global, arguments)?,
-        Command::Devices(arguments) => devices::run(global, arguments)?,
-        Command::Inspect(arguments) => inspect::run(global, arguments)?,
-        Command::Tokenize(arguments) => tokenize::run(arguments)?,
-        Command::Template(arguments) => template::run(arguments)?,
-        Command::Eval(arguments) => eval::run(global, arguments)?,
-        Command::PlanCheck(arguments) => plan_check::run(global, arguments)?,
-        Command::Bench(arguments) => bench::run(global, arguments)?,
-        Command::Explain(arguments) => explain::run(global, arguments)?,
-        Command::Completions(arguments) => completions::run(arguments)?,
-        Command::Man(arguments) => man::run(arguments)?,
+        CliCommand::Run(arguments) => return run::run(global, arguments),
+        CliCommand::Chat(arguments) => return chat::run(global, arguments),
+        CliCommand::Doctor(arguments) => return doctor::run(global, arguments),
+        CliCommand::Convert(arguments) => return convert::run(global, arguments),
+        CliCommand::Synth(arguments) => return synth::run(global, arguments),
+        CliCommand::Logits(arguments) => return logits::run(global, arguments),
+        CliCommand::Soak(arguments) => return soak::run(global, arguments),
+        CliCommand::Pull(arguments) => pull::run(global, arguments)?,
+        CliCommand::List(arguments) => list::run(global, arguments)?,
+        CliCommand::Rm(arguments) => rm::run(global, arguments)?,
+        CliCommand::Devices(arguments) => devices::run(global, arguments)?,
+        CliCommand::Inspect(arguments) => inspect::run(global, arguments)?,
+        CliCommand::Tokenize(arguments) => tokenize::run(arguments)?,
+        CliCommand::Template(arguments) => template::run(arguments)?,
+        CliCommand::Eval(arguments) => eval::run(global, arguments)?,
+        CliCommand::PlanCheck(arguments) => plan_check::run(global, arguments)?,
+        CliCommand::Bench(arguments) => bench::run(global, arguments)?,
+        CliCommand::Explain(arguments) => explain::run(global, arguments)?,
+        CliCommand::Completions(arguments) => completions::run(arguments)?,
+        CliCommand::Man(arguments) => man::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use refrain_formats::{ChatTemplate, Checkpoint, Description, Tokenizer, TokenizerFiles};
 use refrain_hub::Outline;
 
-use crate::hub::Download;
+use crate::hub::MissingFiles;
 use crate::{Global, demo, hub};
 
 /// What MODEL may be, for messages.
@@ -56,7 +56,7 @@ pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described
 pub(crate) struct Described {
     pub checkpoint: Checkpoint,
     /// What is missing of it here, if anything.
-    pub download: Option<Download>,
+    pub download: Option<MissingFiles>,
     /// Its files. They must outlive it, so this stands last.
     _outline: Option<Outline>,
 }

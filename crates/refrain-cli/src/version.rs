@@ -2,7 +2,7 @@
 
 use refrain_vulkan::{GLSL_COMPILER, Vulkan};
 
-use crate::device::Probed;
+use crate::device::ProbedDevices;
 
 /// The version alone, for `-V`.
 pub(crate) const SHORT: &str = env!("CARGO_PKG_VERSION");
@@ -25,7 +25,7 @@ pub(crate) fn long() -> String {
         Ok(version) => line("Vulkan", &format!("loader {version}")),
         Err(_) => line("Vulkan", "no loader"),
     }
-    for device in Probed::new().devices() {
+    for device in ProbedDevices::new().devices() {
         let driver = format!("{} {}", device.driver_name, device.driver_info);
         line("device", &format!("{}, driver {driver}", device.name));
     }

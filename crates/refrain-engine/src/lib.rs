@@ -34,7 +34,7 @@ mod verify;
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
 pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation};
-pub use mode::{Choice, Mode, ModeCache};
+pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
 pub use refrain_models::Progress;

@@ -32,7 +32,7 @@ pub enum Mode {
 /// A measurement of both modes.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct ModeChoice {
     /// Tokens that were timed in each. (Older files do not say, for they were few: those are measured anew.)
     pub tokens: usize,
     /// Microseconds per token, commands translated each time.
@@ -41,7 +41,7 @@ pub struct Choice {
     pub replay_us: f64,
 }
 
-impl Choice {
+impl ModeChoice {
     /// Replay, unless eager is faster by more than a measurement may be wrong.
     pub fn mode(&self) -> TapeMode {
         if self.eager_us < WORTH_IT * self.replay_us {
@@ -111,11 +111,11 @@ impl Trial {
     }
 
     /// The trial of the other mode, or the result.
-    pub fn next(self) -> Result<Trial, Choice> {
+    pub fn next(self) -> Result<Trial, ModeChoice> {
         let Trial { fastest, replay, .. } = self.paused();
         match replay {
             None => Ok(Trial::of(TapeMode::Eager, Some(fastest))),
-            Some(replay) => Err(Choice {
+            Some(replay) => Err(ModeChoice {
                 tokens: STRETCHES * STRETCH,
                 eager_us: fastest.as_secs_f64() * 1e6,
                 replay_us: replay.as_secs_f64() * 1e6,
@@ -139,12 +139,12 @@ impl ModeCache {
     }
 
     /// What was chosen for `key`, if anything was.
-    pub fn get(&self, key: &str) -> Option<Choice> {
+    pub fn get(&self, key: &str) -> Option<ModeChoice> {
         self.read().remove(key)
     }
 
     /// Remembers a choice. A file that cannot be written is no failure: the choice is made again.
-    pub fn put(&self, key: &str, choice: Choice) {
+    pub fn put(&self, key: &str, choice: ModeChoice) {
         let mut choices = self.read();
         choices.insert(key.to_owned(), choice);
         let Ok(text) = serde_json::to_string_pretty(&choices) else {
@@ -160,7 +160,7 @@ impl ModeCache {
         let _ = write();
     }
 
-    fn read(&self) -> BTreeMap<String, Choice> {
+    fn read(&self) -> BTreeMap<String, ModeChoice> {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }
@@ -184,7 +184,7 @@ mod tests {
         trial
     }
 
-    fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> Choice {
+    fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> ModeChoice {
         let trial = Trial::default();
         let tokens = trial.needed();
         let trial = ended(trial, tokens, replay).next().expect("eager is still to be tried");

@@ -12,11 +12,11 @@ const COPIES: usize = 3;
 
 /// The copies of one session.
 pub(crate) struct Rollback {
-    copies: Vec<Copy>,
+    copies: Vec<StateCopy>,
     next: usize,
 }
 
-struct Copy {
+struct StateCopy {
     save: Tape,
     restore: Tape,
     /// The run before which it was made.
@@ -35,7 +35,7 @@ impl Rollback {
             return Ok(None);
         }
         let copies = (0..COPIES)
-            .map(|_| Copy::new(&recurrent, mode))
+            .map(|_| StateCopy::new(&recurrent, mode))
             .collect::<Result<_, _>>()?;
         Ok(Some(Rollback { copies, next: 0 }))
     }
@@ -56,7 +56,7 @@ impl Rollback {
 
     /// Brings back the last copy made before or at run number `run`; the run before which it was made.
     pub fn restore(&mut self, run: u64) -> Result<Option<u64>, Error> {
-        let before = |copy: &&Copy| copy.run.is_some_and(|made| made <= run);
+        let before = |copy: &&StateCopy| copy.run.is_some_and(|made| made <= run);
         let Some(copy) = self.copies.iter().filter(before).max_by_key(|copy| copy.run) else {
             return Ok(None);
         };
@@ -70,14 +70,14 @@ impl Rollback {
     }
 }
 
-impl Copy {
-    fn new(states: &[&Array], mode: TapeMode) -> Result<Copy, Error> {
+impl StateCopy {
+    fn new(states: &[&Array], mode: TapeMode) -> Result<StateCopy, Error> {
         let spare: Vec<Array> = states
             .iter()
             .map(|state| Array::state(state.device(), state.dtype(), state.shape()))
             .collect::<Result<_, _>>()?;
         let spare: Vec<&Array> = spare.iter().collect();
-        Ok(Copy {
+        Ok(StateCopy {
             save: copying(states, &spare, mode)?,
             restore: copying(&spare, states, mode)?,
             run: None,

@@ -5,10 +5,10 @@ use refrain::{DType, Device, Function, LowerOptions, Run, Tape, TapeMode, Write}
 use refrain_formats::ModelConfig;
 use refrain_models::{Batch, LayerState, Pages};
 
-use crate::mode::{Choice, Mode, ModeCache, Trial};
+use crate::mode::{Mode, ModeCache, ModeChoice, Trial};
 use crate::pace::Pace;
 use crate::rollback::Rollback;
-use crate::step::Step;
+use crate::step::DecodeStep;
 use crate::{Error, Model, Stream};
 
 /// Positions per page of the KV cache.
@@ -33,7 +33,7 @@ pub struct Session {
     pub(crate) stale: bool,
     /// Traced programs by their shape class.
     functions: HashMap<ShapeClass, Function>,
-    step: Option<Step>,
+    step: Option<DecodeStep>,
     rollback: Option<Rollback>,
     model_calls: u64,
     decoding: Decoding,
@@ -44,7 +44,7 @@ pub struct Session {
 struct Decoding {
     options: LowerOptions,
     mode: Mode,
-    choice: Option<Choice>,
+    choice: Option<ModeChoice>,
     cache: Option<ModeCache>,
     trying: Option<TapeMode>,
     /// What earlier streams found out about the modes.
@@ -186,7 +186,7 @@ impl Session {
         SessionMemory {
             kv_bytes: kv.map(|a| (a.count() * a.dtype().size()) as u64).sum(),
             scratch_bytes: (self.functions.values())
-                .chain(self.step.iter().map(Step::function))
+                .chain(self.step.iter().map(DecodeStep::function))
                 .map(Function::own_bytes)
                 .sum(),
         }

@@ -57,7 +57,7 @@ impl Control {
 }
 
 /// The decode step of a session, traced, with its states and its tape.
-pub(crate) struct Step {
+pub(crate) struct DecodeStep {
     pub control: Control,
     function: Function,
     /// What the function computes.
@@ -70,7 +70,7 @@ pub(crate) struct Step {
     pub granted: usize,
 }
 
-impl Step {
+impl DecodeStep {
     /// Traces the step of `model` over `states`.
     pub fn trace(
         model: &Model,
@@ -79,7 +79,7 @@ impl Step {
         context: usize,
         pages: Pages,
         options: LowerOptions,
-    ) -> Result<Step, Error> {
+    ) -> Result<DecodeStep, Error> {
         let vocabulary = model.config().vocab_size;
         let control = Control::new(model.device(), sequences, vocabulary, context, pages)?;
         let batch = Batch {
@@ -103,7 +103,7 @@ impl Step {
         let (reported, _) = fast::sample(&logits, &control.settings, &sequences, Some(&control.bias));
         // Logits are kept for whoever compares or looks at them.
         let function = Function::trace_with(&[&reported, &logits], options)?;
-        Ok(Step {
+        Ok(DecodeStep {
             control,
             function,
             outputs: [reported, logits],
@@ -141,7 +141,7 @@ impl Step {
         }])
     }
 
-    /// The writes that make the next run number [`Step::runs`], whatever became of those before.
+    /// The writes that make the next run number [`DecodeStep::runs`], whatever became of those before.
     pub fn number(&self) -> Vec<Write> {
         let row = |sequence: usize| Write {
             state: self.control.outbox.clone(),
@@ -228,7 +228,7 @@ impl Step {
     }
 
     /// Where this step's last run and another's part.
-    pub fn first_difference(&self, other: &Step) -> Result<Option<Difference>, Error> {
+    pub fn first_difference(&self, other: &DecodeStep) -> Result<Option<Difference>, Error> {
         self.function.first_difference(&other.function)
     }
 }

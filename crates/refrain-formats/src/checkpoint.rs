@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::files::{FileBytes, FileSet};
 use crate::gguf::{self, Gguf, GgufFiles};
 use crate::synthetic::Spec;
-use crate::tensor::Storage;
+use crate::tensor::TensorStorage;
 use crate::tokenizer::DirectoryFiles;
 use crate::{ChatTemplate, Encoding, Error, GenerationConfig, ModelConfig, Tensor, TensorInfo, Tokenizer};
 
@@ -35,7 +35,7 @@ pub struct Checkpoint {
     text_part: bool,
     files: Vec<FileBytes>,
     labels: Vec<String>,
-    tensors: Vec<(TensorInfo, Storage)>,
+    tensors: Vec<(TensorInfo, TensorStorage)>,
     by_name: HashMap<String, usize>,
     side: Side,
 }
@@ -333,7 +333,7 @@ impl Checkpoint {
     }
 }
 
-fn index(tensors: &[(TensorInfo, Storage)]) -> HashMap<String, usize> {
+fn index(tensors: &[(TensorInfo, TensorStorage)]) -> HashMap<String, usize> {
     tensors
         .iter()
         .enumerate()

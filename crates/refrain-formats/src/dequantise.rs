@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use crate::blocks::Blocks;
 use crate::blocks::records::{RECORD_BYTES, parameters, record};
 use crate::blocks::values::{self, MOST_VALUES};
-use crate::tensor::{Storage, read_float};
+use crate::tensor::{TensorStorage, read_float};
 use crate::{Encoding, Error, Tensor};
 
 impl Tensor<'_> {
@@ -33,7 +33,7 @@ impl Tensor<'_> {
         }
         let encoding = self.info.encoding;
         match self.storage {
-            Storage::Blocks { data, rows } => {
+            TensorStorage::Blocks { data, rows } => {
                 self.check_scales(first, out.len())?;
                 let blocks = Blocks::new(self, data, *rows);
                 let size = encoding.block_values();
@@ -55,7 +55,7 @@ impl Tensor<'_> {
                 if !biases.is_empty() {
                     self.write_biases(at, &mut biases)?;
                 }
-                let planes = Planes {
+                let planes = TensorPlanes {
                     encoding,
                     scale_encoding: self.scale_encoding().unwrap_or(Encoding::F16),
                     quants: &quants,
@@ -114,7 +114,7 @@ pub(crate) fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
 }
 
 /// Quants, scales and biases of the same values, as [`Tensor`] describes them.
-pub(crate) struct Planes<'a> {
+pub(crate) struct TensorPlanes<'a> {
     pub encoding: Encoding,
     pub scale_encoding: Encoding,
     pub quants: &'a [u8],
@@ -122,7 +122,7 @@ pub(crate) struct Planes<'a> {
     pub biases: &'a [u8],
 }
 
-impl Planes<'_> {
+impl TensorPlanes<'_> {
     /// The values.
     pub(crate) fn dequantise(&self, out: &mut [f32]) {
         let encoding = self.encoding;

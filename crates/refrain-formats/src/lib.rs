@@ -47,7 +47,7 @@ mod write;
 
 pub use checkpoint::{Checkpoint, Format};
 pub use config::{
-    Activation, Architecture, DeltaNets, GenerationConfig, LayerAttention, LayerRope, Mixture, ModelConfig,
+    Activation, Architecture, DeltaNets, GenerationConfig, LayerAttention, LayerRope, MixtureConfig, ModelConfig,
     Quantisation, RopeScaling,
 };
 pub use description::Description;
@@ -59,4 +59,4 @@ pub use state::{Basis, Plane, State};
 pub use template::{ChatTemplate, Conversation, Parted, ThoughtMarks, ThoughtSplitter};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};
-pub use write::{Progress, WholeFile};
+pub use write::{WholeFile, WriteProgress};

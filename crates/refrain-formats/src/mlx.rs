@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::Quantisation;
-use crate::tensor::{Span, Storage, TensorInfo};
+use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
 
 /// Values that share a scale and a bias where nothing else is said.
@@ -45,7 +45,7 @@ pub(crate) fn assemble(
     mut raw: BTreeMap<String, RawTensor>,
     quantisation: &Quantisation,
     labels: &[String],
-) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+) -> Result<Vec<(TensorInfo, TensorStorage)>, Error> {
     let layers: BTreeSet<String> = raw
         .keys()
         .filter_map(|name| name.strip_suffix(".scales").map(str::to_owned))
@@ -70,10 +70,10 @@ pub(crate) fn assemble(
 
 impl RawTensor {
     /// The tensor as it is, when nothing is quantised.
-    pub(crate) fn plain(self) -> (TensorInfo, Storage) {
+    pub(crate) fn plain(self) -> (TensorInfo, TensorStorage) {
         let rows = crate::blocks::RowOrder::AsStored;
         let data = self.span;
-        (self.info, Storage::Plain { data, rows })
+        (self.info, TensorStorage::Plain { data, rows })
     }
 }
 
@@ -82,7 +82,7 @@ fn assemble_layer(
     layer: &str,
     quantisation: &Quantisation,
     labels: &[String],
-) -> Result<(TensorInfo, Storage), Error> {
+) -> Result<(TensorInfo, TensorStorage), Error> {
     let mut take = |part: &str, beside: Option<&RawTensor>| {
         let name = format!("{layer}.{part}");
         raw.remove(&name).ok_or_else(|| {
@@ -148,7 +148,7 @@ fn assemble_layer(
         encoding: Encoding::MlxAffine { bits, group },
         bytes: weight.info.bytes + scales.info.bytes + biases.info.bytes,
     };
-    let storage = Storage::Affine {
+    let storage = TensorStorage::Affine {
         quants: weight.span,
         scales: scales.span,
         biases: biases.span,

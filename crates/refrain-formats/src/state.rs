@@ -150,7 +150,7 @@ impl State {
         if xxh3_128(content).to_le_bytes() != hash {
             return Err("is damaged: its checksum is not that of its content".to_owned());
         }
-        let mut reader = Reader(&content[MAGIC.len()..]);
+        let mut reader = StateReader(&content[MAGIC.len()..]);
         let version = reader.u32()?;
         if version != VERSION {
             return Err(format!(
@@ -187,9 +187,9 @@ fn short() -> String {
 }
 
 /// What is left of a file.
-struct Reader<'a>(&'a [u8]);
+struct StateReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> StateReader<'a> {
     fn take(&mut self, bytes: u64) -> Result<&'a [u8], String> {
         let bytes = usize::try_from(bytes).map_err(|_| short())?;
         let (taken, rest) = self.0.split_at_checked(bytes).ok_or_else(short)?;

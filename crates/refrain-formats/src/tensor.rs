@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use crate::blocks::records::{RECORD_BYTES, record};
 use crate::blocks::{Blocks, RowOrder, for_units, in_pieces, write_quants};
 use crate::files::FileBytes;
-use crate::synthetic::Random;
+use crate::synthetic::RandomTensor;
 use crate::{Encoding, Error};
 
 /// What a checkpoint says about one tensor.
@@ -53,7 +53,7 @@ pub(crate) struct Span {
 
 /// Where a tensor's bytes lie, and in which order.
 #[derive(Debug, Clone)]
-pub(crate) enum Storage {
+pub(crate) enum TensorStorage {
     /// Values one by one.
     Plain { data: Span, rows: RowOrder },
     /// GGUF blocks, scale and quants together.
@@ -66,7 +66,7 @@ pub(crate) enum Storage {
         scale_encoding: Encoding,
     },
     /// In no file: made up when read.
-    Synthetic(Random),
+    Synthetic(RandomTensor),
 }
 
 /// A tensor of a checkpoint, borrowed from the mapped files.
@@ -88,7 +88,7 @@ pub(crate) enum Storage {
 pub struct Tensor<'a> {
     /// Name, shape, encoding and size.
     pub info: &'a TensorInfo,
-    pub(crate) storage: &'a Storage,
+    pub(crate) storage: &'a TensorStorage,
     pub(crate) files: &'a [FileBytes],
     pub(crate) labels: &'a [String],
 }
@@ -103,19 +103,19 @@ impl<'a> Tensor<'a> {
     /// for MLX.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
-            Storage::Plain { .. } => None,
-            Storage::Blocks { .. } if self.info.encoding.has_records() => Some(Encoding::U32),
-            Storage::Blocks { .. } => Some(Encoding::F16),
-            Storage::Affine { scale_encoding, .. } => Some(*scale_encoding),
-            Storage::Synthetic(random) => random.scale_encoding(),
+            TensorStorage::Plain { .. } => None,
+            TensorStorage::Blocks { .. } if self.info.encoding.has_records() => Some(Encoding::U32),
+            TensorStorage::Blocks { .. } => Some(Encoding::F16),
+            TensorStorage::Affine { scale_encoding, .. } => Some(*scale_encoding),
+            TensorStorage::Synthetic(random) => random.scale_encoding(),
         }
     }
 
     /// Bytes of the data plane; 0 for quantised tensors.
     pub fn data_bytes(&self) -> u64 {
         match self.storage {
-            Storage::Plain { data, .. } => data.range.len() as u64,
-            Storage::Synthetic(random) => random.data_bytes(),
+            TensorStorage::Plain { data, .. } => data.range.len() as u64,
+            TensorStorage::Synthetic(random) => random.data_bytes(),
             _ => 0,
         }
     }
@@ -129,22 +129,22 @@ impl<'a> Tensor<'a> {
     /// Bytes of the scales plane; 0 for tensors that are not quantised.
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
-            Storage::Plain { .. } => 0,
-            Storage::Blocks { .. } if self.info.encoding.has_records() => {
+            TensorStorage::Plain { .. } => 0,
+            TensorStorage::Blocks { .. } if self.info.encoding.has_records() => {
                 self.info.values() as u64 / 256 * RECORD_BYTES as u64
             }
-            Storage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
-            Storage::Affine { scales, .. } => scales.range.len() as u64,
-            Storage::Synthetic(random) => random.scales_bytes(),
+            TensorStorage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
+            TensorStorage::Affine { scales, .. } => scales.range.len() as u64,
+            TensorStorage::Synthetic(random) => random.scales_bytes(),
         }
     }
 
     /// Bytes of the biases plane; 0 unless the encoding has a plane of biases.
     pub fn biases_bytes(&self) -> u64 {
         match self.storage {
-            Storage::Affine { biases, .. } => biases.range.len() as u64,
-            Storage::Blocks { .. } if self.has_minima() => self.scales_bytes(),
-            Storage::Synthetic(random) => random.biases_bytes(),
+            TensorStorage::Affine { biases, .. } => biases.range.len() as u64,
+            TensorStorage::Blocks { .. } if self.has_minima() => self.scales_bytes(),
+            TensorStorage::Synthetic(random) => random.biases_bytes(),
             _ => 0,
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Tensor<'a> {
     /// If the tensor is quantised or cannot be read.
     pub fn data(&self) -> Result<Cow<'a, [u8]>, Error> {
         match self.storage {
-            Storage::Plain {
+            TensorStorage::Plain {
                 data,
                 rows: RowOrder::AsStored,
             } => Ok(Cow::Borrowed(self.bytes(data))),
@@ -175,8 +175,8 @@ impl<'a> Tensor<'a> {
     pub fn write_data(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = || self.check_range("data", byte_offset, out.len(), self.data_bytes());
         match self.storage {
-            Storage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
-            Storage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
+            TensorStorage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
+            TensorStorage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
             _ => return Err(self.error("is quantised: it has quants and scales, and no plain data")),
         }
         Ok(())
@@ -207,12 +207,12 @@ impl<'a> Tensor<'a> {
     pub fn write_quants(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("quants", byte_offset, out.len(), self.quants_bytes())?;
         match self.storage {
-            Storage::Synthetic(random) if self.is_quantised() => random.write_quants(start, out),
-            Storage::Plain { .. } | Storage::Synthetic(_) => {
+            TensorStorage::Synthetic(random) if self.is_quantised() => random.write_quants(start, out),
+            TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no quants"));
             }
-            Storage::Affine { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
-            Storage::Blocks { data, rows } => {
+            TensorStorage::Affine { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
+            TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
                 let encoding = self.info.encoding;
                 in_pieces(start, out, |start, piece| write_quants(&blocks, encoding, start, piece));
@@ -230,17 +230,17 @@ impl<'a> Tensor<'a> {
         let start = self.check_range("scales", byte_offset, out.len(), self.scales_bytes())?;
         match self.storage {
             // Finite by construction.
-            Storage::Synthetic(random) if self.is_quantised() => {
+            TensorStorage::Synthetic(random) if self.is_quantised() => {
                 random.write_scales(start, out);
                 return Ok(());
             }
-            Storage::Plain { .. } | Storage::Synthetic(_) => {
+            TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no scales"));
             }
-            Storage::Affine { scales, .. } => {
+            TensorStorage::Affine { scales, .. } => {
                 out.copy_from_slice(&self.bytes(scales)[start..start + out.len()]);
             }
-            Storage::Blocks { data, rows } => {
+            TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
                 let encoding = self.info.encoding;
                 if encoding.has_records() {
@@ -261,17 +261,17 @@ impl<'a> Tensor<'a> {
     pub fn write_biases(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
         match self.storage {
-            Storage::Affine { biases, .. } => {
+            TensorStorage::Affine { biases, .. } => {
                 out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
                 self.check_finite("bias", start, out)
             }
-            Storage::Blocks { data, rows } if self.has_minima() => {
+            TensorStorage::Blocks { data, rows } if self.has_minima() => {
                 let blocks = Blocks::new(self, data, *rows);
                 for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.minimum(index)));
                 self.check_finite("bias", start, out)
             }
             // Finite by construction.
-            Storage::Synthetic(random) if random.biases_bytes() > 0 => {
+            TensorStorage::Synthetic(random) if random.biases_bytes() > 0 => {
                 random.write_biases(start, out);
                 Ok(())
             }
@@ -289,11 +289,11 @@ impl<'a> Tensor<'a> {
     /// the file again if touched.
     pub fn discard(&self) {
         let spans = match self.storage {
-            Storage::Plain { data, .. } | Storage::Blocks { data, .. } => vec![data],
-            Storage::Affine {
+            TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => vec![data],
+            TensorStorage::Affine {
                 quants, scales, biases, ..
             } => vec![quants, scales, biases],
-            Storage::Synthetic(_) => Vec::new(),
+            TensorStorage::Synthetic(_) => Vec::new(),
         };
         for span in spans {
             self.files[span.file].discard(span.range.clone());
@@ -306,9 +306,9 @@ impl<'a> Tensor<'a> {
 
     pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
         let file = match self.storage {
-            Storage::Plain { data, .. } | Storage::Blocks { data, .. } => data.file,
-            Storage::Affine { quants, .. } => quants.file,
-            Storage::Synthetic(_) => 0,
+            TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => data.file,
+            TensorStorage::Affine { quants, .. } => quants.file,
+            TensorStorage::Synthetic(_) => 0,
         };
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
     }

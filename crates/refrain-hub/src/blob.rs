@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::checksum::{Checksum, Hasher};
-use crate::http::{Answer, Client, Request, broken_off};
+use crate::http::{Client, HubResponse, Request, broken_off};
 use crate::retry::{Patience, Trouble};
 use crate::watch::Meter;
-use crate::{Error, Settings};
+use crate::{Error, HubSettings};
 
 const BUFFER: usize = 256 << 10;
 
@@ -80,7 +80,7 @@ pub(crate) fn incomplete(path: &Path) -> PathBuf {
 /// One download under way.
 pub(crate) struct Download<'a> {
     pub client: &'a Client,
-    pub settings: &'a Settings,
+    pub settings: &'a HubSettings,
     pub blob: &'a Blob,
     pub meter: &'a Meter<'a>,
     /// Set when another file has failed: there is no use in going on.
@@ -176,7 +176,7 @@ impl Download<'_> {
     }
 
     /// Compares what the answer says of itself with what the hub listed.
-    fn check(&self, answer: &Answer, partial: &mut Partial) -> Result<(), Trouble> {
+    fn check(&self, answer: &HubResponse, partial: &mut Partial) -> Result<(), Trouble> {
         match (answer.status, answer.range) {
             (206, Some((first, size))) if size == self.blob.size && first == partial.length => {}
             (206, Some((_, size))) if size != self.blob.size => {

@@ -10,7 +10,7 @@ use ureq::{Agent, Body};
 
 use crate::Error;
 use crate::retry::Trouble;
-use crate::settings::{Settings, Token};
+use crate::settings::{AccessToken, HubSettings};
 
 const MAX_REDIRECTS: usize = 10;
 
@@ -18,7 +18,7 @@ const MAX_REDIRECTS: usize = 10;
 pub(crate) struct Client {
     agent: Agent,
     endpoint: String,
-    token: Option<Token>,
+    token: Option<AccessToken>,
 }
 
 /// What is asked for.
@@ -46,7 +46,7 @@ impl Request<'_> {
 }
 
 /// An answer of 200, 206 or 416.
-pub(crate) struct Answer {
+pub(crate) struct HubResponse {
     pub status: u16,
     /// Bytes of the body, if it says so.
     pub length: Option<u64>,
@@ -56,7 +56,7 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &HubSettings) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// One attempt, redirects included. The token goes to the endpoint's own host only.
-    pub fn get(&self, request: &Request<'_>) -> Result<Answer, Trouble> {
+    pub fn get(&self, request: &Request<'_>) -> Result<HubResponse, Trouble> {
         let mut url = request.url.to_owned();
         for _ in 0..=MAX_REDIRECTS {
             let mut call = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
@@ -90,7 +90,7 @@ impl Client {
                 .map_err(|error| unreachable_host(request.what, &url, error))?;
             match response.status().as_u16() {
                 301 | 302 | 303 | 307 | 308 => url = redirected(request.what, &url, response.headers())?,
-                200 | 206 | 416 => return Ok(Answer::from(response)),
+                200 | 206 | 416 => return Ok(HubResponse::from(response)),
                 status => return Err(self.refused(request, &url, status, response.headers())),
             }
         }
@@ -163,7 +163,7 @@ impl Client {
     }
 }
 
-impl From<Response<Body>> for Answer {
+impl From<Response<Body>> for HubResponse {
     fn from(response: Response<Body>) -> Self {
         let headers = response.headers();
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());

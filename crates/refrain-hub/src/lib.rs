@@ -6,9 +6,9 @@
 //! [`Hub::download`] do.
 //!
 //! ```no_run
-//! use refrain_hub::{Cache, Hub, ModelName, Settings};
+//! use refrain_hub::{Cache, Hub, ModelName, HubSettings};
 //!
-//! let settings = Settings::from_environment()?;
+//! let settings = HubSettings::from_environment()?;
 //! let name: ModelName = "Qwen/Qwen3-0.6B-GGUF:Q8_0".parse()?;
 //! let model = match Cache::new(&settings.cache).find(&name)? {
 //!     Some(cached) => cached,
@@ -40,7 +40,7 @@ pub use cache::{Cache, CachedModel, List, Removal};
 pub use error::Error;
 pub use name::ModelName;
 pub use outline::Outline;
-pub use pull::{Hub, Plan, PlannedFile};
-pub use select::{Kind, Selection};
-pub use settings::{Settings, Token};
+pub use pull::{DownloadPlan, Hub, PlannedFile};
+pub use select::{Selection, WeightsKind};
+pub use settings::{AccessToken, HubSettings};
 pub use watch::Watcher;

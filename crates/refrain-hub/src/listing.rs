@@ -10,7 +10,7 @@ use crate::http::{Client, Request, broken_off};
 use crate::name::{self, ModelName};
 use crate::retry::{Patience, Trouble};
 use crate::select::File;
-use crate::{Error, Settings, Watcher};
+use crate::{Error, HubSettings, Watcher};
 
 /// The longest listing that is read, in bytes.
 const MAX_LISTING: u64 = 64 << 20;
@@ -53,7 +53,7 @@ struct Lfs {
 /// # Errors
 /// If the hub does not answer, has no such model or revision, or refuses this user.
 pub(crate) fn fetch(
-    settings: &Settings,
+    settings: &HubSettings,
     client: &Client,
     name: &ModelName,
     watcher: &dyn Watcher,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::http::{Request, broken_off};
-use crate::pull::{Hub, Plan, PlannedFile};
+use crate::pull::{DownloadPlan, Hub, PlannedFile};
 use crate::retry::{Patience, Trouble};
 use crate::{Error, Watcher};
 
@@ -39,13 +39,13 @@ impl Hub {
     /// If the hub refuses or cannot be reached, or the disk is full or fails.
     pub fn outline(
         &self,
-        plan: &Plan,
+        plan: &DownloadPlan,
         is_whole_gguf: &dyn Fn(&[u8]) -> bool,
         watcher: &dyn Watcher,
     ) -> Result<Outline, Error> {
         let folder = tempfile::tempdir().map_err(Error::io("create", &std::env::temp_dir()))?;
         for file in &plan.files {
-            if let Some(part) = Part::of(&file.path) {
+            if let Some(part) = FilePart::of(&file.path) {
                 let wanted = |here: &[u8]| part.wanted(here, is_whole_gguf);
                 let bytes = self.beginning(plan, file, &wanted, watcher)?;
                 let path = folder.path().join(&file.path);
@@ -61,7 +61,7 @@ impl Hub {
     /// As much of a file's beginning as `wanted` asks for, given what is here.
     fn beginning(
         &self,
-        plan: &Plan,
+        plan: &DownloadPlan,
         file: &PlannedFile,
         wanted: &dyn Fn(&[u8]) -> Option<u64>,
         watcher: &dyn Watcher,
@@ -80,7 +80,7 @@ impl Hub {
     }
 
     /// Asks for what is missing of the first `wanted` bytes. What arrives before a failure stays.
-    fn extend(&self, bytes: &mut Vec<u8>, wanted: u64, plan: &Plan, file: &PlannedFile) -> Result<(), Trouble> {
+    fn extend(&self, bytes: &mut Vec<u8>, wanted: u64, plan: &DownloadPlan, file: &PlannedFile) -> Result<(), Trouble> {
         let answer = self.client().get(&Request {
             url: file.url(),
             what: &file.path,
@@ -105,13 +105,13 @@ impl Hub {
 
 /// Which part of a file is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FilePart {
     All,
     SafetensorsHeader,
     GgufHeader,
 }
 
-impl Part {
+impl FilePart {
     fn of(path: &str) -> Option<Self> {
         match path.rsplit('/').next()? {
             "tokenizer.json" => None,
@@ -153,23 +153,23 @@ mod tests {
 
     #[test]
     fn only_what_describes_a_model_is_fetched() {
-        assert_eq!(Part::of("config.json"), Some(Part::All));
-        assert_eq!(Part::of("tokenizer.json"), None);
-        assert_eq!(Part::of("merges.txt"), None);
-        assert_eq!(Part::of("sub/model.gguf"), Some(Part::GgufHeader));
+        assert_eq!(FilePart::of("config.json"), Some(FilePart::All));
+        assert_eq!(FilePart::of("tokenizer.json"), None);
+        assert_eq!(FilePart::of("merges.txt"), None);
+        assert_eq!(FilePart::of("sub/model.gguf"), Some(FilePart::GgufHeader));
         let is_whole = |here: &[u8]| here.len() >= 3 << 20;
-        let wanted = |part: Part, here: &[u8]| part.wanted(here, &is_whole);
+        let wanted = |part: FilePart, here: &[u8]| part.wanted(here, &is_whole);
         let header = [&200_000u64.to_le_bytes()[..], &[b' '; 200_000]].concat();
-        assert_eq!(wanted(Part::SafetensorsHeader, &[]), Some(SAFETENSORS_FIRST_BYTES));
-        assert_eq!(wanted(Part::SafetensorsHeader, &header[..99]), Some(200_008));
-        assert_eq!(wanted(Part::SafetensorsHeader, &header), None);
+        assert_eq!(wanted(FilePart::SafetensorsHeader, &[]), Some(SAFETENSORS_FIRST_BYTES));
+        assert_eq!(wanted(FilePart::SafetensorsHeader, &header[..99]), Some(200_008));
+        assert_eq!(wanted(FilePart::SafetensorsHeader, &header), None);
         assert_eq!(
-            wanted(Part::SafetensorsHeader, &[255; 9]),
+            wanted(FilePart::SafetensorsHeader, &[255; 9]),
             Some(8 + SAFETENSORS_MAX_BYTES)
         );
-        assert_eq!(wanted(Part::GgufHeader, &[]), Some(1 << 20));
-        assert_eq!(wanted(Part::GgufHeader, &vec![0; 2 << 20]), Some(4 << 20));
-        assert_eq!(wanted(Part::GgufHeader, &vec![0; 4 << 20]), None);
-        assert_eq!(wanted(Part::All, &header), Some(u64::MAX));
+        assert_eq!(wanted(FilePart::GgufHeader, &[]), Some(1 << 20));
+        assert_eq!(wanted(FilePart::GgufHeader, &vec![0; 2 << 20]), Some(4 << 20));
+        assert_eq!(wanted(FilePart::GgufHeader, &vec![0; 4 << 20]), None);
+        assert_eq!(wanted(FilePart::All, &header), Some(u64::MAX));
     }
 }

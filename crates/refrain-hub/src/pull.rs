@@ -13,21 +13,21 @@ use crate::http::Client;
 use crate::listing::{self, file_url};
 use crate::select::{self, Selection};
 use crate::watch::Meter;
-use crate::{Error, ModelName, Settings, Watcher};
+use crate::{Error, HubSettings, ModelName, Watcher};
 
 /// Files that are downloaded at the same time.
 const PARALLEL: usize = 4;
 
 /// The hub, and the cache that downloads go to.
 pub struct Hub {
-    settings: Settings,
+    settings: HubSettings,
     client: Client,
     cache: Cache,
 }
 
 /// What a model consists of, by the hub's answer.
 #[derive(Debug)]
-pub struct Plan {
+pub struct DownloadPlan {
     /// The model.
     pub name: ModelName,
     /// The commit that its revision means now.
@@ -58,7 +58,7 @@ impl PlannedFile {
     }
 }
 
-impl Plan {
+impl DownloadPlan {
     /// Bytes of all files.
     pub fn size(&self) -> u64 {
         sum(self.files.iter().map(PlannedFile::size))
@@ -78,7 +78,7 @@ impl Plan {
 
 impl Hub {
     /// Prepares requests, and makes none.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: HubSettings) -> Self {
         Self {
             client: Client::new(&settings),
             cache: Cache::new(&settings.cache),
@@ -111,7 +111,7 @@ impl Hub {
     /// # Errors
     /// If there is no such model, it has nothing that this program reads, several of its files may be
     /// meant, the hub refuses or cannot be reached, or requests are forbidden.
-    pub fn plan(&self, name: &ModelName, watcher: &dyn Watcher) -> Result<Plan, Error> {
+    pub fn plan(&self, name: &ModelName, watcher: &dyn Watcher) -> Result<DownloadPlan, Error> {
         if !name.is_full() {
             return Err(Error::Name {
                 name: name.to_string(),
@@ -148,7 +148,7 @@ impl Hub {
             let path = path.clone();
             Ok(PlannedFile { path, blob })
         };
-        Ok(Plan {
+        Ok(DownloadPlan {
             files: selection.files.iter().map(plan).collect::<Result<_, _>>()?,
             name: name.clone(),
             commit: listing.commit,
@@ -162,7 +162,7 @@ impl Hub {
     /// # Errors
     /// If the network or the hub fails more often than is worth trying again, what arrives is not what
     /// the hub lists, or the disk is full or fails.
-    pub fn download(&self, plan: &Plan, watcher: &dyn Watcher) -> Result<CachedModel, Error> {
+    pub fn download(&self, plan: &DownloadPlan, watcher: &dyn Watcher) -> Result<CachedModel, Error> {
         let repository = self.cache.repository(&plan.name.repo);
         let _lock = Lock::wait(&repository.lock(), &plan.name.repo, watcher)?;
         let folder = repository.blobs();
@@ -178,7 +178,7 @@ impl Hub {
     }
 
     /// Makes the files of the snapshot, weights last.
-    fn place(&self, repository: &Repository, plan: &Plan) -> Result<(), Error> {
+    fn place(&self, repository: &Repository, plan: &DownloadPlan) -> Result<(), Error> {
         for file in &plan.files {
             if is_copied(repository, plan, file) {
                 continue;
@@ -235,7 +235,7 @@ impl Hub {
 
 /// The contents that no file of the snapshot holds yet. What lies among the blobs is among them, and
 /// takes no time.
-fn missing<'a>(repository: &Repository, plan: &'a Plan) -> Vec<&'a Blob> {
+fn missing<'a>(repository: &Repository, plan: &'a DownloadPlan) -> Vec<&'a Blob> {
     let mut missing = plan.contents();
     for file in plan.files.iter().filter(|file| is_copied(repository, plan, file)) {
         missing.remove(file.blob.checksum.digits());
@@ -244,7 +244,7 @@ fn missing<'a>(repository: &Repository, plan: &'a Plan) -> Vec<&'a Blob> {
 }
 
 /// Whether a file's content lies in the snapshot itself, as it does on systems without links.
-fn is_copied(repository: &Repository, plan: &Plan, file: &PlannedFile) -> bool {
+fn is_copied(repository: &Repository, plan: &DownloadPlan, file: &PlannedFile) -> bool {
     let found = fs::symlink_metadata(repository.pointer(&plan.commit, &file.path));
     found.is_ok_and(|found| found.is_file() && found.len() == file.blob.size)
 }

@@ -20,7 +20,7 @@ pub(crate) struct File {
 
 /// What a model's weights are stored as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum WeightsKind {
     /// A directory with `config.json`, safetensors files and the tokenizer's files.
     Safetensors,
     /// A GGUF file or the parts of one. Its quantisation, such as `Q4_K_M`.
@@ -31,7 +31,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// What it is stored as.
-    pub kind: Kind,
+    pub kind: WeightsKind,
     /// Paths in the repository; weights stand last.
     pub files: Vec<String>,
     /// What the user should know about a choice that was made for them.
@@ -42,8 +42,8 @@ impl Selection {
     /// What to open, relative to the snapshot: the first GGUF file, or nothing for the directory itself.
     pub(crate) fn entry(&self) -> &str {
         match self.kind {
-            Kind::Safetensors => "",
-            Kind::Gguf(_) => &self.files[0],
+            WeightsKind::Safetensors => "",
+            WeightsKind::Gguf(_) => &self.files[0],
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn all(files: &[File]) -> Vec<Selection> {
 
 fn gguf(set: &GgufSet) -> Selection {
     Selection {
-        kind: Kind::Gguf(set.label.clone()),
+        kind: WeightsKind::Gguf(set.label.clone()),
         files: set.files.clone(),
         notice: None,
     }
@@ -175,7 +175,7 @@ fn safetensors(files: &[File]) -> Result<Selection, String> {
         .map(|file| file.path.as_str())
         .filter(|path| is_side_file(path));
     Ok(Selection {
-        kind: Kind::Safetensors,
+        kind: WeightsKind::Safetensors,
         files: others.chain(weights).map(str::to_owned).collect(),
         notice: None,
     })
@@ -262,7 +262,7 @@ mod tests {
             None,
         )
         .unwrap();
-        assert_eq!(selection.kind, Kind::Safetensors);
+        assert_eq!(selection.kind, WeightsKind::Safetensors);
         assert_eq!(
             selection.files,
             [
@@ -304,7 +304,7 @@ mod tests {
         let single = chosen(&["m-Q8_0.gguf"], None);
         assert_eq!((single.files.len(), single.notice), (1, None));
         let asked = chosen(&repository, Some("q8_0"));
-        assert_eq!((asked.kind, asked.notice), (Kind::Gguf("Q8_0".to_owned()), None));
+        assert_eq!((asked.kind, asked.notice), (WeightsKind::Gguf("Q8_0".to_owned()), None));
         assert!(missing(&repository, Some("Q5_K_M")).contains("Q2_K, Q4_0, Q4_K_M, Q8_0"));
     }
 

@@ -15,14 +15,14 @@ const FIRST_WAIT_SECONDS: f64 = 1.0;
 
 /// Where the hub and its cache are, and how patient to be.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct HubSettings {
     /// The hub's address without a slash at its end: `HF_ENDPOINT`, or `https://huggingface.co`.
     pub endpoint: String,
     /// The cache: `HF_HUB_CACHE`, or `hub` below `HF_HOME`, `$XDG_CACHE_HOME/huggingface` or
     /// `~/.cache/huggingface`.
     pub cache: PathBuf,
     /// The user's access token, if there is one.
-    pub token: Option<Token>,
+    pub token: Option<AccessToken>,
     /// Make no request at all: `HF_HUB_OFFLINE`.
     pub offline: bool,
     /// Let snapshots link to contents instead of holding them: unless `HF_HUB_DISABLE_SYMLINKS`. Where the
@@ -36,20 +36,20 @@ pub struct Settings {
 
 /// An access token. Its `Debug` form does not show it.
 #[derive(Clone)]
-pub struct Token {
+pub struct AccessToken {
     /// What is sent to the hub, and to no other host.
     pub value: String,
     /// The variable or file that it was read from, for messages.
     pub source: String,
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token from {}", self.source)
     }
 }
 
-impl Settings {
+impl HubSettings {
     /// Reads the environment and the token file.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Environment<'_> {
     }
 
     /// The token that the user set, or that `hf auth login` left.
-    fn token(&self, home: &Path) -> Result<Option<Token>, Error> {
+    fn token(&self, home: &Path) -> Result<Option<AccessToken>, Error> {
         let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
             .into_iter()
             .find_map(|name| Some((self.get(name)?, name.to_owned())));
@@ -162,7 +162,7 @@ impl Environment<'_> {
         let value = text.trim().to_owned();
         match value.bytes().all(|byte| byte.is_ascii_graphic()) {
             true if value.is_empty() => Ok(None),
-            true => Ok(Some(Token { value, source })),
+            true => Ok(Some(AccessToken { value, source })),
             false => Err(Error::Setting {
                 setting: source,
                 reason: "the access token contains characters that no token has".to_owned(),
@@ -175,12 +175,12 @@ impl Environment<'_> {
 mod tests {
     use super::*;
 
-    fn settings(variables: &[(&str, &str)]) -> Result<Settings, Error> {
+    fn settings(variables: &[(&str, &str)]) -> Result<HubSettings, Error> {
         let get = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        Settings::read(&Environment {
+        HubSettings::read(&Environment {
             variables: &get,
             home: Some(Path::new("/nowhere/me")),
         })

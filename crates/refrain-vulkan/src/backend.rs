@@ -8,7 +8,7 @@ use crate::command::Command;
 use crate::error::Error;
 use crate::info::Heap;
 use crate::mapped::Mapped;
-use crate::null::Recorded;
+use crate::null::NullEvent;
 use crate::pipeline::Kernel;
 
 /// One of a device's two queues.
@@ -148,7 +148,7 @@ pub(crate) trait Backend: Send + Sync {
     /// Leaves everything as it is from here on, for a device that stands still: nothing is destroyed or freed.
     fn abandon(&self);
     /// Everything that happened, on a null device.
-    fn recorded(&self) -> Vec<Recorded> {
+    fn recorded(&self) -> Vec<NullEvent> {
         Vec::new()
     }
 }

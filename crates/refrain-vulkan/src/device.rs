@@ -13,8 +13,8 @@ use crate::counters::{Counters, Tally};
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
 use crate::info::{DeviceInfo, DeviceKind, Heap, MatrixShape};
-use crate::memory::{Buffer, Memory};
-use crate::null::{Null, NullOptions, Recorded};
+use crate::memory::{Allocator, Buffer};
+use crate::null::{Null, NullEvent, NullOptions};
 use crate::pipeline::{Kernel, Pipeline, Pipelines};
 use crate::queues::Queues;
 use crate::recording::Recording;
@@ -72,7 +72,7 @@ pub struct Device {
     backend: Arc<dyn Backend>,
     tally: Arc<Tally>,
     queues: Arc<Queues>,
-    memory: Arc<Memory>,
+    memory: Arc<Allocator>,
     staging: Staging,
     pipelines: Pipelines,
 }
@@ -142,7 +142,7 @@ impl Device {
         let period = info.limits.timestamp_period_ns;
         let patience = options.patience_with(info.kind);
         let queues = Arc::new(Queues::new(backend.clone(), tally.clone(), period, patience));
-        let memory = Memory::new(backend.clone(), queues.clone(), tally.clone(), info.clone());
+        let memory = Allocator::new(backend.clone(), queues.clone(), tally.clone(), info.clone());
         let ring = memory.allocate(MemoryClass::Staging, SLOTS * SLOT_BYTES)?;
         let copies = if features.contains(Feature::TransferQueue) {
             Queue::Transfer
@@ -423,7 +423,7 @@ impl Device {
     }
 
     /// Everything that happened, in order, on a null device; empty on others.
-    pub fn recorded(&self) -> Vec<Recorded> {
+    pub fn recorded(&self) -> Vec<NullEvent> {
         self.backend.recorded()
     }
 }

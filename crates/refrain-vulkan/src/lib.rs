@@ -78,6 +78,6 @@ pub use feature::{Feature, FeatureSet, UnknownFeature};
 pub use glsl::COMPILER as GLSL_COMPILER;
 pub use info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
 pub use memory::Buffer;
-pub use null::{Fault, NullOptions, Recorded, RecordedCommand, StandIn, Words};
+pub use null::{Fault, NullEvent, NullOptions, RecordedCommand, StandIn, Words};
 pub use pipeline::{Kernel, Pipeline};
 pub use recording::Recording;

@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 pub struct Buffer(Arc<Lease>);
 
 struct Lease {
-    memory: Arc<Memory>,
+    memory: Arc<Allocator>,
     class: MemoryClass,
     bytes: u64,
     /// Key of the block among its class's.
@@ -106,7 +106,7 @@ impl Eq for Buffer {}
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let range = Range {
+        let range = BlockRange {
             class: self.class,
             block: self.block,
             offset: self.offset,
@@ -117,14 +117,14 @@ impl Drop for Lease {
 }
 
 /// A range to give back.
-struct Range {
+struct BlockRange {
     class: MemoryClass,
     block: u64,
     offset: u64,
     bytes: u64,
 }
 
-struct Block {
+struct MemoryBlock {
     key: u64,
     raw: RawMemory,
     /// Bytes before the first aligned address.
@@ -136,14 +136,14 @@ struct Block {
 
 #[derive(Default)]
 struct Pools {
-    blocks: [Vec<Block>; MemoryClass::ALL.len()],
+    blocks: [Vec<MemoryBlock>; MemoryClass::ALL.len()],
     next_key: u64,
     /// Ranges that the device may still be using, and until when.
-    pending: Vec<(Range, Moment)>,
+    pending: Vec<(BlockRange, Moment)>,
 }
 
 /// All memory of a device.
-pub(crate) struct Memory {
+pub(crate) struct Allocator {
     backend: Arc<dyn Backend>,
     queues: Arc<Queues>,
     tally: Arc<Tally>,
@@ -163,7 +163,7 @@ fn next_block_bytes(class: MemoryClass, held: u64) -> u64 {
     held.next_power_of_two().clamp(first, last)
 }
 
-impl Memory {
+impl Allocator {
     pub fn new(backend: Arc<dyn Backend>, queues: Arc<Queues>, tally: Arc<Tally>, info: Arc<DeviceInfo>) -> Arc<Self> {
         Arc::new(Self {
             backend,
@@ -263,7 +263,7 @@ impl Memory {
                         let key = pools.next_key;
                         pools.next_key += 1;
                         let ranges = Ranges::new(size);
-                        let block = Block {
+                        let block = MemoryBlock {
                             key,
                             raw,
                             bias,
@@ -324,7 +324,7 @@ impl Memory {
         }
     }
 
-    fn release(&self, range: Range, until: Moment) {
+    fn release(&self, range: BlockRange, until: Moment) {
         let is_past = self.queues.is_past(until);
         let mut pools = self.lock();
         if is_past {
@@ -340,12 +340,12 @@ impl Memory {
             return;
         }
         self.queues.refresh();
-        let past = |(_, until): &mut (Range, Moment)| self.queues.is_known_past(*until);
+        let past = |(_, until): &mut (BlockRange, Moment)| self.queues.is_known_past(*until);
         let past: Vec<_> = pools.pending.extract_if(.., past).collect();
         past.iter().for_each(|(range, _)| self.give_back(pools, range));
     }
 
-    fn give_back(&self, pools: &mut Pools, range: &Range) {
+    fn give_back(&self, pools: &mut Pools, range: &BlockRange) {
         let blocks = &mut pools.blocks[range.class.index()];
         let Some(at) = blocks.iter().position(|block| block.key == range.block) else {
             return;
@@ -357,14 +357,14 @@ impl Memory {
         }
         // One empty shared block is kept, so that a buffer that comes and goes costs the driver
         // nothing.
-        let idle = |block: &&Block| block.ranges.is_empty() && !block.single;
+        let idle = |block: &&MemoryBlock| block.ranges.is_empty() && !block.single;
         if blocks[at].single || blocks.iter().filter(idle).count() > 1 {
             let block = blocks.swap_remove(at);
             self.free_block(range.class, &block);
         }
     }
 
-    fn free_block(&self, class: MemoryClass, block: &Block) {
+    fn free_block(&self, class: MemoryClass, block: &MemoryBlock) {
         self.backend.free(&block.raw);
         self.tally.freed(class, block.raw.bytes);
     }
@@ -378,7 +378,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Allocator {
     fn drop(&mut self) {
         // Every buffer holds this, so all are gone; the device may still work on the last.
         let mut pools = std::mem::take(&mut *self.lock());

@@ -19,7 +19,7 @@ use crate::pipeline::Kernel;
 
 /// Something that happened on a null device.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Recorded {
+pub enum NullEvent {
     /// Memory was taken.
     Allocate {
         /// For which class.
@@ -100,14 +100,14 @@ pub enum RecordedCommand {
 pub use faults::{Fault, NullOptions, StandIn, Words};
 
 /// What was recorded and not yet submitted: name, commands, whether the host reads.
-type Translated = (String, Vec<RecordedCommand>, bool);
+type NullList = (String, Vec<RecordedCommand>, bool);
 
 #[derive(Default)]
-struct State {
-    events: Vec<Recorded>,
+struct NullState {
+    events: Vec<NullEvent>,
     used: Vec<u64>,
     next: u64,
-    recordings: HashMap<u64, Translated>,
+    recordings: HashMap<u64, NullList>,
     submitted: [u64; 2],
     completed: [u64; 2],
     /// What each queue will never complete, because it waits for a list that never ends.
@@ -116,12 +116,12 @@ struct State {
     allocations: u64,
     submits: u64,
     /// Blocks that the host sees.
-    mapped: faults::Blocks,
+    mapped: faults::MappedBlocks,
     /// What the compute queue was given and has not completed.
     running: VecDeque<(u64, Vec<RecordedCommand>)>,
 }
 
-impl State {
+impl NullState {
     fn handle(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -132,7 +132,7 @@ impl State {
 pub(crate) struct Null {
     info: DeviceInfo,
     options: NullOptions,
-    state: Mutex<State>,
+    state: Mutex<NullState>,
 }
 
 impl Null {
@@ -141,14 +141,14 @@ impl Null {
         Self {
             info,
             options,
-            state: Mutex::new(State {
+            state: Mutex::new(NullState {
                 used,
-                ..State::default()
+                ..NullState::default()
             }),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NullState> {
         self.state.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
@@ -186,7 +186,7 @@ impl Backend for Null {
             None
         };
         state.used[heap] += bytes;
-        state.events.push(Recorded::Allocate {
+        state.events.push(NullEvent::Allocate {
             class,
             memory_type,
             bytes,
@@ -212,7 +212,7 @@ impl Backend for Null {
         state.used[self.info.memory_types[memory.memory_type].heap] -= memory.bytes;
         state.mapped.remove(&memory.address);
         let (memory_type, bytes) = (memory.memory_type, memory.bytes);
-        state.events.push(Recorded::Free { memory_type, bytes });
+        state.events.push(NullEvent::Free { memory_type, bytes });
         if let (Some(mapped), Some(layout)) = (memory.mapped, layout(memory.bytes)) {
             // SAFETY: `allocate` took it with this layout, and each block is freed once.
             unsafe { dealloc(mapped.as_mut_slice().as_mut_ptr(), layout) }
@@ -221,7 +221,7 @@ impl Backend for Null {
 
     fn create_pipeline(&self, kernel: &Kernel, _spirv: &[u32]) -> Result<(RawPipeline, bool), Failure> {
         let mut state = self.state();
-        state.events.push(Recorded::Pipeline {
+        state.events.push(NullEvent::Pipeline {
             kernel: kernel.name.clone(),
         });
         Ok((
@@ -281,7 +281,7 @@ impl Backend for Null {
             if queue == Queue::Compute && self.options.stand_in.is_some() {
                 state.running.push_back((value, commands.clone()));
             }
-            state.events.push(Recorded::Submit {
+            state.events.push(NullEvent::Submit {
                 queue,
                 list,
                 waits: if number == 0 { waits.to_vec() } else { vec![] },
@@ -307,7 +307,7 @@ impl Backend for Null {
 
     fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure> {
         let mut state = self.state();
-        state.events.push(Recorded::Wait { queue, value });
+        state.events.push(NullEvent::Wait { queue, value });
         let reached = self.run(queue, value, &mut state)?;
         drop(state);
         if !reached {
@@ -329,7 +329,7 @@ impl Backend for Null {
 
     fn abandon(&self) {}
 
-    fn recorded(&self) -> Vec<Recorded> {
+    fn recorded(&self) -> Vec<NullEvent> {
         self.state().events.clone()
     }
 }

@@ -50,9 +50,9 @@ impl Hash for Kernel {
 
 /// A kernel ready to run. Cloning shares it.
 #[derive(Clone)]
-pub struct Pipeline(Arc<Made>);
+pub struct Pipeline(Arc<PipelineInner>);
 
-struct Made {
+struct PipelineInner {
     backend: Arc<dyn Backend>,
     name: String,
     push_bytes: u32,
@@ -81,7 +81,7 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-impl Drop for Made {
+impl Drop for PipelineInner {
     fn drop(&mut self) {
         self.backend.destroy_pipeline(self.raw);
     }
@@ -197,7 +197,7 @@ impl Pipelines {
         if !hit {
             self.unsaved.store(true, Ordering::Relaxed);
         }
-        Ok(Pipeline(Arc::new(Made {
+        Ok(Pipeline(Arc::new(PipelineInner {
             backend: self.backend.clone(),
             name: kernel.name.clone(),
             push_bytes: kernel.push_bytes,

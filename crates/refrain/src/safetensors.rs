@@ -21,7 +21,7 @@ const LONGEST_HEADER: u64 = 100_000_000;
 /// Naming the file, if it cannot be read, is none or damaged, or has a tensor of a dtype that arrays do not have; too
 /// little memory.
 pub fn load_safetensors(device: &Device, path: &Path) -> Result<BTreeMap<String, Array>, Error> {
-    let mut file = Source::open(path)?;
+    let mut file = SafetensorsFile::open(path)?;
     let header = file.header()?;
     let mut arrays = BTreeMap::new();
     for (name, info) in header.tensors() {
@@ -60,7 +60,7 @@ fn wrong(path: &Path, what: impl ToString) -> Error {
 }
 
 /// A file that is read.
-struct Source<'a> {
+struct SafetensorsFile<'a> {
     path: &'a Path,
     file: File,
     bytes: u64,
@@ -68,11 +68,11 @@ struct Source<'a> {
     data: u64,
 }
 
-impl Source<'_> {
-    fn open(path: &Path) -> Result<Source<'_>, Error> {
+impl SafetensorsFile<'_> {
+    fn open(path: &Path) -> Result<SafetensorsFile<'_>, Error> {
         let file = File::open(path).map_err(|error| wrong(path, error))?;
         let bytes = file.metadata().map_err(|error| wrong(path, error))?.len();
-        Ok(Source {
+        Ok(SafetensorsFile {
             path,
             file,
             bytes,

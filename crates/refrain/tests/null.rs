@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::decoder::{Decoder, Extents};
 use refrain::fast::{self, Tokens};
 use refrain::{Array, AttentionParams, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
-use refrain_vulkan::{DeviceInfo, DeviceKind, Queue, Recorded, RecordedCommand};
+use refrain_vulkan::{DeviceInfo, DeviceKind, NullEvent, Queue, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
     let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
@@ -20,7 +20,7 @@ fn ones(device: &Device, shape: &[usize]) -> Array {
 }
 
 /// What `act` does to the counters, and the events that it causes.
-fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<Recorded>) {
+fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<NullEvent>) {
     let (before, events) = (recorder.counters(), recorder.recorded().len());
     act();
     (recorder.counters() - before, recorder.recorded().split_off(events))
@@ -71,7 +71,10 @@ fn one_evaluation_is_one_submit_however_many_arrays_it_computes() {
         (1, 0, 0, 0)
     );
     assert_eq!(dispatches, 4, "softmax, matmul, add, sum");
-    let submits: Vec<&Recorded> = events.iter().filter(|e| matches!(e, Recorded::Submit { .. })).collect();
+    let submits: Vec<&NullEvent> = events
+        .iter()
+        .filter(|e| matches!(e, NullEvent::Submit { .. }))
+        .collect();
     assert_eq!(submits.len(), 1);
     let (counters, _) = caused(&recorder, || eval(&outputs.iter().collect::<Vec<_>>()).unwrap());
     assert_eq!(counters.submits, 0, "what is evaluated is not computed again");
@@ -200,9 +203,9 @@ fn a_long_prompt_keeps_the_queue_short_for_others() {
     assert!(counters.submits >= 8, "{counters:?}");
     let submits = (0..)
         .zip(&events)
-        .filter(|(_, event)| matches!(event, Recorded::Submit { .. }));
+        .filter(|(_, event)| matches!(event, NullEvent::Submit { .. }));
     let third = submits.map(|(place, _)| place).nth(2).expect("eight of them");
-    let waits = |event: &Recorded| matches!(event, Recorded::Wait { .. });
+    let waits = |event: &NullEvent| matches!(event, NullEvent::Wait { .. });
     let first_wait = events.iter().position(waits).expect("it waits for its own lists");
     assert!(
         first_wait < third,
@@ -223,10 +226,10 @@ fn a_submit_names_only_the_buffers_that_it_uses() {
 }
 
 /// The compute queue's values that events wait for, on the host or before a copy.
-fn awaited(events: &[Recorded]) -> Vec<u64> {
+fn awaited(events: &[NullEvent]) -> Vec<u64> {
     let waits = events.iter().flat_map(|event| match event {
-        Recorded::Wait { queue, value } => vec![(*queue, *value)],
-        Recorded::Submit { waits, .. } => waits.clone(),
+        NullEvent::Wait { queue, value } => vec![(*queue, *value)],
+        NullEvent::Submit { waits, .. } => waits.clone(),
         _ => vec![],
     });
     waits
@@ -252,7 +255,7 @@ fn a_result_is_read_once_its_own_submit_is_done() {
     let (first, second) = (x.matmul(&x), x.softmax());
     let (_, events) = caused(&recorder, || first.eval().unwrap());
     let submitted = events.iter().find_map(|event| match event {
-        Recorded::Submit {
+        NullEvent::Submit {
             queue: Queue::Compute,
             value,
             ..
@@ -281,7 +284,7 @@ fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
     assert_eq!(counters.dispatches, 2 * 5 + 2, "{plan}");
     assert_eq!(plan.barriers(), 2 * 5 + 1, "{plan}");
     let commands = events.iter().find_map(|event| match event {
-        Recorded::Submit { commands, .. } => Some(commands),
+        NullEvent::Submit { commands, .. } => Some(commands),
         _ => None,
     });
     let barriers = commands
@@ -330,7 +333,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
         .unwrap();
     });
     let kinds = events.iter().find_map(|event| match event {
-        Recorded::Submit { commands, .. } => Some(
+        NullEvent::Submit { commands, .. } => Some(
             commands
                 .iter()
                 .map(|c| *c == RecordedCommand::Barrier)
@@ -367,10 +370,10 @@ fn a_call_allocates_and_moves_nothing() {
             ),
             (0, 0, 0)
         );
-        let moved = |e: &&Recorded| {
+        let moved = |e: &&NullEvent| {
             matches!(
                 e,
-                Recorded::Allocate { .. } | Recorded::Free { .. } | Recorded::Pipeline { .. }
+                NullEvent::Allocate { .. } | NullEvent::Free { .. } | NullEvent::Pipeline { .. }
             )
         };
         assert_eq!(events.iter().find(moved), None);

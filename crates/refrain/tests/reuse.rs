@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use refrain::{Array, DType, Device, Function, eval};
-use refrain_vulkan::{Counters, DeviceInfo, Queue, Recorded, RecordedCommand};
+use refrain_vulkan::{Counters, DeviceInfo, NullEvent, Queue, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
     let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
@@ -12,16 +12,16 @@ fn null() -> (Device, Arc<refrain_vulkan::Device>) {
 }
 
 /// What `act` does to the counters, and the events that it causes.
-fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<Recorded>) {
+fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<NullEvent>) {
     let (before, events) = (recorder.counters(), recorder.recorded().len());
     act();
     (recorder.counters() - before, recorder.recorded().split_off(events))
 }
 
 /// The commands of each submit to the compute queue, and the timeline's value when it is done.
-fn submitted(events: &[Recorded]) -> Vec<(&[RecordedCommand], u64)> {
+fn submitted(events: &[NullEvent]) -> Vec<(&[RecordedCommand], u64)> {
     let submit = |event| match event {
-        &Recorded::Submit {
+        &NullEvent::Submit {
             queue: Queue::Compute,
             ref commands,
             value,
@@ -33,9 +33,9 @@ fn submitted(events: &[Recorded]) -> Vec<(&[RecordedCommand], u64)> {
 }
 
 /// What the host waits for.
-fn waits(events: &[Recorded]) -> Vec<(Queue, u64)> {
-    let wait = |event: &Recorded| match event {
-        Recorded::Wait { queue, value } => Some((*queue, *value)),
+fn waits(events: &[NullEvent]) -> Vec<(Queue, u64)> {
+    let wait = |event: &NullEvent| match event {
+        NullEvent::Wait { queue, value } => Some((*queue, *value)),
         _ => None,
     };
     events.iter().filter_map(wait).collect()
@@ -72,7 +72,7 @@ fn kernels_are_compiled_once_for_all_sizes_and_strides() {
         }
     });
     assert!(counters.dispatches > 60, "{} dispatches", counters.dispatches);
-    let made = events.iter().find(|event| matches!(event, Recorded::Pipeline { .. }));
+    let made = events.iter().find(|event| matches!(event, NullEvent::Pipeline { .. }));
     assert_eq!(made, None, "other sizes need no other kernel");
 }
 

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
 use crate::{Global, Usage, device, model, output};
-use measure::{Kind, Test};
-use row::Row;
+use measure::{Test, TestKind};
+use row::BenchRow;
 
 const EXAMPLES: &str = "Examples:
   refrain bench demo
@@ -67,10 +67,10 @@ impl Arguments {
     /// The tests that are asked for, prompts first.
     fn tests(&self) -> Result<Vec<Test>, Usage> {
         let mut tests = Vec::new();
-        let kinds = [(Kind::Prompt, &self.prompt), (Kind::Generate, &self.generate)];
+        let kinds = [(TestKind::Prompt, &self.prompt), (TestKind::Generate, &self.generate)];
         for (kind, lengths) in kinds {
             for &tokens in lengths.iter().filter(|&&tokens| tokens > 0) {
-                if kind == Kind::Generate && tokens < 2 {
+                if kind == TestKind::Generate && tokens < 2 {
                     let why = "-n 1 has no time between tokens to measure; the least is 2";
                     return Err(Usage(why.to_owned()));
                 }
@@ -113,7 +113,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         loads.push(load_figures(name, &loaded));
         // Its memory goes before the probe takes some.
         let measured = measure::all(&loaded, &tests, arguments)?;
-        rows.extend(measured.into_iter().map(|figures| Row {
+        rows.extend(measured.into_iter().map(|figures| BenchRow {
             model: name.clone(),
             arch: checkpoint.config().architecture.name().to_owned(),
             format: weight_format(&checkpoint),

@@ -22,10 +22,10 @@ use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
 use crate::output;
 use crate::{Global, Usage, demo, device, interrupt, model, sampling};
-use command::{Command, HELP};
+use command::{ChatCommand, HELP};
 use dialogue::{Answer, Dialogue, OnFull};
 use lines::{Line, Lines};
-use settings::Settings;
+use settings::ChatSettings;
 
 const EXAMPLES: &str = "Examples:
   refrain chat demo
@@ -141,7 +141,7 @@ pub(crate) fn talk(
         tokenizer,
         loaded: &loaded,
         dialogue,
-        settings: Settings {
+        settings: ChatSettings {
             sampling: ask.sampling.clone(),
             max_tokens: ask.max_tokens.or(checkpoint.generation().max_new_tokens),
             on_full: opening.on_full,
@@ -166,7 +166,7 @@ struct Chat<'a> {
     tokenizer: &'a Tokenizer,
     loaded: &'a Loaded,
     dialogue: Dialogue<'a>,
-    settings: Settings,
+    settings: ChatSettings,
     /// What the settings mean for the model.
     options: SamplerOptions,
     /// Whether someone types.
@@ -206,28 +206,28 @@ impl Chat<'_> {
 
     /// Does what a line says.
     fn turn(&mut self, line: &str) -> anyhow::Result<ControlFlow<()>> {
-        match Command::parse(line).map_err(anyhow::Error::msg)? {
+        match ChatCommand::parse(line).map_err(anyhow::Error::msg)? {
             None => {
                 self.dialogue.say(line);
                 self.answer()?;
             }
-            Some(Command::Exit) => return Ok(ControlFlow::Break(())),
-            Some(Command::Help) => self.tell(HELP),
-            Some(Command::Clear) => {
+            Some(ChatCommand::Exit) => return Ok(ControlFlow::Break(())),
+            Some(ChatCommand::Help) => self.tell(HELP),
+            Some(ChatCommand::Clear) => {
                 self.dialogue.clear();
                 self.note("the conversation begins anew");
             }
-            Some(Command::System(None)) => match self.dialogue.system() {
+            Some(ChatCommand::System(None)) => match self.dialogue.system() {
                 Some(text) => self.tell(&format!("the system message is: {text}")),
                 None => self.tell("there is no system message"),
             },
-            Some(Command::System(Some(text))) => {
+            Some(ChatCommand::System(Some(text))) => {
                 self.dialogue.set_system(&text);
                 self.note("the system message holds from the next answer on");
             }
-            Some(Command::Set(None)) => self.tell(&self.settings.describe(&self.options)),
-            Some(Command::Set(Some((name, value)))) => self.set(&name, &value)?,
-            Some(Command::Think(think)) => {
+            Some(ChatCommand::Set(None)) => self.tell(&self.settings.describe(&self.options)),
+            Some(ChatCommand::Set(Some((name, value)))) => self.set(&name, &value)?,
+            Some(ChatCommand::Think(think)) => {
                 self.dialogue.prompter.think = think;
                 self.note(match think {
                     Some(true) => "the model thinks before it answers",
@@ -235,7 +235,7 @@ impl Chat<'_> {
                     None => "the model thinks if its template has it so",
                 });
             }
-            Some(Command::Context(None)) => {
+            Some(ChatCommand::Context(None)) => {
                 let session = self.dialogue.session();
                 self.tell(&format!(
                     "{} of {} tokens are taken",
@@ -243,15 +243,15 @@ impl Chat<'_> {
                     session.context()
                 ));
             }
-            Some(Command::Context(Some(tokens))) => self.resize(tokens)?,
-            Some(Command::Regenerate) => {
+            Some(ChatCommand::Context(Some(tokens))) => self.resize(tokens)?,
+            Some(ChatCommand::Regenerate) => {
                 self.dialogue.take_back_answer()?;
                 // The same random numbers would give the same answer.
                 self.options.seed = self.options.seed.wrapping_add(1);
                 self.answer()?;
             }
-            Some(Command::Stats) => self.tell(&self.stats()),
-            Some(Command::Save(path)) => {
+            Some(ChatCommand::Stats) => self.tell(&self.stats()),
+            Some(ChatCommand::Save(path)) => {
                 file::save(&path, self.dialogue.conversation())?;
                 let state = file::state_path(&path);
                 // What is being written is written to its end.
@@ -263,7 +263,7 @@ impl Chat<'_> {
                     "saved {count} messages to {path}, and what the model computed to {state}"
                 ));
             }
-            Some(Command::Load(path)) => {
+            Some(ChatCommand::Load(path)) => {
                 let mut conversation = file::load(&path)?;
                 self.ask.set_variables(&mut conversation);
                 let count = conversation.messages.len();

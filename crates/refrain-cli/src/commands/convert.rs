@@ -59,7 +59,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let bar = load::progress_bar(global, "converting");
     let deferred = interrupt::defer()?;
     let progress = |progress| load::written(&bar, progress);
-    let options = convert::Options {
+    let options = convert::ConvertOptions {
         recipe: arguments.format,
         name: name(&arguments.source),
         replace: arguments.force,

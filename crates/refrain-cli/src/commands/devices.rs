@@ -5,7 +5,7 @@ use refrain_vulkan::{DeviceInfo, DeviceKind, Ranked, rank};
 use serde_json::{Value, json};
 
 use crate::Global;
-use crate::device::{CPU, Decision, Probed, Target};
+use crate::device::{CPU, Decision, DeviceTarget, ProbedDevices};
 use crate::drivers::{self, Driver};
 use crate::output::{self, human_bytes};
 
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let probed = Probed::new();
+    let probed = ProbedDevices::new();
     let decision = probed.decide(global.device.as_deref())?;
     let ranked = rank(probed.devices());
     let is_gpu = |device: &DeviceInfo| device.usable() && device.kind != DeviceKind::Software;
@@ -50,13 +50,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
-    let mark = |target: Target| if decision.target == target { '*' } else { ' ' };
+    let mark = |target: DeviceTarget| if decision.target == target { '*' } else { ' ' };
     for entry in ranked.iter().filter(|entry| entry.folded_into.is_none()) {
         let device = &devices[entry.index];
         let (major, minor) = device.api_version;
         line(format!(
             "{} {:<4} {}",
-            mark(Target::Vulkan(entry.index)),
+            mark(DeviceTarget::Vulkan(entry.index)),
             entry.index,
             device.name
         ));
@@ -74,7 +74,7 @@ fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> St
             line(format!("       device {} is {}", twin.index, twin.reason));
         }
     }
-    line(format!("{} {CPU:<4} CPU executor", mark(Target::Cpu)));
+    line(format!("{} {CPU:<4} CPU executor", mark(DeviceTarget::Cpu)));
     line(format!("       {}", cpu_facts()));
     line(format!("* chosen: {}", decision.reason));
     text
@@ -111,8 +111,8 @@ fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision, broke
         })
     };
     let chosen = match decision.target {
-        Target::Cpu => CPU.into(),
-        Target::Vulkan(index) => Value::from(index),
+        DeviceTarget::Cpu => CPU.into(),
+        DeviceTarget::Vulkan(index) => Value::from(index),
     };
     json!({
         "broken_drivers": broken.iter().map(|driver| json!({

@@ -18,13 +18,13 @@ use refrain_formats::Checkpoint;
 use refrain_vulkan::speed::{self, HeapSpeed};
 use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
 
-use crate::device::{Decision, Probed, Target};
+use crate::device::{Decision, DeviceTarget, ProbedDevices};
 use crate::drivers::{self, Driver};
-use crate::hub::Download;
+use crate::hub::MissingFiles;
 use crate::output;
 use crate::{Global, device, host, load, model};
-use caches::Cache;
-use system::{Adapter, Node};
+use caches::CacheFolder;
+use system::{Adapter, DeviceNode};
 
 const EXAMPLES: &str = "Examples:
   refrain doctor
@@ -57,16 +57,16 @@ struct Examination {
     drivers: Vec<Driver>,
     devices: Vec<DeviceInfo>,
     adapters: Vec<Adapter>,
-    nodes: Vec<Node>,
-    caches: Vec<Cache>,
+    nodes: Vec<DeviceNode>,
+    caches: Vec<CacheFolder>,
     decision: Result<Decision, Error>,
     /// The chosen device, or why it could not be opened.
-    opened: Option<Result<Opened, String>>,
-    model: Option<Placed>,
+    opened: Option<Result<OpenedDevice, String>>,
+    model: Option<ModelFit>,
 }
 
 /// The chosen device at work.
-struct Opened {
+struct OpenedDevice {
     device: Device,
     /// As they were before anything was measured.
     heaps: Vec<Heap>,
@@ -78,10 +78,10 @@ struct Opened {
 }
 
 /// A model, and how it fits the chosen device.
-struct Placed {
+struct ModelFit {
     name: String,
     /// What is missing of it here, if anything.
-    download: Option<Download>,
+    download: Option<MissingFiles>,
     fit: Fit,
     context: usize,
 }
@@ -94,7 +94,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     if let (Some(described), Some(Ok(opened))) = (&described, &examination.opened) {
         let checkpoint = &described.checkpoint;
         let asked = arguments.ctx.map(|context| context as usize);
-        examination.model = Some(Placed {
+        examination.model = Some(ModelFit {
             name: arguments.model.clone().unwrap_or_default(),
             download: described.download.clone(),
             fit: fit(checkpoint, opened)?,
@@ -114,7 +114,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 
 /// How a checkpoint fits the device, whose memory has been measured; the CPU's products are as fast as their
 /// formats let them.
-fn fit(checkpoint: &Checkpoint, opened: &Opened) -> Result<Fit, refrain::Error> {
+fn fit(checkpoint: &Checkpoint, opened: &OpenedDevice) -> Result<Fit, refrain::Error> {
     let needs = Needs::of(checkpoint, &opened.device);
     let offer = match opened.device.is_cpu() {
         true => Offer::measure(&opened.device, &needs)?,
@@ -125,14 +125,14 @@ fn fit(checkpoint: &Checkpoint, opened: &Opened) -> Result<Fit, refrain::Error> 
 
 fn examine(global: &Global) -> anyhow::Result<Examination> {
     let disabled = device::disabled(&global.disable)?;
-    let probed = Probed::new();
+    let probed = ProbedDevices::new();
     let decision = probed.decide(global.device.as_deref());
     let root = Path::new("/");
     let opened = decision.as_ref().ok().map(|decision| {
         let device = probed
             .open(decision.target, disabled, false)
             .map_err(|error| error.to_string())?;
-        Opened::examine(global, device).map_err(|error| error.to_string())
+        OpenedDevice::examine(global, device).map_err(|error| error.to_string())
     });
     Ok(Examination {
         loader: Vulkan::loader_version(),
@@ -141,14 +141,14 @@ fn examine(global: &Global) -> anyhow::Result<Examination> {
         devices: probed.devices().to_vec(),
         adapters: system::adapters(root),
         nodes: system::nodes(root),
-        caches: vec![Cache::examine("compiled shaders", host::cache_dir())],
+        caches: vec![CacheFolder::examine("compiled shaders", host::cache_dir())],
         decision,
         opened,
         model: None,
     })
 }
 
-impl Opened {
+impl OpenedDevice {
     fn examine(global: &Global, device: Device) -> Result<Self, refrain::Error> {
         let heaps = device.as_vulkan().map_or(Vec::new(), |vulkan| vulkan.heaps());
         let bar = load::count_bar(global, "testing kernels");
@@ -177,8 +177,8 @@ impl Examination {
     /// The chosen Vulkan device; `None` where it is the CPU executor, or nothing.
     fn chosen(&self) -> Option<&DeviceInfo> {
         match self.decision.as_ref().ok()?.target {
-            Target::Cpu => None,
-            Target::Vulkan(index) => self.devices.get(index),
+            DeviceTarget::Cpu => None,
+            DeviceTarget::Vulkan(index) => self.devices.get(index),
         }
     }
 }

@@ -57,11 +57,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let result = match &reference {
         None => {
             let score = perplexity(&mut session, &tokens, &windows, &progress)?;
-            Outcome::Perplexity(score)
+            Evaluated::Perplexity(score)
         }
         Some(reference) => {
             let divergence = against(global, &device, reference, &mut session, &tokens, &windows, &progress)?;
-            Outcome::Divergence(divergence)
+            Evaluated::Divergence(divergence)
         }
     };
     match arguments.json {
@@ -72,7 +72,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     Ok(())
 }
 
-enum Outcome {
+enum Evaluated {
     Perplexity(Score),
     Divergence(Divergence),
 }
@@ -156,7 +156,7 @@ fn windows(
     Ok(Windows { context, stride, bos })
 }
 
-fn as_text(outcome: &Outcome, windows: &Windows) -> String {
+fn as_text(outcome: &Evaluated, windows: &Windows) -> String {
     let score = |score: &Score| {
         format!(
             "perplexity {:.4} ± {:.4} ({:.5} nats per token)",
@@ -167,11 +167,11 @@ fn as_text(outcome: &Outcome, windows: &Windows) -> String {
     };
     let Windows { context, stride, .. } = windows;
     match outcome {
-        Outcome::Perplexity(own) => {
+        Evaluated::Perplexity(own) => {
             let tokens = own.tokens;
             format!("{}, {tokens} tokens, windows of {context} every {stride}\n", score(own))
         }
-        Outcome::Divergence(found) => format!(
+        Evaluated::Divergence(found) => format!(
             "model      {}\nreference  {}\n\
              divergence mean {:.6} ± {:.6}, median {:.6}, 99 % {:.6}, largest {:.6} nats\n\
              same likeliest token {:.3} %, {} tokens, windows of {context} every {stride}\n",
@@ -188,7 +188,7 @@ fn as_text(outcome: &Outcome, windows: &Windows) -> String {
     }
 }
 
-fn as_json(outcome: &Outcome, windows: &Windows) -> Value {
+fn as_json(outcome: &Evaluated, windows: &Windows) -> Value {
     let score = |score: &Score| {
         json!({
             "nll": score.nll(),
@@ -198,8 +198,8 @@ fn as_json(outcome: &Outcome, windows: &Windows) -> Value {
         })
     };
     let mut value = match outcome {
-        Outcome::Perplexity(own) => score(own),
-        Outcome::Divergence(found) => json!({
+        Evaluated::Perplexity(own) => score(own),
+        Evaluated::Divergence(found) => json!({
             "model": score(&found.model),
             "reference": score(&found.reference),
             "kl": {

@@ -142,7 +142,7 @@ fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow:
     )
 }
 
-fn mode_line(mode: &str, choice: Option<refrain_engine::Choice>) -> String {
+fn mode_line(mode: &str, choice: Option<refrain_engine::ModeChoice>) -> String {
     match choice {
         Some(choice) => format!(
             "{mode}: measured on earlier tokens, eager {:.0} µs, replay {:.0} µs",

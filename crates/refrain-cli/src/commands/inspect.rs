@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 }
 
 /// A device, and how the model fits it.
-struct Placed {
+struct DeviceFit {
     device: Device,
     fit: Fit,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     };
     let placed = match arguments.no_device {
         true => None,
-        false => Some(Placed::new(&checkpoint, device::open(global)?)?),
+        false => Some(DeviceFit::new(&checkpoint, device::open(global)?)?),
     };
     match arguments.json {
         true => output::print_json(&as_json(&checkpoint, placed.as_ref()))?,
@@ -67,7 +67,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     Ok(())
 }
 
-impl Placed {
+impl DeviceFit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
         let needs = Needs::of(checkpoint, &device);
         let offer = Offer::measure(&device, &needs)?;
@@ -76,7 +76,7 @@ impl Placed {
     }
 }
 
-fn as_text(checkpoint: &Checkpoint, placed: Option<&Placed>) -> String {
+fn as_text(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> String {
     let mut lines = summary(checkpoint);
     lines.extend(placed.into_iter().flat_map(fit_lines));
     let mut text: String = lines
@@ -150,7 +150,7 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn fit_lines(placed: &Placed) -> Vec<(&'static str, String)> {
+fn fit_lines(placed: &DeviceFit) -> Vec<(&'static str, String)> {
     let fit = &placed.fit;
     vec![
         ("device", device::describe(&placed.device)),
@@ -187,7 +187,7 @@ fn rope(config: &ModelConfig) -> String {
     format!("rotary, base {}{scaling}", config.rope_theta)
 }
 
-fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
+fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
     let config = checkpoint.config();
     json!({
         "architecture": config.architecture.name(),
@@ -204,7 +204,7 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&Placed>) -> Value {
         "context": config.max_position,
         "tied_head": config.tie_word_embeddings,
         "rope_theta": config.rope_theta,
-        "device": placed.map(|Placed { device, fit }| json!({
+        "device": placed.map(|DeviceFit { device, fit }| json!({
             "name": device.name(),
             "free_bytes": fit.offer.free,
             "kv_bytes_per_token": fit.needs.kv_per_position,

@@ -37,7 +37,7 @@ impl Session {
     }
 
     /// How tokens are decoded now, and what was measured if that is why.
-    pub fn mode(&self) -> (TapeMode, Option<Choice>) {
+    pub fn mode(&self) -> (TapeMode, Option<ModeChoice>) {
         (
             self.tape_mode(),
             self.decoding.choice.filter(|_| self.decoding.mode == Mode::Auto),
@@ -189,9 +189,9 @@ impl Session {
     }
 
     /// The decode step, traced when it is first needed.
-    pub(crate) fn step(&mut self) -> Result<&mut Step, Error> {
+    pub(crate) fn step(&mut self) -> Result<&mut DecodeStep, Error> {
         if self.step.is_none() {
-            let step = Step::trace(
+            let step = DecodeStep::trace(
                 &self.model,
                 &self.states,
                 self.sequences,

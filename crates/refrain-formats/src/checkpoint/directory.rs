@@ -9,18 +9,18 @@ use crate::config::{Quantisation, text_name};
 use crate::files::{FileBytes, FileSet};
 use crate::mlx::{self, RawTensor};
 use crate::safetensors;
-use crate::tensor::{Span, Storage, TensorInfo};
+use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::{Error, GenerationConfig, ModelConfig};
 
 const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The weights of a directory.
-pub(crate) struct Weights {
+pub(crate) struct DirectoryWeights {
     pub files: Vec<FileBytes>,
     pub labels: Vec<String>,
     /// Sorted by name.
-    pub tensors: Vec<(TensorInfo, Storage)>,
+    pub tensors: Vec<(TensorInfo, TensorStorage)>,
 }
 
 /// What the files beside the weights say.
@@ -57,7 +57,11 @@ pub(super) fn configuration(set: &FileSet) -> Result<Configuration, Error> {
 }
 
 /// Open and check all weight files. Of a `wrapped` text model, its tensors alone, under their own names.
-pub(crate) fn weights(set: &FileSet, quantisation: Option<&Quantisation>, wrapped: bool) -> Result<Weights, Error> {
+pub(crate) fn weights(
+    set: &FileSet,
+    quantisation: Option<&Quantisation>,
+    wrapped: bool,
+) -> Result<DirectoryWeights, Error> {
     // Where there are both one whole file and an index, transformers reads the whole file.
     let index = match set.has(INDEX) && !set.has(WHOLE) {
         true => Some(read_index(set)?),
@@ -118,7 +122,7 @@ pub(crate) fn weights(set: &FileSet, quantisation: Option<&Quantisation>, wrappe
         None => raw.into_values().map(RawTensor::plain).collect(),
     };
     tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    Ok(Weights { files, labels, tensors })
+    Ok(DirectoryWeights { files, labels, tensors })
 }
 
 fn of_text_model(mut tensor: RawTensor) -> Option<(String, RawTensor)> {

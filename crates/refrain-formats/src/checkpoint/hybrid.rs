@@ -1,11 +1,11 @@
 //! Hybrids' tensors under the names and shapes of transformers, whichever tool wrote them.
 
-use crate::tensor::{Storage, TensorInfo};
+use crate::tensor::{TensorInfo, TensorStorage};
 use crate::{Architecture, ModelConfig};
 
 /// Gives a hybrid's tensors one naming: experts in one tensor are `mlp.experts.PART` `[E, N, K]`; the weights
 /// of short convolutions are `[C, W]`.
-pub(super) fn canonicalise(config: &mut ModelConfig, tensors: &mut [(TensorInfo, Storage)]) {
+pub(super) fn canonicalise(config: &mut ModelConfig, tensors: &mut [(TensorInfo, TensorStorage)]) {
     if config.architecture != Architecture::Qwen3_5Moe {
         return;
     }

@@ -16,12 +16,12 @@ use crate::Error;
 use crate::files::{JsonObject, json_kind};
 
 /// A `config.json`, and its name for messages.
-struct Reader<'a> {
+struct ConfigReader<'a> {
     object: &'a JsonObject,
     file: &'a str,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     fn error(&self, reason: String) -> Error {
         Error::file(self.file, reason)
     }
@@ -92,7 +92,7 @@ impl ModelConfig {
     }
 
     fn from_text_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
-        let reader = Reader { object, file };
+        let reader = ConfigReader { object, file };
         let architecture = architecture(&reader)?;
         keys::check(&reader, architecture)?;
         let defaults = families::defaults(architecture);
@@ -171,7 +171,7 @@ impl ModelConfig {
     }
 }
 
-fn architecture(reader: &Reader<'_>) -> Result<Architecture, Error> {
+fn architecture(reader: &ConfigReader<'_>) -> Result<Architecture, Error> {
     let name = match reader.value("model_type") {
         Some(Value::String(name)) => name.as_str(),
         Some(other) => {
@@ -187,8 +187,8 @@ fn architecture(reader: &Reader<'_>) -> Result<Architecture, Error> {
 
 /// `head_dim`, or what transformers takes where it is missing.
 fn head_dim(
-    reader: &Reader<'_>,
-    defaults: &families::Defaults,
+    reader: &ConfigReader<'_>,
+    defaults: &families::FamilyDefaults,
     hidden_size: usize,
     heads: usize,
 ) -> Result<usize, Error> {

@@ -24,7 +24,7 @@ pub struct DeltaNets {
 
 /// A mixture of experts in the place of each feed-forward network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mixture {
+pub struct MixtureConfig {
     /// Number of routed experts.
     pub experts: usize,
     /// Experts that each token is routed to.
@@ -66,7 +66,7 @@ impl DeltaNets {
     }
 }
 
-impl Mixture {
+impl MixtureConfig {
     pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
         check_counts(
             file,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 pub use generation::GenerationConfig;
-pub use hybrid::{DeltaNets, Mixture};
+pub use hybrid::{DeltaNets, MixtureConfig};
 pub use layers::{Activation, LayerAttention, LayerRope};
 pub use rope::RopeScaling;
 
@@ -188,7 +188,7 @@ pub struct ModelConfig {
     pub delta_nets: Option<DeltaNets>,
     /// The experts that layers have in the place of one feed-forward network (whose width is then that of
     /// an expert).
-    pub mixture: Option<Mixture>,
+    pub mixture: Option<MixtureConfig>,
     /// Tokens that begin a text.
     pub bos_ids: Vec<u32>,
     /// Tokens that end a text.

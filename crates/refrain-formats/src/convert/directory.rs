@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::tensor::Conversion;
-use super::{Options, Report, compare, tokenizer_files};
+use super::{ConvertOptions, Report, compare, tokenizer_files};
 use crate::config::{Architecture, ModelConfig, Quantisation, RopeScaling};
 use crate::write::{Target, config_json, directory};
 use crate::{Checkpoint, Encoding, Error};
 
-pub(super) fn write(source: &Checkpoint, options: &Options<'_>, target: &mut Target<'_>) -> Result<Report, Error> {
+pub(super) fn write(
+    source: &Checkpoint,
+    options: &ConvertOptions<'_>,
+    target: &mut Target<'_>,
+) -> Result<Report, Error> {
     let plain = match options.recipe.affine() {
         Some(_) => plain_encoding(source),
         None => Encoding::F16,
@@ -18,7 +22,7 @@ pub(super) fn write(source: &Checkpoint, options: &Options<'_>, target: &mut Tar
     let mut config = as_hugging_face(source)?;
     let conversions = conversions(source, &config, plain, options);
     config.quantisation = quantisation(&conversions, options);
-    let contents = directory::Contents {
+    let contents = directory::DirectoryContents {
         config: config_object(source, &config, plain)?,
         files: tokenizer_files::files(source)?,
         framework: match options.recipe.affine() {
@@ -102,7 +106,7 @@ fn conversions<'a>(
     source: &'a Checkpoint,
     config: &ModelConfig,
     plain: Encoding,
-    options: &Options<'_>,
+    options: &ConvertOptions<'_>,
 ) -> Vec<Conversion<'a>> {
     let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
     let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
@@ -121,7 +125,7 @@ fn conversions<'a>(
 }
 
 /// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
-fn quantisation(conversions: &[Conversion<'_>], options: &Options<'_>) -> Option<Quantisation> {
+fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
     let (bits, group_size) = options.recipe.affine()?;
     let matrices = conversions
         .iter()

@@ -1,12 +1,16 @@
 //! To a GGUF file, as llama.cpp reads it.
 
 use super::tensor::Conversion;
-use super::{Options, Report, compare, vocabulary};
+use super::{ConvertOptions, Report, compare, vocabulary};
 use crate::config::{Architecture, ModelConfig};
 use crate::write::{Target, gguf, gguf_metadata};
 use crate::{Checkpoint, Error, gguf as reader};
 
-pub(super) fn write(source: &Checkpoint, options: &Options<'_>, target: &mut Target<'_>) -> Result<Report, Error> {
+pub(super) fn write(
+    source: &Checkpoint,
+    options: &ConvertOptions<'_>,
+    target: &mut Target<'_>,
+) -> Result<Report, Error> {
     let config = as_gguf(source)?;
     let conversions = conversions(source, &config, options)?;
     let name = source.gguf().and_then(|(gguf, _)| gguf.model_name());
@@ -38,7 +42,7 @@ fn as_gguf(source: &Checkpoint) -> Result<ModelConfig, Error> {
 fn conversions<'a>(
     source: &'a Checkpoint,
     config: &ModelConfig,
-    options: &Options<'_>,
+    options: &ConvertOptions<'_>,
 ) -> Result<Vec<Conversion<'a>>, Error> {
     let mut conversions = Vec::new();
     for tensor in source.tensors().filter_map(|info| source.tensor(&info.name)) {

@@ -11,14 +11,14 @@ mod vocabulary;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::write::{Progress, Shape, Target};
+use crate::write::{Shape, Target, WriteProgress};
 use crate::{Architecture, Checkpoint, Encoding, Error};
 
 pub use recipe::Recipe;
 pub use tensor::Deviation;
 
 /// How to convert.
-pub struct Options<'a> {
+pub struct ConvertOptions<'a> {
     /// What the weights become.
     pub recipe: Recipe,
     /// What the model is called in the file, where the source has no name for it.
@@ -26,7 +26,7 @@ pub struct Options<'a> {
     /// Whether a checkpoint that is at the destination already may be replaced.
     pub replace: bool,
     /// Told after every piece that is written; may break to stop.
-    pub progress: &'a dyn Fn(Progress) -> ControlFlow<()>,
+    pub progress: &'a dyn Fn(WriteProgress) -> ControlFlow<()>,
 }
 
 /// What became of a checkpoint.
@@ -63,7 +63,7 @@ pub struct Converted {
 /// If recipe and destination do not fit, something is there already, the new format cannot hold the model, a
 /// tensor is damaged, the disk is full, or `progress` stopped it. Nothing is left at `out` then, nor beside it,
 /// and what was there before still is.
-pub fn convert(source: &Checkpoint, out: &Path, options: &Options<'_>) -> Result<Report, Error> {
+pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) -> Result<Report, Error> {
     let gguf = out.extension().is_some_and(|extension| extension == "gguf");
     if gguf != options.recipe.is_gguf(gguf) {
         return Err(Error::Conversion(format!(

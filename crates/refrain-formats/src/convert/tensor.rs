@@ -7,9 +7,9 @@ use rayon::prelude::*;
 
 use super::Converted;
 use crate::blocks::{Blocks, RowOrder};
-use crate::dequantise::{Planes, dequantise_block, widen};
-use crate::tensor::Storage;
-use crate::write::{Item, Part};
+use crate::dequantise::{TensorPlanes, dequantise_block, widen};
+use crate::tensor::TensorStorage;
+use crate::write::{Item, ListedTensor};
 use crate::{Encoding, Error, Tensor, quantise};
 
 /// How far a tensor's values are from what they were.
@@ -76,7 +76,7 @@ pub(super) struct Conversion<'a> {
 
 /// Memory for one row.
 #[derive(Default)]
-struct Row {
+struct RowBuffer {
     values: Vec<f32>,
     now: Vec<f32>,
 }
@@ -121,7 +121,7 @@ impl<'a> Conversion<'a> {
                 *last = columns;
             }
             let bytes = (rows * row_bytes) as u64;
-            Part {
+            ListedTensor {
                 name,
                 encoding,
                 shape,
@@ -161,7 +161,7 @@ impl<'a> Conversion<'a> {
         let made = out
             .par_chunks_exact_mut(row_bytes)
             .zip(rows)
-            .map_init(Row::default, |memory, (out, row)| {
+            .map_init(RowBuffer::default, |memory, (out, row)| {
                 self.read(row, memory)?;
                 if self.copy(row, out) {
                     return Ok(Deviation::between(&memory.values, &memory.values));
@@ -198,7 +198,7 @@ impl<'a> Conversion<'a> {
             .zip(biases.par_chunks_exact_mut(factors));
         let made = parts
             .zip(rows)
-            .map_init(Row::default, |memory, (((quants, scales), biases), row)| {
+            .map_init(RowBuffer::default, |memory, (((quants, scales), biases), row)| {
                 self.read(row, memory)?;
                 if copied {
                     self.tensor.write_quants((row * words) as u64, quants)?;
@@ -209,7 +209,7 @@ impl<'a> Conversion<'a> {
                 let parts = [&mut *quants, &mut *scales, &mut *biases];
                 quantise::affine::row(format, self.scales, &memory.values, parts)
                     .ok_or_else(|| self.out_of_range(row))?;
-                let planes = Planes {
+                let planes = TensorPlanes {
                     encoding: self.to,
                     scale_encoding: self.scales,
                     quants,
@@ -233,7 +233,7 @@ impl<'a> Conversion<'a> {
 
     /// Copies row `row` of the new file from the old one, if both have it in the same blocks.
     fn copy(&self, row: usize, out: &mut [u8]) -> bool {
-        let Storage::Blocks { data, rows } = self.tensor.storage else {
+        let TensorStorage::Blocks { data, rows } = self.tensor.storage else {
             return false;
         };
         let Some(size) = self.to.block_bytes().filter(|_| self.tensor.info.encoding == self.to) else {
@@ -248,7 +248,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// Reads the values of row `row` of the new file.
-    fn read(&self, row: usize, memory: &mut Row) -> Result<(), Error> {
+    fn read(&self, row: usize, memory: &mut RowBuffer) -> Result<(), Error> {
         let columns = self.tensor.info.columns();
         memory.values.resize(columns, 0.0);
         memory.now.resize(columns, 0.0);

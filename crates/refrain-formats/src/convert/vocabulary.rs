@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value as Json;
 
 use crate::gguf::pre_tokenizer_name;
-use crate::write::gguf::{Metadata, Value};
+use crate::write::gguf::{MetadataEntries, MetadataValue};
 use crate::write::gguf_metadata::no_tokenizer;
 use crate::{ChatTemplate, Checkpoint, Error, Tokenizer};
 
@@ -21,11 +21,11 @@ const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
 /// The tokenizer's metadata: a GGUF file's as they are, others made of what `tokenizer.json` says.
-pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<Metadata, Error> {
+pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<MetadataEntries, Error> {
     if let Some((gguf, bytes)) = source.gguf() {
         let raw = gguf.tokenizer_metadata(bytes);
         return Ok(raw
-            .map(|(key, raw)| (key.to_owned(), Value::Raw(raw.to_owned())))
+            .map(|(key, raw)| (key.to_owned(), MetadataValue::Raw(raw.to_owned())))
             .collect());
     }
     let tokenizer_file = source
@@ -45,13 +45,16 @@ pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<M
             "is of the kind {kind}, which GGUF files here do not hold (only BPE)"
         )));
     }
-    let mut vocabulary = Vocabulary::read(&json, source.config().vocab_size).map_err(|what| refuse(&what))?;
+    let mut vocabulary = WrittenVocabulary::read(&json, source.config().vocab_size).map_err(|what| refuse(&what))?;
     let mut metadata = match model["byte_fallback"].as_bool() {
         Some(true) => sentence_piece(&json, &mut vocabulary),
         _ => byte_level(&json, notes).map_err(|what| refuse(&what))?,
     };
     metadata.push(text_list("tokens", vocabulary.tokens));
-    metadata.push(("tokenizer.ggml.token_type".to_owned(), Value::I32s(vocabulary.kinds)));
+    metadata.push((
+        "tokenizer.ggml.token_type".to_owned(),
+        MetadataValue::I32s(vocabulary.kinds),
+    ));
     metadata.extend(special_tokens(source, &tokenizer)?);
     if let Some(template) = source.chat_template()? {
         metadata.extend(chat_templates(&template));
@@ -60,12 +63,12 @@ pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<M
 }
 
 /// Tokens by their ids, up to the model's last.
-struct Vocabulary {
+struct WrittenVocabulary {
     tokens: Vec<String>,
     kinds: Vec<i32>,
 }
 
-impl Vocabulary {
+impl WrittenVocabulary {
     fn read(json: &Json, size: usize) -> Result<Self, String> {
         let mut known: BTreeMap<usize, (String, i32)> = BTreeMap::new();
         let id = |value: &Json| value.as_u64().map_or(usize::MAX, |id| id as usize);
@@ -96,7 +99,7 @@ impl Vocabulary {
             tokens.push(token);
             kinds.push(kind);
         }
-        Ok(Vocabulary { tokens, kinds })
+        Ok(WrittenVocabulary { tokens, kinds })
     }
 }
 
@@ -110,7 +113,7 @@ fn merges(json: &Json) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Byte-level BPE: merges, and the name of the rule that cuts text into words.
-fn byte_level(json: &Json, notes: &mut Vec<String>) -> Result<Metadata, String> {
+fn byte_level(json: &Json, notes: &mut Vec<String>) -> Result<MetadataEntries, String> {
     let patterns = patterns(&json["pre_tokenizer"])?;
     let whole_words = json["model"]["ignore_merges"].as_bool().unwrap_or(false);
     let patterns = Vec::from_iter(patterns.iter().map(String::as_str));
@@ -127,8 +130,11 @@ fn byte_level(json: &Json, notes: &mut Vec<String>) -> Result<Metadata, String> 
     }
     let merges = merges(json).map(|(left, right)| format!("{left} {right}")).collect();
     Ok(vec![
-        ("tokenizer.ggml.model".to_owned(), Value::Text("gpt2".to_owned())),
-        ("tokenizer.ggml.pre".to_owned(), Value::Text(name.to_owned())),
+        (
+            "tokenizer.ggml.model".to_owned(),
+            MetadataValue::Text("gpt2".to_owned()),
+        ),
+        ("tokenizer.ggml.pre".to_owned(), MetadataValue::Text(name.to_owned())),
         text_list("merges", merges),
     ])
 }
@@ -165,7 +171,7 @@ fn patterns(pre: &Json) -> Result<Vec<String>, String> {
 
 /// SentencePiece: scores instead of merges. Only their order counts, so that the rank of the first merge that
 /// makes a token is as good as the score that it was made from.
-fn sentence_piece(json: &Json, vocabulary: &mut Vocabulary) -> Metadata {
+fn sentence_piece(json: &Json, vocabulary: &mut WrittenVocabulary) -> MetadataEntries {
     let mut ranks: HashMap<String, usize> = HashMap::new();
     let mut count = 0;
     for (rank, (left, right)) in merges(json).enumerate() {
@@ -187,15 +193,24 @@ fn sentence_piece(json: &Json, vocabulary: &mut Vocabulary) -> Metadata {
     let prefix = json["normalizer"].to_string().contains("\"Prepend\"")
         || (pre["type"] == "Metaspace" && pre["prepend_scheme"] != "never");
     vec![
-        ("tokenizer.ggml.model".to_owned(), Value::Text("llama".to_owned())),
-        ("tokenizer.ggml.pre".to_owned(), Value::Text("default".to_owned())),
-        ("tokenizer.ggml.add_space_prefix".to_owned(), Value::Bool(prefix)),
-        ("tokenizer.ggml.scores".to_owned(), Value::F32s(scores)),
+        (
+            "tokenizer.ggml.model".to_owned(),
+            MetadataValue::Text("llama".to_owned()),
+        ),
+        (
+            "tokenizer.ggml.pre".to_owned(),
+            MetadataValue::Text("default".to_owned()),
+        ),
+        (
+            "tokenizer.ggml.add_space_prefix".to_owned(),
+            MetadataValue::Bool(prefix),
+        ),
+        ("tokenizer.ggml.scores".to_owned(), MetadataValue::F32s(scores)),
     ]
 }
 
 /// The tokens with a role, and whether texts begin and end with them.
-fn special_tokens(source: &Checkpoint, tokenizer: &Tokenizer) -> Result<Metadata, Error> {
+fn special_tokens(source: &Checkpoint, tokenizer: &Tokenizer) -> Result<MetadataEntries, Error> {
     let roles = source.special_tokens()?;
     let id = |role: &str| roles.get(role).and_then(|token| tokenizer.id(token));
     let ends = tokenizer.eos_ids();
@@ -210,30 +225,30 @@ fn special_tokens(source: &Checkpoint, tokenizer: &Tokenizer) -> Result<Metadata
         ("unknown", id("unk_token")),
         ("padding", id("pad_token")),
     ];
-    let mut metadata = Metadata::new();
+    let mut metadata = MetadataEntries::new();
     for (role, id) in ids {
-        metadata.extend(id.map(|id| (format!("tokenizer.ggml.{role}_token_id"), Value::U32(id))));
+        metadata.extend(id.map(|id| (format!("tokenizer.ggml.{role}_token_id"), MetadataValue::U32(id))));
     }
     let text = tokenizer.encode("a", true)?;
     let adds = [
         ("bos", bos.is_some() && text.first().copied() == bos),
         ("eos", eos.is_some() && text.last().copied() == eos),
     ];
-    metadata.extend(adds.map(|(role, adds)| (format!("tokenizer.ggml.add_{role}_token"), Value::Bool(adds))));
+    metadata.extend(adds.map(|(role, adds)| (format!("tokenizer.ggml.add_{role}_token"), MetadataValue::Bool(adds))));
     Ok(metadata)
 }
 
-fn chat_templates(template: &ChatTemplate) -> Metadata {
+fn chat_templates(template: &ChatTemplate) -> MetadataEntries {
     let named = template.sources().map(|(name, source)| {
         let key = match name {
             "default" => "tokenizer.chat_template".to_owned(),
             other => format!("tokenizer.chat_template.{other}"),
         };
-        (key, Value::Text(source.to_owned()))
+        (key, MetadataValue::Text(source.to_owned()))
     });
     named.collect()
 }
 
-fn text_list(key: &str, texts: Vec<String>) -> (String, Value) {
-    (format!("tokenizer.ggml.{key}"), Value::Texts(texts))
+fn text_list(key: &str, texts: Vec<String>) -> (String, MetadataValue) {
+    (format!("tokenizer.ggml.{key}"), MetadataValue::Texts(texts))
 }

@@ -142,7 +142,10 @@ fn attention_scale(architecture: Architecture, [hidden_size, layers, heads, head
 
 /// A count that may be given once or for each layer, where all layers must agree.
 fn per_layer(gguf: &Gguf, bytes: &[u8], key: &str) -> Result<Option<usize>, Error> {
-    if !matches!(gguf.metadata.values.get(key), Some(super::value::Value::Array { .. })) {
+    if !matches!(
+        gguf.metadata.values.get(key),
+        Some(super::value::GgufValue::Array { .. })
+    ) {
         return gguf.metadata.count(key);
     }
     let counts = gguf.metadata.numbers(key, bytes)?.unwrap_or_default();

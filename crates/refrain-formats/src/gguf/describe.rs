@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::GgufFiles;
-use super::value::Value;
+use super::value::GgufValue;
 use crate::{Description, Format, TensorInfo};
 
 /// The file's own words: metadata of one value but the tokenizer's, and its tensors.
@@ -32,12 +32,12 @@ pub(crate) fn describe(opened: GgufFiles) -> Description {
     }
 }
 
-fn as_json(value: &Value) -> Option<Json> {
+fn as_json(value: &GgufValue) -> Option<Json> {
     Some(match value {
-        Value::Integer(number) => json!(i64::try_from(*number).ok()?),
-        Value::Float(number) => json!(number),
-        Value::Bool(flag) => json!(flag),
-        Value::String(text) => json!(text),
-        Value::Array { .. } => return None,
+        GgufValue::Integer(number) => json!(i64::try_from(*number).ok()?),
+        GgufValue::Float(number) => json!(number),
+        GgufValue::Bool(flag) => json!(flag),
+        GgufValue::String(text) => json!(text),
+        GgufValue::Array { .. } => return None,
     })
 }

@@ -14,7 +14,7 @@ mod value;
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::tensor::{Storage, TensorInfo};
+use crate::tensor::{TensorInfo, TensorStorage};
 use crate::tokenizer::BROKEN_TOKENIZER;
 use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
 
@@ -27,7 +27,7 @@ pub(crate) use tensors::row_order;
 pub(crate) use tokenizer::pre_tokenizer_name;
 
 use reader::TensorEntry;
-use value::Metadata;
+use value::GgufMetadata;
 
 /// The header of a GGUF file. Long arrays stay in the file, so the functions that read them take
 /// its bytes again.
@@ -35,13 +35,13 @@ use value::Metadata;
 pub(crate) struct Gguf {
     /// The file's name for messages.
     file: String,
-    metadata: Metadata,
+    metadata: GgufMetadata,
     tensors: Vec<TensorEntry>,
 }
 
 impl Gguf {
     /// A model of these tensors, whose names must differ.
-    fn new(metadata: Metadata, tensors: Vec<TensorEntry>) -> Result<Self, Error> {
+    fn new(metadata: GgufMetadata, tensors: Vec<TensorEntry>) -> Result<Self, Error> {
         let mut names = HashSet::new();
         if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.name)) {
             return Err(Error::tensor(&metadata.file, &twice.name, "is there twice"));
@@ -59,7 +59,7 @@ impl Gguf {
     }
 
     /// The tensors under Hugging Face's names, sorted.
-    pub(crate) fn tensors(&self, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+    pub(crate) fn tensors(&self, config: &ModelConfig) -> Result<Vec<(TensorInfo, TensorStorage)>, Error> {
         tensors::assemble(self, config)
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Gguf;
 use super::reader::{self, TensorEntry};
-use super::value::Metadata;
+use super::value::GgufMetadata;
 use crate::Error;
 use crate::files::{FileBytes, FileSet};
 use crate::mmap::MappedFile;
@@ -41,7 +41,7 @@ impl GgufFiles {
                 },
             });
         }
-        let part = Part::read(file, label)?;
+        let part = GgufPart::read(file, label)?;
         match part.count {
             1 => Self::join(vec![part]),
             count => Self::join(open_parts(path, part.number, count, &part.label)?),
@@ -50,7 +50,7 @@ impl GgufFiles {
 
     /// A model in one file that is held in memory.
     pub(crate) fn held(file: FileBytes, label: String) -> Result<Self, Error> {
-        let part = Part::read(file, label)?;
+        let part = GgufPart::read(file, label)?;
         match part.count {
             1 => Self::join(vec![part]),
             count => Err(Error::file(
@@ -61,7 +61,7 @@ impl GgufFiles {
     }
 
     /// Put the parts together, which are in order.
-    fn join(parts: Vec<Part>) -> Result<Self, Error> {
+    fn join(parts: Vec<GgufPart>) -> Result<Self, Error> {
         let (mut files, mut labels, mut tensors) = (Vec::new(), Vec::new(), Vec::<TensorEntry>::new());
         let mut metadata = None;
         for (index, part) in parts.into_iter().enumerate() {
@@ -87,17 +87,17 @@ impl GgufFiles {
 }
 
 /// One file.
-struct Part {
+struct GgufPart {
     file: FileBytes,
     label: String,
-    metadata: Metadata,
+    metadata: GgufMetadata,
     tensors: Vec<TensorEntry>,
     /// Which part it is, from 0 on, and of how many.
     number: usize,
     count: usize,
 }
 
-impl Part {
+impl GgufPart {
     fn read(file: FileBytes, label: String) -> Result<Self, Error> {
         let (metadata, tensors) = reader::read(file.bytes(), &label)?;
         let count = metadata.whole(COUNT)?.unwrap_or(1).max(1);
@@ -105,7 +105,7 @@ impl Part {
         if number >= count {
             return Err(metadata.error(format!("says that it is part {} of {count}", number.saturating_add(1))));
         }
-        Ok(Part {
+        Ok(GgufPart {
             file,
             label,
             metadata,
@@ -117,7 +117,7 @@ impl Part {
 }
 
 /// Open all parts of the model that the file at `path` is part `number` (from 0 on) of `count` of.
-fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<Vec<Part>, Error> {
+fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<Vec<GgufPart>, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let prefix = match PartName::parse(&name) {
         Some(parsed) if (parsed.number, parsed.count) == (number + 1, count) => parsed.prefix,
@@ -143,7 +143,7 @@ fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<V
                 format!("is missing: it is part {} of {count}", index + 1),
             ));
         }
-        let part = Part::read(FileBytes::Mapped(MappedFile::open(&path)?), label)?;
+        let part = GgufPart::read(FileBytes::Mapped(MappedFile::open(&path)?), label)?;
         if (part.number, part.count) != (index, count) {
             return Err(Error::file(
                 part.label,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::value::{Metadata, Value, ValueType};
+use super::value::{GgufMetadata, GgufValue, ValueType};
 use crate::{Encoding, Error};
 
 /// One tensor of the file.
@@ -88,20 +88,20 @@ impl<'a, 'f> Cursor<'a, 'f> {
     }
 
     /// A value that is neither a string nor an array.
-    pub(super) fn scalar(&mut self, kind: ValueType) -> Result<Value, Error> {
+    pub(super) fn scalar(&mut self, kind: ValueType) -> Result<GgufValue, Error> {
         let what = "a metadata value";
         Ok(match kind {
-            ValueType::U8 => Value::Integer(i128::from(u8::from_le_bytes(self.array(what)?))),
-            ValueType::I8 => Value::Integer(i128::from(i8::from_le_bytes(self.array(what)?))),
-            ValueType::U16 => Value::Integer(i128::from(u16::from_le_bytes(self.array(what)?))),
-            ValueType::I16 => Value::Integer(i128::from(i16::from_le_bytes(self.array(what)?))),
-            ValueType::U32 => Value::Integer(i128::from(u32::from_le_bytes(self.array(what)?))),
-            ValueType::I32 => Value::Integer(i128::from(i32::from_le_bytes(self.array(what)?))),
-            ValueType::U64 => Value::Integer(i128::from(u64::from_le_bytes(self.array(what)?))),
-            ValueType::I64 => Value::Integer(i128::from(i64::from_le_bytes(self.array(what)?))),
-            ValueType::F32 => Value::Float(f64::from(f32::from_le_bytes(self.array(what)?))),
-            ValueType::F64 => Value::Float(f64::from_le_bytes(self.array(what)?)),
-            ValueType::Bool => Value::Bool(self.array::<1>(what)?[0] != 0),
+            ValueType::U8 => GgufValue::Integer(i128::from(u8::from_le_bytes(self.array(what)?))),
+            ValueType::I8 => GgufValue::Integer(i128::from(i8::from_le_bytes(self.array(what)?))),
+            ValueType::U16 => GgufValue::Integer(i128::from(u16::from_le_bytes(self.array(what)?))),
+            ValueType::I16 => GgufValue::Integer(i128::from(i16::from_le_bytes(self.array(what)?))),
+            ValueType::U32 => GgufValue::Integer(i128::from(u32::from_le_bytes(self.array(what)?))),
+            ValueType::I32 => GgufValue::Integer(i128::from(i32::from_le_bytes(self.array(what)?))),
+            ValueType::U64 => GgufValue::Integer(i128::from(u64::from_le_bytes(self.array(what)?))),
+            ValueType::I64 => GgufValue::Integer(i128::from(i64::from_le_bytes(self.array(what)?))),
+            ValueType::F32 => GgufValue::Float(f64::from(f32::from_le_bytes(self.array(what)?))),
+            ValueType::F64 => GgufValue::Float(f64::from_le_bytes(self.array(what)?)),
+            ValueType::Bool => GgufValue::Bool(self.array::<1>(what)?[0] != 0),
             ValueType::String | ValueType::Array => {
                 return Err(self.error("a metadata value is not a number"));
             }
@@ -114,18 +114,18 @@ impl<'a, 'f> Cursor<'a, 'f> {
             .ok_or_else(|| self.error(format!("metadata {key} is of the unknown type {number}")))
     }
 
-    fn value(&mut self, key: &str) -> Result<Value, Error> {
+    fn value(&mut self, key: &str) -> Result<GgufValue, Error> {
         match self.value_type(key)? {
             ValueType::String => self
                 .string(&format!("metadata {key}"))
-                .map(|text| Value::String(text.to_owned())),
+                .map(|text| GgufValue::String(text.to_owned())),
             ValueType::Array => self.skip_array(key, 0),
             kind => self.scalar(kind),
         }
     }
 
     /// Step over an array, checking that it lies within the file.
-    fn skip_array(&mut self, key: &str, depth: usize) -> Result<Value, Error> {
+    fn skip_array(&mut self, key: &str, depth: usize) -> Result<GgufValue, Error> {
         if depth == MAX_DEPTH {
             return Err(self.error(format!("metadata {key} holds arrays nested too deeply")));
         }
@@ -147,7 +147,7 @@ impl<'a, 'f> Cursor<'a, 'f> {
                 self.take(count * scalar.least_bytes(), "an array")?;
             }
         }
-        Ok(Value::Array { item, count, start })
+        Ok(GgufValue::Array { item, count, start })
     }
 
     fn tensor(&mut self) -> Result<TensorHeader, Error> {
@@ -195,7 +195,7 @@ pub fn holds_whole_header(bytes: &[u8]) -> bool {
 }
 
 /// Read and check the header of a GGUF file with the contents `bytes`.
-pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntry>), Error> {
+pub(super) fn read(bytes: &[u8], file: &str) -> Result<(GgufMetadata, Vec<TensorEntry>), Error> {
     let Header {
         metadata,
         tensors,
@@ -219,7 +219,7 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(Metadata, Vec<TensorEntr
 
 /// What stands before the data.
 struct Header {
-    metadata: Metadata,
+    metadata: GgufMetadata,
     tensors: Vec<TensorHeader>,
     /// In bytes, without the padding up to the data.
     length: usize,
@@ -255,7 +255,7 @@ fn header(bytes: &[u8], file: &str) -> Result<Header, Error> {
             return Err(Error::file(file, format!("metadata {key} is there twice")));
         }
     }
-    let metadata = Metadata {
+    let metadata = GgufMetadata {
         file: file.to_owned(),
         values,
         ranges,

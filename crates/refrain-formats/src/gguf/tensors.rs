@@ -5,10 +5,10 @@ use super::{Gguf, names};
 use crate::Error;
 use crate::blocks::RowOrder;
 use crate::config::{Architecture, ModelConfig};
-use crate::tensor::{Span, Storage, TensorInfo};
+use crate::tensor::{Span, TensorInfo, TensorStorage};
 
 /// Translate names, and undo the reordering of rows that files of Llama models have.
-pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, Storage)>, Error> {
+pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorInfo, TensorStorage)>, Error> {
     let mut tensors = Vec::with_capacity(gguf.tensors.len());
     for entry in gguf.tensors.iter().filter(|entry| !holds_factors(&entry.name)) {
         let name = names::hugging_face(config.architecture, &entry.name);
@@ -34,8 +34,8 @@ pub(super) fn assemble(gguf: &Gguf, config: &ModelConfig) -> Result<Vec<(TensorI
             range: entry.range.clone(),
         };
         let storage = match entry.encoding {
-            encoding if encoding.block_bytes().is_some() => Storage::Blocks { data, rows },
-            _ => Storage::Plain { data, rows },
+            encoding if encoding.block_bytes().is_some() => TensorStorage::Blocks { data, rows },
+            _ => TensorStorage::Plain { data, rows },
         };
         tensors.push((info, storage));
     }

@@ -47,7 +47,7 @@ impl ValueType {
 
 /// One metadata value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(super) enum GgufValue {
     /// Any integer.
     Integer(i128),
     Float(f64),
@@ -62,29 +62,29 @@ pub(super) enum Value {
     },
 }
 
-impl Value {
+impl GgufValue {
     fn kind(&self) -> &'static str {
         match self {
-            Value::Integer(_) => "an integer",
-            Value::Float(_) => "a number",
-            Value::Bool(_) => "a truth value",
-            Value::String(_) => "a string",
-            Value::Array { .. } => "an array",
+            GgufValue::Integer(_) => "an integer",
+            GgufValue::Float(_) => "a number",
+            GgufValue::Bool(_) => "a truth value",
+            GgufValue::String(_) => "a string",
+            GgufValue::Array { .. } => "an array",
         }
     }
 }
 
 /// All metadata of a file.
 #[derive(Debug, Default)]
-pub(super) struct Metadata {
+pub(super) struct GgufMetadata {
     pub file: String,
-    pub values: BTreeMap<String, Value>,
+    pub values: BTreeMap<String, GgufValue>,
     /// Where each value lies in the file: the number of its type, and what follows.
     pub ranges: BTreeMap<String, Range<usize>>,
 }
 
-impl Metadata {
-    fn wrong(&self, key: &str, value: &Value, needed: &str) -> Error {
+impl GgufMetadata {
+    fn wrong(&self, key: &str, value: &GgufValue, needed: &str) -> Error {
         let found = value.kind();
         Error::file(
             &self.file,
@@ -103,7 +103,7 @@ impl Metadata {
     pub(super) fn string(&self, key: &str) -> Result<Option<&str>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
+            Some(GgufValue::String(text)) => Ok(Some(text)),
             Some(other) => Err(self.wrong(key, other, "a string")),
         }
     }
@@ -111,7 +111,7 @@ impl Metadata {
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(GgufValue::Bool(flag)) => Ok(Some(*flag)),
             Some(other) => Err(self.wrong(key, other, "a truth value")),
         }
     }
@@ -119,8 +119,8 @@ impl Metadata {
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Float(number)) => Ok(Some(*number)),
-            Some(Value::Integer(number)) => Ok(Some(*number as f64)),
+            Some(GgufValue::Float(number)) => Ok(Some(*number)),
+            Some(GgufValue::Integer(number)) => Ok(Some(*number as f64)),
             Some(other) => Err(self.wrong(key, other, "a number")),
         }
     }
@@ -129,7 +129,7 @@ impl Metadata {
     pub(super) fn count(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Integer(number)) => match usize::try_from(*number) {
+            Some(GgufValue::Integer(number)) => match usize::try_from(*number) {
                 Ok(count) if count > 0 => Ok(Some(count)),
                 _ => Err(Error::file(
                     &self.file,
@@ -144,7 +144,7 @@ impl Metadata {
     pub(super) fn whole(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Integer(number)) => match usize::try_from(*number) {
+            Some(GgufValue::Integer(number)) => match usize::try_from(*number) {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => Err(self.error(format!("metadata {key} is {number}, which is absurd"))),
             },
@@ -160,7 +160,7 @@ impl Metadata {
     pub(super) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Integer(number)) => u32::try_from(*number)
+            Some(GgufValue::Integer(number)) => u32::try_from(*number)
                 .map(Some)
                 .map_err(|_| Error::file(&self.file, format!("metadata {key} is {number}, which is no token id"))),
             Some(other) => Err(self.wrong(key, other, "a token id")),
@@ -171,7 +171,7 @@ impl Metadata {
     pub(super) fn array_length(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(Value::Array { count, .. }) => Ok(Some(*count)),
+            Some(GgufValue::Array { count, .. }) => Ok(Some(*count)),
             Some(other) => Err(self.wrong(key, other, "an array")),
         }
     }
@@ -192,9 +192,9 @@ impl Metadata {
                 _ => {}
             }
             Some(cursor.scalar(item).map(|value| match value {
-                Value::Float(number) => number,
-                Value::Integer(number) => number as f64,
-                Value::Bool(flag) => f64::from(u8::from(flag)),
+                GgufValue::Float(number) => number,
+                GgufValue::Integer(number) => number as f64,
+                GgufValue::Bool(flag) => f64::from(u8::from(flag)),
                 _ => f64::NAN,
             }))
         })
@@ -211,7 +211,7 @@ impl Metadata {
         let Some(value) = self.values.get(key) else {
             return Ok(None);
         };
-        let Value::Array { item, count, start } = value else {
+        let GgufValue::Array { item, count, start } = value else {
             return Err(self.wrong(key, value, needed));
         };
         let mut cursor = Cursor::new(bytes, *start, &self.file);

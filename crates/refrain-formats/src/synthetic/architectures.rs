@@ -1,6 +1,6 @@
 //! The shapes of published models, from the `config.json` of each.
 
-use crate::{Activation, Architecture, DeltaNets, Mixture, ModelConfig, RopeScaling};
+use crate::{Activation, Architecture, DeltaNets, MixtureConfig, ModelConfig, RopeScaling};
 
 /// Makes a model's hyperparameters.
 pub(super) type Config = fn() -> ModelConfig;
@@ -48,9 +48,9 @@ fn tiny_llama() -> ModelConfig {
 }
 
 /// Hidden size, intermediate size, layers, heads, key and value heads.
-type Sizes = [usize; 5];
+type ModelSizes = [usize; 5];
 
-fn qwen3(sizes: Sizes, tied: bool) -> ModelConfig {
+fn qwen3(sizes: ModelSizes, tied: bool) -> ModelConfig {
     let [hidden_size, intermediate_size, layers, heads, kv_heads] = sizes;
     ModelConfig {
         architecture: Architecture::Qwen3,
@@ -86,7 +86,7 @@ fn qwen3(sizes: Sizes, tied: bool) -> ModelConfig {
 }
 
 /// Llama 3.1 and 3.2, which differ in the factor of their rope scaling.
-fn llama3(sizes: Sizes, head_dim: usize, rope_factor: f64, tied: bool) -> ModelConfig {
+fn llama3(sizes: ModelSizes, head_dim: usize, rope_factor: f64, tied: bool) -> ModelConfig {
     ModelConfig {
         architecture: Architecture::Llama,
         head_dim,
@@ -129,7 +129,7 @@ fn qwen3_5_35b() -> ModelConfig {
             taps: 4,
             layers: three_of_four(40),
         }),
-        mixture: Some(Mixture {
+        mixture: Some(MixtureConfig {
             experts: 256,
             used: 8,
             intermediate_size: 512,
@@ -157,7 +157,7 @@ fn tiny_hybrid() -> ModelConfig {
             taps: 4,
             layers: three_of_four(4),
         }),
-        mixture: Some(Mixture {
+        mixture: Some(MixtureConfig {
             experts: 8,
             used: 2,
             intermediate_size: 256,

@@ -5,7 +5,7 @@ use crate::{Encoding, Format, ModelConfig, mlx};
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Weights {
+pub(crate) enum SyntheticFormat {
     /// All matrices alike.
     Alike(Encoding),
     /// GGUF's Q4_K_M.
@@ -18,9 +18,9 @@ pub(super) const NAMES: [&str; 20] = [
     "mlx2", "mlx3", "mlx4", "mlx5", "mlx6", "mlx8",
 ];
 
-impl Weights {
+impl SyntheticFormat {
     /// The format of a name, such as `q4_k_m`, `mlx4` or `mlx4-g32`, in any case of letters.
-    pub(super) fn by_name(name: &str) -> Option<Weights> {
+    pub(super) fn by_name(name: &str) -> Option<SyntheticFormat> {
         let encoding = match &name.to_ascii_lowercase()[..] {
             "f32" => Encoding::F32,
             "f16" => Encoding::F16,
@@ -35,20 +35,20 @@ impl Weights {
             "q4_k" => Encoding::Q4_K,
             "q5_k" => Encoding::Q5_K,
             "q6_k" => Encoding::Q6_K,
-            "q4_k_m" => return Some(Weights::Q4KM),
+            "q4_k_m" => return Some(SyntheticFormat::Q4KM),
             name => {
                 let (bits, group) = mlx::by_name(name)?;
                 Encoding::MlxAffine { bits, group }
             }
         };
-        Some(Weights::Alike(encoding))
+        Some(SyntheticFormat::Alike(encoding))
     }
 
     /// The kind of checkpoint that the format belongs to.
     pub(super) fn format(self) -> Format {
         match self {
-            Weights::Alike(Encoding::MlxAffine { .. }) => Format::Mlx,
-            Weights::Alike(encoding) if encoding.block_bytes().is_none() => Format::Safetensors,
+            SyntheticFormat::Alike(Encoding::MlxAffine { .. }) => Format::Mlx,
+            SyntheticFormat::Alike(encoding) if encoding.block_bytes().is_none() => Format::Safetensors,
             _ => Format::Gguf,
         }
     }
@@ -56,7 +56,7 @@ impl Weights {
     /// Bits and group size of MLX's formats.
     pub(super) fn affine(self) -> Option<(u8, u16)> {
         match self {
-            Weights::Alike(Encoding::MlxAffine { bits, group }) => Some((bits, group)),
+            SyntheticFormat::Alike(Encoding::MlxAffine { bits, group }) => Some((bits, group)),
             _ => None,
         }
     }
@@ -64,8 +64,8 @@ impl Weights {
     /// How the matrix `name` of so many columns is stored.
     pub(super) fn of_matrix(self, config: &ModelConfig, name: &str, columns: usize) -> Encoding {
         match self {
-            Weights::Alike(encoding) => mixture::for_columns(encoding, columns),
-            Weights::Q4KM => mixture::for_columns(MixedFile::Q4KM.encoding(config, name), columns),
+            SyntheticFormat::Alike(encoding) => mixture::for_columns(encoding, columns),
+            SyntheticFormat::Q4KM => mixture::for_columns(MixedFile::Q4KM.encoding(config, name), columns),
         }
     }
 
@@ -73,7 +73,7 @@ impl Weights {
     pub(super) fn of_vectors(self) -> Encoding {
         match (self.format(), self) {
             (Format::Mlx, _) => Encoding::BF16,
-            (Format::Safetensors, Weights::Alike(encoding)) => encoding,
+            (Format::Safetensors, SyntheticFormat::Alike(encoding)) => encoding,
             _ => Encoding::F32,
         }
     }
@@ -81,8 +81,8 @@ impl Weights {
     /// GGUF's number of the kind of file (`general.file_type`).
     pub(super) fn file_type(self) -> u32 {
         match self {
-            Weights::Q4KM => 15,
-            Weights::Alike(encoding) => match encoding {
+            SyntheticFormat::Q4KM => 15,
+            SyntheticFormat::Alike(encoding) => match encoding {
                 Encoding::F16 => 1,
                 Encoding::Q4_0 => 2,
                 Encoding::Q4_1 => 3,

@@ -14,7 +14,7 @@ mod spec;
 mod tests;
 mod write;
 
-pub(crate) use random::Random;
+pub(crate) use random::RandomTensor;
 pub(crate) use spec::Spec;
 pub use write::write;
 

@@ -18,7 +18,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One tensor of random values.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
+pub(crate) struct RandomTensor {
     seed: u64,
     values: usize,
     encoding: Encoding,
@@ -26,10 +26,10 @@ pub(crate) struct Random {
     range: Option<[f32; 2]>,
 }
 
-impl Random {
+impl RandomTensor {
     /// A matrix, or by its name what else models have; norms' gains are stored less `offset`.
     pub(super) fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
-        Random {
+        RandomTensor {
             seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),
             values: shape.iter().product(),
             encoding,

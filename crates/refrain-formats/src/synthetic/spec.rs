@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::format::Weights;
+use super::format::SyntheticFormat;
 use super::shapes::shapes;
-use super::{Random, architectures};
+use super::{RandomTensor, architectures};
 use crate::config::Quantisation;
-use crate::tensor::{Storage, TensorInfo};
+use crate::tensor::{TensorInfo, TensorStorage};
 use crate::{Error, Format, ModelConfig};
 
 /// A synthetic checkpoint by its name.
@@ -15,7 +15,7 @@ pub(crate) struct Spec {
     /// `ARCH:FORMAT`.
     name: String,
     config: architectures::Config,
-    weights: Weights,
+    weights: SyntheticFormat,
 }
 
 impl Spec {
@@ -43,7 +43,7 @@ impl Spec {
                 super::architectures().join(", ")
             )));
         };
-        let Some(weights) = Weights::by_name(format) else {
+        let Some(weights) = SyntheticFormat::by_name(format) else {
             return Err(error(format!("format {format:?} is not known (known: {})", formats())));
         };
         Ok(Spec {
@@ -65,7 +65,7 @@ impl Spec {
     }
 
     /// How its weights are stored.
-    pub(super) fn weights(&self) -> Weights {
+    pub(super) fn weights(&self) -> SyntheticFormat {
         self.weights
     }
 
@@ -95,7 +95,7 @@ impl Spec {
     }
 
     /// All tensors, sorted by name.
-    pub(crate) fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, Storage)> {
+    pub(crate) fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, TensorStorage)> {
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
                 [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
@@ -103,14 +103,14 @@ impl Spec {
                 }
                 _ => self.weights.of_vectors(),
             };
-            let random = Random::new(&name, &shape, encoding, config.norm_offset);
+            let random = RandomTensor::new(&name, &shape, encoding, config.norm_offset);
             let info = TensorInfo {
                 name,
                 shape,
                 encoding,
                 bytes: random.bytes(),
             };
-            (info, Storage::Synthetic(random))
+            (info, TensorStorage::Synthetic(random))
         };
         let mut tensors: Vec<_> = shapes(config).into_iter().map(tensor).collect();
         tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));

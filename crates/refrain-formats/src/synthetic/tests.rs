@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::write::write_shards;
 use super::{Spec, write};
-use crate::Progress;
+use crate::WriteProgress;
 use crate::config::ModelConfig;
 use crate::{Architecture, Checkpoint, Encoding, Error, Format, RopeScaling, Tensor};
 
@@ -13,7 +13,7 @@ fn all_formats() -> Vec<&'static str> {
     super::formats().into_iter().chain(grouped).collect()
 }
 
-fn quietly(_: Progress) -> ControlFlow<()> {
+fn quietly(_: WriteProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

@@ -9,7 +9,7 @@ use super::Spec;
 use crate::blocks::{RowOrder, store_block};
 use crate::gguf;
 use crate::write::{
-    Item, Part, Progress, Shape, Target, config_json, directory, gguf as gguf_file, gguf_metadata, hybrid,
+    Item, ListedTensor, Shape, Target, WriteProgress, config_json, directory, gguf as gguf_file, gguf_metadata, hybrid,
 };
 use crate::{Architecture, Checkpoint, Error, Format, ModelConfig, Tensor};
 
@@ -22,7 +22,7 @@ use crate::{Architecture, Checkpoint, Error, Format, ModelConfig, Tensor};
 /// # Errors
 /// If `spec` is not known, something is at `out` already, the disk is full or the system refuses
 /// otherwise, or `progress` stopped it. Nothing is left at `out` then, nor beside it.
-pub fn write(spec: &str, out: &Path, progress: &dyn Fn(Progress) -> ControlFlow<()>) -> Result<(), Error> {
+pub fn write(spec: &str, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
     write_shards(spec, out, directory::SHARD, progress)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn write_shards(
     spec: &str,
     out: &Path,
     shard: u64,
-    progress: &dyn Fn(Progress) -> ControlFlow<()>,
+    progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let checkpoint = Checkpoint::synthetic(spec)?;
     let spec = Spec::parse(spec)?;
@@ -54,7 +54,7 @@ pub(super) fn write_shards(
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {
         let items = tensors.map(|tensor| hybrid::published(config, Item::planes(tensor)));
-        let contents = directory::Contents {
+        let contents = directory::DirectoryContents {
             config: config_json::object(config, spec.weights().of_vectors()),
             files: Vec::new(),
             framework: match config.quantisation {
@@ -82,7 +82,7 @@ pub(super) fn write_shards(
 /// A tensor as a GGUF file has it.
 fn gguf_item<'a>(config: &ModelConfig, tensor: Tensor<'a>) -> Item<'a> {
     let info = tensor.info;
-    let part = Part {
+    let part = ListedTensor {
         name: gguf::name(config.architecture, &info.name).unwrap_or_else(|| info.name.clone()),
         encoding: info.encoding,
         shape: info.shape.clone(),

@@ -7,7 +7,7 @@ use super::failure::{Attempt, RenderError};
 use super::print;
 use super::render::{Renderer, Variables};
 use super::syntax::MacroSource;
-use super::value::{Datum, Dict, Gathered, Text};
+use super::value::{Datum, Dict, Gathered, TemplateText};
 
 /// Python's jinja sandbox makes no longer ranges.
 const MAX_RANGE: i128 = 100_000;
@@ -20,7 +20,7 @@ const ARGUMENT: usize = 64;
 pub(super) enum Callable {
     GlobalFunction(GlobalFunction),
     /// A method, with the value that it is of.
-    Method(Datum, Text),
+    Method(Datum, TemplateText),
     /// A macro, with the variables around it; they are gone if it has left the block that defines it.
     Macro(Rc<MacroSource>, Weak<Variables>),
 }
@@ -58,7 +58,7 @@ impl Callable {
 #[derive(Debug, Default)]
 pub(super) struct CallArguments {
     pub positional: Vec<Datum>,
-    pub named: Vec<(Text, Datum)>,
+    pub named: Vec<(TemplateText, Datum)>,
     held: Held,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn required(argument: Option<Datum>, of: &str) -> Attempt<Datum> {
 }
 
 /// An argument that is a string.
-pub(super) fn text(argument: Option<Datum>, of: &str) -> Attempt<Text> {
+pub(super) fn text(argument: Option<Datum>, of: &str) -> Attempt<TemplateText> {
     match required(argument, of)? {
         Datum::Text(text) => Ok(text),
         other => Err(RenderError::invalid(format!(
@@ -238,7 +238,7 @@ impl Renderer {
             };
             variables.set(parameter, value)?;
         }
-        let special = |name: &str, value: Datum| variables.set(&Text::new(name)?, value);
+        let special = |name: &str, value: Datum| variables.set(&TemplateText::new(name)?, value);
         if source.uses.varargs {
             special("varargs", Gathered::of(positional.by_ref().map(Ok))?.tuple())?;
         }

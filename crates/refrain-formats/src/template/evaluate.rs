@@ -8,7 +8,7 @@ use super::failure::{Attempt, RenderError};
 use super::operators;
 use super::render::{Renderer, Variables, describe};
 use super::syntax::{ArgumentList, Postfix, PostfixAction, Sign, TemplateExpression};
-use super::value::{Datum, Dict, DictKey, Gathered, Text};
+use super::value::{Datum, Dict, DictKey, Gathered, TemplateText};
 use super::{compare, filters, loops, methods, print, tests};
 
 impl Renderer {
@@ -202,7 +202,7 @@ fn name_it(error: RenderError, expression: &TemplateExpression) -> RenderError {
 }
 
 /// `value.name`: methods before keys, as in Jinja.
-pub(super) fn attribute(value: &Datum, name: &Text) -> Attempt<Datum> {
+pub(super) fn attribute(value: &Datum, name: &TemplateText) -> Attempt<Datum> {
     spend_on_bytes(name.len())?;
     if let Datum::Undefined = value {
         return Err(RenderError::undefined(""));

@@ -12,11 +12,11 @@ const UNDEFINED: &str = "undefined value";
 #[derive(Debug)]
 pub(super) struct RenderError {
     text: String,
-    place: Place,
+    place: ErrorPlace,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum ErrorPlace {
     /// Not known yet.
     Unknown,
     Line(u32),
@@ -25,7 +25,7 @@ enum Place {
 }
 
 impl RenderError {
-    fn new(kind: &str, detail: impl std::fmt::Display, place: Place) -> Self {
+    fn new(kind: &str, detail: impl std::fmt::Display, place: ErrorPlace) -> Self {
         let detail = clip(&detail.to_string());
         let text = match (kind, detail.as_str()) {
             ("", detail) => detail.to_owned(),
@@ -37,32 +37,32 @@ impl RenderError {
 
     /// What is no Jinja.
     pub fn syntax(detail: impl std::fmt::Display, line: u32) -> Self {
-        Self::new("does not parse", detail, Place::Line(line))
+        Self::new("does not parse", detail, ErrorPlace::Line(line))
     }
 
     /// What does not go with the values at hand.
     pub fn invalid(detail: impl std::fmt::Display) -> Self {
-        Self::new("invalid operation", detail, Place::Unknown)
+        Self::new("invalid operation", detail, ErrorPlace::Unknown)
     }
 
     /// Something is asked of a value that is not there; `what` names it, if it has a name.
     pub fn undefined(what: &str) -> Self {
-        Self::new(UNDEFINED, what, Place::Unknown)
+        Self::new(UNDEFINED, what, ErrorPlace::Unknown)
     }
 
     /// A filter, a test or a tag that Jinja does not have. `kind` is which of them.
     pub fn unknown(kind: &str, name: &str) -> Self {
-        Self::new(&format!("unknown {kind}"), name, Place::Unknown)
+        Self::new(&format!("unknown {kind}"), name, ErrorPlace::Unknown)
     }
 
     /// The template itself refuses, by `raise_exception`.
     pub fn raised(message: &str) -> Self {
-        Self::new("refuses these messages", message, Place::Whole)
+        Self::new("refuses these messages", message, ErrorPlace::Whole)
     }
 
     /// A limit on what a template may take.
     pub fn limit(detail: impl std::fmt::Display) -> Self {
-        Self::new("", detail, Place::Whole)
+        Self::new("", detail, ErrorPlace::Whole)
     }
 
     /// Whether it is about something undefined that it cannot name.
@@ -72,8 +72,8 @@ impl RenderError {
 
     /// The same error with `line` to blame, unless that is known already.
     pub fn at(mut self, line: u32) -> Self {
-        if let Place::Unknown = self.place {
-            self.place = Place::Line(line);
+        if let ErrorPlace::Unknown = self.place {
+            self.place = ErrorPlace::Line(line);
         }
         self
     }
@@ -82,8 +82,8 @@ impl RenderError {
 impl std::fmt::Display for RenderError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.place {
-            Place::Line(line) => write!(f, "line {line}: {}", self.text),
-            Place::Unknown | Place::Whole => f.write_str(&self.text),
+            ErrorPlace::Line(line) => write!(f, "line {line}: {}", self.text),
+            ErrorPlace::Unknown | ErrorPlace::Whole => f.write_str(&self.text),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::evaluate::{attribute, item};
 use super::failure::{Attempt, RenderError};
 use super::layout::FormatSpec;
 use super::print;
-use super::value::{Datum, Text};
+use super::value::{Datum, TemplateText};
 
 pub(super) fn format(text: &str, arguments: &CallArguments) -> Attempt<Datum> {
     let mut out = BoundedText::new();
@@ -105,7 +105,7 @@ impl Formatter<'_> {
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
-                value = attribute(&value, &Text::new(&after[..end])?)?;
+                value = attribute(&value, &TemplateText::new(&after[..end])?)?;
                 rest = &after[end..];
             } else {
                 let inner = rest.strip_prefix('[').and_then(|after| after.split_once(']'));

@@ -9,7 +9,7 @@ use super::compare;
 use super::failure::{Attempt, RenderError};
 use super::render::{Flow, Renderer, Variables};
 use super::syntax::ForLoop;
-use super::value::{Datum, Gathered, Items, Text};
+use super::value::{Datum, Gathered, Items, TemplateText};
 
 /// The variable `loop`.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Renderer {
         out: &mut BoundedText,
     ) -> Attempt<bool> {
         let mut through = false;
-        let name = Text::new("loop")?;
+        let name = TemplateText::new("loop")?;
         for (at, item) in state.items.iter().enumerate() {
             spend(1)?;
             state.at.set(at);
@@ -172,7 +172,7 @@ impl Renderer {
 }
 
 /// The methods of `loop`.
-pub(super) fn method(state: &Rc<LoopState>, name: &Text) -> Option<Datum> {
+pub(super) fn method(state: &Rc<LoopState>, name: &TemplateText) -> Option<Datum> {
     matches!(&**name, "cycle" | "changed")
         .then(|| Datum::Callable(Rc::new(Callable::Method(Datum::Loop(state.clone()), name.clone()))))
 }

@@ -30,7 +30,7 @@ use std::time::SystemTime;
 use crate::{Error, guard};
 use budget::BoundedText;
 use failure::{Attempt, RenderError};
-use value::{Datum, Gathered, Text};
+use value::{Datum, Gathered, TemplateText};
 
 pub use conversation::Conversation;
 pub use thinking::{Parted, ThoughtMarks, ThoughtSplitter};
@@ -138,11 +138,15 @@ impl ChatTemplate {
     }
 
     /// What the template can look at.
-    fn variables(&self, conversation: &Conversation, add_generation_prompt: bool) -> Attempt<Vec<(Text, Datum)>> {
+    fn variables(
+        &self,
+        conversation: &Conversation,
+        add_generation_prompt: bool,
+    ) -> Attempt<Vec<(TemplateText, Datum)>> {
         let list = |values: &Vec<serde_json::Value>| Ok(Gathered::of(values.iter().map(Datum::from_json))?.list());
         let optional = |values: &Option<Vec<serde_json::Value>>| values.as_ref().map_or(Ok(Datum::None), list);
         let mut variables = Vec::new();
-        let mut add = |name: &str, value: Datum| Text::new(name).map(|name| variables.push((name, value)));
+        let mut add = |name: &str, value: Datum| TemplateText::new(name).map(|name| variables.push((name, value)));
         for (role, token) in &self.special_tokens {
             add(role, Datum::text(token.as_str())?)?;
         }

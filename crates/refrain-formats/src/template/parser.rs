@@ -8,7 +8,7 @@ use super::lexer::{Lexeme, Lexer};
 use super::syntax::{
     Action, AssignTarget, Body, ForLoop, MacroSource, PostfixAction, SpecialNames, Statement, TemplateExpression,
 };
-use super::value::Text;
+use super::value::TemplateText;
 
 mod expression;
 mod operand;
@@ -124,9 +124,9 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn text_name(&mut self) -> Attempt<Text> {
+    fn text_name(&mut self) -> Attempt<TemplateText> {
         let name = self.name()?;
-        Text::new(name)
+        TemplateText::new(name)
     }
 
     fn unexpected(&self, expected: &str) -> RenderError {
@@ -158,7 +158,7 @@ impl<'s> Parser<'s> {
         loop {
             let line = self.line();
             let action = match self.next()? {
-                Lexeme::Data(data) => Action::Write(Text::new(data)?),
+                Lexeme::Data(data) => Action::Write(TemplateText::new(data)?),
                 Lexeme::PrintBegin => {
                     let printed = self.tuple(true, &[])?;
                     self.expect_end(&Lexeme::PrintEnd)?;
@@ -328,8 +328,8 @@ impl<'s> Parser<'s> {
     }
 
     /// The parameters of a macro, from the bracket on.
-    fn parameters(&mut self) -> Attempt<Vec<(Text, Option<TemplateExpression>)>> {
-        let mut parameters: Vec<(Text, Option<TemplateExpression>)> = Vec::new();
+    fn parameters(&mut self) -> Attempt<Vec<(TemplateText, Option<TemplateExpression>)>> {
+        let mut parameters: Vec<(TemplateText, Option<TemplateExpression>)> = Vec::new();
         self.expect("(")?;
         while !self.is(")") {
             if !parameters.is_empty() {
@@ -354,8 +354,8 @@ impl<'s> Parser<'s> {
     /// A macro of this name, from behind it on.
     fn macro_source(
         &mut self,
-        name: Text,
-        parameters: Vec<(Text, Option<TemplateExpression>)>,
+        name: TemplateText,
+        parameters: Vec<(TemplateText, Option<TemplateExpression>)>,
         end: &str,
     ) -> Attempt<Rc<MacroSource>> {
         let outer = std::mem::take(&mut self.uses);
@@ -391,7 +391,7 @@ impl<'s> Parser<'s> {
                     .is_some_and(|step| matches!(step.action, PostfixAction::Call(_))) => {}
             _ => return Err(RenderError::syntax("a call block without a call", line)),
         }
-        let caller = self.macro_source(Text::new("caller")?, parameters, "endcall")?;
+        let caller = self.macro_source(TemplateText::new("caller")?, parameters, "endcall")?;
         Ok(Action::Call(call, caller))
     }
 

@@ -7,7 +7,7 @@ use super::budget::BoundedText;
 use super::failure::{Attempt, RenderError};
 use super::layout::{FormatSpec, character};
 use super::print;
-use super::value::{Datum, DictKey, Text};
+use super::value::{Datum, DictKey, TemplateText};
 
 /// The values that a format takes one by one, or by their names.
 struct PercentValues<'v> {
@@ -110,7 +110,7 @@ impl PercentValues<'_> {
         for c in chars.by_ref() {
             open += i32::from(c == '(') - i32::from(c == ')');
             if open == 0 {
-                let found = dict.get(&DictKey::Text(Text::new(name.as_str())?));
+                let found = dict.get(&DictKey::Text(TemplateText::new(name.as_str())?));
                 return found
                     .cloned()
                     .ok_or_else(|| RenderError::invalid(format!("the format asks for {name:?}")));

@@ -6,7 +6,7 @@ use super::budget::{BoundedText, deeper, spend};
 use super::calls::{CallArguments, Callable, flag};
 use super::compare;
 use super::failure::{Attempt, RenderError};
-use super::value::{Datum, Text};
+use super::value::{Datum, TemplateText};
 
 /// Write a value as Python's `str` gives it.
 pub(super) fn write(value: &Datum, out: &mut BoundedText) -> Attempt<()> {
@@ -18,13 +18,13 @@ pub(super) fn write(value: &Datum, out: &mut BoundedText) -> Attempt<()> {
 }
 
 /// A value as Python's `str` gives it.
-pub(super) fn display(value: &Datum) -> Attempt<Text> {
+pub(super) fn display(value: &Datum) -> Attempt<TemplateText> {
     if let Datum::Text(text) = value {
         return Ok(text.clone());
     }
     let mut out = BoundedText::new();
     write(value, &mut out)?;
-    Text::new(out.into_string())
+    TemplateText::new(out.into_string())
 }
 
 /// Write a value as Python's `repr` gives it.
@@ -153,12 +153,12 @@ pub(super) fn is_printable(c: char) -> bool {
 }
 
 /// How `json.dumps` lays out its text.
-struct Style {
+struct JsonStyle {
     ascii: bool,
     /// What a level is indented by; `None` writes everything on one line.
-    indent: Option<Text>,
-    between_items: Text,
-    after_key: Text,
+    indent: Option<TemplateText>,
+    between_items: TemplateText,
+    after_key: TemplateText,
     sort_keys: bool,
 }
 
@@ -174,7 +174,7 @@ pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum>
             let width = super::calls::size(Some(width), "the indent of tojson")?;
             let mut out = BoundedText::new();
             out.push_repeated(" ", width.unwrap_or_default())?;
-            Some(Text::new(out.into_string())?)
+            Some(TemplateText::new(out.into_string())?)
         }
     };
     let (mut between_items, mut after_key) = (if indent.is_none() { ", " } else { "," }, ": ");
@@ -185,11 +185,11 @@ pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum>
         };
         (between_items, after_key) = (items, key);
     }
-    let style = Style {
+    let style = JsonStyle {
         ascii: flag(ascii),
         indent,
-        between_items: Text::new(between_items)?,
-        after_key: Text::new(after_key)?,
+        between_items: TemplateText::new(between_items)?,
+        after_key: TemplateText::new(after_key)?,
         sort_keys: flag(sort_keys),
     };
     let mut out = BoundedText::new();
@@ -197,7 +197,7 @@ pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum>
     Datum::built(out)
 }
 
-fn dump(value: &Datum, style: &Style, depth: usize, out: &mut BoundedText) -> Attempt<()> {
+fn dump(value: &Datum, style: &JsonStyle, depth: usize, out: &mut BoundedText) -> Attempt<()> {
     let _level = deeper()?;
     spend(1)?;
     match value {
@@ -237,7 +237,7 @@ fn unserialisable(what: &str) -> RenderError {
 fn bracket<T>(
     [open, close]: [&str; 2],
     items: &[T],
-    style: &Style,
+    style: &JsonStyle,
     depth: usize,
     out: &mut BoundedText,
     mut write: impl FnMut(&T, &mut BoundedText) -> Attempt<()>,
@@ -273,13 +273,13 @@ fn json_float(number: f64) -> String {
 }
 
 /// A key as JSON has it; Python writes the keys `True`, `None` and numbers as strings.
-fn json_key(key: &Datum) -> Attempt<Text> {
+fn json_key(key: &Datum) -> Attempt<TemplateText> {
     match key {
         Datum::Text(text) => Ok(text.clone()),
-        Datum::None => Text::new("null"),
-        Datum::Bool(flag) => Text::new(if *flag { "true" } else { "false" }),
-        Datum::Int(number) => Text::new(number.to_string()),
-        Datum::Float(number) => Text::new(json_float(*number)),
+        Datum::None => TemplateText::new("null"),
+        Datum::Bool(flag) => TemplateText::new(if *flag { "true" } else { "false" }),
+        Datum::Int(number) => TemplateText::new(number.to_string()),
+        Datum::Float(number) => TemplateText::new(json_float(*number)),
         _ => Err(unserialisable("has a key that is no string")),
     }
 }

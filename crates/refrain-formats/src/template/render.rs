@@ -10,7 +10,7 @@ use super::calls::{Callable, GlobalFunction};
 use super::failure::{Attempt, RenderError};
 use super::print;
 use super::syntax::{Action, AssignTarget, Postfix, PostfixAction, Statement, TemplateExpression};
-use super::value::{Datum, Dict, Namespace, Text};
+use super::value::{Datum, Dict, Namespace, TemplateText};
 
 /// What a variable takes beside its value, in bytes.
 const VARIABLE: usize = 256;
@@ -24,7 +24,7 @@ const MAX_TIME_FORMAT: usize = 1000;
 /// The variables of a block, and those around it.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
-    own: RefCell<HashMap<Text, (Datum, Held)>>,
+    own: RefCell<HashMap<TemplateText, (Datum, Held)>>,
     around: Option<Rc<Variables>>,
 }
 
@@ -37,7 +37,7 @@ impl Variables {
         })
     }
 
-    pub fn set(&self, name: &Text, value: Datum) -> Attempt<()> {
+    pub fn set(&self, name: &TemplateText, value: Datum) -> Attempt<()> {
         spend_on_bytes(name.len())?;
         let mut own = self.own.borrow_mut();
         match own.get_mut(name) {
@@ -50,7 +50,7 @@ impl Variables {
     }
 
     /// The variable of this name, of the nearest block that has one.
-    pub fn get(&self, name: &Text) -> Attempt<Option<Datum>> {
+    pub fn get(&self, name: &TemplateText) -> Attempt<Option<Datum>> {
         let mut block = Some(self);
         while let Some(variables) = block {
             spend_on_bytes(name.len())?;
@@ -91,11 +91,11 @@ impl Drop for Renderer {
 
 impl Renderer {
     /// With the functions that every template knows, and these variables.
-    pub fn new(variables: Vec<(Text, Datum)>, time: Option<SystemTime>) -> Attempt<Self> {
+    pub fn new(variables: Vec<(TemplateText, Datum)>, time: Option<SystemTime>) -> Attempt<Self> {
         let globals = Rc::new(Variables::default());
         for (name, function) in GlobalFunction::ALL {
             let function = Datum::Callable(Rc::new(Callable::GlobalFunction(function)));
-            globals.set(&Text::new(name)?, function)?;
+            globals.set(&TemplateText::new(name)?, function)?;
         }
         for (name, value) in variables {
             globals.set(&name, value)?;
@@ -208,7 +208,7 @@ impl Renderer {
         let value = self.evaluate(base, variables)?;
         let callee = self.take_steps(value, before, &|| describe(base), variables)?;
         let mut arguments = self.arguments(given, variables)?;
-        arguments.named.push((Text::new("caller")?, caller));
+        arguments.named.push((TemplateText::new("caller")?, caller));
         self.call(&callee, arguments).map_err(|error| error.at(*line))
     }
 

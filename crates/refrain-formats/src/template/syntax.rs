@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::value::{Datum, Text};
+use super::value::{Datum, TemplateText};
 
 /// A statement, with the line that it begins on.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) type Body = Vec<Statement>;
 
 #[derive(Debug)]
 pub(super) enum Action {
-    Write(Text),
+    Write(TemplateText),
     Print(TemplateExpression),
     /// Conditions with what follows if they hold, and what if none does.
     If(Vec<(TemplateExpression, Body)>, Body),
@@ -46,8 +46,8 @@ pub(super) struct ForLoop {
 
 #[derive(Debug)]
 pub(super) struct MacroSource {
-    pub name: Text,
-    pub parameters: Vec<(Text, Option<TemplateExpression>)>,
+    pub name: TemplateText,
+    pub parameters: Vec<(TemplateText, Option<TemplateExpression>)>,
     pub body: Body,
     pub uses: SpecialNames,
 }
@@ -74,16 +74,16 @@ impl SpecialNames {
 /// What is assigned to.
 #[derive(Debug)]
 pub(super) enum AssignTarget {
-    Name(Text),
+    Name(TemplateText),
     /// A variable of a namespace.
-    Attribute(Text, Text),
+    Attribute(TemplateText, TemplateText),
     Tuple(Vec<AssignTarget>),
 }
 
 #[derive(Debug)]
 pub(super) enum TemplateExpression {
     Constant(Datum),
-    Name(Text),
+    Name(TemplateText),
     List(Vec<TemplateExpression>),
     Tuple(Vec<TemplateExpression>),
     Dict(Vec<(TemplateExpression, TemplateExpression)>),
@@ -109,19 +109,19 @@ pub(super) struct Postfix {
 
 #[derive(Debug)]
 pub(super) enum PostfixAction {
-    Attribute(Text),
+    Attribute(TemplateText),
     Item(TemplateExpression),
     Slice([Option<TemplateExpression>; 3]),
     Call(ArgumentList),
-    Filter(Text, ArgumentList),
-    Test(Text, ArgumentList, bool),
+    Filter(TemplateText, ArgumentList),
+    Test(TemplateText, ArgumentList, bool),
 }
 
 /// The arguments of a call.
 #[derive(Debug, Default)]
 pub(super) struct ArgumentList {
     pub positional: Vec<TemplateExpression>,
-    pub named: Vec<(Text, TemplateExpression)>,
+    pub named: Vec<(TemplateText, TemplateExpression)>,
     /// After a `*`.
     pub spread: Option<Box<TemplateExpression>>,
     /// After `**`.

@@ -119,7 +119,7 @@ pub struct Parted {
 #[derive(Debug)]
 pub struct ThoughtSplitter {
     marks: ThoughtMarks,
-    state: State,
+    state: SplitterState,
     /// What may be part of a mark, and blanks that may stand before one.
     held: String,
     /// Whether there was a thought.
@@ -129,7 +129,7 @@ pub struct ThoughtSplitter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SplitterState {
     /// Nothing but blanks since the beginning or the last thought.
     Between,
     Thinking,
@@ -141,7 +141,11 @@ impl ThoughtSplitter {
     pub fn new(marks: ThoughtMarks, opened: bool) -> Self {
         Self {
             marks,
-            state: if opened { State::Thinking } else { State::Between },
+            state: if opened {
+                SplitterState::Thinking
+            } else {
+                SplitterState::Between
+            },
             held: String::new(),
             thought: opened,
             told: false,
@@ -150,7 +154,7 @@ impl ThoughtSplitter {
 
     /// Whether the text is in the middle of a thought.
     pub fn is_thinking(&self) -> bool {
-        self.state == State::Thinking
+        self.state == SplitterState::Thinking
     }
 
     /// Takes the next piece of the text, and gives out what is certain now.
@@ -166,9 +170,9 @@ impl ThoughtSplitter {
         let held = std::mem::take(&mut self.held);
         let mut parted = Parted::default();
         match self.state {
-            State::Thinking => parted.thought.push_str(held.trim_end()),
-            State::Between if self.thought && held.trim().is_empty() => {}
-            State::Between | State::Answering => parted.answer = held,
+            SplitterState::Thinking => parted.thought.push_str(held.trim_end()),
+            SplitterState::Between if self.thought && held.trim().is_empty() => {}
+            SplitterState::Between | SplitterState::Answering => parted.answer = held,
         }
         parted
     }
@@ -176,14 +180,14 @@ impl ThoughtSplitter {
     /// Goes as far as the held text is certain; true if the state changed.
     fn advance(&mut self, parted: &mut Parted) -> bool {
         match self.state {
-            State::Between => {
+            SplitterState::Between => {
                 let text = self.held.trim_start();
                 if let Some(rest) = text.strip_prefix(self.marks.open) {
                     if self.thought {
                         parted.thought.push_str("\n\n");
                     }
                     self.held = rest.to_owned();
-                    (self.state, self.thought, self.told) = (State::Thinking, true, false);
+                    (self.state, self.thought, self.told) = (SplitterState::Thinking, true, false);
                     return true;
                 }
                 if self.marks.open.starts_with(text) {
@@ -192,17 +196,17 @@ impl ThoughtSplitter {
                 if self.thought {
                     self.held = text.to_owned();
                 }
-                self.state = State::Answering;
+                self.state = SplitterState::Answering;
                 true
             }
-            State::Thinking => {
+            SplitterState::Thinking => {
                 if !self.told {
                     self.held = self.held.trim_start().to_owned();
                 }
                 if let Some(at) = self.held.find(self.marks.close) {
                     parted.thought.push_str(self.held[..at].trim_end());
                     self.held.drain(..at + self.marks.close.len());
-                    self.state = State::Between;
+                    self.state = SplitterState::Between;
                     return true;
                 }
                 let certain = self.held.len() - begun(&self.held, self.marks.close);
@@ -212,7 +216,7 @@ impl ThoughtSplitter {
                 parted.thought.extend(self.held.drain(..certain));
                 false
             }
-            State::Answering => {
+            SplitterState::Answering => {
                 parted.answer.push_str(&std::mem::take(&mut self.held));
                 false
             }

@@ -32,7 +32,7 @@ pub(super) enum Datum {
     Bool(bool),
     Int(i128),
     Float(f64),
-    Text(Text),
+    Text(TemplateText),
     List(Rc<Items>),
     Tuple(Rc<Items>),
     Dict(Rc<Dict>),
@@ -43,7 +43,7 @@ pub(super) enum Datum {
 
 /// A string.
 #[derive(Debug, Clone)]
-pub(super) struct Text(Rc<(Box<str>, Held)>);
+pub(super) struct TemplateText(Rc<(Box<str>, Held)>);
 
 /// The items of a list or tuple.
 #[derive(Debug)]
@@ -83,21 +83,21 @@ pub(super) enum DictKey {
     None,
     Int(i128),
     Float(u64),
-    Text(Text),
+    Text(TemplateText),
     /// What is in it, written so that equal tuples are written the same.
-    Tuple(Text),
+    Tuple(TemplateText),
 }
 
-impl Text {
+impl TemplateText {
     pub fn new(text: impl Into<Box<str>>) -> Attempt<Self> {
         let text = text.into();
         spend_on_bytes(text.len())?;
         let held = Held::new(OVERHEAD + text.len())?;
-        Ok(Text(Rc::new((text, held))))
+        Ok(TemplateText(Rc::new((text, held))))
     }
 }
 
-impl Deref for Text {
+impl Deref for TemplateText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -105,15 +105,15 @@ impl Deref for Text {
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for TemplateText {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Text {}
+impl Eq for TemplateText {}
 
-impl std::hash::Hash for Text {
+impl std::hash::Hash for TemplateText {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (**self).hash(state);
     }
@@ -206,7 +206,7 @@ impl Dict {
         self.places.get(key).map(|place| &self.entries[*place].1)
     }
 
-    pub fn get_text(&self, name: &Text) -> Option<&Datum> {
+    pub fn get_text(&self, name: &TemplateText) -> Option<&Datum> {
         self.get(&DictKey::Text(name.clone()))
     }
 
@@ -250,7 +250,7 @@ impl DictKey {
                 for item in items.iter() {
                     DictKey::of(item)?.write(&mut written)?;
                 }
-                DictKey::Tuple(Text::new(written.into_string())?)
+                DictKey::Tuple(TemplateText::new(written.into_string())?)
             }
             other => {
                 return Err(RenderError::invalid(format_args!(
@@ -277,7 +277,7 @@ impl DictKey {
 
 impl Datum {
     pub fn text(text: impl Into<Box<str>>) -> Attempt<Self> {
-        Text::new(text).map(Datum::Text)
+        TemplateText::new(text).map(Datum::Text)
     }
 
     pub fn built(text: BoundedText) -> Attempt<Self> {
@@ -355,7 +355,7 @@ impl Datum {
         }
     }
 
-    pub fn as_text(&self) -> Option<&Text> {
+    pub fn as_text(&self) -> Option<&TemplateText> {
         match self {
             Datum::Text(text) => Some(text),
             _ => None,

@@ -27,10 +27,10 @@ const ROLES: [&str; 7] = [
 
 /// Tokenizer and chat template of a directory or of a GGUF file, of whatever architecture, with or without weights.
 #[derive(Debug, Clone)]
-pub struct TokenizerFiles(Source);
+pub struct TokenizerFiles(TokenizerSource);
 
 #[derive(Debug, Clone)]
-enum Source {
+enum TokenizerSource {
     Directory(DirectoryFiles),
     Gguf(Arc<GgufFiles>),
 }
@@ -66,15 +66,15 @@ impl TokenizerFiles {
             source,
         })?;
         if !metadata.is_dir() {
-            return Ok(Self(Source::Gguf(Arc::new(GgufFiles::open(path)?))));
+            return Ok(Self(TokenizerSource::Gguf(Arc::new(GgufFiles::open(path)?))));
         }
         let set = FileSet::Directory(path.to_owned());
         let known = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
         if known.iter().any(|file| set.has(file)) {
-            return Ok(Self(Source::Directory(DirectoryFiles { set })));
+            return Ok(Self(TokenizerSource::Directory(DirectoryFiles { set })));
         }
         match gguf::in_directory(&set)? {
-            Some(path) => Ok(Self(Source::Gguf(Arc::new(GgufFiles::open(&path)?)))),
+            Some(path) => Ok(Self(TokenizerSource::Gguf(Arc::new(GgufFiles::open(&path)?)))),
             None => Err(Error::NotACheckpoint {
                 path: path.to_owned(),
                 reason: format!("holds none of {}", known.join(", ")),
@@ -89,8 +89,8 @@ impl TokenizerFiles {
     /// ids that the file says.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
         match &self.0 {
-            Source::Directory(files) => files.tokenizer(),
-            Source::Gguf(opened) => opened.gguf.tokenizer(opened.files[0].bytes()),
+            TokenizerSource::Directory(files) => files.tokenizer(),
+            TokenizerSource::Gguf(opened) => opened.gguf.tokenizer(opened.files[0].bytes()),
         }
     }
 
@@ -100,8 +100,8 @@ impl TokenizerFiles {
     /// If a file that may hold it is damaged.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         match &self.0 {
-            Source::Directory(files) => files.chat_template(),
-            Source::Gguf(opened) => opened.gguf.chat_template(opened.files[0].bytes()),
+            TokenizerSource::Directory(files) => files.chat_template(),
+            TokenizerSource::Gguf(opened) => opened.gguf.chat_template(opened.files[0].bytes()),
         }
     }
 
@@ -111,8 +111,8 @@ impl TokenizerFiles {
     /// If a file that names them is damaged.
     pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
         match &self.0 {
-            Source::Directory(files) => files.special_tokens(),
-            Source::Gguf(opened) => opened.gguf.special_tokens(opened.files[0].bytes()),
+            TokenizerSource::Directory(files) => files.special_tokens(),
+            TokenizerSource::Gguf(opened) => opened.gguf.special_tokens(opened.files[0].bytes()),
         }
     }
 }

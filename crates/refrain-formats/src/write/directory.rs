@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::contents::CONFIG;
 use super::unfinished::UnfinishedDirectory;
-use super::{Item, Part, Target};
+use super::{Item, ListedTensor, Target};
 use crate::Error;
 
 /// Safetensors files are split above this many bytes.
 pub(crate) const SHARD: u64 = 4 << 30;
 
 /// What is in the directory beside the weights: config.json, and further files by name.
-pub(crate) struct Contents {
+pub(crate) struct DirectoryContents {
     pub config: Value,
     pub files: Vec<(String, Vec<u8>)>,
     /// What the weights' files say that they are for: `pt` or `mlx`.
@@ -25,7 +25,7 @@ pub(crate) struct Contents {
 /// Writes all of it beside the target; [`Target::finish_directory`] gives it its name. Files of weights hold at
 /// most `shard_bytes`, where an item is not larger by itself.
 pub(crate) fn write(
-    contents: &Contents,
+    contents: &DirectoryContents,
     items: Vec<Item<'_>>,
     shard_bytes: u64,
     target: &mut Target<'_>,
@@ -88,7 +88,7 @@ fn shards(items: Vec<Item<'_>>, shard_bytes: u64) -> Vec<Vec<Item<'_>>> {
 }
 
 fn write_shard(path: &Path, items: &[Item<'_>], framework: &str, target: &mut Target<'_>) -> Result<(), Error> {
-    let mut parts: Vec<((usize, usize), &Part)> = Vec::new();
+    let mut parts: Vec<((usize, usize), &ListedTensor)> = Vec::new();
     for (number, item) in items.iter().enumerate() {
         parts.extend(item.parts.iter().enumerate().map(|(k, part)| ((number, k), part)));
     }

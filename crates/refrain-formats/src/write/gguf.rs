@@ -16,7 +16,7 @@ const MAGIC: &[u8; 4] = b"GGUF";
 
 /// One metadata value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum MetadataValue {
     U32(u32),
     F32(f32),
     Bool(bool),
@@ -30,10 +30,14 @@ pub(crate) enum Value {
 }
 
 /// Metadata in the order of the file.
-pub(crate) type Metadata = Vec<(String, Value)>;
+pub(crate) type MetadataEntries = Vec<(String, MetadataValue)>;
 
 /// Writes all of it beside the target; [`Target::finish_file`] gives it its name.
-pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target<'_>) -> Result<NamedTempFile, Error> {
+pub(crate) fn write(
+    metadata: &MetadataEntries,
+    items: &[Item<'_>],
+    target: &mut Target<'_>,
+) -> Result<NamedTempFile, Error> {
     target.expect(items.iter().map(Item::total).sum());
     let mut unfinished = target.unfinished_file()?;
     let file = unfinished.as_file_mut();
@@ -59,7 +63,7 @@ pub(crate) fn write(metadata: &Metadata, items: &[Item<'_>], target: &mut Target
 }
 
 /// The header, padded to where the first tensor begins.
-fn header(metadata: &Metadata, items: &[Item<'_>]) -> Vec<u8> {
+fn header(metadata: &MetadataEntries, items: &[Item<'_>]) -> Vec<u8> {
     let parts = Vec::from_iter(items.iter().flat_map(|item| &item.parts));
     let mut bytes = MAGIC.to_vec();
     bytes.extend(3u32.to_le_bytes());
@@ -89,20 +93,20 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-fn put_value(bytes: &mut Vec<u8>, value: &Value) {
+fn put_value(bytes: &mut Vec<u8>, value: &MetadataValue) {
     match value {
-        Value::U32(number) => put_scalar(bytes, U32, number.to_le_bytes()),
-        Value::F32(number) => put_scalar(bytes, F32, number.to_le_bytes()),
-        Value::Bool(flag) => put_scalar(bytes, BOOL, [u8::from(*flag)]),
-        Value::Text(text) => {
+        MetadataValue::U32(number) => put_scalar(bytes, U32, number.to_le_bytes()),
+        MetadataValue::F32(number) => put_scalar(bytes, F32, number.to_le_bytes()),
+        MetadataValue::Bool(flag) => put_scalar(bytes, BOOL, [u8::from(*flag)]),
+        MetadataValue::Text(text) => {
             bytes.extend(TEXT.to_le_bytes());
             put_text(bytes, text);
         }
-        Value::Texts(items) => put_array(bytes, TEXT, items, |bytes, text| put_text(bytes, text)),
-        Value::F32s(items) => put_array(bytes, F32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
-        Value::I32s(items) => put_array(bytes, I32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
-        Value::Bools(items) => put_array(bytes, BOOL, items, |bytes, flag| bytes.push(u8::from(*flag))),
-        Value::Raw(raw) => bytes.extend(raw),
+        MetadataValue::Texts(items) => put_array(bytes, TEXT, items, |bytes, text| put_text(bytes, text)),
+        MetadataValue::F32s(items) => put_array(bytes, F32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
+        MetadataValue::I32s(items) => put_array(bytes, I32, items, |bytes, number| bytes.extend(number.to_le_bytes())),
+        MetadataValue::Bools(items) => put_array(bytes, BOOL, items, |bytes, flag| bytes.push(u8::from(*flag))),
+        MetadataValue::Raw(raw) => bytes.extend(raw),
     }
 }
 

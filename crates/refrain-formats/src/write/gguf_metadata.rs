@@ -1,23 +1,26 @@
 //! What llama.cpp wants to know of a model, as GGUF metadata.
 
-use super::gguf::{ALIGNMENT, Metadata, Value};
-use super::{Item, Part};
+use super::gguf::{ALIGNMENT, MetadataEntries, MetadataValue};
+use super::{Item, ListedTensor};
 use crate::Encoding;
 use crate::config::{Architecture, LayerRope, ModelConfig, RopeScaling};
 use crate::gguf::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
 
 /// Everything but the tokenizer. `file_type` is llama.cpp's number of the mixture of encodings.
-pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Metadata {
+pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEntries {
     let architecture = config.architecture.gguf_name();
     let own = |key: &str| format!("{architecture}.{key}");
-    let count = |value: usize| Value::U32(value as u32);
+    let count = |value: usize| MetadataValue::U32(value as u32);
     let mut metadata = vec![
-        ("general.architecture".to_owned(), Value::Text(architecture.to_owned())),
-        ("general.type".to_owned(), Value::Text("model".to_owned())),
-        ("general.name".to_owned(), Value::Text(name.to_owned())),
-        ("general.alignment".to_owned(), Value::U32(ALIGNMENT as u32)),
-        ("general.file_type".to_owned(), Value::U32(file_type)),
-        ("general.quantization_version".to_owned(), Value::U32(2)),
+        (
+            "general.architecture".to_owned(),
+            MetadataValue::Text(architecture.to_owned()),
+        ),
+        ("general.type".to_owned(), MetadataValue::Text("model".to_owned())),
+        ("general.name".to_owned(), MetadataValue::Text(name.to_owned())),
+        ("general.alignment".to_owned(), MetadataValue::U32(ALIGNMENT as u32)),
+        ("general.file_type".to_owned(), MetadataValue::U32(file_type)),
+        ("general.quantization_version".to_owned(), MetadataValue::U32(2)),
         (own("block_count"), count(config.layers)),
         (own("context_length"), count(config.max_position)),
         (own("embedding_length"), count(config.hidden_size)),
@@ -26,24 +29,27 @@ pub(crate) fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> Meta
         (own("attention.head_count_kv"), count(config.kv_heads)),
         (own("attention.key_length"), count(config.head_dim)),
         (own("attention.value_length"), count(config.head_dim)),
-        (own("attention.layer_norm_rms_epsilon"), Value::F32(config.rms_norm_eps)),
+        (
+            own("attention.layer_norm_rms_epsilon"),
+            MetadataValue::F32(config.rms_norm_eps),
+        ),
         (own("rope.dimension_count"), count(config.rope_dims)),
-        (own("rope.freq_base"), Value::F32(config.rope_theta as f32)),
+        (own("rope.freq_base"), MetadataValue::F32(config.rope_theta as f32)),
         (own("vocab_size"), count(config.vocab_size)),
     ];
     metadata
         .extend(rope_scaling(&config.rope_scaling).map(|(key, value)| (own(&format!("rope.scaling.{key}")), value)));
     if let Some(cap) = config.logit_cap {
-        metadata.push((own("final_logit_softcapping"), Value::F32(cap)));
+        metadata.push((own("final_logit_softcapping"), MetadataValue::F32(cap)));
     }
     metadata.extend(windows(config).map(|(key, value)| (own(key), value)));
     metadata
 }
 
 /// How the rotary frequencies are stretched, where it takes no more than numbers.
-fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, Value)> {
-    let number = |value: f64| Value::F32(value as f32);
-    let kind = |name: &str| ("type", Value::Text(name.to_owned()));
+fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, MetadataValue)> {
+    let number = |value: f64| MetadataValue::F32(value as f32);
+    let kind = |name: &str| ("type", MetadataValue::Text(name.to_owned()));
     let keys = match scaling {
         RopeScaling::Linear { factor } => vec![kind("linear"), ("factor", number(*factor))],
         RopeScaling::Yarn {
@@ -56,7 +62,10 @@ fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, Va
         } => vec![
             kind("yarn"),
             ("factor", number(*factor)),
-            ("original_context_length", Value::U32(*original_max_position as u32)),
+            (
+                "original_context_length",
+                MetadataValue::U32(*original_max_position as u32),
+            ),
             ("yarn_beta_fast", number(*beta_fast)),
             ("yarn_beta_slow", number(*beta_slow)),
             // Readers multiply it by what the paper gives.
@@ -70,7 +79,10 @@ fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, Va
             attention_factor,
             ..
         } => vec![
-            ("original_context_length", Value::U32(*original_max_position as u32)),
+            (
+                "original_context_length",
+                MetadataValue::U32(*original_max_position as u32),
+            ),
             ("attn_factor", number(*attention_factor)),
         ],
         RopeScaling::None | RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) | RopeScaling::Dynamic { .. } => {
@@ -81,7 +93,7 @@ fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, Va
 }
 
 /// Which layers have windows, in the families whose files say so.
-fn windows(config: &ModelConfig) -> impl Iterator<Item = (&'static str, Value)> {
+fn windows(config: &ModelConfig) -> impl Iterator<Item = (&'static str, MetadataValue)> {
     let layers = Vec::from_iter((0..config.layers).map(|number| config.layer_attention(number)));
     let local = Vec::from_iter(layers.iter().map(|layer| layer.window.is_some()));
     let window = layers.iter().find_map(|layer| layer.window);
@@ -92,30 +104,33 @@ fn windows(config: &ModelConfig) -> impl Iterator<Item = (&'static str, Value)> 
             Architecture::Phi3 | Architecture::Gemma3 | Architecture::Olmo2 | Architecture::Olmo3
         )
     {
-        keys.push(("attention.sliding_window", Value::U32(window as u32)));
+        keys.push(("attention.sliding_window", MetadataValue::U32(window as u32)));
         let period = local.iter().position(|local| !local).map_or(0, |first| first + 1);
         let periodic = period > 0 && (0..local.len()).all(|n| local[n] != (n + 1).is_multiple_of(period));
         match config.architecture {
             Architecture::Phi3 => {}
             // llama.cpp takes one number here.
             Architecture::Gemma3 if periodic => {
-                keys.push(("attention.sliding_window_pattern", Value::U32(period as u32)));
+                keys.push(("attention.sliding_window_pattern", MetadataValue::U32(period as u32)));
             }
-            _ => keys.push(("attention.sliding_window_pattern", Value::Bools(local))),
+            _ => keys.push(("attention.sliding_window_pattern", MetadataValue::Bools(local))),
         }
     }
     if layers.iter().any(|layer| layer.rope == LayerRope::Local) && config.local_rope_theta != config.rope_theta {
-        keys.push(("rope.freq_base_swa", Value::F32(config.local_rope_theta as f32)));
+        keys.push(("rope.freq_base_swa", MetadataValue::F32(config.local_rope_theta as f32)));
     }
     keys.into_iter()
 }
 
 /// What llama.cpp's converter writes for a model without a tokenizer.
-pub(crate) fn no_tokenizer(config: &ModelConfig) -> Metadata {
-    let mut metadata = vec![("tokenizer.ggml.model".to_owned(), Value::Text("none".to_owned()))];
+pub(crate) fn no_tokenizer(config: &ModelConfig) -> MetadataEntries {
+    let mut metadata = vec![(
+        "tokenizer.ggml.model".to_owned(),
+        MetadataValue::Text("none".to_owned()),
+    )];
     for (role, ids) in [("bos", &config.bos_ids), ("eos", &config.eos_ids)] {
         if let Some(&id) = ids.first() {
-            metadata.push((format!("tokenizer.ggml.{role}_token_id"), Value::U32(id)));
+            metadata.push((format!("tokenizer.ggml.{role}_token_id"), MetadataValue::U32(id)));
         }
     }
     metadata
@@ -134,7 +149,7 @@ pub(crate) fn rope_items(config: &ModelConfig) -> Vec<Item<'static>> {
 }
 
 fn rope_item(name: &str, divisors: &[f32]) -> Item<'static> {
-    let part = Part {
+    let part = ListedTensor {
         name: name.to_owned(),
         encoding: Encoding::F32,
         shape: vec![divisors.len()],

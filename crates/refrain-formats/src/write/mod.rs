@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use crate::{Encoding, Error, Tensor};
 
-pub use target::Progress;
+pub use target::WriteProgress;
 pub(crate) use target::{Shape, Target};
 pub use whole::WholeFile;
 
@@ -29,7 +29,7 @@ const PIECE: usize = 16 << 20;
 
 /// A tensor as a file lists it.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct ListedTensor {
     pub name: String,
     pub encoding: Encoding,
     /// Outermost axis first; in the units of the encoding's words.
@@ -42,7 +42,7 @@ pub(crate) type MakeRows<'a> = Box<dyn Fn(Range<usize>, &mut [&mut [u8]]) -> Res
 
 /// Tensors that are made together, row by row: a single one, or weights, scales and biases.
 pub(crate) struct Item<'a> {
-    pub parts: Vec<Part>,
+    pub parts: Vec<ListedTensor>,
     /// Rows that every part has; a vector is one row.
     pub rows: usize,
     pub make: MakeRows<'a>,
@@ -51,7 +51,7 @@ pub(crate) struct Item<'a> {
 impl<'a> Item<'a> {
     /// An item of one tensor, given its rows' maker.
     pub(crate) fn single(
-        part: Part,
+        part: ListedTensor,
         rows: usize,
         make: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Error> + 'a,
     ) -> Self {
@@ -63,7 +63,7 @@ impl<'a> Item<'a> {
     }
 
     /// An item of one tensor whose bytes are there.
-    pub(crate) fn bytes(part: Part, bytes: Vec<u8>) -> Self {
+    pub(crate) fn bytes(part: ListedTensor, bytes: Vec<u8>) -> Self {
         Self::single(part, 1, move |_, out| {
             out.copy_from_slice(&bytes);
             Ok(())
@@ -78,7 +78,7 @@ impl<'a> Item<'a> {
             if let Some(last) = shape.last_mut() {
                 *last = columns;
             }
-            Part {
+            ListedTensor {
                 name,
                 encoding,
                 shape,

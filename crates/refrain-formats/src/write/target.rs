@@ -15,7 +15,7 @@ use crate::{Error, platform};
 
 /// How far writing has come, in bytes of weights.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress {
+pub struct WriteProgress {
     /// Written so far.
     pub done: u64,
     /// To be written in all.
@@ -41,7 +41,7 @@ pub(crate) struct Target<'a> {
     replace: bool,
     done: u64,
     total: u64,
-    progress: &'a dyn Fn(Progress) -> ControlFlow<()>,
+    progress: &'a dyn Fn(WriteProgress) -> ControlFlow<()>,
 }
 
 impl<'a> Target<'a> {
@@ -54,7 +54,7 @@ impl<'a> Target<'a> {
         out: &'a Path,
         shape: Shape,
         replace: bool,
-        progress: &'a dyn Fn(Progress) -> ControlFlow<()>,
+        progress: &'a dyn Fn(WriteProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
         let target = Target {
             out,
@@ -114,7 +114,7 @@ impl<'a> Target<'a> {
     /// Counts so many bytes as written.
     pub(crate) fn advance(&mut self, bytes: usize) -> Result<(), Error> {
         self.done += bytes as u64;
-        let progress = Progress {
+        let progress = WriteProgress {
             done: self.done.min(self.total),
             total: self.total,
         };

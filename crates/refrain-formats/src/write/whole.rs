@@ -19,11 +19,11 @@ pub struct WholeFile {
     path: PathBuf,
     /// What `path` leads to, through symbolic links.
     target: PathBuf,
-    writer: BufWriter<Inner>,
+    writer: BufWriter<WholeFileInner>,
 }
 
 #[derive(Debug)]
-enum Inner {
+enum WholeFileInner {
     Beside(NamedTempFile),
     Itself(File),
 }
@@ -37,15 +37,15 @@ impl WholeFile {
         let made = || -> io::Result<Self> {
             let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let inner = match fs::metadata(&target) {
-                Ok(found) if !found.is_file() => Inner::Itself(File::options().write(true).open(path)?),
+                Ok(found) if !found.is_file() => WholeFileInner::Itself(File::options().write(true).open(path)?),
                 Ok(found) => {
                     // Whoever may not write to a file may not replace it either.
                     File::options().write(true).open(&target)?;
                     let file = unfinished::file_in(parent(&target))?;
                     file.as_file().set_permissions(found.permissions())?;
-                    Inner::Beside(file)
+                    WholeFileInner::Beside(file)
                 }
-                Err(_) => Inner::Beside(unfinished::file_in(parent(&target))?),
+                Err(_) => WholeFileInner::Beside(unfinished::file_in(parent(&target))?),
             };
             Ok(Self {
                 path: path.to_owned(),
@@ -91,7 +91,7 @@ impl WholeFile {
     pub fn finish(self) -> Result<(), Error> {
         let Self { path, target, writer } = self;
         let finished = || -> io::Result<()> {
-            if let Inner::Beside(file) = writer.into_inner()? {
+            if let WholeFileInner::Beside(file) = writer.into_inner()? {
                 file.as_file().sync_all()?;
                 file.persist(&target)?;
                 sync_directory(parent(&target));
@@ -102,7 +102,7 @@ impl WholeFile {
     }
 }
 
-impl Write for Inner {
+impl Write for WholeFileInner {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Beside(file) => file.as_file_mut().write(bytes),

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use refrain_formats::convert::{Options, Recipe, Report, convert};
-use refrain_formats::{Checkpoint, Encoding, Error, Progress, RopeScaling};
+use refrain_formats::convert::{ConvertOptions, Recipe, Report, convert};
+use refrain_formats::{Checkpoint, Encoding, Error, RopeScaling, WriteProgress};
 use serde_json::Value;
 
 use crate::support::fixtures;
 
-fn go_on(_: Progress) -> ControlFlow<()> {
+fn go_on(_: WriteProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-pub fn options(recipe: Recipe) -> Options<'static> {
-    Options {
+pub fn options(recipe: Recipe) -> ConvertOptions<'static> {
+    ConvertOptions {
         recipe,
         name: "test",
         replace: false,
@@ -270,7 +270,7 @@ fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
     let source = open("qwen3-bf16");
     let folder = tempfile::tempdir().unwrap();
     let refused = |recipe, out: &str, replace| {
-        let options = Options {
+        let options = ConvertOptions {
             replace,
             ..options(recipe)
         };

@@ -1,6 +1,6 @@
 //! Hybrids as transformers, their publishers and mlx-lm lay them out.
 
-use refrain_formats::{Architecture, Checkpoint, DeltaNets, Encoding, Mixture, ModelConfig};
+use refrain_formats::{Architecture, Checkpoint, DeltaNets, Encoding, MixtureConfig, ModelConfig};
 use serde_json::json;
 
 use crate::support::{fixtures, safetensors_raw};
@@ -44,7 +44,7 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
 }
 
 /// The tensors of a mixture's router and of the expert that all tokens share.
-fn around_the_experts(config: &ModelConfig, sizes: &Mixture) -> Vec<(&'static str, Vec<usize>)> {
+fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (hidden, shared) = (config.hidden_size, sizes.shared_intermediate_size);
     vec![
         ("mlp.gate.weight", vec![sizes.experts, hidden]),
@@ -134,7 +134,7 @@ fn sizes_and_kinds_of_layers_are_read() {
         layers: vec![true, true, false],
     };
     assert_eq!(config.delta_nets, Some(nets));
-    let mixture = Mixture {
+    let mixture = MixtureConfig {
         experts: 5,
         used: 3,
         intermediate_size: 16,

@@ -5,8 +5,8 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use refrain_formats::convert::{Options, Recipe, convert};
-use refrain_formats::{Checkpoint, Encoding, Error, Progress};
+use refrain_formats::convert::{ConvertOptions, Recipe, convert};
+use refrain_formats::{Checkpoint, Encoding, Error, WriteProgress};
 
 use crate::convert::{MLX4, converted, open, options};
 
@@ -36,7 +36,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let force = |out: &Path, recipe| {
-        let options = Options {
+        let options = ConvertOptions {
             replace: true,
             ..options(recipe)
         };
@@ -101,7 +101,7 @@ fn a_checkpoint_is_replaced_with_all_its_files_and_nothing_is_left_of_it() {
     fs::write(out.join("model-00001-of-00002.safetensors"), "old").unwrap();
     fs::create_dir(out.join("additional_chat_templates")).unwrap();
     fs::write(out.join("additional_chat_templates/tool_use.jinja"), "old").unwrap();
-    let replacing = Options {
+    let replacing = ConvertOptions {
         replace: true,
         ..options(Recipe::F16)
     };
@@ -128,7 +128,7 @@ fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
         let refused = convert(&source, &at(link), &options(recipe));
         assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
         assert_eq!(tree(folder.path()), before);
-        let replacing = Options {
+        let replacing = ConvertOptions {
             replace: true,
             ..options(Recipe::F16)
         };
@@ -154,12 +154,12 @@ fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
                 .to_string()
                 .contains("exists already")
         );
-        let stop = |_: Progress| ControlFlow::Break(());
-        let replacing = Options {
+        let stop = |_: WriteProgress| ControlFlow::Break(());
+        let replacing = ConvertOptions {
             replace: true,
             ..options(Recipe::F16)
         };
-        let stopped = Options {
+        let stopped = ConvertOptions {
             progress: &stop,
             ..replacing
         };
@@ -169,7 +169,7 @@ fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
             checkpoint.tensor("model.embed_tokens.weight").unwrap().info.encoding
         };
         assert_ne!(encoding(&out), Encoding::F16);
-        let replacing = Options {
+        let replacing = ConvertOptions {
             replace: true,
             ..options(Recipe::F16)
         };

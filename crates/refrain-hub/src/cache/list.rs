@@ -9,7 +9,7 @@ use super::{Cache, CachedModel, Repository, repository};
 use crate::Error;
 use crate::blob;
 use crate::name::{DEFAULT_REVISION, ModelName};
-use crate::select::{self, Kind, Selection};
+use crate::select::{self, Selection, WeightsKind};
 
 /// What `Cache::list` found.
 #[derive(Debug, Default)]
@@ -47,9 +47,9 @@ fn models(repository: &Repository, commit: &str) -> Result<Vec<CachedModel>, Err
     let model = |selection: &Selection| {
         let same = selections.iter().filter(|other| other.kind == selection.kind).count();
         let quant = match &selection.kind {
-            Kind::Safetensors => None,
-            Kind::Gguf(label) if same == 1 => Some(label.clone()),
-            Kind::Gguf(_) => selection.files[0].rsplit('/').next().map(str::to_owned),
+            WeightsKind::Safetensors => None,
+            WeightsKind::Gguf(label) if same == 1 => Some(label.clone()),
+            WeightsKind::Gguf(_) => selection.files[0].rsplit('/').next().map(str::to_owned),
         };
         let name = ModelName {
             repo: repository.name().to_owned(),
@@ -92,7 +92,7 @@ fn interrupted(repository: &Repository) -> Result<u64, Error> {
 impl CachedModel {
     /// What its weights are stored as, in a few words: `GGUF Q4_K_M`, `MLX 4-bit`, `bfloat16`.
     pub fn format(&self) -> String {
-        if let Kind::Gguf(label) = &self.kind {
+        if let WeightsKind::Gguf(label) = &self.kind {
             return format!("GGUF {label}");
         }
         let text = read_text(&self.path.join("config.json"));

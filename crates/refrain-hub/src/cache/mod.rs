@@ -23,7 +23,7 @@ pub(crate) use lock::Lock;
 pub use remove::Removal;
 pub(crate) use repository::Repository;
 
-use crate::select::{self, Kind, NoChoice};
+use crate::select::{self, NoChoice, WeightsKind};
 use crate::{Error, ModelName};
 
 /// The prefix of repositories that hold models; data sets have another.
@@ -41,7 +41,7 @@ pub struct CachedModel {
     /// A name by which it is found again.
     pub name: ModelName,
     /// What it is stored as.
-    pub kind: Kind,
+    pub kind: WeightsKind,
     /// What to open: the snapshot's directory, or a GGUF file in it (the first part of a split one).
     pub path: PathBuf,
     /// Bytes of its files.

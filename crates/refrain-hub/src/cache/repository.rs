@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{CachedModel, PREFIX, link};
 use crate::Error;
 use crate::name::{ModelName, is_commit};
-use crate::select::{File, INDEX, Kind, Selection};
+use crate::select::{File, INDEX, Selection, WeightsKind};
 
 /// A repository's folder in the cache, and the folder of its locks.
 #[derive(Debug, Clone)]
@@ -99,8 +99,8 @@ impl Repository {
             .filter_map(|path| fs::metadata(root.join(path)).ok())
             .collect();
         let shards_are_here = match selection.kind {
-            Kind::Safetensors => shards(&root).iter().all(|shard| root.join(shard).is_file()),
-            Kind::Gguf(_) => true,
+            WeightsKind::Safetensors => shards(&root).iter().all(|shard| root.join(shard).is_file()),
+            WeightsKind::Gguf(_) => true,
         };
         CachedModel {
             name,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use refrain_hub::{Kind, ModelName};
+use refrain_hub::{ModelName, WeightsKind};
 
 use crate::fake::{COMMIT, FakeHub, Fault, etag};
 use crate::support::{Notices, REPO, User, noise};
@@ -84,7 +84,7 @@ fn a_checkpoint_lies_where_python_programs_look_for_it() {
     assert_eq!(fs::read_to_string(user.repository().join("refs/main")).unwrap(), COMMIT);
     assert_eq!(
         (model.kind.clone(), model.format().as_str()),
-        (Kind::Safetensors, "bfloat16")
+        (WeightsKind::Safetensors, "bfloat16")
     );
     assert_eq!(model.path, user.repository().join("snapshots").join(COMMIT));
     assert_eq!(user.find(REPO), Some(model));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use refrain_hub::{Cache, CachedModel, Error, Hub, ModelName, Settings, Token, Watcher};
+use refrain_hub::{AccessToken, Cache, CachedModel, Error, Hub, HubSettings, ModelName, Watcher};
 use tempfile::TempDir;
 
 use crate::fake::FakeHub;
@@ -26,14 +26,14 @@ pub fn noise(length: usize, seed: u32) -> Vec<u8> {
 
 /// A user's settings and cache.
 pub struct User {
-    pub settings: Settings,
+    pub settings: HubSettings,
     home: TempDir,
 }
 
 impl User {
     pub fn of(hub: &FakeHub) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let settings = Settings {
+        let settings = HubSettings {
             endpoint: hub.address.clone(),
             cache: home.path().join("hub"),
             token: None,
@@ -47,7 +47,7 @@ impl User {
 
     pub fn with_token(mut self) -> Self {
         let (value, source) = ("hf_secret".to_owned(), "HF_TOKEN".to_owned());
-        self.settings.token = Some(Token { value, source });
+        self.settings.token = Some(AccessToken { value, source });
         self
     }
 

@@ -33,7 +33,7 @@ impl Mixture {
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, sizes: &refrain_formats::Mixture) -> Result<Mixture, Error> {
+    pub fn load(loader: &Loader<'_>, name: &str, sizes: &refrain_formats::MixtureConfig) -> Result<Mixture, Error> {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
         let linear = |part: &str, outputs| loader.linear(&format!("{name}.{part}"), outputs, hidden, false);
         let all = format!("{name}.experts");

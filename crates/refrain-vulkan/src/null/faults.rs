@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Null, RecordedCommand, State};
+use super::{Null, NullState, RecordedCommand};
 use crate::backend::{Failure, Queue};
 use crate::class::MemoryClass;
 use crate::mapped::Mapped;
@@ -58,10 +58,10 @@ impl std::fmt::Debug for NullOptions {
 }
 
 /// Blocks by their address.
-pub(super) type Blocks = BTreeMap<u64, (MemoryClass, Mapped)>;
+pub(super) type MappedBlocks = BTreeMap<u64, (MemoryClass, Mapped)>;
 
 /// Memory of a null device that the host sees.
-pub struct Words<'a>(&'a Blocks);
+pub struct Words<'a>(&'a MappedBlocks);
 
 impl Words<'_> {
     /// The class of the memory at an address, and the word there.
@@ -92,7 +92,7 @@ impl Null {
     }
 
     /// The device's own word of how it is.
-    pub(super) fn tell(&self, state: &State) -> Result<(), Failure> {
+    pub(super) fn tell(&self, state: &NullState) -> Result<(), Failure> {
         let submitted = state.submitted[Queue::Compute as usize];
         match self.has(|fault| matches!(fault, Fault::SilentFrom(list) if submitted >= list)) {
             true => Err(Failure::Lost),
@@ -101,7 +101,7 @@ impl Null {
     }
 
     /// The queue's counter.
-    pub(super) fn counter(&self, queue: Queue, state: &State) -> Result<u64, Failure> {
+    pub(super) fn counter(&self, queue: Queue, state: &NullState) -> Result<u64, Failure> {
         self.options.questions.fetch_add(1, Ordering::Relaxed);
         let submitted = state.submitted[Queue::Compute as usize];
         if self.has(|fault| matches!(fault, Fault::CounterFailsFrom(list) if submitted >= list)) {
@@ -114,7 +114,7 @@ impl Null {
     }
 
     /// Completes what the queue was given up to a value, as far as it can; whether that is all of it.
-    pub(super) fn run(&self, queue: Queue, value: u64, state: &mut State) -> Result<bool, Failure> {
+    pub(super) fn run(&self, queue: Queue, value: u64, state: &mut NullState) -> Result<bool, Failure> {
         let mut reached = state.stuck[queue as usize].map_or(value, |stuck| value.min(stuck - 1));
         if queue == Queue::Compute {
             if self.has(|fault| matches!(fault, Fault::LostAt(list) if value >= list)) {
@@ -140,7 +140,7 @@ impl Null {
             .any(|(queue, value)| *queue == Queue::Compute && never(*value))
     }
 
-    fn stand_in(&self, reached: u64, state: &mut State) {
+    fn stand_in(&self, reached: u64, state: &mut NullState) {
         while state.running.front().is_some_and(|(value, _)| *value <= reached) {
             let Some((value, commands)) = state.running.pop_front() else {
                 return;

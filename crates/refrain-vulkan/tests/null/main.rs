@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use refrain_vulkan::{
     Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Fault, Feature, Kernel, MemoryClass,
-    NullOptions, Pipeline, Queue, Recorded, RecordedCommand,
+    NullEvent, NullOptions, Pipeline, Queue, RecordedCommand,
 };
 
 mod faults;
@@ -72,15 +72,15 @@ fn upload(device: &Device, buffer: &Buffer, bytes: u64) {
 }
 
 /// What happens on the device while `action` runs.
-fn during(device: &Device, action: impl FnOnce()) -> Vec<Recorded> {
+fn during(device: &Device, action: impl FnOnce()) -> Vec<NullEvent> {
     let before = device.recorded().len();
     action();
     device.recorded().split_off(before)
 }
 
-fn waits(events: &[Recorded]) -> Vec<(Queue, u64)> {
-    let wait = |event: &Recorded| match event {
-        Recorded::Wait { queue, value } => Some((*queue, *value)),
+fn waits(events: &[NullEvent]) -> Vec<(Queue, u64)> {
+    let wait = |event: &NullEvent| match event {
+        NullEvent::Wait { queue, value } => Some((*queue, *value)),
         _ => None,
     };
     events.iter().filter_map(wait).collect()
@@ -90,10 +90,10 @@ fn waits(events: &[Recorded]) -> Vec<(Queue, u64)> {
 type Submit<'a> = (Queue, &'a str, &'a [(Queue, u64)]);
 
 /// The submissions in order.
-fn submits(events: &[Recorded]) -> Vec<Submit<'_>> {
+fn submits(events: &[NullEvent]) -> Vec<Submit<'_>> {
     let mut found = Vec::new();
     for event in events {
-        if let Recorded::Submit { queue, list, waits, .. } = event {
+        if let NullEvent::Submit { queue, list, waits, .. } = event {
             found.push((*queue, list.as_str(), &waits[..]));
         }
     }
@@ -101,9 +101,9 @@ fn submits(events: &[Recorded]) -> Vec<Submit<'_>> {
 }
 
 /// Source address, target address and bytes of each copy.
-fn copies(events: &[Recorded]) -> Vec<(u64, u64, u64)> {
-    let commands = |event: &Recorded| match event {
-        Recorded::Submit { commands, .. } => commands.clone(),
+fn copies(events: &[NullEvent]) -> Vec<(u64, u64, u64)> {
+    let commands = |event: &NullEvent| match event {
+        NullEvent::Submit { commands, .. } => commands.clone(),
         _ => Vec::new(),
     };
     let copy = |command| match command {

@@ -24,7 +24,7 @@ fn a_full_discrete_card_refuses_and_names_the_shortfall() {
     }
     // 32 GiB of host memory stand empty, but for the staging ring.
     for event in device.recorded() {
-        if let Recorded::Allocate { class, memory_type, .. } = event {
+        if let NullEvent::Allocate { class, memory_type, .. } = event {
             let local = device.info().memory_types[memory_type].device_local;
             assert!(
                 local || matches!(class, MemoryClass::Report | MemoryClass::Staging),

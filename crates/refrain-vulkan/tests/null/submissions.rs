@@ -155,6 +155,6 @@ fn equal_kernels_are_compiled_once() {
     let made = device
         .recorded()
         .into_iter()
-        .filter(|e| matches!(e, Recorded::Pipeline { .. }));
+        .filter(|e| matches!(e, NullEvent::Pipeline { .. }));
     assert_eq!(made.count(), 3);
 }

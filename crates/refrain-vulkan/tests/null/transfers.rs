@@ -47,7 +47,7 @@ fn a_read_waits_for_the_value_of_its_own_buffer_alone() {
     let events = during(&device, || device.read(&ring, 0, &mut [0; 4]).unwrap());
     assert_eq!(
         events,
-        [Recorded::Wait {
+        [NullEvent::Wait {
             queue: Queue::Compute,
             value: 2
         }]
@@ -160,13 +160,13 @@ fn an_upload_to_control_memory_is_made_visible_to_the_host() {
     let control = device.allocate(MemoryClass::Control, 1000).unwrap();
     let events = during(&device, || upload(&device, &control, 1000));
     assert!(
-        matches!(events[..], [Recorded::Submit { host_reads: true, .. }]),
+        matches!(events[..], [NullEvent::Submit { host_reads: true, .. }]),
         "{events:?}"
     );
     let events = during(&device, || device.read(&control, 0, &mut [0; 4]).unwrap());
     assert_eq!(
         events,
-        [Recorded::Wait {
+        [NullEvent::Wait {
             queue: Queue::Transfer,
             value: 1
         }]

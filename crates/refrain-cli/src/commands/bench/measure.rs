@@ -15,7 +15,7 @@ const MOST_TRIALS: usize = 12;
 
 /// What a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TestKind {
     /// Reading a prompt until the logits after it are on the host.
     Prompt,
     /// Generating, from the first to the last token that the host receives.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 /// One test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test {
-    pub kind: Kind,
+    pub kind: TestKind,
     pub tokens: usize,
     pub depth: usize,
     pub batch: usize,
@@ -35,8 +35,8 @@ impl Test {
     /// As llama-bench names it.
     pub fn name(&self) -> String {
         match self.kind {
-            Kind::Prompt => format!("pp{}", self.tokens),
-            Kind::Generate => format!("tg{}", self.tokens),
+            TestKind::Prompt => format!("pp{}", self.tokens),
+            TestKind::Generate => format!("tg{}", self.tokens),
         }
     }
 
@@ -95,13 +95,13 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let mut session = Session::several(model, context, test.batch)?;
     arguments.decoding.apply(&mut session);
     let run = |session: &mut Session| match test.kind {
-        Kind::Prompt => prompt(session, &test),
-        Kind::Generate => generate(session, &test),
+        TestKind::Prompt => prompt(session, &test),
+        TestKind::Generate => generate(session, &test),
     };
     // Programs are traced and compiled here, a mode is chosen, and clocks rise.
     let cold = run(&mut session)?;
     for _ in 0..MOST_TRIALS {
-        if test.kind != Kind::Generate || !session.is_undecided() {
+        if test.kind != TestKind::Generate || !session.is_undecided() {
             break;
         }
         run(&mut session)?;
@@ -112,8 +112,8 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         .map(|_| run(&mut session))
         .collect::<anyhow::Result<_>>()?;
     let steps = match test.kind {
-        Kind::Prompt => test.tokens,
-        Kind::Generate => test.tokens - 1,
+        TestKind::Prompt => test.tokens,
+        TestKind::Generate => test.tokens - 1,
     };
     let all = test.tokens as f64 * repetitions.len() as f64;
     let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
@@ -121,8 +121,8 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let host: Duration = repetitions.iter().map(|r| r.host).sum();
     let mode = match (model.device().is_cpu(), test.kind) {
         (true, _) => "cpu",
-        (false, Kind::Prompt) => "eager",
-        (false, Kind::Generate) => match session.mode().0 {
+        (false, TestKind::Prompt) => "eager",
+        (false, TestKind::Generate) => match session.mode().0 {
             refrain::TapeMode::Eager => "eager",
             refrain::TapeMode::Replay => "replay",
         },
@@ -131,8 +131,8 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let kv = Session::kv_bytes_per_token(model.config(), model.device());
     let gpu_ms_per_token = session.device_ms_per_token();
     let (weight_bytes, arena_bytes) = match test.kind {
-        Kind::Prompt => (0, session.memory().scratch_bytes),
-        Kind::Generate => {
+        TestKind::Prompt => (0, session.memory().scratch_bytes),
+        TestKind::Generate => {
             let function = session.decode_function()?;
             (function.weight_bytes(), function.own_bytes())
         }

@@ -3,12 +3,12 @@
 use refrain::Device;
 use serde_json::{Map, Value, json};
 
-use super::row::Row;
+use super::row::BenchRow;
 use crate::output::{human_bytes, human_count, human_rate};
 use crate::{device, version};
 
 /// The rows with all their keys.
-pub(super) fn rows(rows: &[Row], device: &Device, bandwidth: f64) -> Vec<Value> {
+pub(super) fn rows(rows: &[BenchRow], device: &Device, bandwidth: f64) -> Vec<Value> {
     rows.iter().map(|row| row.json(device, bandwidth).into()).collect()
 }
 

@@ -7,7 +7,7 @@ use super::measure::Figures;
 use crate::version;
 
 /// One test of one model.
-pub(super) struct Row {
+pub(super) struct BenchRow {
     pub model: String,
     pub arch: String,
     pub format: String,
@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub figures: Figures,
 }
 
-impl Row {
+impl BenchRow {
     /// All keys of the row. `bandwidth` is what a probe read, in bytes per second.
     pub fn json(&self, device: &Device, bandwidth: f64) -> Map<String, Value> {
         let figures = &self.figures;

@@ -20,7 +20,7 @@ A message that begins with / is typed with a space before it. Ctrl-C stops an an
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     /// Set the system message, or show it.
     System(Option<String>),
     /// Change a setting, or show all.
@@ -38,7 +38,7 @@ pub(super) enum Command {
     Exit,
 }
 
-impl Command {
+impl ChatCommand {
     /// The command that a line gives; `None` if it is a message.
     ///
     /// # Errors
@@ -113,46 +113,50 @@ mod tests {
 
     #[test]
     fn commands_are_told_from_messages() {
-        assert_eq!(Command::parse("hello /clear"), Ok(None));
-        assert_eq!(Command::parse(" /etc/fstab is a file"), Ok(None));
-        assert_eq!(Command::parse("/clear "), Ok(Some(Command::Clear)));
+        assert_eq!(ChatCommand::parse("hello /clear"), Ok(None));
+        assert_eq!(ChatCommand::parse(" /etc/fstab is a file"), Ok(None));
+        assert_eq!(ChatCommand::parse("/clear "), Ok(Some(ChatCommand::Clear)));
         assert_eq!(
-            Command::parse("/save my chat.json"),
-            Ok(Some(Command::Save("my chat.json".into())))
+            ChatCommand::parse("/save my chat.json"),
+            Ok(Some(ChatCommand::Save("my chat.json".into())))
         );
-        let system = Command::System(Some("Be brief.\nAnd kind.".to_owned()));
-        assert_eq!(Command::parse("/system Be brief.\nAnd kind."), Ok(Some(system)));
-        assert_eq!(Command::parse("/system"), Ok(Some(Command::System(None))));
+        let system = ChatCommand::System(Some("Be brief.\nAnd kind.".to_owned()));
+        assert_eq!(ChatCommand::parse("/system Be brief.\nAnd kind."), Ok(Some(system)));
+        assert_eq!(ChatCommand::parse("/system"), Ok(Some(ChatCommand::System(None))));
     }
 
     #[test]
     fn settings_are_named_as_on_the_command_line_or_as_elsewhere() {
-        let set = |line| Command::parse(line).unwrap().unwrap();
-        let temp = Command::Set(Some(("temp".to_owned(), "0.7".to_owned())));
+        let set = |line| ChatCommand::parse(line).unwrap().unwrap();
+        let temp = ChatCommand::Set(Some(("temp".to_owned(), "0.7".to_owned())));
         for line in ["/set temp 0.7", "/set --temp  0.7 ", "/set parameter temp 0.7"] {
             assert_eq!(set(line), temp, "{line}");
         }
         assert_eq!(
             set("/set top_k 5"),
-            Command::Set(Some(("top-k".to_owned(), "5".to_owned())))
+            ChatCommand::Set(Some(("top-k".to_owned(), "5".to_owned())))
         );
-        assert_eq!(set("/set"), Command::Set(None));
-        assert_eq!(set("/set think"), Command::Think(Some(true)));
-        assert_eq!(set("/set nothink"), Command::Think(Some(false)));
-        assert_eq!(set("/set think auto"), Command::Think(None));
-        assert_eq!(set("/set num_ctx 8192"), Command::Context(Some(8192)));
-        assert_eq!(set("/ctx 8192"), Command::Context(Some(8192)));
-        assert_eq!(set("/ctx"), Command::Context(None));
+        assert_eq!(set("/set"), ChatCommand::Set(None));
+        assert_eq!(set("/set think"), ChatCommand::Think(Some(true)));
+        assert_eq!(set("/set nothink"), ChatCommand::Think(Some(false)));
+        assert_eq!(set("/set think auto"), ChatCommand::Think(None));
+        assert_eq!(set("/set num_ctx 8192"), ChatCommand::Context(Some(8192)));
+        assert_eq!(set("/ctx 8192"), ChatCommand::Context(Some(8192)));
+        assert_eq!(set("/ctx"), ChatCommand::Context(None));
         for wrong in ["/set temp", "/set think hard", "/ctx 0", "/ctx many", "/set ctx"] {
-            assert!(Command::parse(wrong).is_err(), "{wrong}");
+            assert!(ChatCommand::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn what_is_no_command_is_refused_with_what_to_do() {
-        assert!(Command::parse("/dance").unwrap_err().contains("/help"));
-        assert!(Command::parse("/save").unwrap_err().contains("name of a file"));
-        assert!(Command::parse("/clear all").unwrap_err().contains("nothing after it"));
+        assert!(ChatCommand::parse("/dance").unwrap_err().contains("/help"));
+        assert!(ChatCommand::parse("/save").unwrap_err().contains("name of a file"));
+        assert!(
+            ChatCommand::parse("/clear all")
+                .unwrap_err()
+                .contains("nothing after it")
+        );
     }
 
     #[test]
@@ -161,8 +165,11 @@ mod tests {
         let names: Vec<&str> = names.map(|line| line.split_whitespace().next().unwrap()).collect();
         assert_eq!(names.len(), 12);
         for name in names {
-            assert!(matches!(Command::parse(&format!("/{name} x")), Ok(Some(_)) | Err(_)));
-            assert!(!Command::parse(&format!("/{name}")).is_err_and(|error| error.contains("no command")));
+            assert!(matches!(
+                ChatCommand::parse(&format!("/{name} x")),
+                Ok(Some(_)) | Err(_)
+            ));
+            assert!(!ChatCommand::parse(&format!("/{name}")).is_err_and(|error| error.contains("no command")));
         }
     }
 }

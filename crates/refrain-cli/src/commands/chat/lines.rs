@@ -83,11 +83,11 @@ impl Lines {
         loop {
             let prompt = if message.is_empty() && !fenced { ">>> " } else { "... " };
             let line = match self.read(prompt)? {
-                Read::Line(line) => line,
-                Read::Nothing => return Ok(Line::Blank),
+                LineRead::Line(line) => line,
+                LineRead::Nothing => return Ok(Line::Blank),
                 // What was begun is said.
-                Read::End if message.is_empty() => return Ok(Line::End),
-                Read::End => break,
+                LineRead::End if message.is_empty() => return Ok(Line::End),
+                LineRead::End => break,
             };
             match take(&mut message, &mut fenced, &line) {
                 true => continue,
@@ -102,7 +102,7 @@ impl Lines {
         })
     }
 
-    fn read(&mut self, prompt: &str) -> anyhow::Result<Read> {
+    fn read(&mut self, prompt: &str) -> anyhow::Result<LineRead> {
         let (editor, interrupted) = match self {
             Self::Piped(lines) => return read_line(lines),
             Self::Terminal {
@@ -112,12 +112,12 @@ impl Lines {
         let line = editor.readline(prompt);
         let twice = std::mem::replace(interrupted, matches!(line, Err(ReadlineError::Interrupted)));
         match line {
-            Ok(line) => Ok(Read::Line(line)),
-            Err(ReadlineError::Eof) => Ok(Read::End),
-            Err(ReadlineError::Interrupted) if twice => Ok(Read::End),
+            Ok(line) => Ok(LineRead::Line(line)),
+            Err(ReadlineError::Eof) => Ok(LineRead::End),
+            Err(ReadlineError::Interrupted) if twice => Ok(LineRead::End),
             Err(ReadlineError::Interrupted) => {
                 output::complain("(Ctrl-C again, or Ctrl-D, leaves)");
-                Ok(Read::Nothing)
+                Ok(LineRead::Nothing)
             }
             Err(error) if is_no_text(&error) => {
                 let begun = editor.helper().map_or(String::new(), Typed::take);
@@ -153,7 +153,7 @@ fn is_no_text(error: &ReadlineError) -> bool {
 }
 
 /// What one reading gives.
-enum Read {
+enum LineRead {
     Line(String),
     /// The line was given up.
     Nothing,
@@ -161,15 +161,15 @@ enum Read {
 }
 
 /// The next line of what is no terminal, without its end.
-fn read_line(lines: &mut dyn BufRead) -> anyhow::Result<Read> {
+fn read_line(lines: &mut dyn BufRead) -> anyhow::Result<LineRead> {
     let mut line = String::new();
     let read = lines.read_line(&mut line);
     let read = read.map_err(|error| anyhow!("cannot read the standard input: {error}"))?;
     if read == 0 {
-        return Ok(Read::End);
+        return Ok(LineRead::End);
     }
     let text = line.strip_suffix('\n').unwrap_or(&line);
-    Ok(Read::Line(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+    Ok(LineRead::Line(text.strip_suffix('\r').unwrap_or(text).to_owned()))
 }
 
 /// Adds a line to a message; true if the message goes on after it.

@@ -11,7 +11,7 @@ use crate::sampling::{self, SamplingArguments};
 
 /// The options that `/set` knows: those of the command line, by the same names and within the same bounds.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Settings {
+pub(super) struct ChatSettings {
     #[command(flatten)]
     pub sampling: SamplingArguments,
     #[arg(long, aliases = ["n", "n-predict", "predict", "num-predict"], value_parser = most_tokens)]
@@ -20,7 +20,7 @@ pub(super) struct Settings {
     pub on_full: Option<OnFull>,
 }
 
-impl Settings {
+impl ChatSettings {
     /// Changes one of them.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Settings {
         Ok(())
     }
 
-    /// All of them for people, by names that [`Settings::set`] takes.
+    /// All of them for people, by names that [`ChatSettings::set`] takes.
     pub fn describe(&self, options: &SamplerOptions) -> String {
         let mut lines = Vec::new();
         if let Value::Object(sampling) = sampling::json(options) {
@@ -67,8 +67,8 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> ChatSettings {
+        ChatSettings {
             sampling: SamplingArguments::default(),
             max_tokens: Some(7),
             on_full: None,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A folder of files that spare the next start work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cache {
+pub(super) struct CacheFolder {
     /// What is kept there.
     pub what: &'static str,
     /// `None` where the system names no folder for it.
@@ -16,7 +16,7 @@ pub(super) struct Cache {
     pub fault: Option<String>,
 }
 
-impl Cache {
+impl CacheFolder {
     /// Looks at a folder, and makes it if it can: as the first run would.
     pub fn examine(what: &'static str, path: Option<PathBuf>) -> Self {
         let (files, bytes) = path.as_deref().map_or((0, 0), size);
@@ -66,7 +66,7 @@ mod tests {
         fs::create_dir(folder.path().join("below")).unwrap();
         fs::write(folder.path().join("below/a"), [0; 10]).unwrap();
         fs::write(folder.path().join("b"), [0; 5]).unwrap();
-        let examine = || Cache::examine("shaders", Some(folder.path().to_owned()));
+        let examine = || CacheFolder::examine("shaders", Some(folder.path().to_owned()));
         for _ in 0..2 {
             let cache = examine();
             assert_eq!((cache.files, cache.bytes, cache.fault), (2, 15, None));
@@ -78,9 +78,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(Cache::examine("shaders", Some(file.join("cache"))).fault.is_some());
         assert!(
-            Cache::examine("shaders", None)
+            CacheFolder::examine("shaders", Some(file.join("cache")))
+                .fault
+                .is_some()
+        );
+        assert!(
+            CacheFolder::examine("shaders", None)
                 .fault
                 .unwrap()
                 .contains("XDG_CACHE_HOME")

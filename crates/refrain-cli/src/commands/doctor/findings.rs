@@ -4,8 +4,8 @@ use refrain::self_test::FamilyVerdict;
 use refrain_vulkan::{DeviceKind, Error};
 
 use super::Examination;
-use super::system::Access;
-use crate::device::Target;
+use super::system::NodeAccess;
+use crate::device::DeviceTarget;
 use crate::output::human_bytes;
 
 /// Something that the user may want to mend.
@@ -67,13 +67,13 @@ fn loader(examination: &Examination) -> Vec<Finding> {
 }
 
 fn permissions(examination: &Examination) -> Vec<Finding> {
-    let finding = |node: &super::Node| match node.access {
-        Access::Granted => None,
-        Access::Denied => Some(broken(
+    let finding = |node: &super::DeviceNode| match node.access {
+        NodeAccess::Granted => None,
+        NodeAccess::Denied => Some(broken(
             format!("this user may not open {}", node.path.display()),
             "add your user to the groups that own it (usually: sudo usermod -aG render,video $USER), then log in again",
         )),
-        Access::Missing => Some(broken(
+        NodeAccess::Missing => Some(broken(
             format!("the kernel knows a GPU, but there is no {}", node.path.display()),
             "in a container, pass the device in (docker: --device /dev/dri)",
         )),
@@ -179,7 +179,7 @@ fn memory(examination: &Examination) -> Vec<Finding> {
 }
 
 fn caches(examination: &Examination) -> Vec<Finding> {
-    let finding = |cache: &super::Cache| {
+    let finding = |cache: &super::CacheFolder| {
         let fault = cache.fault.as_ref()?;
         let place = cache
             .path
@@ -232,7 +232,7 @@ pub(super) fn on_cpu(examination: &Examination) -> bool {
     examination
         .decision
         .as_ref()
-        .is_ok_and(|decision| decision.target == Target::Cpu)
+        .is_ok_and(|decision| decision.target == DeviceTarget::Cpu)
 }
 
 #[cfg(test)]
@@ -242,20 +242,20 @@ mod tests {
     use refrain_vulkan::{DeviceInfo, Heap, LoaderVersion};
 
     use super::*;
-    use crate::commands::doctor::caches::Cache;
+    use crate::commands::doctor::caches::CacheFolder;
     use crate::commands::doctor::features::missed;
-    use crate::commands::doctor::system::{Adapter, Node};
-    use crate::commands::doctor::{Opened, Placed};
+    use crate::commands::doctor::system::{Adapter, DeviceNode};
+    use crate::commands::doctor::{ModelFit, OpenedDevice};
     use crate::device::Decision;
     use crate::drivers::Driver;
-    use crate::hub::Download;
+    use crate::hub::MissingFiles;
 
     /// A machine on which a made-up card works.
     fn sound() -> Examination {
         let info = DeviceInfo::made_up("card");
         let device = Device::vulkan(refrain_vulkan::Device::null(info.clone()));
         let decision = Decision {
-            target: Target::Vulkan(0),
+            target: DeviceTarget::Vulkan(0),
             reason: String::new(),
             notable: false,
         };
@@ -273,7 +273,7 @@ mod tests {
             nodes: Vec::new(),
             caches: Vec::new(),
             decision: Ok(decision),
-            opened: Some(Ok(Opened {
+            opened: Some(Ok(OpenedDevice {
                 device,
                 heaps: info.heaps,
                 speeds: Vec::new(),
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn opened(examination: &mut Examination) -> &mut Opened {
+    fn opened(examination: &mut Examination) -> &mut OpenedDevice {
         examination.opened.as_mut().unwrap().as_mut().unwrap()
     }
 
@@ -310,11 +310,11 @@ mod tests {
     fn a_device_file_that_may_not_be_opened_is_mended_by_a_group() {
         let mut examination = sound();
         let path = "/dev/dri/renderD128".into();
-        let access = Access::Denied;
-        examination.nodes = vec![Node { path, access }];
+        let access = NodeAccess::Denied;
+        examination.nodes = vec![DeviceNode { path, access }];
         let finding = only(&examination);
         assert!(finding.broken && finding.what.contains("renderD128") && finding.mend.contains("-aG render"));
-        examination.nodes[0].access = Access::Missing;
+        examination.nodes[0].access = NodeAccess::Missing;
         assert!(only(&examination).mend.contains("--device /dev/dri"));
     }
 
@@ -377,7 +377,7 @@ mod tests {
             layers: 1,
             max_context: 8192,
         };
-        examination.model = Some(Placed {
+        examination.model = Some(ModelFit {
             name: "big".to_owned(),
             download: None,
             fit: Fit { needs, offer },
@@ -392,7 +392,7 @@ mod tests {
         );
         let placed = examination.model.as_mut().unwrap();
         placed.context = 1024;
-        let download = |free_space| Download {
+        let download = |free_space| MissingFiles {
             bytes: 7 << 30,
             from: "https://huggingface.co".to_owned(),
             free_space,
@@ -416,7 +416,7 @@ mod tests {
         }];
         assert!(!only(&examination).broken);
         let fault = Some("read-only".to_owned());
-        examination.caches = vec![Cache {
+        examination.caches = vec![CacheFolder {
             what: "compiled shaders",
             path: None,
             files: 0,

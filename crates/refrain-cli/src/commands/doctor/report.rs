@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::features::missed;
 use super::findings::{Finding, on_cpu};
-use super::{Examination, Opened, Placed};
-use crate::hub::Download;
+use super::{Examination, ModelFit, OpenedDevice};
+use crate::hub::MissingFiles;
 use crate::output::{about_rate, human_bytes, json_f32};
 use crate::{device, fit};
 
@@ -97,7 +97,7 @@ fn devices(examination: &Examination) -> Vec<String> {
     lines
 }
 
-fn features(examination: &Examination, opened: &Opened) -> Vec<String> {
+fn features(examination: &Examination, opened: &OpenedDevice) -> Vec<String> {
     let Some(vulkan) = opened.device.as_vulkan() else {
         return Vec::new();
     };
@@ -123,7 +123,7 @@ fn purpose(class: MemoryClass) -> &'static str {
     }
 }
 
-fn memory(opened: &Opened) -> Vec<String> {
+fn memory(opened: &OpenedDevice) -> Vec<String> {
     let speed = |index: usize| {
         let mut known = opened.speeds.iter().filter_map(|(_, speed)| speed.as_ref().ok());
         known.find(|speed| speed.heap == index)
@@ -152,7 +152,7 @@ fn memory(opened: &Opened) -> Vec<String> {
     lines
 }
 
-fn limits(opened: &Opened) -> Vec<String> {
+fn limits(opened: &OpenedDevice) -> Vec<String> {
     let Some(vulkan) = opened.device.as_vulkan() else {
         return Vec::new();
     };
@@ -174,7 +174,7 @@ fn limits(opened: &Opened) -> Vec<String> {
     ]
 }
 
-fn self_test(opened: &Opened) -> Vec<String> {
+fn self_test(opened: &OpenedDevice) -> Vec<String> {
     if opened.device.is_cpu() {
         return vec!["nothing to test: the CPU executor is what kernels are compared with".to_owned()];
     }
@@ -191,7 +191,7 @@ fn self_test(opened: &Opened) -> Vec<String> {
 }
 
 fn caches(examination: &Examination) -> Vec<String> {
-    let line = |cache: &super::Cache| {
+    let line = |cache: &super::CacheFolder| {
         let place = cache
             .path
             .as_ref()
@@ -203,8 +203,8 @@ fn caches(examination: &Examination) -> Vec<String> {
     examination.caches.iter().map(line).collect()
 }
 
-fn download(download: &Download) -> String {
-    let Download {
+fn download(download: &MissingFiles) -> String {
+    let MissingFiles {
         bytes,
         from,
         free_space,
@@ -216,8 +216,8 @@ fn download(download: &Download) -> String {
     format!("{} to download from {from}{room}", human_bytes(*bytes))
 }
 
-fn model(placed: &Placed) -> Vec<String> {
-    let Placed {
+fn model(placed: &ModelFit) -> Vec<String> {
+    let ModelFit {
         name,
         download: missing,
         fit,
@@ -253,7 +253,7 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> Value {
             "error": driver.devices.as_ref().err(),
         })
     };
-    let cache = |cache: &super::Cache| {
+    let cache = |cache: &super::CacheFolder| {
         json!({
             "what": cache.what,
             "path": cache.path.as_ref().map(|path| path.display().to_string()),
@@ -280,7 +280,7 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> Value {
     })
 }
 
-fn device_json(examination: &Examination, opened: &Opened) -> Value {
+fn device_json(examination: &Examination, opened: &OpenedDevice) -> Value {
     let vulkan = opened.device.as_vulkan();
     let info = vulkan.map(|vulkan| vulkan.info());
     let heap = |(index, heap): (usize, &refrain_vulkan::Heap)| {
@@ -320,8 +320,8 @@ fn device_json(examination: &Examination, opened: &Opened) -> Value {
     })
 }
 
-fn model_json(placed: &Placed) -> Value {
-    let Placed {
+fn model_json(placed: &ModelFit) -> Value {
+    let ModelFit {
         name,
         download,
         fit,

@@ -16,14 +16,14 @@ pub(super) struct Adapter {
 
 /// A device file through which drivers reach a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct DeviceNode {
     pub path: PathBuf,
-    pub access: Access,
+    pub access: NodeAccess,
 }
 
 /// Whether this user may use a device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum NodeAccess {
     Granted,
     Denied,
     /// The kernel knows the device, but there is no file: usual in containers.
@@ -67,7 +67,7 @@ pub(super) fn adapters(root: &Path) -> Vec<Adapter> {
 }
 
 /// The render nodes and NVIDIA's device files below `root`, which is `/` outside tests.
-pub(super) fn nodes(root: &Path) -> Vec<Node> {
+pub(super) fn nodes(root: &Path) -> Vec<DeviceNode> {
     let names = |folder: &str| {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
         let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
@@ -92,19 +92,19 @@ pub(super) fn nodes(root: &Path) -> Vec<Node> {
     );
     paths.sort();
     paths.dedup();
-    let node = |path: PathBuf| Node {
+    let node = |path: PathBuf| DeviceNode {
         access: access(&path),
         path,
     };
     paths.into_iter().map(node).collect()
 }
 
-fn access(path: &Path) -> Access {
+fn access(path: &Path) -> NodeAccess {
     match OpenOptions::new().read(true).write(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Access::Denied,
-        Err(error) if error.kind() == ErrorKind::NotFound => Access::Missing,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => NodeAccess::Denied,
+        Err(error) if error.kind() == ErrorKind::NotFound => NodeAccess::Missing,
         // What else goes wrong is the driver's to tell.
-        _ => Access::Granted,
+        _ => NodeAccess::Granted,
     }
 }
 
@@ -155,9 +155,9 @@ mod tests {
             .map(|node| (node.path.file_name().unwrap().to_owned(), node.access))
             .collect();
         let expected = [
-            ("renderD128", Access::Missing),
-            ("renderD129", Access::Granted),
-            ("nvidia0", Access::Granted),
+            ("renderD128", NodeAccess::Missing),
+            ("renderD129", NodeAccess::Granted),
+            ("nvidia0", NodeAccess::Granted),
         ];
         assert_eq!(found, expected.map(|(name, access)| (name.into(), access)));
     }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Reader, number, rope};
+use super::{ConfigReader, number, rope};
 use crate::Error;
 use crate::config::{Activation, Architecture, LayerAttention, LayerRope, MAX_LAYERS};
 use crate::files::JsonObject;
 
 /// Hyperparameters that a `config.json` may leave out.
-pub(super) struct Defaults {
+pub(super) struct FamilyDefaults {
     /// `None`: hidden_size / num_attention_heads.
     pub head_dim: Option<usize>,
     /// `None`: there must be one in the file.
@@ -26,8 +26,8 @@ pub(super) struct Defaults {
     pub activation: Activation,
 }
 
-pub(super) fn defaults(architecture: Architecture) -> Defaults {
-    let common = Defaults {
+pub(super) fn defaults(architecture: Architecture) -> FamilyDefaults {
+    let common = FamilyDefaults {
         head_dim: None,
         heads: None,
         kv_heads: None,
@@ -41,26 +41,26 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
     };
     match architecture {
         Architecture::Qwen2 => common,
-        Architecture::Qwen3 => Defaults {
+        Architecture::Qwen3 => FamilyDefaults {
             head_dim: Some(128),
             ..common
         },
-        Architecture::Llama => Defaults {
+        Architecture::Llama => FamilyDefaults {
             max_position: 2048,
             ..common
         },
-        Architecture::Mistral => Defaults {
+        Architecture::Mistral => FamilyDefaults {
             kv_heads: Some(8),
             max_position: 131_072,
             ..common
         },
-        Architecture::SmolLm3 => Defaults {
+        Architecture::SmolLm3 => FamilyDefaults {
             kv_heads: Some(4),
             rope_theta: 2e6,
             tie_word_embeddings: true,
             ..common
         },
-        Architecture::Olmo2 | Architecture::Olmo3 => Defaults {
+        Architecture::Olmo2 | Architecture::Olmo3 => FamilyDefaults {
             max_position: 2048,
             rope_theta: if architecture == Architecture::Olmo3 {
                 5e5
@@ -70,12 +70,12 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
             rms_norm_eps: 1e-5,
             ..common
         },
-        Architecture::Phi3 => Defaults {
+        Architecture::Phi3 => FamilyDefaults {
             max_position: 4096,
             rms_norm_eps: 1e-5,
             ..common
         },
-        Architecture::Gemma3 => Defaults {
+        Architecture::Gemma3 => FamilyDefaults {
             head_dim: Some(256),
             heads: Some(8),
             kv_heads: Some(4),
@@ -86,7 +86,7 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
             activation: Activation::GeluTanh,
             ..common
         },
-        Architecture::Qwen3_5Moe => Defaults {
+        Architecture::Qwen3_5Moe => FamilyDefaults {
             head_dim: Some(256),
             kv_heads: Some(2),
             rotated: 0.25,
@@ -97,7 +97,7 @@ pub(super) fn defaults(architecture: Architecture) -> Defaults {
 
 /// How each layer attends, up to the last that is not as by default.
 pub(super) fn layer_attention(
-    reader: &Reader<'_>,
+    reader: &ConfigReader<'_>,
     architecture: Architecture,
     layers: usize,
 ) -> Result<Vec<LayerAttention>, Error> {
@@ -161,7 +161,7 @@ pub(super) fn layer_attention(
 }
 
 /// How many positions layers with a window see.
-fn window(reader: &Reader<'_>, architecture: Architecture) -> Result<Option<usize>, Error> {
+fn window(reader: &ConfigReader<'_>, architecture: Architecture) -> Result<Option<usize>, Error> {
     let given = reader.count("sliding_window")?;
     let silent = !reader.object.contains_key("sliding_window");
     Ok(match architecture {
@@ -181,7 +181,7 @@ fn window(reader: &Reader<'_>, architecture: Architecture) -> Result<Option<usiz
 }
 
 /// Which layers `layer_types` calls local, if it is there.
-fn listed_as_local(reader: &Reader<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+fn listed_as_local(reader: &ConfigReader<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
     let Some(value) = reader.value("layer_types") else {
         return Ok(None);
     };
@@ -197,7 +197,7 @@ fn listed_as_local(reader: &Reader<'_>, layers: usize) -> Result<Option<Vec<bool
 }
 
 /// Which layers of SmolLM3 are rotated: 1 in `no_rope_layers`, despite its name.
-fn rotated_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+fn rotated_layers(reader: &ConfigReader<'_>, layers: usize) -> Result<Vec<bool>, Error> {
     let Some(value) = reader.value("no_rope_layers") else {
         let interval = reader.count("no_rope_layer_interval")?.unwrap_or(4);
         return Ok((1..=layers).map(|number| !number.is_multiple_of(interval)).collect());
@@ -211,7 +211,12 @@ fn rotated_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Error
 }
 
 /// A list with something for each layer.
-pub(super) fn list<'a>(reader: &Reader<'_>, key: &str, value: &'a Value, layers: usize) -> Result<&'a [Value], Error> {
+pub(super) fn list<'a>(
+    reader: &ConfigReader<'_>,
+    key: &str,
+    value: &'a Value,
+    layers: usize,
+) -> Result<&'a [Value], Error> {
     match value.as_array() {
         Some(list) if list.len() >= layers => Ok(list),
         Some(list) => Err(reader.error(format!("{key} lists {} layers of {layers}", list.len()))),
@@ -220,7 +225,11 @@ pub(super) fn list<'a>(reader: &Reader<'_>, key: &str, value: &'a Value, layers:
 }
 
 /// The base of the rotary embedding of local layers; `theta` is that of the others.
-pub(super) fn local_rope_theta(reader: &Reader<'_>, architecture: Architecture, theta: f64) -> Result<f64, Error> {
+pub(super) fn local_rope_theta(
+    reader: &ConfigReader<'_>,
+    architecture: Architecture,
+    theta: f64,
+) -> Result<f64, Error> {
     let otherwise = match architecture {
         Architecture::Gemma3 => reader.number("rope_local_base_freq")?.unwrap_or(10_000.0),
         _ => theta,
@@ -235,7 +244,7 @@ pub(super) fn local_rope_theta(reader: &Reader<'_>, architecture: Architecture, 
     }
 }
 
-fn unscaled_theta(reader: &Reader<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
+fn unscaled_theta(reader: &ConfigReader<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
     rope::check_keys(reader, parameters)?;
     if let Some(part) = number(parameters, "partial_rotary_factor", reader.file)?
         && part != 1.0
@@ -255,7 +264,7 @@ fn unscaled_theta(reader: &Reader<'_>, parameters: &JsonObject) -> Result<Option
 }
 
 /// The activation of the feed-forward network.
-pub(super) fn activation(reader: &Reader<'_>, architecture: Architecture) -> Result<Activation, Error> {
+pub(super) fn activation(reader: &ConfigReader<'_>, architecture: Architecture) -> Result<Activation, Error> {
     let key = match architecture {
         Architecture::Gemma3 => "hidden_activation",
         _ => "hidden_act",

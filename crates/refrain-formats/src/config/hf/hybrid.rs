@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Reader, families};
+use super::{ConfigReader, families};
 use crate::Error;
-use crate::config::{Architecture, DeltaNets, MAX_LAYERS, Mixture};
+use crate::config::{Architecture, DeltaNets, MAX_LAYERS, MixtureConfig};
 
 /// The gated delta nets of families that have them; defaults are those of transformers.
 pub(super) fn delta_nets(
-    reader: &Reader<'_>,
+    reader: &ConfigReader<'_>,
     architecture: Architecture,
     layers: usize,
 ) -> Result<Option<DeltaNets>, Error> {
@@ -28,7 +28,7 @@ pub(super) fn delta_nets(
 
 /// Which layers are gated delta nets: those that `layer_types` says, or all but each
 /// `full_attention_interval`th.
-fn recurrent_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+fn recurrent_layers(reader: &ConfigReader<'_>, layers: usize) -> Result<Vec<bool>, Error> {
     let Some(value) = reader.value("layer_types") else {
         let interval = reader.count("full_attention_interval")?.unwrap_or(4);
         return Ok((1..=layers).map(|number| !number.is_multiple_of(interval)).collect());
@@ -45,12 +45,12 @@ fn recurrent_layers(reader: &Reader<'_>, layers: usize) -> Result<Vec<bool>, Err
 }
 
 /// The mixture of experts of families that have one.
-pub(super) fn mixture(reader: &Reader<'_>, architecture: Architecture) -> Result<Option<Mixture>, Error> {
+pub(super) fn mixture(reader: &ConfigReader<'_>, architecture: Architecture) -> Result<Option<MixtureConfig>, Error> {
     if architecture != Architecture::Qwen3_5Moe {
         return Ok(None);
     }
     let count = |key: &str, default: usize| Ok::<_, Error>(reader.count(key)?.unwrap_or(default));
-    Ok(Some(Mixture {
+    Ok(Some(MixtureConfig {
         experts: count("num_experts", 256)?,
         used: count("num_experts_per_tok", 8)?,
         intermediate_size: count("moe_intermediate_size", 512)?,

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::Reader;
+use super::ConfigReader;
 use crate::Error;
 use crate::config::Architecture;
 
@@ -222,7 +222,7 @@ const REFUSED: [(&str, Neutral); 56] = [
 ];
 
 impl Neutral {
-    fn holds(self, value: &Value, reader: &Reader<'_>) -> bool {
+    fn holds(self, value: &Value, reader: &ConfigReader<'_>) -> bool {
         match self {
             Neutral::Nothing => false,
             Neutral::Flag(flag) => value.as_bool() == Some(flag),
@@ -243,7 +243,7 @@ impl Neutral {
 }
 
 /// Refuses what would change the computation and is not followed.
-pub(super) fn check(reader: &Reader<'_>, architecture: Architecture) -> Result<(), Error> {
+pub(super) fn check(reader: &ConfigReader<'_>, architecture: Architecture) -> Result<(), Error> {
     let known = [
         &FOLLOWED[..],
         followed_by(architecture),

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Reader;
+use super::ConfigReader;
 use crate::Error;
 use crate::config::Quantisation;
 use crate::files::{JsonObject, json_kind};
 
 /// MLX's `quantization` object. Other ways to quantise are refused by name.
-pub(super) fn read(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
+pub(super) fn read(reader: &ConfigReader<'_>) -> Result<Option<Quantisation>, Error> {
     let object = match (reader.value("quantization"), reader.value("quantization_config")) {
         (Some(Value::Object(object)), _) => object,
         (None, Some(Value::Object(object))) => object,
@@ -49,7 +49,7 @@ pub(super) fn read(reader: &Reader<'_>) -> Result<Option<Quantisation>, Error> {
 
 /// The `bits` and `group_size` of an object, checked to be ones that are supported. What is null, or missing from a
 /// layer's own, is MLX's default.
-fn settings(reader: &Reader<'_>, object: &JsonObject, what: &str) -> Result<(u8, u16), Error> {
+fn settings(reader: &ConfigReader<'_>, object: &JsonObject, what: &str) -> Result<(u8, u16), Error> {
     let given = |key: &str| object.get(key).filter(|value| !value.is_null());
     if let Some(mode) = given("mode").filter(|mode| mode.as_str() != Some("affine")) {
         return Err(reader.unsupported(format!(

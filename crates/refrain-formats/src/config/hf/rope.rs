@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::families::Defaults;
+use super::families::FamilyDefaults;
 use super::keys::shortened;
-use super::{Reader, number};
+use super::{ConfigReader, number};
 use crate::Error;
 use crate::config::{Architecture, RopeScaling};
 use crate::files::{JsonObject, json_kind};
 
 /// How positions are encoded.
-pub(super) struct Rope {
+pub(super) struct RopeConfig {
     pub theta: f64,
     pub scaling: RopeScaling,
     /// The part of each head that is rotated.
@@ -49,11 +49,11 @@ const KNOWN: [&str; 19] = [
 /// versions did; where there are both, they must say the same. `defaults` are taken where there is no theta or no
 /// part to rotate; `max_position` is what the file says.
 pub(super) fn read(
-    reader: &Reader<'_>,
+    reader: &ConfigReader<'_>,
     architecture: Architecture,
     max_position: usize,
-    defaults: &Defaults,
-) -> Result<Rope, Error> {
+    defaults: &FamilyDefaults,
+) -> Result<RopeConfig, Error> {
     let with = |parameters: &JsonObject| read_one(reader, architecture, max_position, defaults, parameters);
     let old = settings(reader, "rope_scaling")?;
     let new = match settings(reader, "rope_parameters")? {
@@ -73,21 +73,21 @@ pub(super) fn read(
     }
 }
 
-impl Rope {
+impl RopeConfig {
     /// Whether both rotate by the same angles, as far as f32 tells.
-    fn agrees_with(&self, other: &Rope) -> bool {
+    fn agrees_with(&self, other: &RopeConfig) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs();
         close(self.theta, other.theta) && close(self.rotated, other.rotated) && self.scaling.is_close(&other.scaling)
     }
 }
 
 fn read_one(
-    reader: &Reader<'_>,
+    reader: &ConfigReader<'_>,
     architecture: Architecture,
     max_position: usize,
-    defaults: &Defaults,
+    defaults: &FamilyDefaults,
     parameters: &JsonObject,
-) -> Result<Rope, Error> {
+) -> Result<RopeConfig, Error> {
     check_keys(reader, parameters)?;
     let own = |key: &str, otherwise: f64| match number(parameters, key, reader.file)? {
         Some(value) => Ok(value),
@@ -105,7 +105,7 @@ fn read_one(
         },
     }
     .read(architecture)?;
-    Ok(Rope {
+    Ok(RopeConfig {
         theta: own("rope_theta", defaults.rope_theta)?,
         rotated: own("partial_rotary_factor", defaults.rotated)?,
         max_position: match &scaling {
@@ -122,7 +122,7 @@ fn read_one(
 }
 
 /// An object of settings that says something.
-fn settings<'a>(reader: &Reader<'a>, key: &str) -> Result<Option<&'a JsonObject>, Error> {
+fn settings<'a>(reader: &ConfigReader<'a>, key: &str) -> Result<Option<&'a JsonObject>, Error> {
     match reader.object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object).filter(|object| !object.is_empty())),
@@ -132,7 +132,7 @@ fn settings<'a>(reader: &Reader<'a>, key: &str) -> Result<Option<&'a JsonObject>
 
 /// Of `rope_parameters`, those of layers without a window, where others have their own.
 fn of_full_attention<'a>(
-    reader: &Reader<'a>,
+    reader: &ConfigReader<'a>,
     architecture: Architecture,
     object: &'a JsonObject,
 ) -> Result<Option<&'a JsonObject>, Error> {
@@ -157,7 +157,7 @@ fn of_full_attention<'a>(
 }
 
 /// Refuses settings that nothing here follows.
-pub(super) fn check_keys(reader: &Reader<'_>, parameters: &JsonObject) -> Result<(), Error> {
+pub(super) fn check_keys(reader: &ConfigReader<'_>, parameters: &JsonObject) -> Result<(), Error> {
     match parameters
         .iter()
         .find(|(key, value)| !value.is_null() && !KNOWN.contains(&key.as_str()))
@@ -172,7 +172,7 @@ pub(super) fn check_keys(reader: &Reader<'_>, parameters: &JsonObject) -> Result
 
 /// What the settings say of longer contexts.
 struct Scaling<'a> {
-    reader: &'a Reader<'a>,
+    reader: &'a ConfigReader<'a>,
     parameters: &'a JsonObject,
     max_position: f64,
     /// Context length of the pretraining.

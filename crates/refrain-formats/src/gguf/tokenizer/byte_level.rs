@@ -8,11 +8,15 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{SplitDelimiterBehavior, Tokenizer};
 
-use super::{Defaults, Gguf, Vocabulary, merges, pre_tokenizers};
+use super::{Gguf, GgufVocabulary, TokenizerDefaults, merges, pre_tokenizers};
 use crate::Error;
 
 /// Build the tokenizer.
-pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, Defaults), Error> {
+pub(super) fn build(
+    gguf: &Gguf,
+    bytes: &[u8],
+    vocabulary: &GgufVocabulary<'_>,
+) -> Result<(Tokenizer, TokenizerDefaults), Error> {
     let name = gguf.metadata.string("tokenizer.ggml.pre")?.unwrap_or("default");
     let Some(pre) = pre_tokenizers::find(name) else {
         let reason = format!(
@@ -44,7 +48,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> R
     steps.push(ByteLevel::new(false, false, false).into());
     tokenizer.with_pre_tokenizer(Some(Sequence::new(steps)));
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
-    let defaults = Defaults {
+    let defaults = TokenizerDefaults {
         bos: pre.adds_bos,
         eos: pre.adds_eos,
     };

@@ -9,11 +9,15 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{SplitDelimiterBehavior, Tokenizer};
 
-use super::{Defaults, Gguf, TokenKind, Vocabulary, merges};
+use super::{Gguf, GgufVocabulary, TokenKind, TokenizerDefaults, merges};
 use crate::Error;
 
 /// Build the tokenizer.
-pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, Defaults), Error> {
+pub(super) fn build(
+    gguf: &Gguf,
+    bytes: &[u8],
+    vocabulary: &GgufVocabulary<'_>,
+) -> Result<(Tokenizer, TokenizerDefaults), Error> {
     let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
     let mut model = BPE::builder()
         .vocab_and_merges(
@@ -36,5 +40,5 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> R
     tokenizer.with_pre_tokenizer(Some(lines));
     let decoders = vec![spaces("▁", " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
     tokenizer.with_decoder(Some(Sequence::new(decoders)));
-    Ok((tokenizer, Defaults { bos: true, eos: false }))
+    Ok((tokenizer, TokenizerDefaults { bos: true, eos: false }))
 }

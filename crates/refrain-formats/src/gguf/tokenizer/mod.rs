@@ -37,7 +37,7 @@ const PHI_3_TOKEN: &str = "<|placeholder1|>";
 const NOT_STRIPPING: [&str; 3] = ["<s>", "<unk>", "<|endoftext|>"];
 
 /// What is put around a text unless the file says otherwise.
-struct Defaults {
+struct TokenizerDefaults {
     bos: bool,
     eos: bool,
 }
@@ -54,12 +54,12 @@ enum TokenKind {
 }
 
 /// The vocabulary of a file.
-struct Vocabulary<'a> {
+struct GgufVocabulary<'a> {
     tokens: Vec<&'a str>,
     kinds: Vec<TokenKind>,
 }
 
-impl<'a> Vocabulary<'a> {
+impl<'a> GgufVocabulary<'a> {
     fn read(gguf: &Gguf, bytes: &'a [u8]) -> Result<Self, Error> {
         let tokens = gguf.metadata.strings("tokenizer.ggml.tokens", bytes)?;
         let Some(tokens) = tokens.filter(|tokens| !tokens.is_empty()) else {
@@ -81,7 +81,7 @@ impl<'a> Vocabulary<'a> {
                 *kind = TokenKind::Control;
             }
         }
-        Ok(Vocabulary { tokens, kinds })
+        Ok(GgufVocabulary { tokens, kinds })
     }
 
     fn token(&self, id: u32) -> Option<&'a str> {
@@ -181,7 +181,7 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8]) -> Result<Tokenizer, Error> {
             )));
         }
     };
-    let vocabulary = Vocabulary::read(gguf, bytes)?;
+    let vocabulary = GgufVocabulary::read(gguf, bytes)?;
     let (mut inner, defaults) = build(gguf, bytes, &vocabulary)?;
     let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
     inner
@@ -213,7 +213,7 @@ pub(super) fn eos_ids(gguf: &Gguf, bytes: &[u8]) -> Result<Vec<u32>, Error> {
         ids.extend(gguf.metadata.id(&format!("tokenizer.ggml.{key}_token_id"))?);
     }
     if gguf.metadata.array_length("tokenizer.ggml.tokens")?.is_some() {
-        let vocabulary = Vocabulary::read(gguf, bytes)?;
+        let vocabulary = GgufVocabulary::read(gguf, bytes)?;
         for (id, (token, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
             if *kind == TokenKind::Control && END_TOKENS.contains(token) {
                 ids.push(id as u32);
@@ -252,7 +252,7 @@ pub(super) fn special_tokens(gguf: &Gguf, bytes: &[u8]) -> Result<BTreeMap<Strin
     if gguf.metadata.array_length("tokenizer.ggml.tokens")?.is_none() {
         return Ok(tokens);
     }
-    let vocabulary = Vocabulary::read(gguf, bytes)?;
+    let vocabulary = GgufVocabulary::read(gguf, bytes)?;
     for (role, key) in [
         ("bos_token", "bos"),
         ("eos_token", "eos"),

@@ -14,14 +14,18 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
-use super::{Defaults, Gguf, TokenKind, Vocabulary};
+use super::{Gguf, GgufVocabulary, TokenKind, TokenizerDefaults};
 use crate::Error;
 
 /// SentencePiece's mark for a space.
 const SPACE: &str = "▁";
 
 /// Build the tokenizer.
-pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> Result<(Tokenizer, Defaults), Error> {
+pub(super) fn build(
+    gguf: &Gguf,
+    bytes: &[u8],
+    vocabulary: &GgufVocabulary<'_>,
+) -> Result<(Tokenizer, TokenizerDefaults), Error> {
     let Some(scores) = gguf.metadata.numbers("tokenizer.ggml.scores", bytes)? else {
         return Err(gguf.error("its tokenizer has no scores (metadata tokenizer.ggml.scores)"));
     };
@@ -63,13 +67,13 @@ pub(super) fn build(gguf: &Gguf, bytes: &[u8], vocabulary: &Vocabulary<'_>) -> R
         decoders.push(Strip::new(' ', 1, 0).into());
     }
     tokenizer.with_decoder(Some(Decoders::new(decoders)));
-    Ok((tokenizer, Defaults { bos: true, eos: false }))
+    Ok((tokenizer, TokenizerDefaults { bos: true, eos: false }))
 }
 
 /// The merges that build the vocabulary: SentencePiece joins the neighbours whose union has the
 /// highest score, so each way to cut a token in two tokens is a merge, ranked by the token's
 /// score.
-fn merges(vocabulary: &Vocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> {
+fn merges(vocabulary: &GgufVocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> {
     let mergeable = |id: usize| matches!(vocabulary.kinds[id], TokenKind::Normal | TokenKind::UserDefined);
     let ids: HashMap<&str, usize> = vocabulary
         .tokens
@@ -86,7 +90,7 @@ fn merges(vocabulary: &Vocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> 
         for (at, _) in token.char_indices().skip(1) {
             let (left, right) = token.split_at(at);
             if let (Some(&left_id), Some(&right_id)) = (ids.get(left), ids.get(right)) {
-                found.push(Merge {
+                found.push(CandidateMerge {
                     score: scores[id],
                     lengths: (left.chars().count(), right.chars().count()),
                     ids: (id, left_id, right_id),
@@ -95,14 +99,14 @@ fn merges(vocabulary: &Vocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> 
             }
         }
     }
-    found.sort_by(Merge::rank);
+    found.sort_by(CandidateMerge::rank);
     found.into_iter().map(|merge| merge.pair).collect()
 }
 
 /// Longer tokens than any vocabulary builds from parts, in bytes.
 const LONGEST_MERGED: usize = 512;
 
-struct Merge {
+struct CandidateMerge {
     score: f64,
     /// Characters on either side.
     lengths: (usize, usize),
@@ -111,9 +115,9 @@ struct Merge {
     pair: (String, String),
 }
 
-impl Merge {
+impl CandidateMerge {
     /// Best first, in the order that transformers takes when it converts such a vocabulary.
-    fn rank(&self, other: &Merge) -> std::cmp::Ordering {
+    fn rank(&self, other: &CandidateMerge) -> std::cmp::Ordering {
         let by_score = other.score.total_cmp(&self.score);
         let by_length = other.lengths.cmp(&self.lengths);
         by_score.then(by_length).then(self.ids.cmp(&other.ids))

@@ -4,7 +4,7 @@ use super::sequences::Attributes;
 use crate::template::calls::{CallArguments, required, text as text_of};
 use crate::template::failure::Attempt;
 use crate::template::tests;
-use crate::template::value::{Datum, Gathered, Text};
+use crate::template::value::{Datum, Gathered, TemplateText};
 
 pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
     // Jinja takes what is none for empty here, and nowhere else.
@@ -46,7 +46,7 @@ fn select(name: &str, value: &Datum, mut arguments: CallArguments) -> Attempt<Da
         true => Attributes::new(Some(required(arguments.take_first(), name)?))?,
         false => Attributes::new(None)?,
     };
-    let test: Option<Text> = match arguments.take_first() {
+    let test: Option<TemplateText> = match arguments.take_first() {
         Some(test) => Some(text_of(Some(test), name)?),
         None => None,
     };

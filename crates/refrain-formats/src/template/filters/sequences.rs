@@ -55,7 +55,7 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
             let [between, attribute] = arguments.bind(name, ["d", "attribute"])?;
             let between = match between {
                 Some(between) => crate::template::print::display(&between)?,
-                None => crate::template::value::Text::new("")?,
+                None => crate::template::value::TemplateText::new("")?,
             };
             let attributes = Attributes::new(attribute)?;
             let items = value.iterate()?;

@@ -5,7 +5,7 @@ use crate::template::calls::{CallArguments, flag, integer, required, size, text 
 use crate::template::failure::{Attempt, RenderError};
 use crate::template::literals::is_space;
 use crate::template::methods::{parts, text};
-use crate::template::value::{Datum, Gathered, Text};
+use crate::template::value::{Datum, Gathered, TemplateText};
 use crate::template::{characters, percent, print};
 
 /// Characters that a text is centred in, unless said.
@@ -78,7 +78,7 @@ fn indent(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
         width => {
             let mut spaces = BoundedText::new();
             spaces.push_repeated(" ", size(width, "the width of indent")?.unwrap_or(4))?;
-            Text::new(spaces.into_string())?
+            TemplateText::new(spaces.into_string())?
         }
     };
     let mut indented = BoundedText::new();
@@ -102,13 +102,13 @@ fn indent(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
 }
 
 /// `truncate(text, length=255, killwords=False, end='...', leeway=5)`.
-fn truncate(shown: &Text, arguments: CallArguments) -> Attempt<Datum> {
+fn truncate(shown: &TemplateText, arguments: CallArguments) -> Attempt<Datum> {
     let [length, kill_words, end, leeway] = arguments.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let length = size(length, "truncate")?.unwrap_or(255);
     let leeway = size(leeway, "truncate")?.unwrap_or(5);
     let end = match end {
         Some(end) => print::display(&end)?,
-        None => Text::new("...")?,
+        None => TemplateText::new("...")?,
     };
     if shown.chars().count() <= length.saturating_add(leeway) {
         return Ok(Datum::Text(shown.clone()));

@@ -4,7 +4,7 @@ use crate::template::budget::spend;
 use crate::template::calls::{CallArguments, integer, required, text as text_of};
 use crate::template::failure::{Attempt, RenderError};
 use crate::template::literals::is_space;
-use crate::template::value::{Datum, Gathered, Text};
+use crate::template::value::{Datum, Gathered, TemplateText};
 
 /// `str.split` and `str.rsplit`.
 pub(super) fn split(text: &str, from_end: bool, arguments: CallArguments) -> Attempt<Datum> {
@@ -117,7 +117,7 @@ pub(in crate::template) fn split_lines(text: &str, keep_ends: bool) -> impl Iter
 }
 
 /// What looks for a part, from one place to another.
-pub(super) fn search(text: &Text, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn search(text: &TemplateText, name: &str, arguments: CallArguments) -> Attempt<Datum> {
     let [part, start, end] = arguments.bind(name, ["sub", "start", "end"])?;
     let part = required(part, name)?;
     let length = text.chars().count() as i128;

@@ -7,12 +7,12 @@ use crate::template::characters;
 use crate::template::failure::{Attempt, RenderError};
 use crate::template::literals::is_space;
 use crate::template::print;
-use crate::template::value::{Datum, Text};
+use crate::template::value::{Datum, TemplateText};
 
 /// Columns between tab stops, unless said.
 const TAB: usize = 8;
 
-pub(super) fn call(text: &Text, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) -> Attempt<Datum> {
     spend_on_bytes(text.len())?;
     match name {
         "strip" | "lstrip" | "rstrip" => {
@@ -158,7 +158,7 @@ pub(in crate::template) fn replace(text: &str, old: &str, new: &str, count: Opti
 /// `str.zfill`, `str.ljust`, `str.rjust` and `str.center`.
 pub(in crate::template) fn justify(name: &str, text: &str, width: usize, fill: Option<Datum>) -> Attempt<Datum> {
     let fill = match fill {
-        None => Text::new(if name == "zfill" { "0" } else { " " })?,
+        None => TemplateText::new(if name == "zfill" { "0" } else { " " })?,
         Some(fill) => text_of(Some(fill), name)?,
     };
     if fill.chars().count() != 1 {

@@ -5,7 +5,7 @@ use crate::template::budget::deeper;
 use crate::template::failure::{Attempt, RenderError};
 use crate::template::lexer::Lexeme;
 use crate::template::syntax::{ArgumentList, Operator, Postfix, PostfixAction, Relation, Sign, TemplateExpression};
-use crate::template::value::Text;
+use crate::template::value::TemplateText;
 
 impl Parser<'_> {
     /// An expression, or several with commas between them, which make a tuple. `ends` are names that cannot be part
@@ -224,13 +224,13 @@ impl Parser<'_> {
         }
     }
 
-    fn dotted_name(&mut self) -> Attempt<Text> {
+    fn dotted_name(&mut self) -> Attempt<TemplateText> {
         let mut name = self.name()?.to_owned();
         while self.skip(".")? {
             name.push('.');
             name.push_str(self.name()?);
         }
-        Text::new(name)
+        TemplateText::new(name)
     }
 
     fn optional_arguments(&mut self) -> Attempt<ArgumentList> {
