@@ -4,7 +4,7 @@
 //! cargo run -p refrain --example arrays
 //! ```
 
-use refrain::{Array, DType, Device, Error, concatenate};
+use refrain::{Array, Axes, DType, Device, Error, concatenate};
 
 fn main() -> Result<(), Error> {
     run(&Device::cpu())
@@ -54,8 +54,7 @@ fn views(device: &Device) -> Result<(), Error> {
     assert_eq!(values, [1.0, 5.0, 9.0, 2.0, 6.0, 10.0]);
     println!("columns 1 and 2 = {values:?}");
 
-    let means = x.mean(&[-1]);
-    let centred = &x - &means.expand_dims(1);
+    let centred = &x - x.mean(Axes::keepdims(&[-1]));
     let joined = concatenate(&[&centred, &x.slice(0, 0, 1)], 0);
     let values = joined.sum(&[1]).to_vec::<f32>()?;
     assert_eq!(values, [0.0, 0.0, 0.0, 6.0]);

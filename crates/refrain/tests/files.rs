@@ -136,3 +136,40 @@ fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
     let error = save_safetensors(&missing, [("x", &x)]).unwrap_err();
     assert!(error.to_string().contains("missing/x.safetensors"), "{error}");
 }
+
+#[test]
+fn no_damage_makes_reading_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let device = Device::cpu();
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        load_safetensors(&device, &path)
+    };
+    let x = Array::ones(&device, DType::F32, &[2]);
+    save_safetensors(&path, [("x", &x), ("y", &x.astype(DType::Bool))]).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for end in 0..whole.len() {
+        assert!(read(&whole[..end]).is_err(), "cut at byte {end}");
+    }
+    for at in 0..whole.len() {
+        for byte in [0, b'0', b'9', b'"', b'{', b'-', 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            if let Ok(arrays) = read(&bytes) {
+                arrays.values().for_each(|array| drop(array.to_bytes()));
+            }
+        }
+    }
+    // Nothing, in shapes that no memory has room for.
+    for shape in ["[0,4611686018427387904,8]", "[4611686018427387904,0,8]"] {
+        file(
+            &path,
+            &format!(r#"{{"t":{{"dtype":"F32","shape":{shape},"data_offsets":[0,0]}}}}"#),
+            0,
+        );
+        if let Ok(arrays) = load_safetensors(&device, &path) {
+            assert_eq!(arrays["t"].count(), 0);
+        }
+    }
+}
