@@ -5,27 +5,46 @@
 //! x[t − (W−1) + j, c]`, where tokens before the first of this call are those that the state holds of
 //! the sequence, oldest first. Afterwards it holds the last W−1. Tokens belong to sequences as in
 //! [`crate::gated_delta`].
+//!
+//! Few tokens are taken in turn, with a channel's last values at hand. Many are taken at once, each looking back for
+//! those before it, and then the state is renewed.
 
 use crate::recurrence::{self, Token};
 use crate::text::{Text, address, grid, require_float, require_shape};
+use crate::tuning::{self, Tuning};
 use crate::{Call, Operand, Push, Traits, Unsupported};
 
 const OP: &str = "causal_conv";
 /// Taps are kept in registers.
 const MOST_TAPS: usize = 16;
 
-/// The call. Operands: x 0, weights 1, positions 2, sequences 3, state 4 (updated), out 5.
+/// The calls, each depending on the one before it. Operands: x 0, weights 1, positions 2, sequences 3, state 4
+/// (updated), out 5.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, there are more than 16 taps, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
-pub fn call(
+pub fn calls(
     traits: &Traits,
     x: &Operand,
     weights: &Operand,
-    [positions, sequences, state]: [&Operand; 3],
+    places: [&Operand; 3],
     out: &Operand,
-) -> Result<Call, Unsupported> {
+) -> Result<Vec<Call>, Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, [x, weights, out], places)
+}
+
+/// [`calls`] with a given row of the tuning table, on which not even the bits of results depend, of x, weights
+/// and out.
+///
+/// # Errors
+/// Those of [`calls`].
+pub fn calls_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    [x, weights, out]: [&Operand; 3],
+    [positions, sequences, state]: [&Operand; 3],
+) -> Result<Vec<Call>, Unsupported> {
     for operand in [x, weights, out] {
         require_float(OP, operand)?;
     }
@@ -47,7 +66,7 @@ pub fn call(
         traits,
         [positions, sequences, state],
         2,
-        [tokens, 1],
+        [tokens, 2],
         &[taps - 1, channels],
     )?;
     if !weights.layout.is_contiguous() {
@@ -62,20 +81,33 @@ pub fn call(
     push.extend(recurrence::strides(OP, 0, x)?);
     push.extend(recurrence::strides(OP, 5, out)?);
     let threads = traits.workgroup(64);
-    let kernel = Text::new(traits, OP)
-        .input("x", x.dtype)
-        .input("weights", weights.dtype)
-        .input("positions", positions.dtype)
-        .input("sequences", sequences.dtype)
-        .output("state", state.dtype)
-        .output("y", out.dtype)
-        .body(include_str!("shaders/causal_conv.comp"))
-        .kernel(vec![(0, threads), (3, taps as u32)]);
-    Ok(Call {
-        kernel,
-        groups: grid(OP, (states * channels).div_ceil(threads as usize))?,
-        push,
-    })
+    let made = |way: &str, bodies: &[&str], rows: usize| -> Result<Call, Unsupported> {
+        let text = Text::new(traits, &format!("{OP}.{way}"))
+            .input("x", x.dtype)
+            .input("weights", weights.dtype)
+            .input("positions", positions.dtype)
+            .input("sequences", sequences.dtype)
+            .output("state", state.dtype)
+            .output("y", out.dtype)
+            .body(include_str!("shaders/causal_conv/common.glsl"));
+        let text = bodies.iter().fold(text, |text, body| text.body(body));
+        Ok(Call {
+            kernel: text.kernel(vec![(0, threads), (3, taps as u32)]),
+            groups: grid(OP, (rows * channels).div_ceil(threads as usize))?,
+            push: push.clone(),
+        })
+    };
+    let in_turn = include_str!("shaders/causal_conv/in_turn.comp");
+    let look_back = include_str!("shaders/causal_conv/look_back.glsl");
+    let at_once = include_str!("shaders/causal_conv/at_once.comp");
+    let remember = include_str!("shaders/causal_conv/remember.comp");
+    if tokens <= tuning.most_convolved_in_turn {
+        return Ok(vec![made("in_turn", &[in_turn], states)?]);
+    }
+    Ok(vec![
+        made("at_once", &[look_back, at_once], tokens)?,
+        made("remember", &[look_back, remember], states)?,
+    ])
 }
 
 /// What [`reference()`] reads, gapless.

@@ -127,6 +127,8 @@ pub struct Tuning {
     pub decode: Decode,
     /// The gated delta rule.
     pub delta: Delta,
+    /// The most tokens that an invocation of a causal convolution takes one after another.
+    pub most_convolved_in_turn: usize,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
 }
@@ -149,12 +151,14 @@ impl Tuning {
     /// matrix cores are not for so few.
     pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
         let Experts {
-            least_tokens, tiles, ..
+            most_beside_matrix,
+            tiles,
+            ..
         } = self.experts;
         let tile = tiles
             .iter()
             .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;
-        let enough = experts > 0 && pairs >= least_tokens.saturating_mul(experts);
+        let enough = experts > 0 && pairs > most_beside_matrix.saturating_mul(experts);
         enough.then(|| tile.with_room(traits, size, pairs, 1))
     }
 

@@ -4,7 +4,7 @@ use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::Weights;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
-use refrain_kernels::{DType, Operand, Traits, gated_delta};
+use refrain_kernels::{DType, Operand, Traits, causal_conv, gated_delta};
 
 use crate::workload::{Made, Workload, planes};
 
@@ -34,11 +34,10 @@ pub fn experts() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// The gated delta rule of a layer of the same model, of one sequence.
+/// The gated delta rule and the convolution of a layer of the same model, of one sequence.
 pub fn deltas() -> impl Iterator<Item = Workload> {
-    [1, 8, 64, 512, 2048]
-        .into_iter()
-        .map(|tokens| Workload::Delta { tokens })
+    let both = |tokens| [Workload::Delta { tokens }, Workload::Convolution { tokens }];
+    [1, 8, 64, 512, 2048].into_iter().flat_map(both)
 }
 
 /// Key heads, value heads, and the size of all.
@@ -79,6 +78,31 @@ pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
     };
     let call = gated_delta::call_tuned(row, traits, &operands).expect("supported");
     Made::new(vec![call], &all.map(|operand| (false, operand)))
+}
+
+/// Channels of the convolution, and taps of each.
+const CHANNELS: usize = 8192;
+const TAPS: usize = 4;
+
+/// Bytes of what the convolution reads of a token.
+pub fn token_bytes() -> usize {
+    4 * CHANNELS
+}
+
+/// The causal convolution.
+pub fn convolved(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
+    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let all = [
+        float(&[tokens, CHANNELS]),
+        float(&[CHANNELS, TAPS]),
+        Operand::contiguous(DType::I32, &[tokens]),
+        Operand::contiguous(DType::U32, &[tokens]),
+        float(&[1, TAPS - 1, CHANNELS]),
+        float(&[tokens, CHANNELS]),
+    ];
+    let [x, weights, positions, sequences, state, out] = &all;
+    let calls = causal_conv::calls_tuned(row, traits, [x, weights, out], [positions, sequences, state]);
+    Made::new(calls.expect("supported"), &all.map(|operand| (false, operand)))
 }
 
 /// Experts of each token, no two the same, as if drawn.

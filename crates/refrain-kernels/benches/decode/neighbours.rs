@@ -10,6 +10,12 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
     match *workload {
         Workload::Attention { .. } => Box::new(attention_rows(row)),
         Workload::Delta { .. } => Box::new(delta_rows(row)),
+        Workload::Convolution { .. } => {
+            Box::new([0, usize::MAX].into_iter().map(move |most_convolved_in_turn| Tuning {
+                most_convolved_in_turn,
+                ..row
+            }))
+        }
         Workload::Experts { .. } => Box::new(expert_rows(row)),
         Workload::Projection {
             tokens: tokens @ 9.., ..
@@ -122,9 +128,9 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             halves,
             unrolled: true,
         });
-    let with = move |least_tokens, tiles: Vec<MatrixTile>, skips| Tuning {
+    let with = move |most_beside_matrix, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
-            least_tokens,
+            most_beside_matrix,
             tiles: Box::leak(tiles.into_boxed_slice()),
             skips,
         },

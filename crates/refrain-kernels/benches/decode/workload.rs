@@ -34,6 +34,9 @@ pub enum Workload {
     Delta {
         tokens: usize,
     },
+    Convolution {
+        tokens: usize,
+    },
     Attention {
         model: &'static str,
         heads: usize,
@@ -117,6 +120,7 @@ impl Workload {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
             Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
+            Workload::Convolution { tokens } => format!("35b.conv t{tokens}."),
             Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
         }
     }
@@ -128,14 +132,18 @@ impl Workload {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
             }
+            Workload::Convolution { tokens } => {
+                let in_turn = *tokens <= row.most_convolved_in_turn;
+                return if in_turn { "in turn" } else { "at once" }.into();
+            }
             Workload::Delta { tokens } if *tokens < row.delta.least_tokens => return "1v".into(),
             Workload::Delta { .. } => return format!("{}v", row.delta.values),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
-                let each = tokens * USED / EXPERTS;
+                let each = (tokens * USED).div_ceil(EXPERTS);
                 let wanted = row.experts.tiles.iter().find(|tile| each <= tile.most_tokens);
                 return match wanted {
-                    Some(wanted) if each >= row.experts.least_tokens => {
+                    Some(wanted) if each > row.experts.most_beside_matrix => {
                         let skips = row.experts.skips && wanted.tokens > 1;
                         format!("{}{}", tile(wanted), if skips { " skips" } else { "" })
                     }
@@ -162,7 +170,7 @@ impl Workload {
             } => 2 * tokens * USED * columns * rows,
             // Of each token three products with the state.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
-            Workload::Attention { .. } => 0,
+            Workload::Convolution { .. } | Workload::Attention { .. } => 0,
         }
     }
 
@@ -182,6 +190,7 @@ impl Workload {
                 planes.map(|o| o.layout.count() * o.dtype.size()).sum()
             }
             Workload::Delta { .. } => hybrid::state_bytes(),
+            Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
             Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
         }
     }
@@ -204,6 +213,7 @@ impl Workload {
                 tokens,
             } => hybrid::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
             Workload::Delta { tokens } => hybrid::remembered(row, traits, *tokens),
+            Workload::Convolution { tokens } => hybrid::convolved(row, traits, *tokens),
             Workload::Attention {
                 heads,
                 kv_heads,
@@ -213,7 +223,7 @@ impl Workload {
         }
     }
 
-    /// The small operands: zeros, for attention the position and the pages, and each token's experts.
+    /// The small operands: zeros, but for positions, pages, and each token's experts.
     pub fn small(&self, device: &Device, made: &Made) -> Buffer {
         let mut bytes = vec![0u8; made.small_bytes];
         let mut put = |number: usize, words: &[u32]| {
@@ -222,6 +232,13 @@ impl Workload {
         };
         if let Workload::Experts { tokens, .. } = self {
             put(1, &hybrid::chosen(*tokens));
+        }
+        // A sequence that goes on.
+        let positions = |tokens: usize| (1..=tokens as u32).collect::<Vec<_>>();
+        match self {
+            Workload::Delta { tokens } => put(5, &positions(*tokens)),
+            Workload::Convolution { tokens } => put(2, &positions(*tokens)),
+            _ => {}
         }
         if let Workload::Attention { context, .. } = self {
             put(5, &[*context as u32 - 1]);

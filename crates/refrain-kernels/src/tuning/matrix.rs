@@ -64,8 +64,8 @@ impl MatrixTile {
 /// How products of many tokens with the matrices of experts are divided on matrix cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Experts {
-    /// The fewest tokens that an expert has, if all have as many.
-    pub least_tokens: usize,
+    /// The most tokens that an expert has, if all have as many, where matrix cores could take more.
+    pub most_beside_matrix: usize,
     /// By an expert's tokens, if all have as many; the last is for any number.
     pub tiles: &'static [MatrixTile],
     /// Whether a tile's fragments in which an expert has no tokens are left out, by a branch before each product.
@@ -202,7 +202,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
 
 /// Products with the matrices of experts on matrix cores; measured on none.
 pub(super) const EXPERTS: Experts = Experts {
-    least_tokens: 1,
+    most_beside_matrix: 1,
     tiles: &[
         MatrixTile {
             most_tokens: 8,
@@ -240,7 +240,7 @@ pub(super) const EXPERTS: Experts = Experts {
 
 /// Products with the matrices of experts on matrix cores that a processor plays.
 pub(super) const SOFTWARE_EXPERTS: Experts = Experts {
-    least_tokens: 1,
+    most_beside_matrix: 1,
     tiles: SOFTWARE_MATRIX,
     skips: true,
 };

@@ -64,6 +64,7 @@ pub(super) const H200: Tuning = Tuning {
         unrolled: true,
     },
     delta: DELTA,
+    most_convolved_in_turn: 16,
     row_threads: 1024,
 };
 
@@ -153,6 +154,7 @@ const USUAL: Tuning = Tuning {
         unrolled: true,
     },
     delta: DELTA,
+    most_convolved_in_turn: 16,
     row_threads: 256,
 };
 
@@ -207,6 +209,7 @@ pub const TABLE: [Tuning; 6] = [
             values: 1,
             least_tokens: 1,
         },
+        most_convolved_in_turn: 16,
         row_threads: 64,
     },
     // Not measured: as any device, with fewer values to an invocation. By subgroups of 16, registers have
@@ -258,6 +261,7 @@ pub const TABLE: [Tuning; 6] = [
             unrolled: false,
         },
         delta: DELTA,
+        most_convolved_in_turn: 16,
         row_threads: 128,
     },
 ];

@@ -173,7 +173,7 @@ fn tiles() -> Vec<MatrixTile> {
 fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
     Tuning {
         experts: Experts {
-            least_tokens: 0,
+            most_beside_matrix: 0,
             tiles: Box::leak(Box::new([tile])),
             skips: tile.rows > 1,
         },

@@ -51,12 +51,12 @@ impl Places {
     }
 }
 
-fn check_conv(traits: &Traits, x: &Operand, weights: &Operand, out: &Operand) {
+fn check_conv(traits: &Traits, in_turn: bool, x: &Operand, weights: &Operand, out: &Operand) -> Values {
     let [channels, taps] = weights.layout.shape[..] else {
         unreachable!("weights are a matrix")
     };
     let what = format!(
-        "{} {} by {taps} taps of {} → {} {}",
+        "{} {} by {taps} taps of {} → {} {}, in turn {in_turn}",
         x.dtype, x.layout, weights.dtype, out.dtype, out.layout
     );
     let random = &mut Random::new(channels as u64);
@@ -65,7 +65,11 @@ fn check_conv(traits: &Traits, x: &Operand, weights: &Operand, out: &Operand) {
     let state = Operand::contiguous(DType::F32, &[STATES, taps - 1, channels]);
     let (xs, ws, mut states) = (values(x), values(weights), values(&state));
     let [positions, sequences] = &places.operands;
-    let call = causal_conv::call(traits, x, weights, [positions, sequences, &state], out)
+    let tuning = Tuning {
+        most_convolved_in_turn: if in_turn { usize::MAX } else { 0 },
+        ..*tuning::choose(traits)
+    };
+    let calls = causal_conv::calls_tuned(&tuning, traits, [x, weights, out], [positions, sequences, &state])
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     let [p, s] = places.inputs();
     let inputs = [
@@ -85,9 +89,10 @@ fn check_conv(traits: &Traits, x: &Operand, weights: &Operand, out: &Operand) {
         },
         &mut states,
     );
-    let [actual, state] = outcome_and_state(call, &inputs, 4, out);
+    let [actual, state] = outcome_and_state(&calls, &inputs, 4, out);
     assert_close(&actual, expected, out.dtype, &what);
     assert_eq!(state, Values::F32(states), "{what}: the state");
+    actual
 }
 
 #[test]
@@ -101,8 +106,10 @@ fn convolutions_go_on_where_their_sequences_stopped() {
                 Operand::contiguous(dtype(1), &[tokens, channels]),
                 gappy(dtype(2), &[tokens, channels]),
             );
-            check_conv(&traits, &x, &weights, &out);
-            check_conv(&traits, &gappy(DType::F32, &[tokens, channels]), &weights, &x);
+            for (x, out) in [(&x, &out), (&gappy(DType::F32, &[tokens, channels]), &x)] {
+                let [in_turn, at_once] = [true, false].map(|way| check_conv(&traits, way, x, &weights, out));
+                assert_eq!(in_turn, at_once);
+            }
         }
     }
 }
@@ -189,7 +196,7 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
         },
         &mut states,
     );
-    let [actual, state] = outcome_and_state(call, &inputs, 7, &out);
+    let [actual, state] = outcome_and_state(&[call], &inputs, 7, &out);
     assert_close(&actual, expected, out.dtype, &what);
     assert_close(&state, states, DType::F32, &format!("{what}: the state"));
 }
@@ -260,7 +267,7 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
             (&sequences, Values::U32(vec![0; n])),
             (&states, Values::F32(state)),
         ];
-        outcome_and_state(call, &inputs, 7, &vs)
+        outcome_and_state(&[call], &inputs, 7, &vs)
     };
     let [whole, end] = run([0, tokens], 4, begun.clone());
     for (cut, [first, second]) in [(1, [1, 4]), (13, [4, 1]), (19, [1, 1])] {
@@ -278,7 +285,7 @@ fn recurrences_refuse_what_does_not_fit() {
     let traits = Traits::minimal();
     let (positions, sequences) = (operand(DType::I32, &[6]), operand(DType::U32, &[6]));
     let (x, weights) = (operand(DType::F32, &[6, 8]), operand(DType::F32, &[8, 4]));
-    let conv = |state: &Operand| causal_conv::call(&traits, &x, &weights, [&positions, &sequences, state], &x).err();
+    let conv = |state: &Operand| causal_conv::calls(&traits, &x, &weights, [&positions, &sequences, state], &x).err();
     assert_eq!(conv(&operand(DType::F32, &[2, 3, 8])), None);
     for shape in [&[2, 4, 8][..], &[0, 3, 8], &[3, 8], &[]] {
         let error = conv(&operand(DType::F32, shape));

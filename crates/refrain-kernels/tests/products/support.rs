@@ -93,15 +93,15 @@ pub fn outcome_with(
     common::values(out, &empty, &arena.read(inputs.len()))
 }
 
-/// Runs a call that updates input `state` on the inputs and a blank output; returns the output's elements
+/// Runs calls that update input `state` on the inputs and a blank output; returns the output's elements
 /// and the state's. Fails if anything else was written.
-pub fn outcome_and_state(call: Call, inputs: &[(&Operand, Values)], state: usize, out: &Operand) -> [Values; 2] {
+pub fn outcome_and_state(calls: &[Call], inputs: &[(&Operand, Values)], state: usize, out: &Operand) -> [Values; 2] {
     let mut arena = Arena::new();
     let before: Vec<Vec<u8>> = inputs.iter().map(|(o, v)| encode(o, v)).collect();
     before.iter().for_each(|bytes| arena.add(bytes));
     let empty = blank(out);
     arena.add(&empty);
-    arena.run(&[call]);
+    arena.run(calls);
     for (i, before) in before.iter().enumerate().filter(|(i, _)| *i != state) {
         assert!(arena.read(i) == *before, "input {i} was written");
     }

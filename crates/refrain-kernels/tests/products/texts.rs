@@ -115,14 +115,16 @@ fn recurrences() {
             for y in FLOATS {
                 let (input, weights) = (operand(x, &[3, 40]), operand(y, &[40, 4]));
                 let window = operand(DType::F32, &[2, 3, 40]);
-                let conv = causal_conv::call(
-                    &traits,
-                    &input,
-                    &weights,
-                    [&positions, &sequences, &window],
-                    &operand(y, &[3, 40]),
-                );
-                calls.push(conv.expect("supported"));
+                for most_convolved_in_turn in [0, usize::MAX] {
+                    let tuning = Tuning {
+                        most_convolved_in_turn,
+                        ..*tuning::choose(&traits)
+                    };
+                    let out = operand(y, &[3, 40]);
+                    let places = [&positions, &sequences, &window];
+                    let conv = causal_conv::calls_tuned(&tuning, &traits, [&input, &weights, &out], places);
+                    calls.extend(conv.expect("supported"));
+                }
                 let (keys, values, gate) = (operand(x, &[3, 2, 24]), operand(y, &[3, 4, 20]), operand(x, &[3, 4]));
                 let delta = gated_delta::call(
                     &traits,

@@ -213,7 +213,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out];
             with_workspace(attention::calls(traits, operands, params)?)
         }
-        Primitive::CausalConv => one(causal_conv::call(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
+        Primitive::CausalConv => chained(causal_conv::calls(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
         Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
         Primitive::ExpertMatmul { format } => {
             let matrices = match format {

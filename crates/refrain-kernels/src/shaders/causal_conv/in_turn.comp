@@ -1,49 +1,33 @@
 // An invocation goes through the tokens of one sequence for one channel, with the channel's last TAPS
 // values at hand.
-layout(local_size_x_id = 0) in;
-layout(constant_id = 3) const uint TAPS = 4;
-
-layout(push_constant, scalar) uniform Push {
-    x_ref x;
-    weights_ref weights;
-    positions_ref positions;
-    sequences_ref sequences;
-    state_ref state;
-    y_ref y;
-    uint tokens, channels, states;
-    uint x_stride, y_stride; // between tokens
-} pc;
-
 void main() {
     uint number = group_number() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     uint channel = number % pc.channels;
     uint sequence = number / pc.channels;
     if (sequence >= pc.states) return;
-    uint state_at = sequence * (TAPS - 1u) * pc.channels + channel;
+    uint at = state_at(sequence, channel);
     float weights[TAPS];
-    // The newest last.
-    float values[TAPS];
     values[0] = 0.0;
     [[unroll]] for (uint j = 0u; j < TAPS; ++j) {
         weights[j] = load_weights(pc.weights, channel * TAPS + j);
-        if (j > 0u) values[j] = load_state(pc.state, state_at + (j - 1u) * pc.channels);
+        if (j > 0u) values[j] = load_state(pc.state, at + (j - 1u) * pc.channels);
     }
     bool changed = false;
     for (uint t = 0u; t < pc.tokens; ++t) {
-        if (min(load_sequences(pc.sequences, t), pc.states - 1u) != sequence) continue;
+        if (sequence_of(t) != sequence) continue;
         int position = load_positions(pc.positions, t);
         float sum = 0.0;
         if (position >= 0) {
             changed = true;
             [[unroll]] for (uint j = 1u; j < TAPS; ++j) {
                 values[j - 1u] = position == 0 ? 0.0 : values[j];
-                sum += weights[j - 1u] * values[j - 1u];
+                sum = fma(weights[j - 1u], values[j - 1u], sum);
             }
             values[TAPS - 1u] = load_x(pc.x, t * pc.x_stride + channel);
-            sum += weights[TAPS - 1u] * values[TAPS - 1u];
+            sum = fma(weights[TAPS - 1u], values[TAPS - 1u], sum);
         }
         store_y(pc.y, t * pc.y_stride + channel, sum);
     }
     if (!changed) return;
-    [[unroll]] for (uint j = 1u; j < TAPS; ++j) store_state(pc.state, state_at + (j - 1u) * pc.channels, values[j]);
+    [[unroll]] for (uint j = 1u; j < TAPS; ++j) store_state(pc.state, at + (j - 1u) * pc.channels, values[j]);
 }

@@ -1,0 +1,22 @@
+// Declared elsewhere: the operands. Their sizes, and what all ways of convolving have in common.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint TAPS = 4;
+
+layout(push_constant, scalar) uniform Push {
+    x_ref x;
+    weights_ref weights;
+    positions_ref positions;
+    sequences_ref sequences;
+    state_ref state;
+    y_ref y;
+    uint tokens, channels, states;
+    uint x_stride, y_stride; // between tokens
+} pc;
+
+uint sequence_of(uint t) { return min(load_sequences(pc.sequences, t), pc.states - 1u); }
+
+uint state_at(uint sequence, uint channel) { return sequence * (TAPS - 1u) * pc.channels + channel; }
+
+// A channel's last values, the newest last.
+float values[TAPS];
+
