@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use indicatif::ProgressBar;
-use refrain_hub::{Cache, CachedModel, DownloadPlan, Hub, HubSettings, ModelName, Outline, Watcher};
+use refrain_hub::{CachedModel, DownloadPlan, Hub, HubCache, HubSettings, ModelName, Outline, Watcher};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, load};
@@ -25,7 +25,7 @@ pub(crate) fn settings(global: &Global) -> anyhow::Result<HubSettings> {
 /// If it is not there.
 pub(crate) fn cached(model: &str) -> anyhow::Result<PathBuf> {
     let name = name(model)?;
-    match Cache::new(&HubSettings::from_environment()?.cache).find(&name)? {
+    match HubCache::new(&HubSettings::from_environment()?.cache).find(&name)? {
         Some(found) => Ok(found.path),
         None => Err(not_cached(model, &name)),
     }
@@ -38,7 +38,7 @@ pub(crate) fn cached(model: &str) -> anyhow::Result<PathBuf> {
 pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<PathBuf> {
     let name = name(model)?;
     let settings = settings(global)?;
-    if let Some(found) = Cache::new(&settings.cache).find(&name)? {
+    if let Some(found) = HubCache::new(&settings.cache).find(&name)? {
         say(global, found.notice.as_deref());
         return Ok(found.path);
     }
@@ -71,7 +71,7 @@ pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Ou
     };
     let settings = settings(global)?;
     let folder = model.split('/').next().unwrap_or(model);
-    if Path::new(folder).is_dir() || Cache::new(&settings.cache).find(&name)?.is_some() {
+    if Path::new(folder).is_dir() || HubCache::new(&settings.cache).find(&name)?.is_some() {
         return Ok(None);
     }
     let hub = Hub::new(settings);

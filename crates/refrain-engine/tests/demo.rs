@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Gpu, relative_l2};
+use common::{TestGpu, relative_l2};
 use refrain_engine::{Device, LoadOptions, Model, Session};
 use refrain_formats::Checkpoint;
 
@@ -26,7 +26,7 @@ fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
 
 #[test]
 fn executors_agree_on_a_story() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let reference = story_logits(&Device::cpu(), 512);
     let error = relative_l2(&story_logits(&gpu.device, 512), &reference);
     assert!(error <= 5e-3, "Vulkan and CPU differ by {error:.2e}");

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Gpu, relative_l2};
+use common::{TestGpu, relative_l2};
 use refrain_engine::{Device, LoadOptions, Model, Session};
 use refrain_formats::Checkpoint;
 use safetensors::SafeTensors;
@@ -75,14 +75,14 @@ fn cpu_agrees_with_transformers_in_small_chunks() {
 
 #[test]
 fn vulkan_agrees_with_transformers() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     check(&gpu.device, 512, 5e-3);
     gpu.assert_silent();
 }
 
 #[test]
 fn vulkan_agrees_with_transformers_in_small_chunks() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     check(&gpu.device, 5, 5e-3);
     gpu.assert_silent();
 }

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::Gpu;
+use common::TestGpu;
 use common::null::reporting;
 use refrain::LowerOptions;
 use refrain::check::{self, Timeline, run_among_poison};
@@ -157,7 +157,7 @@ fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
 
 #[test]
 fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barriers_permit() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let model = synthetic("tiny:q4_0", &gpu.device);
     let prompt: Vec<u32> = (0..300).map(|i| i * 37 % 257).collect();
     let mut session = Session::new(&model, 600).expect("fits");
@@ -178,7 +178,7 @@ fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barrie
 
 #[test]
 fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any_order() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     // These differ from others in numbers, not in what is read and written.
     let alike = ["yarn", "long", "dynamic", "images", "wide"];
     let differs = |path: &&PathBuf| !alike.iter().any(|word| path.to_string_lossy().contains(word));

@@ -6,11 +6,11 @@
 //! [`Hub::download`] do.
 //!
 //! ```no_run
-//! use refrain_hub::{Cache, Hub, ModelName, HubSettings};
+//! use refrain_hub::{HubCache, Hub, ModelName, HubSettings};
 //!
 //! let settings = HubSettings::from_environment()?;
 //! let name: ModelName = "Qwen/Qwen3-0.6B-GGUF:Q8_0".parse()?;
-//! let model = match Cache::new(&settings.cache).find(&name)? {
+//! let model = match HubCache::new(&settings.cache).find(&name)? {
 //!     Some(cached) => cached,
 //!     None => {
 //!         let hub = Hub::new(settings);
@@ -36,7 +36,7 @@ mod select;
 mod settings;
 mod watch;
 
-pub use cache::{Cache, CachedModel, List, Removal};
+pub use cache::{CachedModel, HubCache, List, Removal};
 pub use error::Error;
 pub use name::ModelName;
 pub use outline::Outline;

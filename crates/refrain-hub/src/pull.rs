@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::blob::{Blob, Download};
-use crate::cache::{Cache, CachedModel, Lock, Repository};
+use crate::cache::{CachedModel, HubCache, Lock, Repository};
 use crate::http::Client;
 use crate::listing::{self, file_url};
 use crate::select::{self, Selection};
@@ -22,7 +22,7 @@ const PARALLEL: usize = 4;
 pub struct Hub {
     settings: HubSettings,
     client: Client,
-    cache: Cache,
+    cache: HubCache,
 }
 
 /// What a model consists of, by the hub's answer.
@@ -81,7 +81,7 @@ impl Hub {
     pub fn new(settings: HubSettings) -> Self {
         Self {
             client: Client::new(&settings),
-            cache: Cache::new(&settings.cache),
+            cache: HubCache::new(&settings.cache),
             settings,
         }
     }

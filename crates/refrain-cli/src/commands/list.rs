@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use refrain_hub::{Cache, CachedModel, List};
+use refrain_hub::{CachedModel, HubCache, List};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_age, human_bytes};
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let cache = Cache::new(&hub::settings(global)?.cache);
+    let cache = HubCache::new(&hub::settings(global)?.cache);
     let list = cache.list()?;
     match arguments.json {
         true => output::print_json(&as_json(&cache, &list)),
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
 }
 
-fn as_text(cache: &Cache, list: &List) -> String {
+fn as_text(cache: &HubCache, list: &List) -> String {
     if list.models.is_empty() && list.interrupted.is_empty() {
         return format!(
             "no models in {}; `refrain pull ORG/NAME` downloads one\n",
@@ -66,7 +66,7 @@ fn as_text(cache: &Cache, list: &List) -> String {
     rows.iter().map(line).collect()
 }
 
-fn as_json(cache: &Cache, list: &List) -> Value {
+fn as_json(cache: &HubCache, list: &List) -> Value {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).ok();
     let model = |model: &CachedModel| {
         json!({

@@ -1,7 +1,7 @@
 //! `refrain pull`: models from the Hugging Face hub.
 
 use clap::Args;
-use refrain_hub::{Cache, ModelName};
+use refrain_hub::{HubCache, ModelName};
 
 use crate::{Global, Usage, demo, hub, output};
 
@@ -30,7 +30,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let name: ModelName = arguments.model.parse().map_err(|error| Usage(format!("{error}")))?;
     let settings = hub::settings(global)?;
     let cached = match settings.offline {
-        true => Cache::new(&settings.cache).find(&name)?,
+        true => HubCache::new(&settings.cache).find(&name)?,
         false => None,
     };
     let model = match cached {

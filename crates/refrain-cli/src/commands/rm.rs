@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::anyhow;
 use clap::Args;
-use refrain_hub::{Cache, ModelName};
+use refrain_hub::{HubCache, ModelName};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, Usage, hub};
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let cache = Cache::new(&hub::settings(global)?.cache);
+    let cache = HubCache::new(&hub::settings(global)?.cache);
     let mut removals = Vec::new();
     for model in &arguments.models {
         let name: ModelName = model.parse().map_err(|error| Usage(format!("{error}")))?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fake_hub::{COMMIT, FakeHub, Fault, etag};
+use crate::fake_hub::{COMMIT, FakeHub, HubFault, etag};
 use crate::support::{Outcome, fixture, refrain};
 
 const REPO: &str = "acme/tiny";
@@ -148,7 +148,7 @@ fn a_download_killed_at_any_point_goes_on_from_there_and_is_never_taken_for_whol
     let partial = blobs.join(etag(content) + ".incomplete");
     let size = || fs::metadata(&partial).map_or(0, |found| found.len() as usize);
     for eighth in 1..8 {
-        world.hub.fail(name, Fault::Slow(content.len() / 50));
+        world.hub.fail(name, HubFault::Slow(content.len() / 50));
         pull_and_kill(&world, || size() >= content.len() * eighth / 8);
         assert_eq!(world.listed(), [""; 0]);
     }
@@ -281,7 +281,7 @@ fn what_the_hub_refuses_is_an_error_with_what_to_do() {
         .failed(1, &["acme/unknown", "spelling"]);
     world
         .hub
-        .fail("/api/", Fault::Status(401, "X-Error-Code: GatedRepo\r\n"));
+        .fail("/api/", HubFault::Status(401, "X-Error-Code: GatedRepo\r\n"));
     world.run(&["run", REPO, "hi"]).failed(1, &["licence", "HF_TOKEN"]);
     for name in ["acme/", "acme/tiny:", "a b", "a/b/c"] {
         world.run(&["pull", name]).failed(2, &[name, "ORG/NAME"]);

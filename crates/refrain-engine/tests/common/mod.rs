@@ -10,14 +10,14 @@ use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
 
 /// A Vulkan device under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also
 /// checking accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer.
-pub struct Gpu {
+pub struct TestGpu {
     pub device: Device,
     vulkan: Vulkan,
 }
 
-impl Gpu {
+impl TestGpu {
     /// The first Vulkan device; a software one will do (Debian: apt install mesa-vulkan-drivers).
-    pub fn open() -> Gpu {
+    pub fn open() -> TestGpu {
         let options = Options {
             validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
             gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
@@ -30,7 +30,7 @@ impl Gpu {
             ..OpenOptions::default()
         };
         let device = vulkan.open(index, &options).expect("opens");
-        Gpu {
+        TestGpu {
             device: Device::vulkan(device),
             vulkan,
         }

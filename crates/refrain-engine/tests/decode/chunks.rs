@@ -4,7 +4,7 @@ use refrain::LowerOptions;
 use refrain::sample::Settings;
 use refrain_engine::{Device, Mode, Model, Session};
 
-use crate::common::{Gpu, relative_l2};
+use crate::common::{TestGpu, relative_l2};
 use crate::{decoded, is_software, model, pair};
 
 fn tokens(model: &Model, count: usize) -> Vec<u32> {
@@ -41,7 +41,7 @@ fn in_chunks(model: &Model, tokens: &[u32], chunk: usize) -> Vec<f32> {
 
 /// The reference is the CPU executor, the other one the same device, which takes tokens in one by one without
 /// regions. Hybrids must keep within the same bounds: no expert may be another.
-fn assert_chunks_agree(gpu: &Gpu, name: &str, count: usize) {
+fn assert_chunks_agree(gpu: &TestGpu, name: &str, count: usize) {
     let [on_gpu, on_cpu] = [&gpu.device, &Device::cpu()].map(|device| model(name, device));
     let tokens = tokens(&on_gpu, count);
     let exact = in_chunks(&on_cpu, &tokens, 512);
@@ -62,7 +62,7 @@ fn assert_chunks_agree(gpu: &Gpu, name: &str, count: usize) {
 
 #[test]
 fn prompts_in_chunks_agree_with_single_tokens_and_the_cpu_executor() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     // Past the end of a page; past a window of attention; past many states of a recurrence.
     for (name, count) in [
         ("qwen3-gguf-q4_0/model.gguf", 264),

@@ -9,7 +9,7 @@ mod states;
 
 use std::path::Path;
 
-use common::Gpu;
+use common::TestGpu;
 use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
@@ -27,13 +27,13 @@ fn model(name: &str, device: &Device) -> Model {
 }
 
 /// Whether a processor does the device's work.
-fn is_software(gpu: &Gpu) -> bool {
+fn is_software(gpu: &TestGpu) -> bool {
     let device = gpu.device.as_vulkan().expect("a Vulkan device");
     device.info().kind == DeviceKind::Software
 }
 
 /// A dense model and a hybrid with which the device goes through a thousand tokens in seconds.
-fn pair(gpu: &Gpu) -> [&'static str; 2] {
+fn pair(gpu: &TestGpu) -> [&'static str; 2] {
     match is_software(gpu) {
         true => ["qwen3-bf16", "qwen3.5-moe-bf16"],
         false => ["tiny:q4_0", "tiny-hybrid:f16"],
@@ -94,7 +94,7 @@ fn the_cpu_executor_decodes_what_the_reference_picks() {
 #[test]
 fn a_token_costs_the_host_next_to_nothing() {
     const TOKENS: u64 = 48;
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 600).expect("fits");
     session.set_mode(Mode::Replay, None);

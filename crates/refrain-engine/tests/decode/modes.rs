@@ -3,7 +3,7 @@
 use refrain::sample::Settings;
 use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
 
-use crate::common::Gpu;
+use crate::common::TestGpu;
 use crate::{decoded, model, pair, prompt, seeded};
 
 /// What a run of 1,000 tokens gave and left behind.
@@ -55,7 +55,7 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
     Thousand { tokens, logits, states }
 }
 
-fn assert_same_thousand(gpu: &Gpu, name: &str) {
+fn assert_same_thousand(gpu: &TestGpu, name: &str) {
     let model = model(name, &gpu.device);
     let [replay, eager] = [Mode::Replay, Mode::Eager].map(|mode| thousand(&model, mode));
     assert_eq!(replay.tokens, eager.tokens, "{name}");
@@ -67,21 +67,21 @@ fn assert_same_thousand(gpu: &Gpu, name: &str) {
 
 #[test]
 fn replay_and_eager_decode_the_same_thousand_tokens_of_a_dense_model() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     assert_same_thousand(&gpu, pair(&gpu)[0]);
     gpu.assert_silent();
 }
 
 #[test]
 fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     assert_same_thousand(&gpu, pair(&gpu)[1]);
     gpu.assert_silent();
 }
 
 #[test]
 fn trying_both_modes_changes_no_token() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     for name in ["tiny:q4_0", "qwen3.5-moe-bf16"] {
         let model = model(name, &gpu.device);
         let run = |mode| {
@@ -96,7 +96,7 @@ fn trying_both_modes_changes_no_token() {
 
 #[test]
 fn replay_and_eager_are_compared_step_by_step_and_a_fault_is_named() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let hybrid = model("tiny-hybrid:f16", &gpu.device);
     let verified = Verified::new(&hybrid, 64, None, None).expect("fits");
     let mut tokens = verified.tokens(&prompt(9), &Settings::default()).expect("begins");

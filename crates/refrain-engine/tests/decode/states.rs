@@ -7,7 +7,7 @@ use refrain::sample::Settings;
 use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
 use refrain_formats::{Checkpoint, Encoding, State};
 
-use crate::common::{Gpu, relative_l2};
+use crate::common::{TestGpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};
 
 /// What a session holds, and the logits it computed last.
@@ -94,7 +94,7 @@ fn a_fork_at_500_tokens_and_a_rewind_go_on_like_a_fresh_session() {
 
 #[test]
 fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let (at, end) = if is_software(&gpu) { (70, 100) } else { (500, 600) };
     for name in pair(&gpu) {
         assert_forks_and_rewinds(&model(name, &gpu.device), at, end);
@@ -104,7 +104,7 @@ fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
 
 #[test]
 fn a_fork_decodes_in_the_mode_of_its_origin() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 64).expect("fits");
     session.set_mode(Mode::Eager, None);
@@ -115,7 +115,7 @@ fn a_fork_decodes_in_the_mode_of_its_origin() {
 
 #[test]
 fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
-    let gpu = Gpu::open();
+    let gpu = TestGpu::open();
     for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
         let model = model(spec, &gpu.device);
         let session = || {

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use refrain_formats::{ChatTemplate, Checkpoint, Conversation};
 use serde_json::json;
 
-use crate::support::{Gguf, Meta, config, fixtures, open, open_weights, safetensors, safetensors_raw};
+use crate::support::{GgufBuilder, Meta, config, fixtures, open, open_weights, safetensors, safetensors_raw};
 
 /// A GGUF file with a tokenizer, to be damaged.
 fn whole_gguf() -> Vec<u8> {
-    Gguf::new("llama")
+    GgufBuilder::new("llama")
         .set("tokenizer.ggml.model", Meta::Text("llama"))
         .set(
             "tokenizer.ggml.tokens",

@@ -2,7 +2,7 @@
 
 use refrain_formats::Checkpoint;
 
-use crate::support::{Gguf, Meta, message};
+use crate::support::{GgufBuilder, Meta, message};
 
 /// Open each of these files, and compare the message.
 fn check(cases: &[(Vec<u8>, &str)]) {
@@ -13,11 +13,11 @@ fn check(cases: &[(Vec<u8>, &str)]) {
     }
 }
 
-fn good() -> Gguf {
-    Gguf::new("llama")
+fn good() -> GgufBuilder {
+    GgufBuilder::new("llama")
 }
 
-fn with_tensor() -> Gguf {
+fn with_tensor() -> GgufBuilder {
     good().tensor("t", &[2, 32], 0, vec![0; 256])
 }
 
@@ -159,7 +159,7 @@ fn wrong_metadata_has_its_message() {
 }
 
 /// The file with eight bytes at `at` replaced.
-fn changed(gguf: Gguf, at: usize, value: u64) -> Vec<u8> {
+fn changed(gguf: GgufBuilder, at: usize, value: u64) -> Vec<u8> {
     let mut bytes = gguf.bytes();
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
     bytes
@@ -167,7 +167,7 @@ fn changed(gguf: Gguf, at: usize, value: u64) -> Vec<u8> {
 
 #[test]
 fn a_file_cut_anywhere_is_an_error() {
-    let bytes = Gguf::new("qwen3").tensor("t", &[2, 32], 0, vec![0; 256]).bytes();
+    let bytes = GgufBuilder::new("qwen3").tensor("t", &[2, 32], 0, vec![0; 256]).bytes();
     assert!(Checkpoint::from_gguf_bytes(bytes.clone()).is_ok());
     for length in 0..bytes.len() {
         assert!(
@@ -179,7 +179,7 @@ fn a_file_cut_anywhere_is_an_error() {
 
 #[test]
 fn metadata_and_names_become_those_of_hugging_face() {
-    let gguf = Gguf::new("llama")
+    let gguf = GgufBuilder::new("llama")
         .set("tokenizer.ggml.eos_token_id", Meta::U32(2))
         .set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5))
         .set("llama.rope.scaling.type", Meta::Text("linear"))
@@ -215,7 +215,7 @@ fn a_file_without_tensors_says_so_where_weights_are_needed() {
 
 #[test]
 fn metadata_that_nothing_follows_may_only_say_what_is_done_anyway() {
-    let opened = |key: &'static str, value: Meta| Gguf::new("llama").set(key, value).open();
+    let opened = |key: &'static str, value: Meta| GgufBuilder::new("llama").set(key, value).open();
     for (key, harmless, harmful) in [
         ("llama.attention.scale", 0.0, 0.25),
         ("llama.attention.max_alibi_bias", 0.0, 8.0),

@@ -3,7 +3,7 @@
 use refrain_formats::TokenizerFiles;
 use serde_json::json;
 
-use crate::support::{Gguf, Meta, message};
+use crate::support::{GgufBuilder, Meta, message};
 
 /// A directory with these files.
 fn directory(files: &[(&str, String)]) -> (tempfile::TempDir, TokenizerFiles) {
@@ -144,7 +144,7 @@ fn settings_of_the_last_training_run_do_not_cut_texts() {
 fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
     let tokens = ["<", "|", ">", "<|im_end|>", "</s>"].map(str::to_owned).to_vec();
     let kinds = vec![1, 1, 1, 1, 4];
-    let file = Gguf::new("llama")
+    let file = GgufBuilder::new("llama")
         .set("tokenizer.ggml.model", Meta::Text("gpt2"))
         .set("tokenizer.ggml.pre", Meta::Text("gpt-2"))
         .set("tokenizer.ggml.tokens", Meta::Texts(tokens))
@@ -161,7 +161,7 @@ fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
 fn special_tokens_of_phi_3_take_the_white_space_behind_them_in() {
     let ids = |last_token: &str| {
         let tokens = ["<unk>", "<s>", "</s>", "▁", "a", "▁a", "\n", "<|user|>", last_token];
-        let file = Gguf::new("phi3")
+        let file = GgufBuilder::new("phi3")
             .set("tokenizer.ggml.model", Meta::Text("llama"))
             .set("tokenizer.ggml.tokens", Meta::Texts(tokens.map(str::to_owned).to_vec()))
             .set("tokenizer.ggml.scores", Meta::F32s(vec![0.0; 9]))
@@ -178,7 +178,7 @@ fn special_tokens_of_phi_3_take_the_white_space_behind_them_in() {
 fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
     let base = || {
         let tokens = ["a", "b", "ab", "<e>"].map(str::to_owned).to_vec();
-        Gguf::new("llama")
+        GgufBuilder::new("llama")
             .set("tokenizer.ggml.model", Meta::Text("gpt2"))
             .set("tokenizer.ggml.pre", Meta::Text("gpt-2"))
             .set("tokenizer.ggml.tokens", Meta::Texts(tokens))

@@ -7,16 +7,16 @@ use refrain_formats::TokenizerFiles;
 use serde::Deserialize;
 
 use crate::fetched::fetched;
-use crate::support::{Gguf, Meta, fixtures};
+use crate::support::{GgufBuilder, Meta, fixtures};
 
 #[derive(Deserialize)]
 struct TokenizerJson {
-    model: Model,
+    model: ConvertedModel,
     added_tokens: Vec<Added>,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct ConvertedModel {
     vocab: HashMap<String, u32>,
     merges: Vec<Merge>,
 }
@@ -43,7 +43,7 @@ struct Expected {
 }
 
 /// A GGUF file without weights, of a byte-level tokenizer with the pre-tokenizer `pre`.
-fn convert(source: &Path, pre: &'static str) -> Gguf {
+fn convert(source: &Path, pre: &'static str) -> GgufBuilder {
     let json: TokenizerJson = serde_json::from_slice(&std::fs::read(source).unwrap()).unwrap();
     let mut tokens: HashMap<u32, (String, i32)> = HashMap::new();
     for (token, id) in json.model.vocab {
@@ -62,7 +62,7 @@ fn convert(source: &Path, pre: &'static str) -> Gguf {
         Merge::Joined(merge) => merge,
         Merge::Pair(left, right) => format!("{left} {right}"),
     });
-    Gguf::new("llama")
+    GgufBuilder::new("llama")
         .set("tokenizer.ggml.model", Meta::Text("gpt2"))
         .set("tokenizer.ggml.pre", Meta::Text(pre))
         .set("tokenizer.ggml.add_bos_token", Meta::Bool(false))

@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::json;
 
-use crate::support::{Gguf, config, fixtures, message, open, safetensors};
+use crate::support::{GgufBuilder, config, fixtures, message, open, safetensors};
 
 /// GGUF's numbers of types, by the names of their fixtures.
 const KINDS: [(&str, u32); 10] = [
@@ -102,7 +102,7 @@ fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
     if name.starts_with('q') {
         let (_, kind) = KINDS.into_iter().find(|(kind, _)| *kind == name).unwrap();
         let shape = [shape[0] as u64, shape[1] as u64];
-        let gguf = Gguf::new("llama").tensor("w", &shape, kind, get("blocks").2);
+        let gguf = GgufBuilder::new("llama").tensor("w", &shape, kind, get("blocks").2);
         return (gguf.open().unwrap(), expected, "w");
     }
     let mut parts = name.split('-').skip(1);
@@ -190,7 +190,7 @@ fn rows_of_llama_queries_are_put_back_in_order_in_every_encoding() {
     let bias: Vec<f32> = (0..64).map(|row| row as f32).collect();
     let stored_bias: Vec<u8> = interleave(&bias, 32).iter().flat_map(|v| v.to_le_bytes()).collect();
     let open = |architecture| {
-        Gguf::new(architecture)
+        GgufBuilder::new(architecture)
             .tensor("blk.0.attn_q.weight", &[64, 64], F32, stored.clone())
             .tensor("blk.0.attn_q.bias", &[64], F32, stored_bias.clone())
             .tensor("blk.0.attn_k.weight", &[64, 64], Q8_0, interleave(&blocks, 32).concat())
@@ -224,7 +224,10 @@ fn rows_of_llama_queries_are_put_back_in_order_in_every_encoding() {
 fn scales_that_are_no_numbers_are_named() {
     let mut blocks = vec![0u8; 4 * 2 * 18];
     blocks[18 * 5..][..2].copy_from_slice(&f16::NAN.to_le_bytes());
-    let checkpoint = Gguf::new("llama").tensor("w", &[4, 64], Q4_0, blocks).open().unwrap();
+    let checkpoint = GgufBuilder::new("llama")
+        .tensor("w", &[4, 64], Q4_0, blocks)
+        .open()
+        .unwrap();
     let tensor = checkpoint.tensor("w").unwrap();
     let expected = "embedded model: tensor w: the scale of row 2, group 1 is NaN: the file is damaged";
     let mut scales = [0; 16];
@@ -258,7 +261,7 @@ fn scales_that_are_no_numbers_are_named() {
 
 #[test]
 fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
-    let checkpoint = Gguf::new("llama")
+    let checkpoint = GgufBuilder::new("llama")
         .tensor("q", &[1, 32], Q8_0, vec![0; 34])
         .tensor("f", &[2], F32, vec![0; 8])
         .open()
@@ -315,7 +318,7 @@ proptest! {
             })
             .collect();
         let shape = [rows as u64, blocks_per_row as u64 * 32];
-        let checkpoint = Gguf::new("qwen3").tensor("w", &shape, kind, bytes).open().unwrap();
+        let checkpoint = GgufBuilder::new("qwen3").tensor("w", &shape, kind, bytes).open().unwrap();
         let tensor = checkpoint.tensor("w").unwrap();
         let total = tensor.quants_bytes() as usize;
         let mut whole = vec![0; total];

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use refrain_formats::{Checkpoint, TokenizerFiles};
 
-use crate::support::{Gguf, Meta, message};
+use crate::support::{GgufBuilder, Meta, message};
 
 const TENSORS: [(&str, f32); 5] = [
     ("token_embd.weight", 1.0),
@@ -15,9 +15,9 @@ const TENSORS: [(&str, f32); 5] = [
 ];
 
 /// A model with a tokenizer and all tensors, each of 64 equal values.
-fn whole() -> Gguf {
+fn whole() -> GgufBuilder {
     let tokens = ["<unk>", "a", "b", "ab"].map(str::to_owned).to_vec();
-    let model = Gguf::new("llama")
+    let model = GgufBuilder::new("llama")
         .set("tokenizer.ggml.model", Meta::Text("llama"))
         .set("tokenizer.ggml.tokens", Meta::Texts(tokens))
         .set("tokenizer.ggml.scores", Meta::F32s(vec![0.0, -1.0, -1.0, -0.5]))
@@ -25,12 +25,12 @@ fn whole() -> Gguf {
     TENSORS.iter().fold(model, with_tensor)
 }
 
-fn with_tensor(model: Gguf, (name, value): &(&'static str, f32)) -> Gguf {
+fn with_tensor(model: GgufBuilder, (name, value): &(&'static str, f32)) -> GgufBuilder {
     model.tensor(name, &[64], 0, value.to_le_bytes().repeat(64))
 }
 
 /// The parts of [`whole`]: the first with the metadata, all with some of the tensors.
-fn parts(count: usize) -> Vec<Gguf> {
+fn parts(count: usize) -> Vec<GgufBuilder> {
     let per_part = TENSORS.len().div_ceil(count);
     let chunks = TENSORS.chunks(per_part).enumerate();
     chunks
@@ -53,7 +53,7 @@ fn name(number: usize, count: usize) -> String {
     format!("model-{number:05}-of-{count:05}.gguf")
 }
 
-fn write(directory: &Path, name: &str, part: &Gguf) -> PathBuf {
+fn write(directory: &Path, name: &str, part: &GgufBuilder) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, part.bytes()).unwrap();
     path

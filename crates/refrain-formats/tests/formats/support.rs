@@ -82,18 +82,18 @@ pub enum Meta {
 }
 
 /// A GGUF file to write.
-pub struct Gguf {
+pub struct GgufBuilder {
     pub version: u32,
     pub metadata: Vec<(&'static str, Meta)>,
     /// Name, shape (outermost first), number of the type, bytes.
     pub tensors: Vec<(&'static str, Vec<u64>, u32, Vec<u8>)>,
 }
 
-impl Gguf {
+impl GgufBuilder {
     /// A tiny model of an architecture, without tensors or tokenizer.
     pub fn new(architecture: &'static str) -> Self {
         let key = |suffix: &str| -> &'static str { Box::leak(format!("{architecture}.{suffix}").into_boxed_str()) };
-        Gguf {
+        GgufBuilder {
             version: 3,
             metadata: vec![
                 ("general.architecture", Meta::Text(architecture)),

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::repository::read_text;
-use super::{Cache, CachedModel, Repository, repository};
+use super::{CachedModel, HubCache, Repository, repository};
 use crate::Error;
 use crate::blob;
 use crate::name::{DEFAULT_REVISION, ModelName};
@@ -20,7 +20,7 @@ pub struct List {
     pub interrupted: Vec<(String, u64)>,
 }
 
-impl Cache {
+impl HubCache {
     /// Lists what is here. Repositories without a model that this program could read are left out.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ const PREFIX: &str = "models--";
 
 /// The models that are on this computer. Nothing here makes a request.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct HubCache {
     root: PathBuf,
 }
 
@@ -54,7 +54,7 @@ pub struct CachedModel {
     pub notice: Option<String>,
 }
 
-impl Cache {
+impl HubCache {
     /// The cache in this directory, which need not exist yet.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }

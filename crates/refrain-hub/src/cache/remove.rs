@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Cache, Lock, Repository};
+use super::{HubCache, Lock, Repository};
 use crate::select::{self, NoChoice};
 use crate::{Error, ModelName};
 
@@ -31,7 +31,7 @@ enum Scope {
     },
 }
 
-impl Cache {
+impl HubCache {
     /// Finds out what removing a model means: without quantisation and revision, all that is here of
     /// its repository; with a revision, that snapshot; with a quantisation, that model's files.
     /// Contents that another snapshot uses stay. Nothing is removed yet. `None` if there is no such model.

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use refrain_hub::{ModelName, WeightsKind};
 
-use crate::fake::{COMMIT, FakeHub, Fault, etag};
-use crate::support::{Notices, REPO, User, noise};
+use crate::fake::{COMMIT, FakeHub, HubFault, etag};
+use crate::support::{HeardNotices, REPO, User, noise};
 
 const LATER: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-struct Checkpoint {
+struct FakeCheckpoint {
     weights: [Vec<u8>; 2],
     index: Vec<u8>,
     config: Vec<u8>,
 }
 
-impl Checkpoint {
+impl FakeCheckpoint {
     fn new(seed: u32) -> Self {
         let index =
             br#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
@@ -63,7 +63,7 @@ fn names(user: &User) -> Vec<String> {
 #[cfg(unix)]
 #[test]
 fn a_checkpoint_lies_where_python_programs_look_for_it() {
-    let checkpoint = Checkpoint::new(1);
+    let checkpoint = FakeCheckpoint::new(1);
     let user = User::of(&FakeHub::new(REPO, &checkpoint.files()));
     let model = user.pull(REPO).unwrap();
     let root = "models--acme--tiny";
@@ -154,7 +154,7 @@ fn names_are_found_in_any_case_and_without_organisation_while_one_model_has_them
 
 #[test]
 fn a_checkpoint_of_which_python_fetched_a_part_is_completed() {
-    let checkpoint = Checkpoint::new(1);
+    let checkpoint = FakeCheckpoint::new(1);
     let hub = FakeHub::new(REPO, &checkpoint.files());
     let user = User::of(&hub);
     let model = user.pull(REPO).unwrap();
@@ -178,7 +178,7 @@ fn a_checkpoint_of_which_python_fetched_a_part_is_completed() {
 
 #[test]
 fn a_newer_commit_fetches_what_changed_and_both_are_kept() {
-    let (old, mut new) = (Checkpoint::new(1), Checkpoint::new(1));
+    let (old, mut new) = (FakeCheckpoint::new(1), FakeCheckpoint::new(1));
     new.weights[1] = noise(60_000, 9);
     let hub = FakeHub::new(REPO, &old.files());
     let user = User::of(&hub);
@@ -236,8 +236,8 @@ fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
     let content = noise(200_000, 1);
     let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]);
     let user = User::of(&hub);
-    hub.fail("m-Q4_0", Fault::Slow(250));
-    let first = Notices::default();
+    hub.fail("m-Q4_0", HubFault::Slow(250));
+    let first = HeardNotices::default();
     thread::scope(|scope| {
         scope.spawn(|| user.pull_watched(REPO, &first).unwrap());
         while first.positions.lock().unwrap().len() < 3 {
@@ -252,7 +252,7 @@ fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
         assert!(error.contains("being downloaded"), "{error}");
         let interrupted = user.cache().list().unwrap().interrupted;
         assert_eq!(interrupted.len(), 1);
-        let second = Notices::default();
+        let second = HeardNotices::default();
         user.pull_watched(REPO, &second).unwrap();
         let lines: Mutex<Vec<String>> = second.lines;
         assert!(lines.lock().unwrap()[0].contains("waiting"));

@@ -18,7 +18,7 @@ const LARGE: usize = 1000;
 
 /// What goes wrong with the next request that it is meant for.
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub enum HubFault {
     /// Only this status, with these headers.
     Status(u16, &'static str),
     /// Silence after so many bytes of the content.
@@ -46,11 +46,11 @@ pub struct Seen {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HubState {
     repo: String,
     commit: String,
     files: Vec<(String, Vec<u8>)>,
-    faults: VecDeque<(String, Fault)>,
+    faults: VecDeque<(String, HubFault)>,
     seen: Vec<Seen>,
     /// Bytes of contents that the answers offered.
     offered: usize,
@@ -59,7 +59,7 @@ struct State {
 /// The hub. It serves one repository until the test ends.
 pub struct FakeHub {
     pub address: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HubState>>,
 }
 
 impl FakeHub {
@@ -69,11 +69,11 @@ impl FakeHub {
         let owned = files
             .iter()
             .map(|(name, content)| ((*name).to_owned(), content.to_vec()));
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(HubState {
             repo: repo.to_owned(),
             commit: COMMIT.to_owned(),
             files: owned.collect(),
-            ..State::default()
+            ..HubState::default()
         }));
         let shared = state.clone();
         thread::spawn(move || {
@@ -87,7 +87,7 @@ impl FakeHub {
     }
 
     /// Lets the next request whose path contains `part` fail.
-    pub fn fail(&self, part: &str, fault: Fault) {
+    pub fn fail(&self, part: &str, fault: HubFault) {
         self.state.lock().unwrap().faults.push_back((part.to_owned(), fault));
     }
 
@@ -127,7 +127,7 @@ pub fn etag(content: &[u8]) -> String {
     }
 }
 
-fn listing(state: &State) -> Value {
+fn listing(state: &HubState) -> Value {
     let file = |(name, content): &(String, Vec<u8>)| {
         let size = content.len();
         match size < LARGE {
@@ -139,7 +139,7 @@ fn listing(state: &State) -> Value {
     json!({"id": state.repo, "sha": state.commit, "siblings": state.files.iter().map(file).collect::<Vec<_>>()})
 }
 
-fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+fn answer(stream: TcpStream, state: &Mutex<HubState>) -> std::io::Result<()> {
     let mut lines = BufReader::new(&stream).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     let path = request.split(' ').nth(1).unwrap_or("").to_owned();
@@ -178,7 +178,7 @@ fn range(text: &str) -> Option<(usize, Option<usize>)> {
 }
 
 /// What a path stands for.
-fn content(state: &State, path: &str) -> Option<Vec<u8>> {
+fn content(state: &HubState, path: &str) -> Option<Vec<u8>> {
     let api = path.strip_prefix("/api/models/");
     let parts: Vec<&str> = api.or(path.strip_prefix('/'))?.splitn(5, '/').collect();
     let (org, name, rest) = (parts.first()?, parts.get(1)?, &parts[2..]);
@@ -197,10 +197,10 @@ fn content(state: &State, path: &str) -> Option<Vec<u8>> {
 
 fn reply(
     mut stream: &TcpStream,
-    fault: Option<Fault>,
+    fault: Option<HubFault>,
     found: Option<Vec<u8>>,
     range: Option<(usize, Option<usize>)>,
-    state: &Mutex<State>,
+    state: &Mutex<HubState>,
 ) -> std::io::Result<()> {
     let head = |status: u16, headers: &str| format!("HTTP/1.1 {status} X\r\nConnection: close\r\n{headers}\r\n");
     let Some(mut content) = found else {
@@ -208,20 +208,20 @@ fn reply(
         return stream.write_all(missing.as_bytes());
     };
     match &fault {
-        Some(Fault::Status(status, headers)) => {
+        Some(HubFault::Status(status, headers)) => {
             let headers = format!("Content-Length: 0\r\n{headers}");
             return stream.write_all(head(*status, &headers).as_bytes());
         }
-        Some(Fault::Elsewhere(address)) => {
+        Some(HubFault::Elsewhere(address)) => {
             let headers = format!("Location: {address}\r\nContent-Length: 0\r\n");
             return stream.write_all(head(302, &headers).as_bytes());
         }
-        Some(Fault::WrongByte) => content[0] ^= 1,
-        Some(Fault::Longer(bytes)) => content.extend(vec![0; *bytes]),
+        Some(HubFault::WrongByte) => content[0] ^= 1,
+        Some(HubFault::Longer(bytes)) => content.extend(vec![0; *bytes]),
         _ => {}
     }
     let whole = content.len();
-    let range = range.filter(|_| !matches!(fault, Some(Fault::NoRanges)));
+    let range = range.filter(|_| !matches!(fault, Some(HubFault::NoRanges)));
     let (from, last) = range.unwrap_or((0, None));
     let to = last.map_or(whole, |last| (last + 1).min(whole));
     let body = &content[from.min(to)..to];
@@ -233,13 +233,13 @@ fn reply(
     state.lock().unwrap().offered += body.len();
     stream.write_all(head(if range.is_some() { 206 } else { 200 }, &headers).as_bytes())?;
     match fault {
-        Some(Fault::Cut(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
-        Some(Fault::Stall(bytes)) => {
+        Some(HubFault::Cut(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
+        Some(HubFault::Stall(bytes)) => {
             stream.write_all(&body[..bytes.min(body.len())])?;
             thread::sleep(Duration::from_secs(20));
             Ok(())
         }
-        Some(Fault::Slow(piece)) => body.chunks(piece).try_for_each(|piece| {
+        Some(HubFault::Slow(piece)) => body.chunks(piece).try_for_each(|piece| {
             thread::sleep(Duration::from_millis(1));
             stream.write_all(piece)
         }),

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::fake::{FakeHub, Fault, etag};
-use crate::support::{Notices, REPO, User, noise};
+use crate::fake::{FakeHub, HubFault, etag};
+use crate::support::{HeardNotices, REPO, User, noise};
 
 const FILE: &str = "m-Q4_0.gguf";
 
@@ -16,7 +16,7 @@ fn hub(content: &[u8]) -> (FakeHub, User) {
 /// Downloads, and checks that it arrives whole after all; returns what was said meanwhile.
 #[track_caller]
 fn arrives(user: &User, content: &[u8]) -> Vec<String> {
-    let notices = Notices::default();
+    let notices = HeardNotices::default();
     let model = user.pull_watched(REPO, &notices).unwrap();
     assert!(fs::read(model.path).unwrap() == content, "the content is another");
     let size = content.len() as u64;
@@ -28,8 +28,8 @@ fn arrives(user: &User, content: &[u8]) -> Vec<String> {
 fn a_connection_that_breaks_is_taken_up_where_it_broke() {
     let content = noise(300_000, 1);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::Cut(100_000));
-    hub.fail(FILE, Fault::Cut(50_000));
+    hub.fail(FILE, HubFault::Cut(100_000));
+    hub.fail(FILE, HubFault::Cut(50_000));
     let lines = arrives(&user, &content);
     assert_eq!(lines.len(), 2, "{lines:?}");
     let ranges: Vec<Option<String>> = hub.seen().into_iter().skip(1).map(|seen| seen.range).collect();
@@ -41,8 +41,8 @@ fn a_connection_that_breaks_is_taken_up_where_it_broke() {
 fn a_connection_that_stalls_is_given_up_and_taken_up_again() {
     let content = noise(50_000, 2);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::Stall(20_000));
-    hub.fail("/api/", Fault::Stall(10));
+    hub.fail(FILE, HubFault::Stall(20_000));
+    hub.fail("/api/", HubFault::Stall(10));
     let lines = arrives(&user, &content);
     assert!(lines.iter().all(|line| line.contains("stalled")), "{lines:?}");
     assert_eq!(hub.seen().last().unwrap().range.as_deref(), Some("bytes=20000-"));
@@ -52,8 +52,8 @@ fn a_connection_that_stalls_is_given_up_and_taken_up_again() {
 fn a_server_without_ranges_sends_everything_again() {
     let content = noise(50_000, 3);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::Cut(20_000));
-    hub.fail(FILE, Fault::NoRanges);
+    hub.fail(FILE, HubFault::Cut(20_000));
+    hub.fail(FILE, HubFault::NoRanges);
     arrives(&user, &content);
 }
 
@@ -61,10 +61,10 @@ fn a_server_without_ranges_sends_everything_again() {
 fn busy_and_broken_servers_are_asked_again() {
     let content = noise(50_000, 4);
     let (hub, user) = hub(&content);
-    hub.fail("/api/", Fault::Status(500, ""));
-    hub.fail("/api/", Fault::Status(429, "Retry-After: 1\r\n"));
-    hub.fail(FILE, Fault::Status(503, ""));
-    hub.fail(FILE, Fault::Status(504, ""));
+    hub.fail("/api/", HubFault::Status(500, ""));
+    hub.fail("/api/", HubFault::Status(429, "Retry-After: 1\r\n"));
+    hub.fail(FILE, HubFault::Status(503, ""));
+    hub.fail(FILE, HubFault::Status(504, ""));
     let lines = arrives(&user, &content);
     assert_eq!(lines.len(), 4, "{lines:?}");
     assert!(
@@ -77,9 +77,9 @@ fn busy_and_broken_servers_are_asked_again() {
 fn a_server_that_never_recovers_is_given_up_and_what_arrived_is_kept() {
     let content = noise(50_000, 5);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::Cut(30_000));
+    hub.fail(FILE, HubFault::Cut(30_000));
     for _ in 0..6 {
-        hub.fail(FILE, Fault::Status(500, ""));
+        hub.fail(FILE, HubFault::Status(500, ""));
     }
     let error = user.pull(REPO).unwrap_err().to_string();
     assert!(
@@ -99,14 +99,14 @@ fn a_server_that_never_recovers_is_given_up_and_what_arrived_is_kept() {
 fn what_arrives_damaged_is_fetched_once_more_and_then_refused() {
     let content = noise(50_000, 6);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::WrongByte);
+    hub.fail(FILE, HubFault::WrongByte);
     let lines = arrives(&user, &content);
     assert!(lines[0].contains("damaged"), "{lines:?}");
 
     let content = noise(50_000, 7);
     let (hub, user) = self::hub(&content);
-    hub.fail(FILE, Fault::WrongByte);
-    hub.fail(FILE, Fault::WrongByte);
+    hub.fail(FILE, HubFault::WrongByte);
+    hub.fail(FILE, HubFault::WrongByte);
     let error = user.pull(REPO).unwrap_err().to_string();
     assert!(error.contains(FILE) && error.contains(&etag(&content)), "{error}");
     assert_eq!((user.find(REPO), user.tree()), (None, vec![]));
@@ -128,8 +128,8 @@ fn a_damaged_beginning_of_an_earlier_attempt_is_not_kept() {
 fn small_files_are_checked_too() {
     let content = noise(500, 10);
     let (hub, user) = hub(&content);
-    hub.fail(FILE, Fault::WrongByte);
-    hub.fail(FILE, Fault::WrongByte);
+    hub.fail(FILE, HubFault::WrongByte);
+    hub.fail(FILE, HubFault::WrongByte);
     assert!(user.pull(REPO).unwrap_err().to_string().contains(&etag(&content)));
     arrives(&user, &content);
     let (_hub, user) = self::hub(b"");
@@ -142,9 +142,9 @@ fn a_server_that_lies_about_the_size_is_not_believed() {
     for cut in [None, Some(10_000)] {
         let (hub, user) = hub(&content);
         if let Some(bytes) = cut {
-            hub.fail(FILE, Fault::Cut(bytes));
+            hub.fail(FILE, HubFault::Cut(bytes));
         }
-        hub.fail(FILE, Fault::Longer(5));
+        hub.fail(FILE, HubFault::Longer(5));
         let error = user.pull(REPO).unwrap_err().to_string();
         assert!(error.contains("50000") && error.contains("50005"), "{error}");
         assert_eq!(user.find(REPO), None);
@@ -158,8 +158,8 @@ fn the_token_stays_with_the_hub_when_the_content_is_elsewhere() {
     let user = user.with_token();
     let store = FakeHub::new(REPO, &[(FILE, &content)]);
     let path = format!("/{REPO}/resolve/{}/{FILE}", crate::fake::COMMIT);
-    hub.fail(FILE, Fault::Elsewhere(path.clone()));
-    hub.fail(FILE, Fault::Elsewhere(format!("{}{path}", store.address)));
+    hub.fail(FILE, HubFault::Elsewhere(path.clone()));
+    hub.fail(FILE, HubFault::Elsewhere(format!("{}{path}", store.address)));
     arrives(&user, &content);
     let sent =
         |hub: &FakeHub| -> Vec<Option<String>> { hub.seen().into_iter().map(|seen| seen.authorization).collect() };
@@ -173,7 +173,7 @@ fn redirects_that_go_round_in_circles_end() {
     for _ in 0..20 {
         hub.fail(
             FILE,
-            Fault::Elsewhere(format!("/{REPO}/resolve/{}/{FILE}", crate::fake::COMMIT)),
+            HubFault::Elsewhere(format!("/{REPO}/resolve/{}/{FILE}", crate::fake::COMMIT)),
         );
     }
     assert!(user.pull(REPO).unwrap_err().to_string().contains("redirects"));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use refrain_hub::{Hub, Outline};
 
-use crate::fake::{FakeHub, Fault};
+use crate::fake::{FakeHub, HubFault};
 use crate::support::{REPO, User, noise};
 
 const GGUF: &str = "m-Q4_0.gguf";
@@ -68,10 +68,10 @@ fn of_a_safetensors_file_its_header_is_fetched() {
 fn a_description_arrives_over_connections_that_break_and_from_servers_without_ranges() {
     let content = noise(SIZE, 3);
     for fault in [
-        Fault::Cut(1000),
-        Fault::NoRanges,
-        Fault::Status(503, ""),
-        Fault::Stall(10),
+        HubFault::Cut(1000),
+        HubFault::NoRanges,
+        HubFault::Status(503, ""),
+        HubFault::Stall(10),
     ] {
         let hub = FakeHub::new(REPO, &[(GGUF, &content)]);
         hub.fail(GGUF, fault);

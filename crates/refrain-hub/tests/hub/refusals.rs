@@ -2,7 +2,7 @@
 
 use refrain_hub::Error;
 
-use crate::fake::{FakeHub, Fault};
+use crate::fake::{FakeHub, HubFault};
 use crate::support::{REPO, User, noise};
 
 fn hub() -> (FakeHub, User) {
@@ -26,9 +26,9 @@ fn refused(user: &User, name: &str, words: &[&str]) {
 fn an_unknown_model_is_said_to_be_unknown() {
     let (hub, user) = hub();
     refused(&user, "acme/nothing", &["acme/nothing", "spelling"]);
-    hub.fail("/api/", Fault::Status(404, "X-Error-Code: RevisionNotFound\r\n"));
+    hub.fail("/api/", HubFault::Status(404, "X-Error-Code: RevisionNotFound\r\n"));
     refused(&user, "acme/tiny@v9", &["acme/tiny@v9", "revision"]);
-    hub.fail("Q8_0", Fault::Status(404, "X-Error-Code: EntryNotFound\r\n"));
+    hub.fail("Q8_0", HubFault::Status(404, "X-Error-Code: EntryNotFound\r\n"));
     refused(&user, "acme/tiny:Q8_0", &["m-Q8_0.gguf", "no such file"]);
     // Each was asked for once.
     assert_eq!(hub.seen().len(), 4);
@@ -38,21 +38,21 @@ fn an_unknown_model_is_said_to_be_unknown() {
 fn a_gated_model_needs_its_licence_accepted_and_a_token() {
     let (hub, user) = hub();
     let page = format!("{}/acme/tiny", hub.address);
-    hub.fail("Q8_0", Fault::Status(401, "X-Error-Code: GatedRepo\r\n"));
+    hub.fail("Q8_0", HubFault::Status(401, "X-Error-Code: GatedRepo\r\n"));
     refused(&user, "acme/tiny:Q8_0", &["licence", &page, "HF_TOKEN"]);
-    hub.fail("Q8_0", Fault::Status(403, "X-Error-Code: GatedRepo\r\n"));
+    hub.fail("Q8_0", HubFault::Status(403, "X-Error-Code: GatedRepo\r\n"));
     refused(&user.with_token(), "acme/tiny:Q8_0", &["licence", &page, "HF_TOKEN"]);
 }
 
 #[test]
 fn a_private_model_looks_like_none_to_strangers() {
     let (hub, user) = hub();
-    hub.fail("/api/", Fault::Status(401, "X-Error-Code: RepoNotFound\r\n"));
+    hub.fail("/api/", HubFault::Status(401, "X-Error-Code: RepoNotFound\r\n"));
     refused(&user, REPO, &["private", "HF_TOKEN"]);
     let user = user.with_token();
-    hub.fail("/api/", Fault::Status(401, ""));
+    hub.fail("/api/", HubFault::Status(401, ""));
     refused(&user, REPO, &["HF_TOKEN", "not valid"]);
-    hub.fail("/api/", Fault::Status(403, ""));
+    hub.fail("/api/", HubFault::Status(403, ""));
     refused(&user, REPO, &["HF_TOKEN", "may not"]);
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use refrain_hub::{AccessToken, Cache, CachedModel, Error, Hub, HubSettings, ModelName, Watcher};
+use refrain_hub::{AccessToken, CachedModel, Error, Hub, HubCache, HubSettings, ModelName, Watcher};
 use tempfile::TempDir;
 
 use crate::fake::FakeHub;
@@ -65,8 +65,8 @@ impl User {
         self.cache().find(&name.parse().unwrap()).unwrap()
     }
 
-    pub fn cache(&self) -> Cache {
-        Cache::new(&self.settings.cache)
+    pub fn cache(&self) -> HubCache {
+        HubCache::new(&self.settings.cache)
     }
 
     pub fn repository(&self) -> PathBuf {
@@ -105,12 +105,12 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
 
 /// Remembers what it was told.
 #[derive(Default)]
-pub struct Notices {
+pub struct HeardNotices {
     pub lines: Mutex<Vec<String>>,
     pub positions: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Watcher for Notices {
+impl Watcher for HeardNotices {
     fn progress(&self, done: u64, total: u64) {
         self.positions.lock().unwrap().push((done, total));
     }
