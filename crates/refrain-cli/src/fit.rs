@@ -50,7 +50,6 @@ mod tests {
         let needs = Needs {
             weights: 5 << 30,
             weights_per_token: 4 << 30,
-            formats: vec![],
             kv_per_position: 1 << 17,
             layers: 32,
             max_context: 40_960,

@@ -68,7 +68,7 @@ pub(crate) fn load(
 }
 
 /// Says what speed to expect before a model is loaded that will be slow on the CPU executor: by the bytes that
-/// its tokens read, and by short products of such weights.
+/// its tokens read, and how fast memory is.
 pub(crate) fn announce_speed(global: &Global, checkpoint: &Checkpoint, device: &Device) {
     if global.quiet || !device.is_cpu() {
         return;
@@ -78,7 +78,7 @@ pub(crate) fn announce_speed(global: &Global, checkpoint: &Checkpoint, device: &
         return;
     }
     // What cannot be measured is not worth an error: the model may run all the same.
-    let Ok(offer) = Offer::measure(device, &needs) else {
+    let Ok(offer) = Offer::measure(device) else {
         return;
     };
     if let Some(warning) = warning(&Fit { needs, offer }) {
@@ -90,7 +90,7 @@ fn warning(fit: &Fit) -> Option<String> {
     let speed = fit.bound(0);
     (speed < SLOW).then(|| {
         format!(
-            "note: expect at most about {} tokens/s: each reads {} of weights, of which this CPU takes about {} GB/s",
+            "note: expect at most about {} tokens/s: each reads {} of weights, and this CPU reads about {} GB/s",
             about_rate(speed),
             human_bytes(fit.needs.weights_per_token),
             about_rate(fit.offer.bandwidth / 1e9),
@@ -227,7 +227,6 @@ mod tests {
             needs: Needs {
                 weights: 340 << 20,
                 weights_per_token: 340 << 20,
-                formats: vec![],
                 kv_per_position: 1,
                 layers: 28,
                 max_context: 4096,

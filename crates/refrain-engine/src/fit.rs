@@ -9,25 +9,20 @@
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let device = Device::cpu();
 //! let needs = Needs::of(&checkpoint, &device);
-//! let fit = Fit { offer: Offer::measure(&device, &needs)?, needs };
+//! let fit = Fit { offer: Offer::measure(&device)?, needs };
 //! println!("{:?} tokens of context, about {:.0} tokens/s", fit.context(), fit.expected(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::BTreeMap;
-
-use refrain::speed::{self, WeightFormat};
+use refrain::speed;
 use refrain::{Device, Error};
 use refrain_formats::{Checkpoint, TensorInfo};
-use refrain_models::weight_format;
 
 use crate::Session;
 
 /// Steps of a layer that wait for each other, in the usual schedule of a decoder: norm, projections
 /// to attention, rotation and cache, attention, output projection, norm and feed-forward in, out.
 const STEPS_PER_LAYER: usize = 7;
-/// A format that fewer of the bytes have is not measured for itself: one in so many.
-const MEASURED_SHARE: u64 = 16;
 
 /// What a model needs of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +32,6 @@ pub struct Needs {
     /// Bytes of weights that each decoded token reads: all but the embedding, of which it needs one row,
     /// unless that is the output head too, and of experts those that the token is routed to.
     pub weights_per_token: u64,
-    /// The same by format, most first, as far as models read them.
-    pub formats: Vec<(WeightFormat, u64)>,
     /// Bytes of keys and values of one position.
     pub kv_per_position: u64,
     /// Layers of the model.
@@ -51,21 +44,10 @@ impl Needs {
     /// Of a checkpoint, whose weights are not read, on a device, which decides how keys and values are kept.
     pub fn of(checkpoint: &Checkpoint, device: &Device) -> Self {
         let config = checkpoint.config();
-        let mut formats: BTreeMap<WeightFormat, u64> = BTreeMap::new();
-        let mut weights_per_token = 0;
-        for tensor in checkpoint.tensors() {
-            let bytes = bytes_read_per_token(checkpoint, tensor);
-            weights_per_token += bytes;
-            if let Some(format) = weight_format(tensor.encoding) {
-                *formats.entry(format).or_default() += bytes;
-            }
-        }
-        let mut formats: Vec<_> = formats.into_iter().collect();
-        formats.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+        let read = |tensor| bytes_read_per_token(checkpoint, tensor);
         Self {
             weights: weight_bytes(checkpoint),
-            weights_per_token,
-            formats,
+            weights_per_token: checkpoint.tensors().map(read).sum(),
             kv_per_position: Session::kv_bytes_per_token(config, device),
             layers: config.layers,
             max_context: config.max_position,
@@ -100,25 +82,12 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Measures it, for a model: on the CPU executor, weights are read as fast as products of their formats
-    /// are computed. Takes up to half a second.
+    /// Measures it. Takes up to half a second.
     ///
     /// # Errors
     /// If the device fails or has no memory to measure with.
-    pub fn measure(device: &Device, needs: &Needs) -> Result<Self, Error> {
-        let matters = |&&(_, bytes): &&(WeightFormat, u64)| bytes * MEASURED_SHARE >= needs.weights_per_token;
-        let measured = needs.formats.iter().filter(matters);
-        // A GPU reads all formats alike.
-        let measured = measured.take(if device.is_cpu() { usize::MAX } else { 1 });
-        let (mut bytes, mut seconds) = (0, 0.0);
-        for &(format, share) in measured {
-            bytes += share;
-            seconds += share as f64 / speed::read_bandwidth(device, format)?;
-        }
-        match bytes {
-            0 => Self::of(device, speed::read_bandwidth(device, WeightFormat::PLAIN)?),
-            _ => Self::of(device, bytes as f64 / seconds),
-        }
+    pub fn measure(device: &Device) -> Result<Self, Error> {
+        Self::of(device, speed::read_bandwidth(device)?)
     }
 
     /// Of a device that was seen to read so many bytes per second.
@@ -217,7 +186,6 @@ mod tests {
             needs: Needs {
                 weights: 5 * GIB,
                 weights_per_token: 4 * GIB,
-                formats: vec![(WeightFormat::PLAIN, 4 * GIB)],
                 kv_per_position: 1 << 17,
                 layers: 32,
                 max_context: 40_960,
@@ -261,20 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_token_reads_is_told_by_format() {
+    fn a_token_reads_the_embedding_where_it_is_the_head_too() {
         let tied = needs("qwen3-0.6b:q4_k_m");
         assert_eq!(tied.weights, tied.weights_per_token);
-        assert_eq!(tied.formats.iter().map(|(_, bytes)| bytes).sum::<u64>(), tied.weights);
-        let names: Vec<String> = tied.formats.iter().map(|(format, _)| format!("{format:?}")).collect();
-        assert!(names.len() >= 3 && names[0].contains("bits: "), "{names:?}");
         let separate = needs("qwen3-8b:q4_0");
         assert!(separate.weights_per_token < separate.weights);
     }
 
     #[test]
-    fn the_cpu_is_measured_with_the_formats_that_the_model_has() {
-        let device = Device::cpu();
-        let offer = Offer::measure(&device, &needs("tiny:q4_0")).unwrap();
+    fn the_cpu_is_measured() {
+        let offer = Offer::measure(&Device::cpu()).unwrap();
         assert!(offer.bandwidth > 1e6 && offer.step_seconds == 0.0, "{offer:?}");
     }
 }

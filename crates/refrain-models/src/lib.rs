@@ -23,7 +23,7 @@ use refrain_formats::{Architecture, Checkpoint, ModelConfig};
 
 pub use batch::{Batch, Pages};
 pub use error::Error;
-pub use loader::{Loader, Progress, weight_format};
+pub use loader::{Loader, Progress};
 pub use state::{Cache, LayerState, Recurrence};
 
 /// A decoder: logits for the tokens of a batch.

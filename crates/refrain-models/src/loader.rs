@@ -1,6 +1,5 @@
 use std::cell::Cell;
 
-use refrain::speed::WeightFormat;
 use refrain::{Array, DType, Device, QuantFormat, Quantised};
 use refrain_formats::{Checkpoint, Encoding, ModelConfig, Tensor};
 
@@ -170,12 +169,6 @@ impl<'a> Loader<'a> {
             None => Ok(array),
         }
     }
-}
-
-/// What becomes of a matrix of this encoding on a device; `None` if no model reads it.
-pub fn weight_format(encoding: Encoding) -> Option<WeightFormat> {
-    let dense = dtype_of(encoding).map(WeightFormat::Dense);
-    dense.or_else(|| quant_format(encoding).map(WeightFormat::Quantised))
 }
 
 fn unreadable(tensor: &Tensor<'_>) -> Error {

@@ -2,66 +2,52 @@
 
 use std::time::{Duration, Instant};
 
-use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::cpu;
 use refrain_vulkan::{MemoryClass, speed};
 
-use crate::{Array, DType, Device, Error, Function, Quantised};
+use crate::{Device, Error};
 
-/// Columns of the CPU executor's probing matrices.
-const COLUMNS: usize = 4096;
 /// Larger than the caches of a processor, and quick on the slowest.
-const HOST_BYTES: usize = 128 << 20;
-/// Matrices into which that is cut. A product of one is over before the system gives the processor to another
+const HOST_BYTES: u64 = 256 << 20;
+/// Pieces into which that is cut. A sum of one is over before the system gives the processor to another
 /// program, so the best of many had it for itself.
-const MATRICES: usize = 64;
-/// How long to measure on the CPU at least, and at most if the products are so slow that these are few.
-const MEASURE: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(600)];
+const PIECES: usize = 4;
+/// How long to measure on the CPU at least.
+const MEASURE: Duration = Duration::from_millis(150);
 
-/// How a weight's values are stored on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WeightFormat {
-    /// One by one.
-    Dense(DType),
-    /// In a few bits each, as the planes of a [`Quantised`].
-    Quantised(QuantFormat),
-}
-
-impl WeightFormat {
-    /// Nothing but numbers: f32.
-    pub const PLAIN: WeightFormat = WeightFormat::Dense(DType::F32);
-}
-
-/// Bytes per second at which the device reads weights of this format, the best of many short measurements: by
-/// a kernel that does nothing else, which reads all formats alike, or on the CPU executor by its own products
-/// of a matrix and a vector, as decoding computes them. Takes up to half a second and, on cards, 2 GiB.
+/// Bytes per second that the device reads, the best of many short measurements: by a kernel that does nothing
+/// else, or on the CPU executor by plain sums on all threads. Takes up to half a second and, on cards, 2 GiB.
 ///
 /// # Errors
 /// If the device fails or lacks the memory.
-pub fn read_bandwidth(device: &Device, format: WeightFormat) -> Result<f64, Error> {
+pub fn read_bandwidth(device: &Device) -> Result<f64, Error> {
     match device.as_vulkan() {
         Some(vulkan) => Ok(speed::of_class(vulkan, MemoryClass::Weight)?.bytes_per_second),
-        None => product_bandwidth(device, format),
+        None => host_bandwidth(device.free_memory().map_or(HOST_BYTES, |free| HOST_BYTES.min(free / 4))),
     }
 }
 
-fn product_bandwidth(device: &Device, format: WeightFormat) -> Result<f64, Error> {
-    let free = device.free_memory().map_or(HOST_BYTES, |free| (free / 4) as usize);
-    let bytes = HOST_BYTES.min(free) / MATRICES;
-    let products: Vec<(usize, Function)> = (0..MATRICES)
-        .map(|_| product(device, format, bytes))
-        .collect::<Result<_, _>>()?;
-    let (start, mut best, mut calls) = (Instant::now(), 0.0f64, 0);
-    for (bytes, product) in products.iter().cycle() {
-        let call = Instant::now();
-        product.call(&[])?;
-        best = best.max(*bytes as f64 / call.elapsed().as_secs_f64());
-        calls += 1;
-        let enough = MEASURE[usize::from(calls < MATRICES)];
-        if start.elapsed() > enough {
-            break;
+fn host_bandwidth(bytes: u64) -> Result<f64, Error> {
+    let count = (bytes as usize / size_of::<f32>()).max(PIECES);
+    let mut values = Vec::new();
+    values
+        .try_reserve_exact(count)
+        .map_err(|_| Error::HostMemory { bytes })?;
+    // Zeros might never be brought to memory.
+    values.resize(count, 1.0f32);
+    Ok(cpu::together(|| {
+        let (start, mut best) = (Instant::now(), 0.0f64);
+        loop {
+            for piece in values.chunks_exact(count / PIECES) {
+                let begin = Instant::now();
+                std::hint::black_box(cpu::sum(piece));
+                best = best.max(size_of_val(piece) as f64 / begin.elapsed().as_secs_f64());
+            }
+            if start.elapsed() > MEASURE {
+                return best;
+            }
         }
-    }
-    Ok(best)
+    }))
 }
 
 /// Seconds that a step which does next to nothing takes, when it waits for the step before it; 0 on the CPU
@@ -76,54 +62,15 @@ pub fn step_seconds(device: &Device) -> Result<f64, Error> {
     }
 }
 
-/// A vector's product with a matrix of about so many bytes, and the bytes that it has.
-fn product(device: &Device, format: WeightFormat, bytes: usize) -> Result<(usize, Function), Error> {
-    let mut taken = 0;
-    // Small positive numbers in every format; zeros might never be brought to memory.
-    let mut plane = |dtype, rows, columns| {
-        taken += rows * columns * DType::size(dtype);
-        Array::weight(device, dtype, &[rows, columns], &mut |_, piece| piece.fill(0x3c))
-    };
-    let vector = Array::ones(device, DType::F32, &[1, COLUMNS]);
-    let result = match format {
-        WeightFormat::Dense(dtype) => {
-            let rows = (bytes / (COLUMNS * dtype.size())).max(1);
-            vector.matmul(&plane(dtype, rows, COLUMNS)?.transpose())
-        }
-        WeightFormat::Quantised(format) => {
-            let scale = if format.nested { DType::U32 } else { DType::F16 };
-            let (words, scales) = (format.words(COLUMNS), format.scales(COLUMNS));
-            let biases = usize::from(format.has_biases());
-            let row = words * DType::U32.size() + (1 + biases) * scales * scale.size();
-            let rows = (bytes / row).max(1);
-            let weight = Quantised {
-                format,
-                quants: plane(DType::U32, rows, words)?,
-                scales: plane(scale, rows, scales)?,
-                biases: match format.has_biases() {
-                    true => Some(plane(scale, rows, scales)?),
-                    false => None,
-                },
-            };
-            weight.matmul(&vector)
-        }
-    };
-    Ok((taken, Function::trace(&[&result])?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn products_of_every_format_are_measured_with_the_bytes_that_they_read() {
-        let device = Device::cpu();
-        let dense = [DType::F32, DType::F16, DType::BF16].map(WeightFormat::Dense);
-        let quantised = QuantFormat::ALL.map(WeightFormat::Quantised);
-        for format in dense.into_iter().chain(quantised) {
-            let (bytes, product) = product(&device, format, 64 << 10).unwrap();
-            assert!((32 << 10..=64 << 10).contains(&bytes), "{format:?}: {bytes}");
-            product.call(&[]).unwrap();
+    fn the_cpu_reads_however_little_memory_there_is_to_measure_with() {
+        for bytes in [0, 1000, 8 << 20] {
+            let speed = host_bandwidth(bytes).unwrap();
+            assert!(speed.is_finite() && speed > 0.0, "{bytes} bytes: {speed}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain::speed::{self, WeightFormat};
+use refrain::speed;
 use refrain_formats::{Checkpoint, TensorInfo, WholeFile};
 use serde_json::json;
 
@@ -123,7 +123,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             figures,
         }));
     }
-    let bandwidth = speed::read_bandwidth(&device, WeightFormat::PLAIN)?;
+    let bandwidth = speed::read_bandwidth(&device)?;
     let rows = report::rows(&rows, &device, bandwidth);
     let report = report::whole(&device, bandwidth, &loads, &rows);
     match (arguments.json, arguments.csv) {

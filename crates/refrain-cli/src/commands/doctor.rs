@@ -12,9 +12,7 @@ use std::process::ExitCode;
 use clap::Args;
 use refrain::Device;
 use refrain::self_test::{self, FamilyVerdict};
-use refrain::speed::WeightFormat;
 use refrain_engine::fit::{Fit, Needs, Offer};
-use refrain_formats::Checkpoint;
 use refrain_vulkan::speed::{self, HeapSpeed};
 use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
 
@@ -97,7 +95,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         examination.model = Some(ModelFit {
             name: arguments.model.clone().unwrap_or_default(),
             download: described.download.clone(),
-            fit: fit(checkpoint, opened)?,
+            fit: Fit {
+                needs: Needs::of(checkpoint, &opened.device),
+                offer: opened.offer,
+            },
             context: load::context(checkpoint.config(), asked, 0, None)?,
         });
     }
@@ -110,17 +111,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
-}
-
-/// How a checkpoint fits the device, whose memory has been measured; the CPU's products are as fast as their
-/// formats let them.
-fn fit(checkpoint: &Checkpoint, opened: &OpenedDevice) -> Result<Fit, refrain::Error> {
-    let needs = Needs::of(checkpoint, &opened.device);
-    let offer = match opened.device.is_cpu() {
-        true => Offer::measure(&opened.device, &needs)?,
-        false => opened.offer,
-    };
-    Ok(Fit { needs, offer })
 }
 
 fn examine(global: &Global) -> anyhow::Result<Examination> {
@@ -161,7 +151,7 @@ impl OpenedDevice {
         let offer = match speeds.first() {
             Some((_, Ok(speed))) => Offer::of(&device, speed.bytes_per_second)?,
             Some((_, Err(error))) => return Err(error.clone().into()),
-            None => Offer::of(&device, refrain::speed::read_bandwidth(&device, WeightFormat::PLAIN)?)?,
+            None => Offer::measure(&device)?,
         };
         Ok(Self {
             device,

@@ -7,7 +7,7 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain::speed::{self, WeightFormat};
+use refrain::speed;
 use refrain::{Device, passes};
 use refrain_engine::Session;
 use refrain_formats::WholeFile;
@@ -135,9 +135,9 @@ fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow:
     Ok(
         match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
             (true, _) => MADE_UP_BANDWIDTH,
-            (false, true) => speed::read_bandwidth(device, WeightFormat::PLAIN)?,
+            (false, true) => speed::read_bandwidth(device)?,
             // The device that stands for it while there are only plans to be made reads nothing.
-            (false, false) => speed::read_bandwidth(&device::open(global)?, WeightFormat::PLAIN)?,
+            (false, false) => speed::read_bandwidth(&device::open(global)?)?,
         },
     )
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 impl DeviceFit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
         let needs = Needs::of(checkpoint, &device);
-        let offer = Offer::measure(&device, &needs)?;
+        let offer = Offer::measure(&device)?;
         let fit = Fit { needs, offer };
         Ok(Self { device, fit })
     }

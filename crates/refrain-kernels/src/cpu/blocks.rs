@@ -1,27 +1,27 @@
+use std::ops::Range;
+
+use multiversion::multiversion;
+
 use super::octet::{BLOCK, Octet, Quartet};
+use super::scales::CHUNK;
 
 /// A matrix whose rows are read a block at a time.
 pub(super) trait BlockRows: Sync {
-    /// What it takes to read one row.
-    type Row<'a>: Copy
-    where
-        Self: 'a;
-
-    /// The order in which a block's values come: value `4·l + j` in lane `l` of `block[j]`, or else value
-    /// `8·j + l`.
+    /// The order in which a block's values come when unpacked: value `4·l + j` in lane `l` of `block[j]`, or else
+    /// value `8·j + l`.
     const INTERLEAVED: bool;
 
-    /// A block as stored.
-    type Stored: Copy;
+    /// A vector that rows meet by itself.
+    type Vector: Sync;
 
-    /// Row `number`, of `length` blocks; `memory` holds what is computed once for all of them.
-    fn row<'a>(&'a self, number: usize, length: usize, memory: &'a mut Vec<f32>) -> Self::Row<'a>;
+    /// Takes the values of one vector.
+    fn vector(x: &[f32]) -> Self::Vector;
 
-    /// Block `number` of a row; zeros where it goes beyond the row's end.
-    fn stored(row: Self::Row<'_>, number: usize) -> Self::Stored;
+    /// Products of some rows with one vector, `[rows]`; rows are unpacked in registers.
+    fn one(&self, rows: Range<usize>, x: &Self::Vector, out: &mut [f32]);
 
-    /// Part `j` of a block. Products and sums are rounded once where `FUSED`.
-    fn part<const FUSED: bool>(stored: Self::Stored, j: usize) -> Octet;
+    /// Writes rows of `length` blocks one after another, with zeros after their ends.
+    fn unpack(&self, rows: Range<usize>, length: usize, unpacked: &mut [Quartet]);
 }
 
 /// Vectors in the order in which the blocks of a matrix come.
@@ -56,6 +56,49 @@ impl Vectors {
 
     pub(super) fn get(&self, number: usize) -> &[Quartet] {
         &self.blocks[number * self.length..][..self.length]
+    }
+}
+
+/// A vector that meets packed rows as they are stored.
+pub(super) struct PackedVector {
+    /// Interleaved, each part divided by the unit of the values that it meets.
+    pub blocks: Vec<Quartet>,
+    /// For each chunk of blocks the sums of the values of each group.
+    pub sums: Vec<[Octet; 2]>,
+}
+
+impl PackedVector {
+    /// Of a whole number of blocks. Groups are `halves` of blocks, or blocks.
+    pub(super) fn new(x: &[f32], units: [f32; 4], halves: bool) -> PackedVector {
+        let (x, _) = x.as_chunks();
+        let mut vector = PackedVector {
+            blocks: vec![[Octet::ZERO; 4]; x.len()],
+            sums: vec![[Octet::ZERO; 2]; x.len().div_ceil(CHUNK)],
+        };
+        pack(x, units.map(f32::recip), halves, &mut vector);
+        vector
+    }
+}
+
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn pack(x: &[[f32; BLOCK]], factors: [f32; 4], halves: bool, vector: &mut PackedVector) {
+    let chunks = x.chunks(CHUNK).zip(vector.blocks.chunks_mut(CHUNK));
+    for ((x, blocks), sums) in chunks.zip(&mut vector.sums) {
+        let sums = sums.each_mut().map(|octet| &mut octet.0);
+        for (i, (x, packed)) in x.iter().zip(blocks).enumerate() {
+            let parts = block(x, true);
+            *packed = std::array::from_fn(|j| Octet::new(|l| parts[j].0[l] * factors[j]));
+            let [a, b, c, d] = parts;
+            let lanes = Octet::new(|l| (a.0[l] + b.0[l]) + (c.0[l] + d.0[l])).0;
+            let half = |h: usize| (lanes[h] + lanes[h + 1]) + (lanes[h + 2] + lanes[h + 3]);
+            if halves {
+                let octet = 2 * i / Octet::COUNT;
+                sums[octet][2 * i % Octet::COUNT] = half(0);
+                sums[octet][(2 * i + 1) % Octet::COUNT] = half(4);
+            } else {
+                sums[0][i] = half(0) + half(4);
+            }
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //! values of weights among it, in another order of summation.
 //!
 //! Written with arrays of eight numbers (`octet.rs`) that a compiler turns into vector instructions of any
-//! processor; on x86-64 once more for AVX2, chosen when the program runs. A product's sums are taken in the
-//! same order however many vectors it has: a token's results do not depend on the tokens beside it.
+//! processor; on x86-64 once more for AVX2, chosen when the program runs. One to three vectors meet rows as they are
+//! stored, more of them meet unpacked rows: with quantised weights the bits of a token's results depend on which of
+//! the two it was, and on nothing else beside it.
 
 mod attention;
 mod blocks;
@@ -12,11 +13,13 @@ mod octet;
 mod packed;
 mod product;
 mod scales;
+mod sum;
 mod team;
 mod tile;
 mod weights;
 
 pub use attention::attention;
+pub use sum::sum;
 pub use team::together;
 pub use weights::FastRows;
 

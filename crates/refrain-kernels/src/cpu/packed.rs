@@ -1,84 +1,186 @@
-use super::blocks::BlockRows;
-use super::octet::Octet;
-use super::scales;
+use std::ops::Range;
+
+use multiversion::multiversion;
+use multiversion::target::target_cfg_f;
+
+use super::blocks::{BlockRows, PackedVector};
+use super::octet::{BLOCK, Octet, Quartet};
+use super::scales::{CHUNK, Parameters, StoredParameters};
+use crate::matmul::Rows;
 use crate::quantised::QuantRows;
 
-/// Quantised rows whose blocks take `BYTES` bytes, with a scale for each half of a block where `HALVES`, and
-/// else for one or several blocks; values of 8 bits are two's complement where `SIGNED`.
+/// Rows that a vector meets together: their sums hide each other's latency.
+const TOGETHER: usize = 4;
+
+/// Quantised rows whose blocks take `BYTES` bytes, with parameters stored as `P` has them; values of 8 bits are
+/// two's complement where `SIGNED`.
 ///
 /// All are read as unsigned numbers with a scale and a bias: one of values around a middle is the scale times
 /// a power of two, so that nothing but the result is rounded.
-pub(super) struct Packed<'a, const BYTES: usize, const HALVES: bool, const SIGNED: bool> {
-    pub rows: &'a QuantRows<'a>,
-}
-
-/// A row of [`Packed`].
-#[derive(Clone, Copy)]
-pub(super) struct PackedRow<'a, const BYTES: usize> {
+pub(super) struct Packed<'a, const BYTES: usize, const SIGNED: bool, P> {
     quants: &'a [[u8; BYTES]],
-    /// The scale of each block, or of each half of one.
-    scales: &'a [f32],
-    /// As many biases.
-    biases: &'a [f32],
+    parameters: P,
+    /// Blocks of a row.
+    length: usize,
 }
 
-/// A block of [`Packed`]: four values to a word, and each word's scale and bias.
-#[derive(Clone, Copy)]
-pub(super) struct PackedBlock {
-    words: [u32; Octet::COUNT],
-    scales: Octet,
-    biases: Octet,
+impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> Packed<'a, BYTES, SIGNED, P> {
+    const MIDDLE: f32 = (1 << (BYTES / 4 - 1)) as f32;
+
+    pub(super) fn new(rows: &QuantRows<'a>) -> Self {
+        Packed {
+            quants: rows.quants().as_chunks().0,
+            parameters: P::new(rows),
+            length: rows.columns() / BLOCK,
+        }
+    }
+
+    #[inline(always)]
+    fn row(&self, number: usize) -> &'a [[u8; BYTES]] {
+        &self.quants[number * self.length..][..self.length]
+    }
+
+    #[inline(always)]
+    fn parameters(&self, row: usize, chunk: usize) -> Parameters {
+        self.parameters.read(row, self.length, chunk, Self::MIDDLE)
+    }
 }
 
-impl<const BYTES: usize, const HALVES: bool, const SIGNED: bool> BlockRows for Packed<'_, BYTES, HALVES, SIGNED> {
-    type Row<'a>
-        = PackedRow<'a, BYTES>
-    where
-        Self: 'a;
-    type Stored = PackedBlock;
+impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> BlockRows for Packed<'a, BYTES, SIGNED, P> {
     const INTERLEAVED: bool = true;
+    type Vector = PackedVector;
 
-    #[inline(always)]
-    fn row<'a>(&'a self, number: usize, length: usize, memory: &'a mut Vec<f32>) -> PackedRow<'a, BYTES> {
-        let (quants, _) = self.rows.quants(number).as_chunks();
-        let count = if HALVES { 2 * length } else { length };
-        memory.resize(2 * count, 0.0);
-        let (scales, biases) = memory.split_at_mut(count);
-        scales::read(self.rows, number, scales, biases);
-        PackedRow {
-            quants: &quants[..length],
-            scales,
-            biases,
-        }
+    fn vector(x: &[f32]) -> PackedVector {
+        PackedVector::new(x, std::array::from_fn(unit::<BYTES>), P::HALVES)
     }
 
-    #[inline(always)]
-    fn stored(row: PackedRow<'_, BYTES>, number: usize) -> PackedBlock {
-        PackedBlock {
-            words: words::<BYTES, SIGNED>(&row.quants[number]),
-            scales: spread::<HALVES>(row.scales, number),
-            biases: spread::<HALVES>(row.biases, number),
-        }
+    fn one(&self, rows: Range<usize>, x: &PackedVector, out: &mut [f32]) {
+        one(self, rows, x, out);
     }
 
-    #[inline(always)]
-    fn part<const FUSED: bool>(stored: PackedBlock, j: usize) -> Octet {
-        let bits = BYTES as u32 / 4;
-        let quants = Octet::new(|l| (stored.words[l] >> (bits * j as u32) & ((1 << bits) - 1)) as i32 as f32);
-        quants.times_plus::<FUSED>(stored.scales, stored.biases)
+    fn unpack(&self, rows: Range<usize>, length: usize, unpacked: &mut [Quartet]) {
+        debug_assert_eq!(length, self.length);
+        unpack(self, rows, unpacked);
+    }
+}
+
+/// Products of some rows with one vector, `[rows]`: the numbers as stored are multiplied and added up for each
+/// group, these sums multiplied by the scales.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn one<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
+    w: &Packed<'a, BYTES, SIGNED, P>,
+    rows: Range<usize>,
+    x: &PackedVector,
+    out: &mut [f32],
+) {
+    const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    // Each of the rows that meet x together is the next of its own quarter: so many streams of memory, each
+    // read from end to end, are what processors fetch ahead. Each row and sum has a name of its own, for
+    // compilers keep arrays of them in memory.
+    let (length, quarter) = (w.length, rows.len().div_ceil(TOGETHER));
+    let xs = &x.blocks[..length];
+    for number in 0..quarter {
+        let places = [0, 1, 2, 3].map(|r| (r * quarter + number).min(rows.len() - 1));
+        let numbers = places.map(|place| rows.start + place);
+        let [a, b, c, d] = [
+            w.row(numbers[0]),
+            w.row(numbers[1]),
+            w.row(numbers[2]),
+            w.row(numbers[3]),
+        ];
+        let mut sums = [Octet::ZERO; TOGETHER];
+        for (chunk, x_sums) in x.sums.iter().enumerate() {
+            let mut scales = [[Octet::ZERO; 2]; TOGETHER];
+            for r in 0..TOGETHER {
+                let read = w.parameters(numbers[r], chunk);
+                scales[r] = read.scales;
+                sums[r] = read.biases[0].times_plus::<FUSED>(x_sums[0], sums[r]);
+                if P::HALVES {
+                    sums[r] = read.biases[1].times_plus::<FUSED>(x_sums[1], sums[r]);
+                }
+            }
+            let [mut for_a, mut for_b, mut for_c, mut for_d] = sums;
+            let first = chunk * CHUNK;
+            for (i, x) in xs[first..length.min(first + CHUNK)].iter().enumerate() {
+                let (b_, s) = (first + i, |r: usize| spread(P::HALVES, &scales[r], i));
+                for_a = meet::<BYTES, SIGNED, FUSED>(&a[b_], x).times_plus::<FUSED>(s(0), for_a);
+                for_b = meet::<BYTES, SIGNED, FUSED>(&b[b_], x).times_plus::<FUSED>(s(1), for_b);
+                for_c = meet::<BYTES, SIGNED, FUSED>(&c[b_], x).times_plus::<FUSED>(s(2), for_c);
+                for_d = meet::<BYTES, SIGNED, FUSED>(&d[b_], x).times_plus::<FUSED>(s(3), for_d);
+            }
+            sums = [for_a, for_b, for_c, for_d];
+        }
+        for (place, sum) in places.into_iter().zip(sums) {
+            out[place] = sum.sum();
+        }
+    }
+}
+
+/// The products of a block's numbers, as stored, with those of a vector.
+#[inline(always)]
+fn meet<const BYTES: usize, const SIGNED: bool, const FUSED: bool>(block: &[u8; BYTES], x: &Quartet) -> Octet {
+    let words = words::<BYTES, SIGNED>(block);
+    let first = in_place::<BYTES>(words, 0);
+    let sum = Octet::new(|l| first.0[l] * x[0].0[l]);
+    let sum = in_place::<BYTES>(words, 1).times_plus::<FUSED>(x[1], sum);
+    let sum = in_place::<BYTES>(words, 2).times_plus::<FUSED>(x[2], sum);
+    in_place::<BYTES>(words, 3).times_plus::<FUSED>(x[3], sum)
+}
+
+/// What value `j` of a word is multiplied by where it stands.
+fn unit<const BYTES: usize>(j: usize) -> f32 {
+    match (BYTES, j) {
+        (32, 3) => 1.0,
+        _ => (1u32 << (BYTES / 4 * j)) as f32,
+    }
+}
+
+/// Value `j` of each word times its unit: to take it where it stands spares a shift.
+#[inline(always)]
+fn in_place<const BYTES: usize>(words: [u32; Octet::COUNT], j: usize) -> Octet {
+    let bits = BYTES / 4;
+    if bits == 8 && j == 3 {
+        // Its highest bit would be a sign.
+        return Octet::new(|l| (words[l] >> 24) as i32 as f32);
+    }
+    let mask = ((1 << bits) - 1) << (bits * j);
+    Octet::new(|l| (words[l] & mask) as i32 as f32)
+}
+
+/// Rows, one after another.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn unpack<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
+    w: &Packed<'a, BYTES, SIGNED, P>,
+    rows: Range<usize>,
+    unpacked: &mut [Quartet],
+) {
+    const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    let bits = BYTES as u32 / 4;
+    for (number, unpacked) in rows.zip(unpacked.chunks_exact_mut(w.length)) {
+        let chunks = w.row(number).chunks(CHUNK).zip(unpacked.chunks_mut(CHUNK));
+        for (chunk, (blocks, unpacked)) in chunks.enumerate() {
+            let Parameters { scales, biases } = w.parameters(number, chunk);
+            for (i, (block, unpacked)) in blocks.iter().zip(unpacked).enumerate() {
+                let words = words::<BYTES, SIGNED>(block);
+                let [scales, biases] = [&scales, &biases].map(|of| spread(P::HALVES, of, i));
+                for (j, part) in unpacked.iter_mut().enumerate() {
+                    let value = |l: usize| words[l] >> (bits * j as u32) & ((1 << bits) - 1);
+                    *part = Octet::new(|l| value(l) as i32 as f32).times_plus::<FUSED>(scales, biases);
+                }
+            }
+        }
     }
 }
 
 /// The parameter of each word of a block.
 #[inline(always)]
-fn spread<const HALVES: bool>(parameters: &[f32], block: usize) -> Octet {
-    match HALVES {
-        true => {
-            let [low, high] = [parameters[2 * block], parameters[2 * block + 1]];
-            Octet::new(|l| if l < Octet::COUNT / 2 { low } else { high })
-        }
-        false => Octet([parameters[block]; Octet::COUNT]),
+fn spread(halves: bool, parameters: &[Octet; 2], block: usize) -> Octet {
+    let of = |group: usize| parameters[group / Octet::COUNT % 2].0[group % Octet::COUNT];
+    if halves {
+        let [low, high] = [of(2 * block), of(2 * block + 1)];
+        return Octet::new(|l| if l < Octet::COUNT / 2 { low } else { high });
     }
+    Octet([parameters[0].0[block % CHUNK]; Octet::COUNT])
 }
 
 /// Eight times four neighbouring values, those of each word from its lowest bits on; what is above them is
@@ -88,14 +190,19 @@ fn words<const BYTES: usize, const SIGNED: bool>(block: &[u8; BYTES]) -> [u32; O
     match BYTES {
         8 => each(|l| u32::from(block[l])),
         16 => each(|l| u32::from(u16::from_le_bytes([block[2 * l], block[2 * l + 1]]))),
-        24 => each(|l| three(block, 3 * l)),
         32 => {
             let flipped = if SIGNED { 0x8080_8080 } else { 0 };
             each(|l| flipped ^ u32::from_le_bytes([block[4 * l], block[4 * l + 1], block[4 * l + 2], block[4 * l + 3]]))
         }
-        // Four values are an odd number of nibbles: every other word begins amid a byte.
-        12 => each(|l| three(block, l / 2 * 3) >> (l % 2 * 12)),
-        _ => each(|l| three(block, l / 2 * 5 + l % 2 * 2) >> (l % 2 * 4)),
+        _ => {
+            let eights: [u64; 4] = [eight(block, 0), eight(block, 1), eight(block, 2), eight(block, 3)];
+            // The upper four of each eight go to the upper half of a word of 64 bits.
+            let mut halves = [0; 4];
+            for (half, eight) in halves.iter_mut().zip(eights) {
+                *half = (eight & 0xffff_ffff) | (eight << (32 - BYTES)) & 0xffff_ffff_0000_0000;
+            }
+            each(|l| (halves[l / 2] >> (l % 2 * 32)) as u32)
+        }
     }
 }
 
@@ -108,8 +215,12 @@ fn each(word: impl Fn(usize) -> u32) -> [u32; Octet::COUNT] {
     words
 }
 
-/// A word of three bytes from `first` on.
+/// Values `8·number` and on, from the lowest bits; what is above the eight is not theirs.
 #[inline(always)]
-fn three(block: &[u8], first: usize) -> u32 {
-    u32::from_le_bytes([block[first], block[first + 1], block[first + 2], 0])
+fn eight<const BYTES: usize>(block: &[u8; BYTES], number: usize) -> u64 {
+    let place = number * BYTES / 4;
+    // Not beyond the end.
+    let first = place.min(BYTES - 8);
+    let bytes = block[first..first + 8].try_into().expect("eight bytes");
+    u64::from_le_bytes(bytes) >> (8 * (place - first))
 }

@@ -9,27 +9,48 @@ use super::octet::{Octet, Quartet};
 use super::tile;
 use crate::threads::least_items;
 
-/// Rows of a matrix that a single vector meets together: their sums hide each other's latency.
-const TOGETHER: usize = 4;
 /// Rows of a tile, and vectors: as many sums as there are registers, less those of their factors.
 const TILE_ROWS: usize = 3;
 const TILE_VECTORS: usize = 4;
+/// Vectors of which each by itself meets rows as fast as all meet unpacked rows.
+const FEW: usize = 3;
+/// Shares of rows are multiples of this: whole tiles, and whole fours for one vector.
+const SHARE_ROWS: usize = 4 * TILE_ROWS;
 /// Bytes of unpacked rows that stay in a core's own cache while all vectors meet them.
 const UNPACKED: usize = 256 << 10;
 
 /// `out[i, j] = Σ_k x[i, k] · w[rows.start + j, k]` for `x` `[m, k]` and `out` `[m, rows]`, row-major.
 pub(super) fn multiply<B: BlockRows>(w: &B, columns: usize, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
-    let vectors = Vectors::new(x, columns, B::INTERLEAVED);
-    let (m, n) = (vectors.count(), rows.len());
+    let m = x.len() / columns;
+    if m <= FEW {
+        let vectors: Vec<B::Vector> = x.chunks_exact(columns).map(B::vector).collect();
+        in_shares(rows, [m, columns], out, |rows, out| {
+            for (x, out) in vectors.iter().zip(out.chunks_exact_mut(rows.len())) {
+                w.one(rows.clone(), x, out);
+            }
+        });
+    } else {
+        let vectors = Vectors::new(x, columns, B::INTERLEAVED);
+        in_shares(rows, [m, columns], out, |rows, out| several(w, rows, &vectors, out));
+    }
+}
+
+/// Lets all threads take shares of the rows; `compute` writes the products of its rows, `[m, rows]`.
+fn in_shares(
+    rows: Range<usize>,
+    [m, columns]: [usize; 2],
+    out: &mut [f32],
+    compute: impl Fn(Range<usize>, &mut [f32]) + Sync,
+) {
+    let n = rows.len();
     // So many rows to a share that there are several shares for each thread, and each is worth handing over.
     let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
-    let share = share
-        .max(least_items(m * columns))
-        .next_multiple_of(TOGETHER * TILE_ROWS);
+    let share = share.max(least_items(m * columns)).next_multiple_of(SHARE_ROWS);
     let part = |number: usize| rows.start + number * share..rows.end.min(rows.start + (number + 1) * share);
     if m == 1 {
-        let parts = out.par_chunks_mut(share).enumerate();
-        return parts.for_each(|(number, out)| one(w, part(number), &vectors, out));
+        // Whoever is done takes the next share.
+        let parts = out.par_chunks_mut(share).enumerate().with_max_len(1);
+        return parts.for_each(|(number, out)| compute(part(number), out));
     }
     // A share's results lie apart in `out`.
     let parts = (0..n.div_ceil(share)).into_par_iter();
@@ -37,7 +58,7 @@ pub(super) fn multiply<B: BlockRows>(w: &B, columns: usize, x: &[f32], rows: Ran
         .map(|number| {
             let rows = part(number);
             let mut results = vec![0.0; m * rows.len()];
-            several(w, rows, &vectors, &mut results);
+            compute(rows, &mut results);
             results
         })
         .collect();
@@ -50,48 +71,6 @@ pub(super) fn multiply<B: BlockRows>(w: &B, columns: usize, x: &[f32], rows: Ran
                 out.copy_from_slice(&results[i * out.len()..][..out.len()]);
             }
         });
-}
-
-/// Products of some rows with one vector, `[rows]`; rows are unpacked in registers.
-#[multiversion(targets("x86_64+avx2+fma"))]
-fn one<B: BlockRows>(w: &B, rows: Range<usize>, vectors: &Vectors, out: &mut [f32]) {
-    const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
-    let x = vectors.get(0);
-    let mut memory = [const { Vec::new() }; TOGETHER];
-    // Each of the rows that meet x together is the next of its own quarter: so many streams of memory, each
-    // read from end to end, are what processors fetch ahead. Each row and sum has a name of its own, for
-    // compilers keep arrays of them in memory.
-    let quarter = rows.len().div_ceil(TOGETHER);
-    for number in 0..quarter {
-        let place = |r: usize| (r * quarter + number).min(rows.len() - 1);
-        let row = |r: usize| rows.start + place(r);
-        let [a, b, c, d] = &mut memory;
-        let (a, b, c, d) = (
-            w.row(row(0), x.len(), a),
-            w.row(row(1), x.len(), b),
-            w.row(row(2), x.len(), c),
-            w.row(row(3), x.len(), d),
-        );
-        let [mut for_a, mut for_b, mut for_c, mut for_d] = [Octet::ZERO; TOGETHER];
-        for (i, x) in x.iter().enumerate() {
-            for_a = meet::<B, FUSED>(B::stored(a, i), x, for_a);
-            for_b = meet::<B, FUSED>(B::stored(b, i), x, for_b);
-            for_c = meet::<B, FUSED>(B::stored(c, i), x, for_c);
-            for_d = meet::<B, FUSED>(B::stored(d, i), x, for_d);
-        }
-        for (r, sum) in [for_a, for_b, for_c, for_d].into_iter().enumerate() {
-            out[place(r)] = sum.sum();
-        }
-    }
-}
-
-/// Adds the products of two blocks to a sum.
-#[inline(always)]
-fn meet<B: BlockRows, const FUSED: bool>(stored: B::Stored, x: &Quartet, sum: Octet) -> Octet {
-    let sum = B::part::<FUSED>(stored, 0).times_plus::<FUSED>(x[0], sum);
-    let sum = B::part::<FUSED>(stored, 1).times_plus::<FUSED>(x[1], sum);
-    let sum = B::part::<FUSED>(stored, 2).times_plus::<FUSED>(x[2], sum);
-    B::part::<FUSED>(stored, 3).times_plus::<FUSED>(x[3], sum)
 }
 
 /// Products of some rows with all vectors, `[m, rows]`. Each row is unpacked once.
@@ -107,24 +86,8 @@ fn several<B: BlockRows>(w: &B, rows: Range<usize>, vectors: &Vectors, out: &mut
             first: first - rows.start,
             stride: rows.len(),
         };
-        unpack(w, some, length, unpacked);
+        w.unpack(some, length, unpacked);
         by_vectors(unpacked, vectors, place, out);
-    }
-}
-
-/// Rows of `length` blocks, one after another.
-#[multiversion(targets("x86_64+avx2+fma"))]
-fn unpack<B: BlockRows>(w: &B, rows: Range<usize>, length: usize, unpacked: &mut [Quartet]) {
-    const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
-    let mut memory = Vec::new();
-    for (number, unpacked) in rows.zip(unpacked.chunks_exact_mut(length)) {
-        let row = w.row(number, length, &mut memory);
-        for (b, block) in unpacked.iter_mut().enumerate() {
-            let stored = B::stored(row, b);
-            for (j, part) in block.iter_mut().enumerate() {
-                *part = B::part::<FUSED>(stored, j);
-            }
-        }
     }
 }
 

@@ -1,102 +1,217 @@
-use multiversion::multiversion;
-
 use super::octet::{BLOCK, Octet, half_to_f32};
 use crate::DType;
-use crate::quantised::{QuantRows, RECORD_WORDS, Zero};
+use crate::quantised::{QuantFormat, QuantRows, RECORD_VALUES, RECORD_WORDS, Zero};
 
-/// Writes the scales and the biases (what a stored 0 stands for) of the blocks of row `number`, or of the
-/// halves of its blocks where two groups make one.
-#[multiversion(targets("x86_64+avx2+fma"))]
-pub(super) fn read(rows: &QuantRows<'_>, number: usize, scales: &mut [f32], biases: &mut [f32]) {
-    let [stored, stored_biases] = rows.stored_parameters(number);
-    let (format, dtype) = (rows.format(), rows.parameter_dtype());
-    match (format.nested, format.zero, format.group) {
-        (false, zero, group) => {
-            floats(dtype, stored, scales);
-            spread(scales, group as usize / BLOCK);
-            if zero == Zero::Bias {
-                floats(dtype, stored_biases, biases);
-                spread(biases, group as usize / BLOCK);
-            }
+/// Blocks whose parameters are read together: those of a record.
+pub(super) const CHUNK: usize = RECORD_VALUES / BLOCK;
+
+/// The scales of a chunk's blocks and their biases (what a stored 0 stands for); where two groups make a block,
+/// those of the halves of its blocks, in two octets.
+#[derive(Clone, Copy)]
+pub(super) struct Parameters {
+    pub scales: [Octet; 2],
+    pub biases: [Octet; 2],
+}
+
+impl Parameters {
+    /// Those of values around `middle`.
+    #[inline(always)]
+    fn around(middle: f32, scales: [Octet; 2]) -> Parameters {
+        let bias = |scales: Octet| Octet::new(|l| -middle * scales.0[l]);
+        let biases = [bias(scales[0]), bias(scales[1])];
+        Parameters { scales, biases }
+    }
+}
+
+/// The parameters of a matrix, as one way of storing them has them. A way is a type, so that none is asked for
+/// where they are read.
+pub(super) trait StoredParameters<'a>: Copy + Sync {
+    /// Whether two groups make a block.
+    const HALVES: bool;
+
+    fn new(rows: &QuantRows<'a>) -> Self;
+
+    /// Those of chunk `chunk` of row `row`, which has `length` blocks; zeros beyond its end. `middle` is that of
+    /// values around one.
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters;
+}
+
+/// A record: two factors, and integers for the groups of a chunk.
+type Record = [u8; 4 * RECORD_WORDS];
+
+/// The factors and the integers of a record.
+#[inline(always)]
+fn parts(record: &Record) -> (f32, f32, &[u8; 16]) {
+    let [a, b, c, d, bytes @ ..] = record;
+    let half = |low: &u8, high: &u8| half_to_f32(u16::from_le_bytes([*low, *high]));
+    (half(a, b), half(c, d), bytes)
+}
+
+/// The record of a chunk.
+#[inline(always)]
+fn record(records: &[Record], row: usize, length: usize, chunk: usize) -> &Record {
+    &records[row * (length / CHUNK) + chunk]
+}
+
+/// Records with a byte for the scale and one for the bias of each block: Q4_K, Q5_K.
+#[derive(Clone, Copy)]
+pub(super) struct BlockRecords<'a>(&'a [Record]);
+
+impl<'a> StoredParameters<'a> for BlockRecords<'a> {
+    const HALVES: bool = false;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self(rows.stored_parameters()[0].as_chunks().0)
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk));
+        Parameters {
+            scales: [Octet::new(|g| d * f32::from(bytes[g])), Octet::ZERO],
+            biases: [Octet::new(|g| -m * f32::from(bytes[8 + g])), Octet::ZERO],
         }
-        (_, Zero::Bias, 32) => {
-            let groups = scales.chunks_exact_mut(8).zip(biases.chunks_exact_mut(8));
-            for ((d, m, bytes), (scales, biases)) in records(stored).zip(groups) {
-                scales.copy_from_slice(&Octet::new(|g| d * f32::from(bytes[g])).0);
-                biases.copy_from_slice(&Octet::new(|g| -(m * f32::from(bytes[8 + g]))).0);
-            }
+    }
+}
+
+/// Records with four bits for the scale and four for the bias of each half of a block: Q2_K.
+#[derive(Clone, Copy)]
+pub(super) struct NibbleRecords<'a>(&'a [Record]);
+
+impl<'a> StoredParameters<'a> for NibbleRecords<'a> {
+    const HALVES: bool = true;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self(rows.stored_parameters()[0].as_chunks().0)
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk));
+        let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] & 15));
+        let biases = |first: usize| Octet::new(|g| -m * f32::from(bytes[first + g] >> 4));
+        Parameters {
+            scales: [scales(0), scales(8)],
+            biases: [biases(0), biases(8)],
         }
-        (_, Zero::Bias, _) => {
-            let groups = scales.chunks_exact_mut(16).zip(biases.chunks_exact_mut(16));
-            for ((d, m, bytes), (scales, biases)) in records(stored).zip(groups) {
-                scales
-                    .iter_mut()
-                    .zip(bytes)
-                    .for_each(|(scale, byte)| *scale = d * f32::from(byte & 15));
-                biases
-                    .iter_mut()
-                    .zip(bytes)
-                    .for_each(|(bias, byte)| *bias = -(m * f32::from(byte >> 4)));
-            }
+    }
+}
+
+/// Records with a signed byte for the scale of each half of a block: Q3_K, Q6_K.
+#[derive(Clone, Copy)]
+pub(super) struct SignedRecords<'a>(&'a [Record]);
+
+impl<'a> StoredParameters<'a> for SignedRecords<'a> {
+    const HALVES: bool = true;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self(rows.stored_parameters()[0].as_chunks().0)
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+        let (d, _, bytes) = parts(record(self.0, row, length, chunk));
+        let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] as i8));
+        Parameters::around(middle, [scales(0), scales(8)])
+    }
+}
+
+/// An f16 for each block of values around a middle: Q4_0, Q5_0, Q8_0.
+#[derive(Clone, Copy)]
+pub(super) struct BlockHalves<'a>(&'a [[u8; 2]]);
+
+impl<'a> StoredParameters<'a> for BlockHalves<'a> {
+    const HALVES: bool = false;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self(rows.stored_parameters()[0].as_chunks().0)
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+        let stored = padded::<2, CHUNK>(&self.0[row * length..][..length], chunk);
+        let scales = Octet::new(|l| half_to_f32(u16::from_le_bytes(stored[l])));
+        Parameters::around(middle, [scales, Octet::ZERO])
+    }
+}
+
+/// Floats of any type for one or several blocks.
+#[derive(Clone, Copy)]
+pub(super) struct AnyFloats<'a> {
+    format: QuantFormat,
+    dtype: DType,
+    planes: [&'a [u8]; 2],
+}
+
+impl<'a> StoredParameters<'a> for AnyFloats<'a> {
+    const HALVES: bool = false;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self {
+            format: rows.format(),
+            dtype: rows.parameter_dtype(),
+            planes: rows.stored_parameters(),
+        }
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+        let [scales, biases] = self.planes;
+        let scales = [self.floats(scales, row, length, chunk), Octet::ZERO];
+        match self.format.zero {
+            Zero::Bias => Parameters {
+                scales,
+                biases: [self.floats(biases, row, length, chunk), Octet::ZERO],
+            },
+            _ => Parameters::around(middle, scales),
+        }
+    }
+}
+
+impl AnyFloats<'_> {
+    #[inline(always)]
+    fn floats(&self, plane: &[u8], row: usize, length: usize, chunk: usize) -> Octet {
+        let blocks = self.format.group as usize / BLOCK;
+        let size = length / blocks * self.dtype.size();
+        let row = &plane[row * size..][..size];
+        match self.dtype {
+            DType::F32 => each(row, blocks, chunk, f32::from_le_bytes),
+            DType::F16 => each(row, blocks, chunk, |bytes| half_to_f32(u16::from_le_bytes(bytes))),
+            _ => each(row, blocks, chunk, |bytes| {
+                f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+            }),
+        }
+    }
+}
+
+/// The floats of a chunk's blocks, so many of which share one.
+#[inline(always)]
+fn each<const SIZE: usize>(row: &[u8], blocks: usize, chunk: usize, float: impl Fn([u8; SIZE]) -> f32) -> Octet {
+    let (elements, _) = row.as_chunks::<SIZE>();
+    match blocks {
+        1 => {
+            let stored = padded::<SIZE, CHUNK>(elements, chunk);
+            Octet::new(|l| float(stored[l]))
+        }
+        2 => {
+            let stored = padded::<SIZE, { CHUNK / 2 }>(elements, chunk);
+            Octet::new(|l| float(stored[l / 2]))
         }
         _ => {
-            for ((d, _, bytes), scales) in records(stored).zip(scales.chunks_exact_mut(16)) {
-                scales
-                    .iter_mut()
-                    .zip(bytes)
-                    .for_each(|(scale, &byte)| *scale = d * f32::from(byte as i8));
-            }
-        }
-    }
-    if format.zero != Zero::Bias {
-        let middle = (1 << (format.bits - 1)) as f32;
-        biases
-            .iter_mut()
-            .zip(scales)
-            .for_each(|(bias, scale)| *bias = -middle * *scale);
-    }
-}
-
-/// The two factors and the integers of each record.
-#[inline(always)]
-fn records(stored: &[u8]) -> impl Iterator<Item = (f32, f32, &[u8; 16])> {
-    let half = |low: &u8, high: &u8| half_to_f32(u16::from_le_bytes([*low, *high]));
-    let (records, _) = stored.as_chunks::<{ 4 * RECORD_WORDS }>();
-    records
-        .iter()
-        .map(move |[a, b, c, d, bytes @ ..]| (half(a, b), half(c, d), bytes))
-}
-
-/// Repeats each of the first parameters for so many blocks.
-fn spread(parameters: &mut [f32], blocks: usize) {
-    if blocks > 1 {
-        for block in (0..parameters.len()).rev() {
-            parameters[block] = parameters[block / blocks];
+            let stored = padded::<SIZE, { CHUNK / 4 }>(elements, chunk);
+            Octet::new(|l| float(stored[l / 4]))
         }
     }
 }
 
-/// Decodes floats of `dtype` into as many of the first parameters.
+/// The elements of a chunk that has so many, zeros beyond the end.
 #[inline(always)]
-fn floats(dtype: DType, bytes: &[u8], parameters: &mut [f32]) {
-    match dtype {
-        DType::F32 => each(bytes, parameters, f32::from_le_bytes),
-        DType::F16 => each(bytes, parameters, |bytes| half_to_f32(u16::from_le_bytes(bytes))),
-        _ => each(bytes, parameters, |bytes| {
-            f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
-        }),
+fn padded<const SIZE: usize, const COUNT: usize>(elements: &[[u8; SIZE]], chunk: usize) -> [[u8; SIZE]; COUNT] {
+    let left = &elements[chunk * COUNT..];
+    if let Some(whole) = left.first_chunk() {
+        return *whole;
     }
-}
-
-#[inline(always)]
-fn each<const SIZE: usize>(bytes: &[u8], parameters: &mut [f32], float: impl Fn([u8; SIZE]) -> f32) {
-    let (elements, _) = bytes.as_chunks::<SIZE>();
-    let (whole, rest) = elements.as_chunks::<{ Octet::COUNT }>();
-    let (first, last) = parameters.split_at_mut(elements.len() - rest.len());
-    for (elements, parameters) in whole.iter().zip(first.as_chunks_mut().0) {
-        *parameters = Octet::new(|l| float(elements[l])).0;
-    }
-    for (&element, parameter) in rest.iter().zip(last) {
-        *parameter = float(element);
-    }
+    let mut padded = [[0; SIZE]; COUNT];
+    padded[..left.len()].copy_from_slice(left);
+    padded
 }

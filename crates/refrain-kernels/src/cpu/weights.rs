@@ -3,6 +3,7 @@ use std::ops::Range;
 use super::dense::{Brains, Halves, Singles};
 use super::packed::Packed;
 use super::product::multiply;
+use super::scales::{AnyFloats, BlockHalves, BlockRecords, NibbleRecords, SignedRecords};
 use crate::DType;
 use crate::matmul::{Rows, StoredRows};
 use crate::quantised::{QuantRows, Zero};
@@ -61,9 +62,9 @@ impl Rows for FastRows<'_> {
 
 fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     macro_rules! packed {
-        ($bytes:literal, $halves:literal, $signed:literal) => {
+        ($bytes:literal, $signed:literal, $parameters:ident) => {
             multiply(
-                &Packed::<$bytes, $halves, $signed> { rows: w },
+                &Packed::<$bytes, $signed, $parameters<'_>>::new(w),
                 w.columns(),
                 x,
                 rows,
@@ -72,20 +73,23 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
         };
     }
     let format = w.format();
-    match (format.zero, format.bits, format.group) {
-        (Zero::Signed, 8, _) => packed!(32, false, true),
-        (Zero::Middle | Zero::Bias, bits, group) => match (bits, group) {
-            (2, 16) => packed!(8, true, false),
-            (2, _) => packed!(8, false, false),
-            (3, 16) => packed!(12, true, false),
-            (3, _) => packed!(12, false, false),
-            (4, _) => packed!(16, false, false),
-            (5, _) => packed!(20, false, false),
-            (6, 16) => packed!(24, true, false),
-            (6, _) => packed!(24, false, false),
-            (8, _) => packed!(32, false, false),
-            _ => crate::matmul::multiply(w, x, rows, out),
-        },
+    let halves = w.parameter_dtype() == DType::F16;
+    match (format.zero, format.nested, format.bits) {
+        (Zero::Bias, true, 2) => packed!(8, false, NibbleRecords),
+        (Zero::Middle, true, 3) => packed!(12, false, SignedRecords),
+        (Zero::Bias, true, 4) => packed!(16, false, BlockRecords),
+        (Zero::Bias, true, 5) => packed!(20, false, BlockRecords),
+        (Zero::Middle, true, 6) => packed!(24, false, SignedRecords),
+        (Zero::Middle, false, 4) if halves => packed!(16, false, BlockHalves),
+        (Zero::Middle, false, 5) if halves => packed!(20, false, BlockHalves),
+        (Zero::Signed, false, 8) if halves => packed!(32, true, BlockHalves),
+        (Zero::Signed, false, 8) => packed!(32, true, AnyFloats),
+        (_, false, 2) => packed!(8, false, AnyFloats),
+        (_, false, 3) => packed!(12, false, AnyFloats),
+        (_, false, 4) => packed!(16, false, AnyFloats),
+        (_, false, 5) => packed!(20, false, AnyFloats),
+        (_, false, 6) => packed!(24, false, AnyFloats),
+        (_, false, 8) => packed!(32, false, AnyFloats),
         _ => crate::matmul::multiply(w, x, rows, out),
     }
 }

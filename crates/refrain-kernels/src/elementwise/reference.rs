@@ -3,8 +3,9 @@ use rayon::prelude::*;
 use super::expression::{BinaryOp, Expression, Step, UnaryOp};
 use crate::{DType, Values};
 
-/// Elements that are taken through all steps together: their values stay in the cache.
-const CHUNK: usize = 4096;
+/// Elements that are taken through all steps together: at least those that are worth handing to another thread, and
+/// no more than stay in the cache.
+const CHUNK: [usize; 2] = [1024, 4096];
 
 /// Computes `count` elements; input `k` holds `count` values of dtype `expression.inputs[k]`.
 ///
@@ -16,10 +17,11 @@ pub fn reference(expression: &Expression, inputs: &[Values], count: usize) -> Va
         assert_eq!(input.len(), count, "as many elements as asked for");
         assert_eq!(input.dtype(), dtype.compute(), "elements of {dtype}");
     }
-    let chunks: Vec<Values> = (0..count.div_ceil(CHUNK))
+    let size = count.div_ceil(rayon::current_num_threads()).clamp(CHUNK[0], CHUNK[1]);
+    let chunks: Vec<Values> = (0..count.div_ceil(size))
         .into_par_iter()
         .map(|chunk| {
-            let range = chunk * CHUNK..count.min((chunk + 1) * CHUNK);
+            let range = chunk * size..count.min((chunk + 1) * size);
             evaluate(expression, &dtypes, inputs, range)
         })
         .collect();

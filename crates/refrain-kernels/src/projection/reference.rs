@@ -38,18 +38,24 @@ pub fn reference(projection: &Projection, inputs: &Inputs<'_>) -> Values {
             Values::F32(sums).rounded(dtype)
         });
         let mut values: Vec<Values> = sums.collect();
-        values.extend(extras.by_ref().take(section.extras()).cloned());
-        results.push((
-            elementwise::reference(&section.epilogue, &values, inputs.tokens * rows),
-            rows,
-        ));
+        let result = if section.is_plain() {
+            values.swap_remove(0)
+        } else {
+            values.extend(extras.by_ref().take(section.extras()).cloned());
+            elementwise::reference(&section.epilogue, &values, inputs.tokens * rows)
+        };
+        debug_assert_eq!(result.dtype(), DType::F32, "results are floats");
+        results.push((result, rows));
     }
-    let mut joined = Vec::new();
+    // Logits are many: they are not copied.
+    if results.len() == 1 {
+        return results.swap_remove(0).0;
+    }
+    let mut joined = Vec::with_capacity(results.iter().map(|(values, _)| values.len()).sum());
     for t in 0..inputs.tokens {
         for (values, rows) in &results {
-            joined.extend_from_slice(values.slice(t * rows..(t + 1) * rows).f32());
+            joined.extend_from_slice(&values.f32()[t * rows..][..*rows]);
         }
     }
-    debug_assert_eq!(results[0].0.dtype(), DType::F32, "results are floats");
     Values::F32(joined)
 }

@@ -70,10 +70,9 @@ impl<'a> QuantRows<'a> {
         self.format
     }
 
-    /// The packed values of a row.
-    pub(crate) fn quants(&self, row: usize) -> &'a [u8] {
-        let size = self.format.words(self.columns) * 4;
-        &self.quants[row * size..][..size]
+    /// The packed values of all rows.
+    pub(crate) fn quants(&self) -> &'a [u8] {
+        self.quants
     }
 
     /// What scales and biases are stored in.
@@ -81,14 +80,9 @@ impl<'a> QuantRows<'a> {
         self.parameters
     }
 
-    /// The scales (or records) and the biases of a row, as stored.
-    pub(crate) fn stored_parameters(&self, row: usize) -> [&'a [u8]; 2] {
-        let size = self.format.scales(self.columns) * self.parameters.size();
-        let biases_size = if self.format.has_biases() { size } else { 0 };
-        [
-            &self.scales[row * size..][..size],
-            &self.biases[row * biases_size..][..biases_size],
-        ]
+    /// The scales (or records) and the biases of all rows, as stored.
+    pub(crate) fn stored_parameters(&self) -> [&'a [u8]; 2] {
+        [self.scales, self.biases]
     }
 
     /// The scale and bias of group `group`, counted over the whole matrix.

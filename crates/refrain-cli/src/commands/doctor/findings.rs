@@ -372,7 +372,6 @@ mod tests {
         let needs = Needs {
             weights: 7 << 30,
             weights_per_token: 7 << 30,
-            formats: Vec::new(),
             kv_per_position: 1 << 20,
             layers: 1,
             max_context: 8192,

@@ -144,7 +144,7 @@ fn memory(opened: &OpenedDevice) -> Vec<String> {
     if opened.device.is_cpu() {
         let free = opened.offer.free.map_or("unknown".to_owned(), human_bytes);
         let rate = about_rate(opened.offer.bandwidth / 1e9);
-        lines.push(format!("{free} free: products read f32 weights at about {rate} GB/s"));
+        lines.push(format!("{free} free: plain sums read about {rate} GB/s"));
     } else {
         let micros = 1e6 * opened.offer.step_seconds;
         lines.push(format!("a step that waits for another takes {micros:.1} µs"));
