@@ -11,6 +11,7 @@ pub mod attention;
 mod call;
 pub mod causal_conv;
 pub mod cpu;
+pub mod delta_net;
 mod dtype;
 pub mod elementwise;
 pub mod expert_matmul;

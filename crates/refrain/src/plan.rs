@@ -183,9 +183,15 @@ impl Step {
             | Primitive::QuantMatmul { .. }
             | Primitive::Projection(_)
             | Primitive::ExpertMatmul { .. } => last(0),
+            // Of each expert; those of a token are added up or apart.
+            Primitive::ExpertProjection(_) => {
+                let pairs: usize = shape(1).iter().product();
+                last(0) * pairs as u64 / (self.output.layout.shape[0] as u64).max(1)
+            }
             Primitive::PagedAttention(params) => pages(5, params),
             Primitive::DecodeAttention(params) => pages(7, &params.attention),
             Primitive::GatedDelta => 3 * last(0),
+            Primitive::DeltaNet(_) => 3 * last(8),
             Primitive::CausalConv => last(1),
             _ => 1,
         };
@@ -234,6 +240,11 @@ impl Plan {
         let shape = |number: usize| &step.inputs[number].layout.shape;
         let [wanted, all] = match &step.primitive {
             Primitive::ExpertMatmul { .. } => [step.output.layout.count(), shape(2)[0]],
+            Primitive::ExpertProjection(projection) => {
+                let pairs: usize = shape(1).iter().product();
+                let rows = step.output.layout.shape[1];
+                [pairs * rows, shape(projection.first_plane())[0]]
+            }
             Primitive::Take { axis } => [shape(1).iter().product(), shape(0)[*axis]],
             Primitive::QuantTake { .. } => [step.output.layout.shape[0], shape(0)[0]],
             _ => [1, 1],

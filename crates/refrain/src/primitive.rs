@@ -1,7 +1,8 @@
 use std::fmt;
 
+use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::Expression;
-use refrain_kernels::projection::Projection;
+use refrain_kernels::projection::{ExpertProjection, Projection};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::reduce::ReduceOp;
 use refrain_kernels::{attention, rope};
@@ -127,12 +128,21 @@ pub enum Primitive {
     /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
     /// state `[S, H, E, D]`) → `[T, H, E]`, and the state in place: the gated delta rule.
     GatedDelta,
+    /// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, window
+    /// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states in place: the two
+    /// above with activation, norms and gate between and behind them, made by [`crate::passes::regions`].
+    DeltaNet(DeltaNetParams),
     /// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
     /// with the matrices of the experts that are named.
     ExpertMatmul {
         /// How W is stored, if it is quantised.
         format: Option<QuantFormat>,
     },
+    /// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
+    /// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`: products
+    /// with the experts of few tokens and what stands before and behind them, made by
+    /// [`crate::passes::regions`].
+    ExpertProjection(ExpertProjection),
 }
 
 impl Primitive {
@@ -167,7 +177,9 @@ impl Primitive {
             Primitive::Sample => "sample",
             Primitive::CausalConv => "causal_conv",
             Primitive::GatedDelta => "gated_delta",
+            Primitive::DeltaNet(_) => "delta_net",
             Primitive::ExpertMatmul { .. } => "expert_matmul",
+            Primitive::ExpertProjection(_) => "expert_projection",
         }
     }
 
@@ -205,6 +217,7 @@ impl Primitive {
             Primitive::Sample => &[2, 3, 4, 5, 6],
             Primitive::CausalConv => &[4],
             Primitive::GatedDelta => &[7],
+            Primitive::DeltaNet(_) => &[7, 8],
             _ => &[],
         }
     }
@@ -227,6 +240,7 @@ impl fmt::Display for Primitive {
             Primitive::Projection(projection) => write!(f, "projection {projection}"),
             Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
             Primitive::ExpertMatmul { format: Some(format) } => write!(f, "expert_matmul {format}"),
+            Primitive::ExpertProjection(projection) => write!(f, "expert_projection {projection}"),
             Primitive::Take { axis } => write!(f, "take axis {axis}"),
             Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
             Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),

@@ -27,6 +27,12 @@ pub(super) fn arguments(
         }
         Inputs::Packed(add) => add(&mut arguments),
     }
+    if let Some(routing) = &problem.routing {
+        arguments.address("experts_ref experts", routing.experts.clone());
+        if let Some(weights) = &routing.weights {
+            arguments.address("routing_ref routing", weights.address.clone());
+        }
+    }
     for (s, section) in sections.iter().enumerate() {
         addresses(&mut arguments, s, section);
     }
@@ -37,8 +43,7 @@ pub(super) fn arguments(
         arguments.number(&format!("COLUMN_{s}"), section.column);
     }
     for (e, extra) in sections[0].extras.iter().enumerate() {
-        let between = if problem.tokens == 1 { 0 } else { extra.strides[0] };
-        arguments.stride(&format!("EXTRA_STRIDE_{e}"), between);
+        arguments.stride(&format!("EXTRA_STRIDE_{e}"), between(problem, extra.strides[0]));
         arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
     }
     arguments.numbers("FIRST_CONSTANT", elementwise::constant_bits(&sections[0].epilogue));
@@ -63,18 +68,23 @@ fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>) {
 }
 
 fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) {
-    // Between tokens only where there are several.
-    let between = |stride: usize| if problem.tokens == 1 { 0 } else { stride };
     arguments.number("COLUMNS", problem.columns);
-    arguments.stride("X_STRIDE", between(problem.x.strides[0]));
+    arguments.stride("X_STRIDE", between(problem, problem.x.strides[0]));
     arguments.stride("X_WITHIN", problem.x.strides[1]);
-    arguments.stride("Y_STRIDE", between(problem.out.strides[0]));
+    arguments.stride("Y_STRIDE", between(problem, problem.out.strides[0]));
     arguments.stride("Y_WITHIN", problem.out.strides[1]);
     if let Planes::Dense { stride, .. } = sections[0].parts[0].planes {
         arguments.number("W_STRIDE", stride);
     }
     if let Some((eps, _)) = problem.norm {
         arguments.number("EPS", eps.to_bits() as usize);
+    }
+    if let Some(routing) = &problem.routing {
+        arguments.number("REPEATS", routing.repeats());
+        arguments.number("EXPERTS", routing.count);
+        if let Some(weights) = &routing.weights {
+            arguments.stride("ROUTING_STRIDE", weights.stride);
+        }
     }
     if let Some(batch) = &problem.batch {
         arguments.number("BATCHES", batch.count());
@@ -83,5 +93,14 @@ fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionP
             arguments.stride(&format!("{name}_OUTER"), outer);
             arguments.stride(&format!("{name}_INNER"), inner);
         }
+    }
+}
+
+/// A distance between tokens: it matters only where there are several.
+fn between(problem: &Problem<'_>, stride: usize) -> usize {
+    if problem.tokens == 1 && problem.routing.is_none() {
+        0
+    } else {
+        stride
     }
 }

@@ -1,6 +1,6 @@
 //! How often the loops of a product with few vectors go round.
 
-use super::problem::{Batch, Problem, SectionPlan};
+use super::problem::{Problem, SectionPlan};
 use super::{Division, Planes};
 use crate::Traits;
 use crate::iterations::{joined_lanes, looped, rounds};
@@ -36,9 +36,9 @@ pub(super) fn iterations(
     let steps = tile.div_ceil(lanes as usize * loads);
     let turns = (chunk / 4 * tile).div_ceil((lanes * rows) as usize);
     let stage = unroll(problem.tokens, looped(turns, 0));
-    let tiles = problem.columns.div_ceil(chunk).div_ceil(tile);
+    let tiles = problem.depth().div_ceil(chunk).div_ceil(tile);
     let block = tiles.saturating_mul(stage + steps * step) + norms;
     let blocks = division.blocks(sections).div_ceil(few.most_groups as usize);
-    let batches = problem.batch.as_ref().map_or(1, Batch::count).div_ceil(65_535);
+    let batches = problem.repeats().div_ceil(65_535);
     batches.saturating_mul(looped(blocks, block))
 }

@@ -14,16 +14,19 @@
 //! Sums are in f32, in an order that depends on the device and the tuning row alone.
 
 mod arguments;
+mod experts;
 mod iterations;
 pub(crate) mod matrix;
 mod problem;
 mod reference;
 pub(crate) mod source;
 
+pub use experts::{ExpertInputs, ExpertProjection, Routed, expert_reference};
 pub use reference::{Inputs, reference};
 
 use arguments::Inputs::Given;
 use iterations::iterations;
+use problem::Routing;
 use problem::SectionPlan;
 pub(crate) use problem::{Batch, Matrix, Planes, Problem};
 
@@ -265,7 +268,7 @@ impl Problem<'_> {
         let weights = sections[0].parts[0].planes.weights();
         let few = few(tuning, weights);
         let chunk = sections[0].parts[0].chunk();
-        let mut division = Division::of(few, tuning::lanes(traits), sections, self.columns.div_ceil(chunk));
+        let mut division = Division::of(few, tuning::lanes(traits), self, sections);
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(self, sections, Given)?;
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
@@ -293,6 +296,10 @@ impl Problem<'_> {
                 Weights::Dense => include_str!("../shaders/projection/dense.glsl"),
                 Weights::Quantised(_) => include_str!("../shaders/projection/quantised.glsl"),
             })
+            .body(match self.routing {
+                Some(_) => include_str!("../shaders/projection/experts.glsl"),
+                None => "",
+            })
             .body(include_str!("../shaders/projection/input.glsl"))
             .body(match is_fixed {
                 true => include_str!("../shaders/projection/fixed.glsl"),
@@ -310,10 +317,9 @@ impl Problem<'_> {
                 (9, tile),
             ]);
         let [x, y, _] = grid(OP, division.blocks(sections).min(few.most_groups as usize))?;
-        let batches = self.batch.as_ref().map_or(1, Batch::count);
         Ok(Call {
             kernel,
-            groups: [x, y, batches.clamp(1, 65_535) as u32],
+            groups: [x, y, self.repeats().clamp(1, 65_535) as u32],
             push: arguments.push(),
         })
     }
@@ -333,7 +339,8 @@ struct Division {
 
 impl Division {
     /// What the tuning asks for, less where workgroups would be too few or a row has fewer chunks.
-    fn of(few: &Matvec, lanes: u32, sections: &[&SectionPlan<'_>], chunks: usize) -> Division {
+    fn of(few: &Matvec, lanes: u32, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Division {
+        let chunks = problem.depth().div_ceil(sections[0].parts[0].chunk());
         let parts = sections[0].parts.len() as u32;
         let mut division = Division {
             lanes,
@@ -341,7 +348,8 @@ impl Division {
             each: (few.rows / parts).max(1),
             loads: 1,
         };
-        let enough = few.enough_groups as usize;
+        let repeats = problem.routing.as_ref().map_or(1, Routing::repeats);
+        let enough = (few.enough_groups as usize).div_ceil(repeats.max(1));
         while division.each > 1 && division.blocks(sections) < enough {
             division.each /= 2;
         }
@@ -409,7 +417,7 @@ fn tile(
         );
         return Err(Unsupported::Size { op: OP, what });
     }
-    let chunks = problem.columns.div_ceil(chunk).max(1);
+    let chunks = problem.depth().div_ceil(chunk).max(1);
     let even = chunks.div_ceil(chunks.div_ceil(most));
     // Few different sizes, so that few pipelines are needed.
     Ok(even.next_multiple_of(lanes as usize).min(most) as u32)

@@ -16,6 +16,8 @@ pub(crate) struct Problem<'a> {
     pub out: Matrix,
     /// Products of many matrices at once, for dense weights alone.
     pub batch: Option<Batch>,
+    /// Matrices that each row of x chooses among many.
+    pub routing: Option<Routing>,
     /// Number of operands, the result among them.
     pub operands: usize,
 }
@@ -49,6 +51,35 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn count(&self) -> usize {
         self.extents.iter().product()
+    }
+}
+
+/// Experts that tokens are routed to: the section's matrices hold those of all, one after the other.
+pub(crate) struct Routing {
+    pub experts: Push,
+    /// Of how many there are matrices.
+    pub count: usize,
+    /// Experts of a token.
+    pub used: usize,
+    pub tokens: usize,
+    /// Where the sums over a token's experts are the result: what they are weighted by.
+    pub weights: Option<RoutingWeights>,
+}
+
+/// By what a token's experts are weighted.
+pub(crate) struct RoutingWeights {
+    pub address: Push,
+    pub dtype: DType,
+    /// Between tokens.
+    pub stride: usize,
+    /// Whether these are scores of all experts, and the weights their softmax over those that are used.
+    pub are_scores: bool,
+}
+
+impl Routing {
+    /// Whole products that are made apart.
+    pub(super) fn repeats(&self) -> usize {
+        self.tokens * if self.weights.is_some() { 1 } else { self.used }
     }
 }
 
@@ -196,6 +227,7 @@ impl<'a> Problem<'a> {
             sections,
             out: Matrix::new(operands.len() - 1, out)?,
             batch: None,
+            routing: None,
             operands: operands.len(),
         })
     }
@@ -227,7 +259,20 @@ impl<'a> Problem<'a> {
             sections: vec![section],
             out,
             batch: None,
+            routing: None,
         }
+    }
+
+    /// Products that are summed: K, of each expert whose results are added up.
+    pub(super) fn depth(&self) -> usize {
+        let joined = self.routing.as_ref().filter(|r| r.weights.is_some());
+        self.columns * joined.map_or(1, |r| r.used)
+    }
+
+    /// How often the product is made, with other matrices.
+    pub(super) fn repeats(&self) -> usize {
+        let batches = self.batch.as_ref().map_or(1, Batch::count);
+        batches * self.routing.as_ref().map_or(1, Routing::repeats)
     }
 
     /// The sections in groups that one call computes.
@@ -246,7 +291,7 @@ impl<'a> Problem<'a> {
 }
 
 impl Matrix {
-    fn new(number: usize, operand: &Operand) -> Result<Matrix, Unsupported> {
+    pub(super) fn new(number: usize, operand: &Operand) -> Result<Matrix, Unsupported> {
         let strides = [operand.layout.strides[0], operand.layout.strides[1]];
         Matrix::of(number, operand, strides, &[])
     }
@@ -270,7 +315,7 @@ impl Matrix {
 
 impl<'a> SectionPlan<'a> {
     /// The section whose parts' first operands have the given numbers, without its further inputs.
-    fn new(
+    pub(super) fn new(
         section: &Section,
         numbers: &[usize],
         operands: &[&'a Operand],
@@ -346,7 +391,7 @@ fn part<'a>(weights: Weights, number: usize, operands: &[&'a Operand]) -> Result
 }
 
 /// The norm's weight.
-fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<Gain, Unsupported> {
+pub(super) fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<Gain, Unsupported> {
     let operand = operands[number];
     require_float(OP, operand)?;
     require_shape(OP, "the norm's weight", operand, &[columns])?;
@@ -363,7 +408,7 @@ fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<Gain, Un
     })
 }
 
-fn extra(number: usize, operands: &[&Operand], shape: [usize; 2]) -> Result<Extra, Unsupported> {
+pub(super) fn extra(number: usize, operands: &[&Operand], shape: [usize; 2]) -> Result<Extra, Unsupported> {
     let operand = operands[number];
     require_shape(OP, "an epilogue's input", operand, &shape)?;
     Ok(Extra {

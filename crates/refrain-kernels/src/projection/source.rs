@@ -5,12 +5,31 @@ use super::problem::{Planes, Problem, SectionPlan};
 use crate::arguments::Arguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};
-use crate::{Unsupported, glsl};
+use crate::{DType, Unsupported, glsl};
 
 /// The accessors of all operands, and what the shader asks of them.
 pub(super) fn declared<'t>(text: Text<'t>, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
     let chunk = sections[0].parts[0].chunk();
-    declared_sections(declared_input(text, problem, 4), problem, sections, chunk)
+    let text = declared_routing(declared_input(text, problem, 4), problem, chunk);
+    declared_sections(text, problem, sections, chunk)
+}
+
+/// The accessors of the experts that tokens are routed to.
+fn declared_routing<'t>(mut text: Text<'t>, problem: &Problem<'_>, chunk: usize) -> Text<'t> {
+    let Some(routing) = &problem.routing else {
+        return text;
+    };
+    text = text
+        .input("experts", DType::U32)
+        .define("USED", format!("{}u", routing.used));
+    if let Some(weights) = &routing.weights {
+        // The chunks of one expert's row: known here, so that nothing is divided by a variable.
+        text = text
+            .define("SEGMENT", format!("{}u", problem.columns / chunk))
+            .flag("SCORES", weights.are_scores)
+            .input("routing", weights.dtype);
+    }
+    text
 }
 
 /// The accessors of x, by `run` values at once, and of its norm.
@@ -95,9 +114,12 @@ pub(super) fn generated(
 
 /// Where x, the weights and the result of the batch at hand start.
 fn batches(problem: &Problem<'_>) -> String {
+    if problem.routing.is_some() {
+        return "#define ROUTED 1\nconst uint w_at = 0u;\nuint x_at, y_at, t_at;\n".into();
+    }
     match problem.batch {
-        None => "const uint x_at = 0u, w_at = 0u, y_at = 0u;\n".into(),
-        Some(_) => "#define BATCHED 1\nuint x_at, w_at, y_at;\n\
+        None => "const uint x_at = 0u, w_at = 0u, y_at = 0u, t_at = 0u;\n".into(),
+        Some(_) => "#define BATCHED 1\nconst uint t_at = 0u;\nuint x_at, w_at, y_at;\n\
                     uint batch_offset(uint batch, uint outer, uint inner) { \
                     return batch / INNER_BATCHES * outer + batch % INNER_BATCHES * inner; }\n"
             .into(),

@@ -6,6 +6,8 @@ mod common;
 
 mod attention;
 mod decode;
+mod delta_nets;
+mod expert_projections;
 mod experts;
 mod matmul;
 mod norms;

@@ -23,16 +23,16 @@ fn places() -> (Vec<i32>, Vec<u32>) {
 }
 
 /// Sequences that states are made for.
-const STATES: usize = 4;
+pub const STATES: usize = 4;
 
-struct Places {
-    positions: Vec<i32>,
-    sequences: Vec<u32>,
+pub struct Places {
+    pub positions: Vec<i32>,
+    pub sequences: Vec<u32>,
     operands: [Operand; 2],
 }
 
 impl Places {
-    fn new() -> Places {
+    pub fn new() -> Places {
         let (positions, sequences) = places();
         let operands = [DType::I32, DType::U32].map(|dtype| Operand::contiguous(dtype, &[positions.len()]));
         Places {
@@ -42,7 +42,7 @@ impl Places {
         }
     }
 
-    fn inputs(&self) -> [(&Operand, Values); 2] {
+    pub fn inputs(&self) -> [(&Operand, Values); 2] {
         let [positions, sequences] = &self.operands;
         [
             (positions, Values::I32(self.positions.clone())),

@@ -1,5 +1,6 @@
 //! Steps that carry a state from token to token, by their references.
 
+use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::{Values, causal_conv, gated_delta};
 
 use super::Memory;
@@ -7,18 +8,25 @@ use super::reference::{Inputs, store};
 use crate::Primitive;
 use crate::plan::Step;
 
-/// Computes a step's result and the next version of its one state.
+/// Computes a step's result and the next versions of its states.
 pub(super) fn run(step: &Step, memory: &Memory) {
     let inputs = Inputs::lock(&step.inputs, memory);
-    let number = step.primitive.updates()[0];
-    let mut state = inputs.f32(number);
-    let result = match step.primitive {
-        Primitive::CausalConv => convolve(&inputs, &mut state),
-        _ => remember(&inputs, &mut state),
+    let numbers = step.primitive.updates();
+    let mut states: Vec<Vec<f32>> = numbers.iter().map(|&number| inputs.f32(number)).collect();
+    let result = match (&step.primitive, &mut states[..]) {
+        (Primitive::CausalConv, [window]) => convolve(&inputs, window),
+        (Primitive::GatedDelta, [state]) => remember(&inputs, state),
+        (Primitive::DeltaNet(params), [window, state]) => delta_net(&inputs, params, window, state),
+        (other, _) => unreachable!("{} is no recurrence", other.name()),
     };
     // The guards are released before what they guard is written.
     drop(inputs);
-    for (values, operand) in [(result, &step.output), (state, &step.inputs[number])] {
+    let written = numbers.iter().map(|&number| &step.inputs[number]);
+    for (values, operand) in [result]
+        .into_iter()
+        .chain(states)
+        .zip([&step.output].into_iter().chain(written))
+    {
         store(operand, memory, |bytes, operand| {
             Values::F32(values).store(operand.dtype, &operand.layout, bytes)
         });
@@ -49,4 +57,27 @@ fn remember(x: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
         sizes: [keys[1], keys[2], values[1], values[2]],
     };
     gated_delta::reference(&inputs, state)
+}
+
+fn delta_net(x: &Inputs<'_>, params: &DeltaNetParams, window: &mut [f32], state: &mut [f32]) -> Vec<f32> {
+    let (channels, memory) = (x.shape(0)[1], x.shape(8));
+    let [heads, value_dim, key_dim] = [memory[1], memory[2], memory[3]];
+    let gain = params.norm.weighted.then(|| x.f32(9));
+    let inputs = delta_net::Inputs {
+        x: &x.f32(0),
+        weights: &x.f32(1),
+        decay: &x.f32(2),
+        beta: &x.f32(3),
+        z: &x.f32(4),
+        positions: &x.i32(5),
+        sequences: &x.u32(6),
+        gain: gain.as_deref(),
+        sizes: [
+            (channels - heads * value_dim) / (2 * key_dim),
+            key_dim,
+            heads,
+            value_dim,
+        ],
+    };
+    delta_net::reference(&inputs, params, window, state)
 }

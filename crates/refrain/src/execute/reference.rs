@@ -43,7 +43,7 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     match step.primitive {
         Primitive::WriteRows => return write(step, memory),
         Primitive::Sample => return sample_tokens(step, memory),
-        Primitive::CausalConv | Primitive::GatedDelta => return recurrent::run(step, memory),
+        Primitive::CausalConv | Primitive::GatedDelta | Primitive::DeltaNet(_) => return recurrent::run(step, memory),
         _ => (),
     }
     if let Primitive::DecodeAttention(params) = &step.primitive {
@@ -237,6 +237,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
         }
         Primitive::Rope(params) => Values::F32(rope::reference(&x.f32(0), &x.i32(1), &x.f32(2), columns(0), params)),
         Primitive::PagedAttention(params) => Values::F32(attend(x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], params)),
+        Primitive::ExpertProjection(projection) => regions::experts(x, projection, out[1]),
         Primitive::ExpertMatmul { format } => Values::F32(routed(x, *format, out)),
         other => unreachable!("{} is no step", other.name()),
     }

@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, causal_conv, gated_delta, matmul, projection,
-    quantised, reduce, rms_norm, rope, sample, slots, softmax, take, take_along, top_k, write_rows,
+    Call, Operand, Push, Traits, Unsupported, argmax, attention, causal_conv, delta_net, gated_delta, matmul,
+    projection, quantised, reduce, rms_norm, rope, sample, slots, softmax, take, take_along, top_k, write_rows,
 };
 
 use super::canonicalise::copy_of;
@@ -215,6 +215,11 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         }
         Primitive::CausalConv => chained(causal_conv::calls(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
         Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
+        Primitive::DeltaNet(params) => {
+            let operands: Vec<&Operand> = operands.iter().collect();
+            let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&operands), params)?;
+            Kernels { tickets, ..one(call) }
+        }
         Primitive::ExpertMatmul { format } => {
             let matrices = match format {
                 Some(format) => Matrices::Quantised(*format, [&x[2], &x[3]], x.get(4)),
@@ -222,6 +227,10 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             };
             with_workspace(expert_matmul::calls(traits, &x[0], &x[1], matrices, out)?)
         }
+        Primitive::ExpertProjection(projection) => Kernels {
+            calls: projection.calls(traits, &operands.iter().collect::<Vec<_>>())?,
+            ..Kernels::default()
+        },
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
         Primitive::DecodeAttention(params) => {
             let decode = attention::decode(traits, &operands.iter().collect::<Vec<_>>(), params)?;

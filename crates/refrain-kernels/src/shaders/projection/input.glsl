@@ -3,16 +3,25 @@ const uint MATRICES = EACH * PARTS;
 
 float sums[MATRICES][VECTORS];
 
+#ifdef SEGMENT
+#define X_COLUMNS (USED * COLUMNS)
+#else
+#define X_COLUMNS COLUMNS
+#endif
+
 // Values k to k + 3 of x[t], zeros beyond the last.
 vec4 load_quad(uint t, uint k) {
     uint at = x_at + t * X_STRIDE + k * X_WITHIN;
     vec4 quad = vec4(0.0);
 #ifdef X_WIDE
-    if (k < COLUMNS) load4_x(pc.x, at, quad);
+    if (k < X_COLUMNS) load4_x(pc.x, at, quad);
 #else
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        if (k + i < COLUMNS) quad[i] = load_x(pc.x, at + i * X_WITHIN);
+        if (k + i < X_COLUMNS) quad[i] = load_x(pc.x, at + i * X_WITHIN);
     }
+#endif
+#ifdef SEGMENT
+    quad *= expert_weight(k);
 #endif
     return quad;
 }

@@ -11,7 +11,12 @@ struct Place {
     Block block;
 };
 
-uint chunk_count() { return (COLUMNS + CHUNK - 1u) / CHUNK; }
+#ifndef ROUTED
+Chunk load_row(Planes planes, uint row, uint number) { return load_chunk(planes, row, number); }
+float sum_of_expert(float sum) { return sum; }
+#endif
+
+uint chunk_count() { return (X_COLUMNS + CHUNK - 1u) / CHUNK; }
 
 // Chunks of the tile.
 uint tile_count(Place place) { return min(TILE, chunk_count() - place.first); }
@@ -41,7 +46,7 @@ void load_chunks(Place place, out Chunk chunks[LOADS][MATRICES]) {
         uint c = place.first + min(place.start + lane() + l * LANES, tile_count(place) - 1u);
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
             uint n = min(place.row + m / PARTS, place.block.rows - 1u);
-            chunks[l][m] = load_chunk(planes_of(place.block.section, m % PARTS), n, c);
+            chunks[l][m] = load_row(planes_of(place.block.section, m % PARTS), n, c);
         }
     }
 #endif
@@ -60,7 +65,7 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
             float totals[PARTS];
             [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-                totals[p] = sum_lanes(sums[r * PARTS + p][t]);
+                totals[p] = sum_of_expert(sum_lanes(sums[r * PARTS + p][t]));
 #ifdef NORM
                 totals[p] *= inverse_norms[t];
 #endif
@@ -77,7 +82,7 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
 void begin(Place place, out Inputs inputs[EACH][VECTORS]) {
     [[unroll]] for (uint r = 0u; r < EACH; ++r) {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-            inputs[r][t] = load_inputs(place.block.section, t, min(place.row + r, place.block.rows - 1u));
+            inputs[r][t] = load_inputs(place.block.section, t_at + t, min(place.row + r, place.block.rows - 1u));
             [[unroll]] for (uint p = 0u; p < PARTS; ++p) sums[r * PARTS + p][t] = 0.0;
         }
     }
@@ -126,6 +131,11 @@ void main() {
         x_at = batch_offset(batch, X_OUTER, X_INNER);
         w_at = batch_offset(batch, W_OUTER, W_INNER);
         y_at = batch_offset(batch, Y_OUTER, Y_INNER);
+        run_batch();
+    }
+#elif defined ROUTED
+    for (uint number = gl_WorkGroupID.z; number < REPEATS; number += gl_NumWorkGroups.z) {
+        enter_repetition(number);
         run_batch();
     }
 #else

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use refrain_kernels::attention::DecodeParams;
 use refrain_kernels::cpu::FastRows;
 use refrain_kernels::matmul::Rows;
-use refrain_kernels::projection::{self, Projection, Weights};
+use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Projection, Routed, Weights};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::{Values, rms_norm, rope, slots};
 
@@ -14,36 +14,45 @@ use crate::DType;
 use crate::execute::Memory;
 use crate::plan::Step;
 
-pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
-    enum Matrix<'a> {
-        Dense(DType, [usize; 2], Cow<'a, [u8]>),
-        Quantised(Planes<'a>),
-    }
-    let mut next = 1;
-    let mut take = |count: usize| {
-        next += count;
-        next - count
-    };
-    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
-    let gain = weighted.then(|| x.f32(take(1)));
-    let parts = projection.sections.iter().flat_map(|s| &s.parts);
-    let matrices: Vec<Matrix<'_>> = parts
-        .map(|weights| match weights {
-            Weights::Dense => {
-                let number = take(1);
-                let [rows, columns] = [0, 1].map(|d| x.shape(number)[d]);
-                Matrix::Dense(x.operands[number].dtype, [rows, columns], x.gathered(number))
-            }
-            Weights::Quantised(format) => Matrix::Quantised(x.planes(*format, take(weights.planes()))),
-        })
-        .collect();
-    let rows: Vec<FastRows<'_>> = matrices
-        .iter()
-        .map(|matrix| match matrix {
+/// A matrix as its operands hold it.
+enum Matrix<'a> {
+    Dense(DType, [usize; 2], Cow<'a, [u8]>),
+    Quantised(Planes<'a>),
+}
+
+impl Matrix<'_> {
+    fn rows(&self) -> FastRows<'_> {
+        match self {
             Matrix::Dense(dtype, shape, bytes) => dense(*dtype, *shape, bytes),
             Matrix::Quantised(planes) => planes.rows(),
+        }
+    }
+}
+
+/// The matrices stored as `parts` say, whose operands are those from `next` on, which comes to stand behind them.
+fn matrices<'a>(x: &'a Inputs<'_>, parts: impl Iterator<Item = Weights>, next: &mut usize) -> Vec<Matrix<'a>> {
+    parts
+        .map(|weights| {
+            let number = *next;
+            *next += weights.planes();
+            match weights {
+                Weights::Dense => {
+                    let shape = [0, 1].map(|d| x.shape(number)[d]);
+                    Matrix::Dense(x.operands[number].dtype, shape, x.gathered(number))
+                }
+                Weights::Quantised(format) => Matrix::Quantised(x.planes(format, number)),
+            }
         })
-        .collect();
+        .collect()
+}
+
+pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
+    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+    let gain = weighted.then(|| x.f32(1));
+    let mut next = 1 + usize::from(weighted);
+    let parts = projection.sections.iter().flat_map(|s| &s.parts);
+    let matrices = matrices(x, parts.copied(), &mut next);
+    let rows: Vec<FastRows<'_>> = matrices.iter().map(Matrix::rows).collect();
     let inputs = projection::Inputs {
         x: &x.f32(0),
         gain: gain.as_deref(),
@@ -52,6 +61,27 @@ pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) ->
         tokens,
     };
     projection::reference(projection, &inputs)
+}
+
+/// Products with experts of `count` rows each.
+pub(super) fn experts(x: &Inputs<'_>, projection: &ExpertProjection, count: usize) -> Values {
+    let mut next = projection.first_plane();
+    let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+    let gain = weighted.then(|| x.f32(2));
+    let routing = (projection.routed != Routed::Apart).then(|| x.f32(next - 1));
+    let matrices = matrices(x, projection.section.parts.iter().copied(), &mut next);
+    let rows: Vec<FastRows<'_>> = matrices.iter().map(Matrix::rows).collect();
+    let inputs = ExpertInputs {
+        x: &x.f32(0),
+        experts: &x.u32(1),
+        used: x.shape(1)[1],
+        gain: gain.as_deref(),
+        routing: routing.as_deref(),
+        parts: rows.iter().map(|rows| rows as &dyn Rows).collect(),
+        rows: count,
+        extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
+    };
+    projection::expert_reference(projection, &inputs)
 }
 
 /// Norms and rotation of queries and keys, the writes of keys and values, and attention.

@@ -53,7 +53,7 @@ pub(super) fn join(graph: Graph, device: &Device) -> Graph {
     Graph { nodes, outputs }
 }
 
-fn with_renamed(mut node: Node, renamed: &[usize]) -> Node {
+pub(super) fn with_renamed(mut node: Node, renamed: &[usize]) -> Node {
     node.inputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
     node
 }
@@ -197,7 +197,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
 }
 
 /// Whether an edge sees all that its source holds, in order.
-fn is_whole(graph: &Graph, edge: &Edge) -> bool {
+pub(super) fn is_whole(graph: &Graph, edge: &Edge) -> bool {
     let written = &graph.nodes[edge.node].written;
     let gapless = written.is_contiguous() && edge.layout.is_contiguous();
     gapless && edge.layout.offset == written.offset && edge.layout.count() == written.count()

@@ -132,7 +132,7 @@ fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
 }
 
 /// The expression with its inputs in another order.
-fn reordered(expression: &Expression, order: &[usize]) -> Expression {
+pub(super) fn reordered(expression: &Expression, order: &[usize]) -> Expression {
     let place = |input: usize| order.iter().position(|&o| o == input).expect("every input has a place");
     let step = |step: &Step| match step {
         Step::Input(input) => Step::Input(place(*input)),

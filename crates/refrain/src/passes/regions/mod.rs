@@ -2,7 +2,9 @@
 //! by the model that they belong to. Each file finds one pattern; what fits none stays as it is.
 
 mod attention;
+mod delta_net;
 mod epilogue;
+mod experts;
 mod norm;
 mod product;
 mod siblings;
@@ -11,11 +13,13 @@ use super::canonicalise::sweep;
 use crate::Device;
 use crate::graph::Graph;
 
-/// Joins, where tokens are few: products with the elementwise node that uses them, with the norm before
-/// them, and with each other where they read the same; and attention of single tokens with what makes
+/// Joins, where tokens are few: products, those of experts among them, with the elementwise node that uses them,
+/// with the norm before them, and with each other where they read the same; delta nets from their convolution to their gate; and attention of single tokens with what makes
 /// and keeps their keys and values.
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
+    let graph = sweep(delta_net::join(graph, device));
+    let graph = sweep(experts::join(graph, device));
     let graph = sweep(epilogue::join(graph, device));
     let graph = sweep(norm::join(graph, device));
     let graph = sweep(siblings::join(graph, device));

@@ -2,23 +2,24 @@
 
 use refrain_kernels::projection::Norm;
 
+use super::experts;
 use super::product::Product;
-use crate::graph::{Edge, Graph};
+use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
 use crate::{DType, Device, Primitive};
 
 /// Makes norms a part of the products that are their only users.
 pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
     for number in 0..graph.nodes.len() {
-        for (user, product) in joined(&graph, number, device).unwrap_or_default() {
-            graph.nodes[user] = product.into_node();
+        for (user, node) in joined(&graph, number, device).unwrap_or_default() {
+            graph.nodes[user] = node;
         }
     }
     graph
 }
 
 /// The users of norm `number` with the norm made part of them, if all of them can have it.
-fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, Product)>> {
+fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
     let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
         return None;
@@ -31,6 +32,9 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, P
     let users = (number..graph.nodes.len()).filter(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number));
     users
         .map(|user| {
+            if let Primitive::ExpertProjection(_) = graph.nodes[user].primitive {
+                return experts::normed(graph, user, number).map(|node| (user, node));
+            }
             let reads = graph.nodes[user].inputs.iter().filter(|e| e.node == number).count();
             let mut product = Product::of(graph, user, device)?;
             let x = product.x();
@@ -48,7 +52,7 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, P
             inputs.extend(norm.inputs[1..].iter().cloned());
             inputs.extend(product.inputs.drain(1..));
             product.inputs = inputs;
-            product.computes(graph, device).then_some((user, product))
+            product.computes(graph, device).then(|| (user, product.into_node()))
         })
         .collect()
 }

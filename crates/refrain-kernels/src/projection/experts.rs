@@ -1,0 +1,300 @@
+//! Products of few tokens with the matrices of the experts that each is routed to, with what stands before and
+//! behind them.
+//!
+//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`. A token t of T has U experts,
+//! `experts` `[T, U]` u32. Either each of them gives a result of its own, from the same x:
+//! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
+//! their sums are weighted and added up, from a row of x for each:
+//! `out[t, n] = epilogue(Σ_u weight[t, u] · Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`. An expert that
+//! there is not gives a sum of zero.
+//!
+//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts 1; the norm's weight `[K]`, if it has one; the
+//! weights `[T, U]`, or the scores `[T, E]` of which they are made, if there are such; for each part its matrix or its planes;
+//! the epilogue's further inputs, `[T·U, N]` or `[T, N]`; out, of the same shape.
+
+use std::fmt;
+
+use super::problem::{Matrix, Problem, Routing, RoutingWeights, SectionPlan, extra, gain};
+use super::{Norm, OP, Section};
+use crate::matmul::Rows;
+use crate::text::{address, require_dtype, require_float, require_shape};
+use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
+
+/// The most experts of a token.
+const MOST_USED: usize = 64;
+
+/// What is done in one go.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExpertProjection {
+    /// What x goes through first; only where each expert gives a result.
+    pub norm: Option<Norm>,
+    /// The matrices, and what becomes of their sums.
+    pub section: Section,
+    /// What becomes of a token's experts.
+    pub routed: Routed,
+}
+
+/// What becomes of the sums of a token's experts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Routed {
+    /// Each gives a result.
+    Apart,
+    /// They are added up, weighted by given weights.
+    Weighted,
+    /// They are added up, weighted by the softmax of their scores among each other.
+    Scored,
+}
+
+impl ExpertProjection {
+    /// Number of operands, the result among them.
+    pub fn operands(&self) -> usize {
+        let planes: usize = self.section.parts.iter().map(|w| w.planes()).sum();
+        self.first_plane() + planes + self.section.extras() + 1
+    }
+
+    /// Number of the first operand of the first matrix.
+    pub fn first_plane(&self) -> usize {
+        let weighted = self.norm.is_some_and(|norm| norm.weighted);
+        2 + usize::from(weighted) + usize::from(self.routed != Routed::Apart)
+    }
+
+    fn problem<'a>(&self, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+        let size = |what: String| Err(Unsupported::Size { op: OP, what });
+        if operands.len() != self.operands() {
+            return size(format!("{} operands given for {}", operands.len(), self.operands()));
+        }
+        let last = operands.len() - 1;
+        let (x, experts, out) = (operands[0], operands[1], operands[last]);
+        require_float(OP, x)?;
+        require_float(OP, out)?;
+        require_dtype(OP, experts, DType::U32)?;
+        let (&[x_rows, columns], &[tokens, used], &[repeats, rows]) =
+            (&x.layout.shape[..], &experts.layout.shape[..], &out.layout.shape[..])
+        else {
+            return size(format!(
+                "x {:?}, experts {:?} and the result {:?} are no matrices",
+                x.layout.shape, experts.layout.shape, out.layout.shape
+            ));
+        };
+        let apart = self.routed == Routed::Apart;
+        let pairs = tokens * used;
+        let (wanted_x, wanted_out) = if apart { (tokens, pairs) } else { (pairs, tokens) };
+        let is_summed_norm = self.norm.is_some() && !apart;
+        if x_rows != wanted_x || repeats != wanted_out || !(1..=MOST_USED).contains(&used) || is_summed_norm {
+            return size(format!(
+                "{x_rows} rows of x for {used} experts of {tokens} tokens, {repeats} results"
+            ));
+        }
+        let gapless = if apart { &[1, last][..] } else { &[0, 1] };
+        for &operand in gapless {
+            if !operands[operand].layout.is_contiguous() {
+                return Err(Unsupported::NeedsContiguous { op: OP, operand });
+            }
+        }
+        let mut number = 2;
+        let mut norm = None;
+        if let Some(wanted) = &self.norm {
+            let weight = if wanted.weighted {
+                Some(gain(number, operands, columns)?)
+            } else {
+                None
+            };
+            number += usize::from(wanted.weighted);
+            norm = Some((wanted.eps, weight));
+        }
+        let numbers: Vec<usize> = (self.section.parts.iter())
+            .scan(self.first_plane(), |next, weights| {
+                *next += weights.planes();
+                Some(*next - weights.planes())
+            })
+            .collect();
+        let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
+        let whole = columns.is_multiple_of(plan.parts[0].chunk());
+        if rows == 0 || !plan.rows.is_multiple_of(rows) || plan.rows == 0 || !(apart || whole) {
+            return size(format!("matrices of {rows} of {} rows of {columns} values", plan.rows));
+        }
+        let count = plan.rows / rows;
+        plan.rows = rows;
+        let first = last - self.section.extras();
+        plan.extras = (first..last)
+            .map(|number| extra(number, operands, [repeats, rows]))
+            .collect::<Result<_, _>>()?;
+        let dtypes = plan.epilogue.dtypes().map_err(|e| Unsupported::Size {
+            op: OP,
+            what: e.to_string(),
+        })?;
+        if dtypes.last() != Some(&out.dtype) {
+            return size(format!("the epilogue gives {dtypes:?}, the result is {}", out.dtype));
+        }
+        let weights = if apart {
+            None
+        } else {
+            Some(self.weights(number, operands, [tokens, used, count])?)
+        };
+        let x_strides = [x.layout.strides[0], x.layout.strides[1]];
+        Ok(Problem {
+            tokens: 1,
+            columns,
+            x: Matrix::of(0, x, x_strides, &[])?,
+            norm,
+            sections: vec![plan],
+            out: Matrix::new(last, out)?,
+            batch: None,
+            routing: Some(Routing {
+                experts: address(OP, 1, experts)?,
+                count,
+                used,
+                tokens,
+                weights,
+            }),
+            operands: operands.len(),
+        })
+    }
+
+    fn weights(
+        &self,
+        number: usize,
+        operands: &[&Operand],
+        [tokens, used, count]: [usize; 3],
+    ) -> Result<RoutingWeights, Unsupported> {
+        let operand = operands[number];
+        let are_scores = self.routed == Routed::Scored;
+        require_float(OP, operand)?;
+        require_shape(
+            OP,
+            "the experts' weights",
+            operand,
+            &[tokens, if are_scores { count } else { used }],
+        )?;
+        if operand.layout.strides[1] != 1 && operand.layout.shape[1] > 1 {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+        Ok(RoutingWeights {
+            address: address(OP, number, operand)?,
+            dtype: operand.dtype,
+            stride: operand.layout.strides[0],
+            are_scores,
+        })
+    }
+
+    /// The call that computes it; none where the result is empty.
+    ///
+    /// # Errors
+    /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
+    /// arguments are too many, or a size is beyond 32-bit indices.
+    pub fn calls(&self, traits: &Traits, operands: &[&Operand]) -> Result<Vec<Call>, Unsupported> {
+        let problem = self.problem(operands)?;
+        if problem.repeats() == 0 {
+            return Ok(Vec::new());
+        }
+        problem.calls(tuning::choose(traits), traits)
+    }
+
+    /// Fails as [`ExpertProjection::calls`] would, without building the calls; no device is asked.
+    ///
+    /// # Errors
+    /// Those of [`ExpertProjection::calls`].
+    pub fn check(&self, operands: &[&Operand]) -> Result<(), Unsupported> {
+        self.problem(operands)?.check()
+    }
+}
+
+impl fmt::Display for ExpertProjection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(norm) = &self.norm {
+            write!(f, "of rms_norm eps {:e}: ", norm.eps)?;
+        }
+        match self.routed {
+            Routed::Apart => f.write_str("each ")?,
+            Routed::Weighted => f.write_str("weighted ")?,
+            Routed::Scored => f.write_str("weighted by scores ")?,
+        }
+        write!(f, "{}", self.section)
+    }
+}
+
+/// Contiguous inputs of [`expert_reference`].
+pub struct ExpertInputs<'a> {
+    /// `[T, K]` or `[T·U, K]`.
+    pub x: &'a [f32],
+    /// `[T, U]`.
+    pub experts: &'a [u32],
+    /// U.
+    pub used: usize,
+    /// The norm's weight `[K]`.
+    pub gain: Option<&'a [f32]>,
+    /// The weights `[T, U]` or the scores `[T, E]`.
+    pub routing: Option<&'a [f32]>,
+    /// The matrices `[E·N, K]`.
+    pub parts: Vec<&'a dyn Rows>,
+    /// N.
+    pub rows: usize,
+    /// The epilogue's further inputs.
+    pub extras: Vec<Values>,
+}
+
+/// The same in plain Rust.
+///
+/// # Panics
+/// When lengths contradict each other or the epilogue is no valid expression.
+pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>) -> Values {
+    let columns = inputs.parts[0].columns();
+    let normed = (projection.norm).map(|norm| rms_norm::reference(inputs.x, inputs.gain, norm.eps, columns));
+    let mut x = normed.unwrap_or_else(|| inputs.x.to_vec());
+    let weights = routing_weights(projection.routed, inputs);
+    if weights.is_none() {
+        x = x.chunks(columns).flat_map(|row| row.repeat(inputs.used)).collect();
+    }
+    let sums = projection
+        .section
+        .epilogue
+        .inputs
+        .iter()
+        .zip(&inputs.parts)
+        .map(|(&dtype, part)| {
+            let each = expert_matmul::reference(&x, inputs.experts, *part, inputs.rows);
+            let sums = match &weights {
+                Some(weights) => weighted(&each, weights, inputs),
+                None => each,
+            };
+            Values::F32(sums).rounded(dtype)
+        });
+    let mut values: Vec<Values> = sums.collect();
+    let count = values[0].len();
+    values.extend(inputs.extras.iter().cloned());
+    elementwise::reference(&projection.section.epilogue, &values, count)
+}
+
+/// A weight for each token's expert, if they are added up.
+fn routing_weights(routed: Routed, inputs: &ExpertInputs<'_>) -> Option<Vec<f32>> {
+    let given = inputs.routing?;
+    if routed != Routed::Scored {
+        return Some(given.to_vec());
+    }
+    let tokens = inputs.experts.len() / inputs.used;
+    let count = given.len() / tokens.max(1);
+    let of_token = |(experts, scores): (&[u32], &[f32])| {
+        let scores: Vec<f32> = experts.iter().map(|&e| scores[(e as usize).min(count - 1)]).collect();
+        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f32> = scores.iter().map(|s| (s - most).exp()).collect();
+        let total: f32 = powers.iter().sum();
+        powers.into_iter().map(move |p| p / total).collect::<Vec<f32>>()
+    };
+    let tokens = inputs.experts.chunks(inputs.used).zip(given.chunks(count));
+    Some(tokens.flat_map(of_token).collect())
+}
+
+fn weighted(each: &[f32], weights: &[f32], inputs: &ExpertInputs<'_>) -> Vec<f32> {
+    let tokens = each.chunks(inputs.used * inputs.rows).zip(weights.chunks(inputs.used));
+    tokens
+        .flat_map(|(each, weights)| {
+            (0..inputs.rows).map(move |n| {
+                let parts = weights.iter().enumerate().map(|(u, w)| w * each[u * inputs.rows + n]);
+                parts.sum::<f32>()
+            })
+        })
+        .collect()
+}

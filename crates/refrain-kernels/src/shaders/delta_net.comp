@@ -1,0 +1,213 @@
+// A workgroup goes through the tokens of one sequence for one value head. Rows of the head's memory, TOGETHER
+// by TOGETHER, are spread over LANES invocations, EACH values to one.
+layout(constant_id = 5) const uint EACH = 4;
+layout(constant_id = 6) const uint RUNS = 2; // quads of rows that a row of invocations has
+layout(constant_id = 7) const uint TAPS = 4;
+layout(constant_id = 8) const uint KEY_DIM = 128;
+layout(constant_id = 9) const uint VALUE_DIM = 128;
+
+const uint THREADS = ROWS * LANES;
+// A head's query, key and value after the convolution.
+const uint OWN = 2u * KEY_DIM + VALUE_DIM;
+const uint OWN_EACH = (OWN + THREADS - 1u) / THREADS;
+
+shared float mixed[OWN];
+shared float row_squares[ROWS];
+shared uint arrived;
+
+vec4 memory[RUNS * EACH];
+float weights[OWN_EACH * TAPS];
+// The newest last.
+float taps[OWN_EACH * TAPS];
+
+uint head() { return gl_WorkGroupID.x; }
+uint key_head() { return gl_WorkGroupID.x / uint(RATIO); }
+uint sequence() { return gl_WorkGroupID.y; }
+uint channels() { return 2u * KEY_HEADS * KEY_DIM + gl_NumWorkGroups.x * VALUE_DIM; }
+
+// The channel of number `own` of the head's query, key and value.
+uint channel_of(uint own) {
+    if (own < KEY_DIM) return key_head() * KEY_DIM + own;
+    if (own < 2u * KEY_DIM) return (KEY_HEADS + key_head()) * KEY_DIM + own - KEY_DIM;
+    return 2u * KEY_HEADS * KEY_DIM + head() * VALUE_DIM + own - 2u * KEY_DIM;
+}
+
+uint window_at(uint own, uint tap) { return (sequence() * (TAPS - 1u) + tap - 1u) * channels() + channel_of(own); }
+
+// The value of the head that component c of run r is for.
+uint value_of(uint r, uint c) { return (r * 4u + c) * ROWS + row_in_group(); }
+
+uint state_at(uint value) {
+    return ((sequence() * gl_NumWorkGroups.x + head()) * VALUE_DIM + value) * KEY_DIM;
+}
+
+float silu(float x) { return x / (1.0 + exp(-x)); }
+
+void load_states() {
+    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+        uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
+        [[unroll]] for (uint tap = 0u; tap < TAPS; ++tap) {
+            weights[i * TAPS + tap] = load_weights(pc.weights, channel_of(own) * TAPS + tap);
+            taps[i * TAPS + tap] = tap > 0u ? load_window(pc.window, window_at(own, tap)) : 0.0;
+        }
+    }
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+            uint d = lane() + i * LANES;
+            [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+                uint value = value_of(r, c);
+                bool inside = d < KEY_DIM && value < VALUE_DIM;
+                memory[r * EACH + i][c] = inside ? load_state(pc.state, state_at(value) + d) : 0.0;
+            }
+        }
+    }
+}
+
+// Puts the head's query, key and value of token t into shared memory.
+void convolve(uint t, bool first) {
+    float sums[OWN_EACH];
+    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+        uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
+        sums[i] = 0.0;
+        [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
+            float earlier = first ? 0.0 : taps[i * TAPS + tap];
+            taps[i * TAPS + tap - 1u] = earlier;
+            sums[i] += weights[i * TAPS + tap - 1u] * earlier;
+        }
+        float newest = load_x(pc.x, t * X_STRIDE + channel_of(own));
+        taps[(i + 1u) * TAPS - 1u] = newest;
+        sums[i] += weights[(i + 1u) * TAPS - 1u] * newest;
+    }
+    barrier();
+    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+        uint own = gl_LocalInvocationIndex + i * THREADS;
+        if (own < OWN) mixed[own] = silu(sums[i]);
+    }
+    barrier();
+}
+
+// Changes the memory by token t; leaves what it recalls in `answers`.
+void recall(uint t, bool first, out vec4 answers[RUNS]) {
+    float q[EACH], k[EACH];
+    vec4 squares = vec4(0.0);
+    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+        uint d = lane() + i * LANES;
+        q[i] = d < KEY_DIM ? mixed[d] : 0.0;
+        k[i] = d < KEY_DIM ? mixed[KEY_DIM + d] : 0.0;
+        squares.xy += vec2(q[i] * q[i], k[i] * k[i]);
+    }
+    squares = sum_lanes(squares);
+    vec2 scales = uintBitsToFloat(uvec2(Q_SCALE, K_SCALE)) / sqrt(squares.xy / float(KEY_DIM) + uintBitsToFloat(EPS));
+    float decay = first ? 0.0 : load_decay(pc.decay, t * DECAY_STRIDE + head());
+    float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
+    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+        q[i] *= scales.x;
+        k[i] *= scales.y;
+    }
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        vec4 known = vec4(0.0);
+        [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+            memory[r * EACH + i] = first ? vec4(0.0) : memory[r * EACH + i] * decay;
+            known += memory[r * EACH + i] * k[i];
+        }
+        known = sum_lanes(known);
+        vec4 values;
+        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+            uint value = value_of(r, c);
+            values[c] = value < VALUE_DIM ? mixed[2u * KEY_DIM + value] : 0.0;
+        }
+        vec4 delta = beta * (values - known);
+        vec4 answer = vec4(0.0);
+        [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+            memory[r * EACH + i] += delta * k[i];
+            answer += memory[r * EACH + i] * q[i];
+        }
+        answers[r] = sum_lanes(answer);
+    }
+}
+
+// The result: what was recalled, normalised and gated.
+void finish(uint t, vec4 answers[RUNS]) {
+    float squares = 0.0;
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+            if (value_of(r, c) < VALUE_DIM) squares += answers[r][c] * answers[r][c];
+        }
+    }
+    if (lane() == 0u) row_squares[row_in_group()] = squares;
+    barrier();
+    float total = 0.0;
+    for (uint row = 0u; row < ROWS; ++row) total += row_squares[row];
+    float scale = 1.0 / sqrt(total / float(VALUE_DIM) + uintBitsToFloat(NORM_EPS));
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+            uint value = value_of(r, c);
+            // Each by an invocation of its own.
+            if (value >= VALUE_DIM || lane() != (r * 4u + c) % LANES) continue;
+            float normed = answers[r][c] * scale;
+#ifdef GAIN
+            normed *= load_gain(pc.gain, value);
+#endif
+            uint column = head() * VALUE_DIM + value;
+            store_y(pc.y, t * Y_STRIDE + column, normed * silu(load_z(pc.z, t * Z_STRIDE + column)));
+        }
+    }
+}
+
+void keep_window(uint from, uint to) {
+    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+        uint own = gl_LocalInvocationIndex + i * THREADS;
+        if (own < from || own >= to) continue;
+        [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
+            store_window(pc.window, window_at(own, tap), taps[i * TAPS + tap]);
+        }
+    }
+}
+
+void store_states() {
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        [[unroll]] for (uint i = 0u; i < EACH; ++i) {
+            uint d = lane() + i * LANES;
+            [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+                uint value = value_of(r, c);
+                if (d < KEY_DIM && value < VALUE_DIM) store_state(pc.state, state_at(value) + d, memory[r * EACH + i][c]);
+            }
+        }
+    }
+    keep_window(2u * KEY_DIM, OWN);
+#if RATIO > 1
+    // Value heads that share a key head have all read its window when the last comes here, which alone writes it.
+    memoryBarrierBuffer();
+    barrier();
+    if (gl_LocalInvocationIndex == 0u) {
+        uint ticket = sequence() * KEY_HEADS + key_head();
+        arrived = atomicAdd(pc.tickets.at[ticket], 1u);
+        if (arrived + 1u == uint(RATIO)) atomicExchange(pc.tickets.at[ticket], 0u);
+    }
+    barrier();
+    memoryBarrierBuffer();
+    if (arrived + 1u != uint(RATIO)) return;
+#endif
+    keep_window(0u, 2u * KEY_DIM);
+}
+
+void main() {
+    load_states();
+    bool changed = false;
+    for (uint t = 0u; t < TOKENS; ++t) {
+        if (min(load_sequences(pc.sequences, t), gl_NumWorkGroups.y - 1u) != sequence()) continue;
+        int position = load_positions(pc.positions, t);
+        if (position < 0) {
+            for (uint value = gl_LocalInvocationIndex; value < VALUE_DIM; value += THREADS) {
+                store_y(pc.y, t * Y_STRIDE + head() * VALUE_DIM + value, 0.0);
+            }
+            continue;
+        }
+        changed = true;
+        convolve(t, position == 0);
+        vec4 answers[RUNS];
+        recall(t, position == 0, answers);
+        finish(t, answers);
+    }
+    if (changed) store_states();
+}

@@ -1,0 +1,145 @@
+use refrain_kernels::delta_net::{self, DeltaNetParams};
+use refrain_kernels::rms_norm::Norm;
+use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+
+use crate::common::{self, Arena, Random};
+use crate::recurrences::{Places, STATES};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, gappy, stored};
+
+/// Sizes: HK, D, H, E, taps.
+fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
+    let [key_heads, key_dim, heads, value_dim, taps] = sizes;
+    let what = format!("{sizes:?} of {dtype}, subgroups of {}", traits.subgroup_size);
+    let places = Places::new();
+    let tokens = places.positions.len();
+    let (channels, values) = (2 * key_heads * key_dim + heads * value_dim, heads * value_dim);
+    let params = DeltaNetParams {
+        eps: 1e-6,
+        scales: [0.25, (key_dim as f32).powf(-0.5)],
+        norm: Norm { eps: 1e-5, weighted },
+    };
+    let random = &mut Random::new(key_dim as u64);
+    let mut given: Vec<(Operand, Values)> = Vec::new();
+    let mut add = |operand: Operand, scale: f32, offset: f32| {
+        let drawn: Vec<f32> = floats(random, operand.layout.count())
+            .iter()
+            .map(|x| x * scale + offset)
+            .collect();
+        let kept = stored(&operand, &drawn);
+        given.push((operand, Values::F32(kept.clone())));
+        kept
+    };
+    let x = add(gappy(dtype, &[tokens, channels]), 2.0, 0.0);
+    let weights = add(Operand::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
+    let decay = add(gappy(DType::F32, &[tokens, heads]), 0.5, 0.5);
+    let beta = add(gappy(dtype, &[tokens, heads]), 0.5, 0.5);
+    let z = add(gappy(dtype, &[tokens, values]), 3.0, 0.0);
+    let mut window = add(Operand::contiguous(DType::F32, &[STATES, taps - 1, channels]), 1.0, 0.0);
+    let mut memory = add(
+        Operand::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]),
+        1.0,
+        0.0,
+    );
+    let gain = weighted.then(|| add(Operand::contiguous(dtype, &[value_dim]), 1.0, 1.0));
+    for (number, (operand, values)) in places.inputs().into_iter().enumerate() {
+        given.insert(5 + number, (operand.clone(), values));
+    }
+    let out = gappy(DType::F32, &[tokens, values]);
+    let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
+    let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&all), &params)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+
+    let mut arena = Arena::new();
+    given
+        .iter()
+        .for_each(|(operand, values)| arena.add(&encode(operand, values)));
+    let blank = vec![0xff; out.layout.end() * 4];
+    arena.add(&blank);
+    arena.add(&vec![0; tickets * 4]);
+    // Twice: counters are as they were, and states go on.
+    arena.run(&[call.clone(), call]);
+    let inputs = delta_net::Inputs {
+        x: &x,
+        weights: &weights,
+        decay: &decay,
+        beta: &beta,
+        z: &z,
+        positions: &places.positions,
+        sequences: &places.sequences,
+        gain: gain.as_deref(),
+        sizes: [key_heads, key_dim, heads, value_dim],
+    };
+    delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    let expected = delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    let actual = common::values(&out, &blank, &arena.read(given.len()));
+    assert_close(&actual, expected, DType::F32, &what);
+    for (number, expected) in [(7, window), (8, memory)] {
+        let operand = &given[number].0;
+        let found = Values::load(operand.dtype, &operand.layout, &arena.read(number));
+        assert_close(&found, expected, DType::F32, &format!("{what}, state {number}"));
+    }
+    assert!(arena.read(given.len() + 1).iter().all(|&b| b == 0), "{what}: counters");
+}
+
+#[test]
+fn delta_nets_do_what_their_pieces_do() {
+    let all = [
+        [1, 1, 1, 1, 1],
+        [2, 24, 4, 16, 4],
+        [1, 16, 3, 21, 2],
+        [2, 128, 4, 128, 4],
+        [3, 5, 3, 70, 3],
+    ];
+    for traits in all_traits() {
+        for (i, sizes) in all.into_iter().enumerate() {
+            // Without counters value heads cannot share the window of a key head.
+            if traits.tickets || sizes[0] == sizes[2] {
+                check(&traits, sizes, FLOATS[i % 3], i % 2 == 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn delta_nets_that_do_not_fit_are_refused() {
+    let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let check = |traits: &Traits, heads: usize, key_dim: usize| {
+        let channels = 4 * key_dim + heads * 16;
+        let operands = [
+            f32s(&[2, channels]),
+            f32s(&[channels, 4]),
+            f32s(&[2, heads]),
+            f32s(&[2, heads]),
+            f32s(&[2, heads * 16]),
+            Operand::contiguous(DType::I32, &[2]),
+            Operand::contiguous(DType::U32, &[2]),
+            f32s(&[1, 3, channels]),
+            f32s(&[1, heads, 16, key_dim]),
+            f32s(&[2, heads * 16]),
+        ];
+        let params = DeltaNetParams {
+            eps: 0.0,
+            scales: [1.0; 2],
+            norm: Norm {
+                eps: 0.0,
+                weighted: false,
+            },
+        };
+        let operands: Vec<&Operand> = operands.iter().collect();
+        delta_net::call(traits, &delta_net::Operands::of(&operands), &params).map(|(_, tickets)| tickets)
+    };
+    let own = Traits {
+        tickets: true,
+        ..device_traits()
+    };
+    let least = Traits::minimal();
+    assert_eq!(check(&own, 4, 16), Ok(2));
+    assert_eq!(check(&least, 2, 16), Ok(0));
+    for (traits, heads, key_dim) in [(&least, 4, 16), (&own, 3, 16), (&own, 4, 1 << 20)] {
+        let error = check(traits, heads, key_dim);
+        assert!(
+            matches!(error, Err(Unsupported::Size { .. })),
+            "{heads} {key_dim}: {error:?}"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
+use refrain_kernels::matmul::{Rows, SliceRows};
+use refrain_kernels::projection::{ExpertInputs, ExpertProjection, Norm, Routed, Section, Weights, expert_reference};
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+
+use crate::common::Random;
+use crate::quantised::Weights as Quantised;
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
+
+struct Case {
+    /// Experts, rows of each, tokens, experts of each token, columns.
+    sizes: [usize; 5],
+    weights: Weights,
+    parts: usize,
+    norm: Option<Norm>,
+    routed: Routed,
+    /// Of x, the scales or matrices, and the weights of experts.
+    dtypes: [DType; 3],
+}
+
+/// The sum plus the further input, or silu(sum 0) · sum 1 plus it.
+fn section(weights: Weights, parts: usize) -> Section {
+    let steps = match parts {
+        1 => vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
+        _ => vec![
+            Step::Input(0),
+            Step::Unary(UnaryOp::Sigmoid, 0),
+            Step::Binary(BinaryOp::Mul, 0, 1),
+            Step::Input(1),
+            Step::Binary(BinaryOp::Mul, 2, 3),
+            Step::Input(2),
+            Step::Binary(BinaryOp::Add, 4, 5),
+        ],
+    };
+    Section {
+        parts: vec![weights; parts],
+        epilogue: Expression {
+            inputs: vec![DType::F32; parts + 1],
+            steps,
+        },
+    }
+}
+
+/// Adds an operand of random values; returns them as they are stored.
+fn add(given: &mut Vec<(Operand, Values)>, operand: Operand, random: &mut Random) -> Vec<f32> {
+    let kept = stored(&operand, &floats(random, operand.layout.count()));
+    given.push((operand, Values::F32(kept.clone())));
+    kept
+}
+
+impl Case {
+    fn check(&self, traits: &Traits) {
+        let [experts, n, tokens, used, k] = self.sizes;
+        let [x_dtype, stored_as, routing_dtype] = self.dtypes;
+        let mut random = Random::new((experts + n * tokens + k) as u64);
+        let pairs = tokens * used;
+        let apart = self.routed == Routed::Apart;
+        let (x_rows, results) = if apart { (tokens, pairs) } else { (pairs, tokens) };
+        let mut given = Vec::new();
+        let x = match apart {
+            true => add(&mut given, gappy(x_dtype, &[x_rows, k]), &mut random),
+            false => add(&mut given, Operand::contiguous(x_dtype, &[x_rows, k]), &mut random),
+        };
+        let gain = (self.norm.filter(|norm| norm.weighted))
+            .map(|_| add(&mut given, Operand::contiguous(DType::F16, &[k]), &mut random));
+        let routing = (!apart).then(|| {
+            let columns = if self.routed == Routed::Scored { experts } else { used };
+            add(&mut given, gappy(routing_dtype, &[tokens, columns]), &mut random)
+        });
+        let mut matrices = Vec::new();
+        for _ in 0..self.section().parts.len() {
+            match self.weights {
+                Weights::Dense => matrices.push(add(
+                    &mut given,
+                    Operand::contiguous(stored_as, &[experts * n, k]),
+                    &mut random,
+                )),
+                Weights::Quantised(format) => {
+                    let weights = Quantised::random(format, [experts * n, k], stored_as);
+                    let (quants, parameters) = weights.operands();
+                    let planes = weights.inputs(&quants, &parameters).into_iter();
+                    given.extend(planes.map(|(operand, plane)| (operand.clone(), plane)));
+                    matrices.push((0..experts * n).flat_map(|row| weights.expand(row)).collect());
+                }
+            }
+        }
+        let extra = gappy(DType::F32, &[results, n]);
+        let extras = vec![Values::F32(add(&mut given, extra, &mut random))];
+        let mut chosen: Vec<u32> = (0..pairs).map(|_| random.below(experts) as u32).collect();
+        if pairs > 2 && self.routed != Routed::Scored {
+            chosen[1] = experts as u32;
+        }
+        given.insert(
+            1,
+            (
+                Operand::contiguous(DType::U32, &[tokens, used]),
+                Values::U32(chosen.clone()),
+            ),
+        );
+        let out = match apart {
+            true => Operand::contiguous(DType::F32, &[results, n]),
+            false => gappy(DType::F32, &[results, n]),
+        };
+
+        let projection = ExpertProjection {
+            norm: self.norm,
+            section: self.section(),
+            routed: self.routed,
+        };
+        let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
+        let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
+        assert_eq!(projection.check(&all), Ok(()), "{what}");
+        let calls = projection.calls(traits, &all).expect("checked");
+        let rows: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
+        let expected = expert_reference(
+            &projection,
+            &ExpertInputs {
+                x: &x,
+                experts: &chosen,
+                used,
+                gain: gain.as_deref(),
+                routing: routing.as_deref(),
+                parts: rows.iter().map(|r| r as &dyn Rows).collect(),
+                rows: n,
+                extras,
+            },
+        );
+        let inputs: Vec<(&Operand, Values)> = given
+            .iter()
+            .map(|(operand, values)| (operand, values.clone()))
+            .collect();
+        assert_close(
+            &outcome(&calls, &inputs, &out),
+            expected.f32().to_vec(),
+            DType::F32,
+            &what,
+        );
+    }
+
+    fn section(&self) -> Section {
+        section(self.weights, self.parts)
+    }
+}
+
+const NORM: Norm = Norm {
+    eps: 1e-6,
+    weighted: true,
+};
+
+#[test]
+fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
+    for traits in all_traits() {
+        let step = if traits == device_traits() { 1 } else { 5 };
+        for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
+            let k = if format.nested { 768 } else { 384 };
+            let j = i % 3;
+            Case {
+                sizes: [5, 13 + 20 * j, 1 + i % 2, 2 + j, k],
+                weights: Weights::Quantised(format),
+                parts: 1 + (i / 3) % 2,
+                norm: (j == 0).then_some(NORM),
+                routed: [Routed::Apart, Routed::Weighted, Routed::Scored][j],
+                dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
+            }
+            .check(&traits);
+        }
+        for (i, dtype) in FLOATS.into_iter().enumerate() {
+            for (routed, k) in [
+                (Routed::Apart, 96),
+                (Routed::Apart, 71),
+                (Routed::Weighted, 96),
+                (Routed::Scored, 648),
+            ] {
+                Case {
+                    sizes: [4, 9, 1 + i, 3, k],
+                    weights: Weights::Dense,
+                    parts: 1 + i % 2,
+                    norm: (routed == Routed::Apart && i > 0).then_some(NORM),
+                    routed,
+                    dtypes: [dtype; 3],
+                }
+                .check(&traits);
+            }
+        }
+    }
+}
+
+#[test]
+fn expert_projections_that_do_not_fit_are_refused() {
+    let check = |routed, k: usize, rows: usize, norm| {
+        let projection = ExpertProjection {
+            norm,
+            section: Section::plain(Weights::Dense, DType::F32),
+            routed,
+        };
+        let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+        let apart = routed == Routed::Apart;
+        let mut operands = vec![
+            f32s(&[if apart { 2 } else { 6 }, k]),
+            Operand::contiguous(DType::U32, &[2, 3]),
+        ];
+        operands.extend((!apart).then(|| f32s(&[2, 3])));
+        operands.extend([f32s(&[rows, k]), f32s(&[if apart { 6 } else { 2 }, 5])]);
+        projection.check(&operands.iter().collect::<Vec<_>>())
+    };
+    let plain = Norm {
+        eps: 1e-6,
+        weighted: false,
+    };
+    assert_eq!(check(Routed::Apart, 7, 20, Some(plain)), Ok(()));
+    assert_eq!(check(Routed::Weighted, 8, 20, None), Ok(()));
+    for (routed, k, rows, norm) in [
+        // Rows that are those of no number of experts.
+        (Routed::Apart, 8, 21, None),
+        // Rows of x that do not end with what is loaded at once.
+        (Routed::Weighted, 7, 20, None),
+        // Each of a token's experts would have a norm of its own.
+        (Routed::Weighted, 8, 20, Some(plain)),
+    ] {
+        let error = check(routed, k, rows, norm);
+        assert!(
+            matches!(error, Err(Unsupported::Size { .. })),
+            "{routed:?} {k} {rows}: {error:?}"
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! A gated delta net over few tokens: convolution, activation, norms of queries and keys, the delta rule, the norm
+//! of what it recalls, and the gate.
+
+use refrain_kernels::delta_net::{self, DeltaNetParams};
+use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::rms_norm::Norm;
+use refrain_kernels::{DType, Operand, Traits};
+
+use super::attention::{is_whole, with_renamed};
+use crate::device::Backend;
+use crate::graph::{Edge, Graph, Node};
+use crate::{Device, Layout, Primitive};
+
+/// The most tokens: of more, pieces that go over all tokens at once are faster.
+const MOST_TOKENS: usize = 8;
+
+/// Makes what stands between the projections of a delta net one node, in the place of its gate.
+pub(super) fn join(graph: Graph, device: &Device) -> Graph {
+    let uses = graph.use_counts();
+    let mut found: Vec<Option<Found>> = (0..graph.nodes.len())
+        .map(|n| joined(&graph, &uses, n, device))
+        .collect();
+    let mut dropped = vec![false; graph.nodes.len()];
+    found
+        .iter()
+        .flatten()
+        .flat_map(|f| &f.dropped)
+        .for_each(|&n| dropped[n] = true);
+    let mut renamed = vec![usize::MAX; graph.nodes.len()];
+    let mut nodes: Vec<Node> = Vec::new();
+    for (number, node) in graph.nodes.into_iter().enumerate() {
+        if dropped[number] {
+            continue;
+        }
+        renamed[number] = nodes.len();
+        let Some(found) = found[number].take() else {
+            nodes.push(with_renamed(node, &renamed));
+            continue;
+        };
+        let net = with_renamed(found.node, &renamed);
+        let states = [net.inputs[7].clone(), net.inputs[8].clone()];
+        nodes.push(net);
+        for (next, state) in found.next.into_iter().zip(states) {
+            let Some(next) = next else { continue };
+            let by = Edge {
+                node: renamed[number],
+                layout: Layout::contiguous(&nodes[renamed[number]].shape),
+            };
+            let (shape, dtype) = (state.layout.shape.clone(), nodes[state.node].dtype);
+            renamed[next] = nodes.len();
+            nodes.push(Node::new(Primitive::Updated, vec![state, by], shape, dtype));
+        }
+    }
+    let mut outputs = graph.outputs;
+    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+    Graph { nodes, outputs }
+}
+
+/// What takes the place of a gate.
+struct Found {
+    node: Node,
+    /// Nodes that are a part of it, with side effects.
+    dropped: Vec<usize>,
+    /// Of these, the next versions of the window and of the memory, where something sees them.
+    next: [Option<usize>; 2],
+}
+
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Found> {
+    let gate = &graph.nodes[number];
+    let [z, normed] = gated(gate)?;
+    // The norm of what is recalled.
+    let norm = single(graph, uses, normed.node)?;
+    let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
+        return None;
+    };
+    let recalled = &norm.inputs[0];
+    let delta = exact(graph, recalled.node)?;
+    let (Primitive::GatedDelta, [q, k, v, decay, beta, positions, sequences, memory]) =
+        (&delta.primitive, &delta.inputs[..])
+    else {
+        return None;
+    };
+    let &[tokens, heads, value_dim] = &delta.shape[..] else {
+        return None;
+    };
+    if tokens > MOST_TOKENS || !is_whole(graph, recalled) || !is_whole(graph, normed) {
+        return None;
+    }
+    // Queries and keys come from the same rows as values.
+    let (q_eps, q_scale, q) = unit(graph, uses, q)?;
+    let (k_eps, k_scale, k) = unit(graph, uses, k)?;
+    let mixed = &graph.nodes[v.node];
+    let (Primitive::Elementwise(activation), [convolved]) = (&mixed.primitive, &mixed.inputs[..]) else {
+        return None;
+    };
+    let conv = exact(graph, convolved.node)?;
+    let (Primitive::CausalConv, [x, weights, conv_positions, conv_sequences, window]) =
+        (&conv.primitive, &conv.inputs[..])
+    else {
+        return None;
+    };
+    let channels = x.layout.shape[1];
+    let keys = q.layout.shape[1] * q.layout.shape[2];
+    let sees = |edge: &Edge, start: usize| {
+        let [heads, each] = [edge.layout.shape[1], edge.layout.shape[2]];
+        let strides = if tokens == 1 { edge.layout.strides[0] } else { channels };
+        let wanted = Layout {
+            shape: vec![tokens, heads, each],
+            strides: vec![strides, each, 1],
+            offset: start,
+        };
+        edge.node == v.node && same_places(&edge.layout, &wanted)
+    };
+    let alike = q_eps == k_eps && positions == conv_positions && sequences == conv_sequences;
+    let placed = sees(&q, 0) && sees(&k, keys) && sees(v, 2 * keys) && uses[v.node] == 3;
+    let silu = is_silu(activation, activation.steps.len() - 1, 0);
+    if !alike || !placed || !silu || !is_whole(graph, convolved) || mixed.dtype != DType::F32 {
+        return None;
+    }
+    let next = [
+        next_version(graph, window, convolved.node),
+        next_version(graph, memory, recalled.node),
+    ];
+    // Nothing else looks at the states before they are changed, nor at what they become before it is there.
+    let versions = next.iter().flatten();
+    let unseen = (versions.clone()).all(|&next| {
+        let between = &graph.nodes[next + 1..=number];
+        !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == next)
+    });
+    let alone = [(window, convolved, next[0]), (memory, recalled, next[1])]
+        .into_iter()
+        .all(|(state, by, next)| {
+            let also = usize::from(next.is_some());
+            uses[state.node] == 1 + also && uses[by.node] == 1 + also
+        });
+    let columns = heads * value_dim;
+    let z = Edge {
+        node: z.node,
+        layout: z.layout.reshape(&[tokens, columns])?,
+    };
+    let states = [window.clone(), memory.clone()];
+    let mut inputs: Vec<Edge> = [x, weights, decay, beta, &z, positions, sequences]
+        .map(Edge::clone)
+        .to_vec();
+    inputs.extend(states);
+    inputs.extend(norm.inputs[1..].iter().cloned());
+    let params = DeltaNetParams {
+        eps: q_eps,
+        scales: [q_scale, k_scale],
+        norm: Norm { eps, weighted },
+    };
+    let node = Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype);
+    let dropped = [convolved.node, recalled.node]
+        .into_iter()
+        .chain(versions.copied())
+        .collect();
+    (alone && unseen && computes(graph, &node, &params, device)).then_some(Found { node, dropped, next })
+}
+
+/// Whether both see the same places: strides of dimensions of one element do not matter.
+fn same_places(a: &Layout, b: &Layout) -> bool {
+    let steps = |layout: &Layout| -> Vec<(usize, usize)> {
+        let pairs = layout.shape.iter().copied().zip(layout.strides.iter().copied());
+        pairs.filter(|(n, _)| *n > 1).collect()
+    };
+    a.shape == b.shape && a.offset == b.offset && steps(a) == steps(b)
+}
+
+/// A node in f32 that one other uses.
+fn single<'g>(graph: &'g Graph, uses: &[usize], number: usize) -> Option<&'g Node> {
+    let node = &graph.nodes[number];
+    (uses[number] == 1 && node.dtype == DType::F32).then_some(node)
+}
+
+/// A node in f32.
+fn exact(graph: &Graph, number: usize) -> Option<&Node> {
+    Some(&graph.nodes[number]).filter(|node| node.dtype == DType::F32)
+}
+
+/// The next version of `state` that node `by` makes.
+fn next_version(graph: &Graph, state: &Edge, by: usize) -> Option<usize> {
+    (by + 1..graph.nodes.len()).find(|&number| {
+        let node = &graph.nodes[number];
+        let [before, maker] = &node.inputs[..] else {
+            return false;
+        };
+        matches!(node.primitive, Primitive::Updated) && before.node == state.node && maker.node == by
+    })
+}
+
+/// z and x of silu(z) · x.
+fn gated(node: &Node) -> Option<[&Edge; 2]> {
+    let Primitive::Elementwise(expression) = &node.primitive else {
+        return None;
+    };
+    let [DType::F32, DType::F32] = expression.inputs[..] else {
+        return None;
+    };
+    let Some(&Step::Binary(BinaryOp::Mul, a, b)) = expression.steps.last() else {
+        return None;
+    };
+    let found = [[a, b], [b, a]].into_iter().find_map(|[plain, silu]| {
+        let &Step::Input(x) = &expression.steps[plain] else {
+            return None;
+        };
+        let z = 1 - x;
+        is_silu(expression, silu, z).then_some([z, x])
+    })?;
+    (node.dtype == DType::F32).then(|| found.map(|input| &node.inputs[input]))
+}
+
+/// Whether step `number` is x · sigmoid(x) of an input.
+fn is_silu(expression: &Expression, number: usize, input: usize) -> bool {
+    let is_input = |step: usize| expression.steps[step] == Step::Input(input);
+    let is_sigmoid = |step: usize| matches!(expression.steps[step], Step::Unary(UnaryOp::Sigmoid, x) if is_input(x));
+    let &Step::Binary(BinaryOp::Mul, a, b) = &expression.steps[number] else {
+        return false;
+    };
+    let f32s = expression.inputs[input] == DType::F32;
+    f32s && ((is_input(a) && is_sigmoid(b)) || (is_input(b) && is_sigmoid(a)))
+}
+
+/// ε, the factor, and x of x / √(mean(x²) + ε) · factor.
+fn unit(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> {
+    let scaled = single(graph, uses, edge.node)?;
+    let (Primitive::Elementwise(expression), [source]) = (&scaled.primitive, &scaled.inputs[..]) else {
+        return None;
+    };
+    let norm = single(graph, uses, source.node)?;
+    let Primitive::RmsNorm { eps, weighted: false } = norm.primitive else {
+        return None;
+    };
+    let raw = &norm.inputs[0];
+    let factor = factor(expression, expression.steps.len() - 1)?;
+    let whole = is_whole(graph, edge) && is_whole(graph, source) && expression.inputs == [DType::F32];
+    (whole && graph.nodes[raw.node].dtype == DType::F32 && raw.layout.rank() == 3).then(|| (eps, factor, raw.clone()))
+}
+
+/// By what a step multiplies the one input.
+fn factor(expression: &Expression, number: usize) -> Option<f32> {
+    match expression.steps[number] {
+        Step::Input(0) => Some(1.0),
+        Step::Binary(BinaryOp::Mul, a, b) => {
+            let constant = |step: usize| match expression.steps[step] {
+                Step::Constant {
+                    value: Scalar::F32(value),
+                    dtype: DType::F32,
+                } => Some(value),
+                _ => None,
+            };
+            let (value, rest) = constant(a).map(|v| (v, b)).or_else(|| constant(b).map(|v| (v, a)))?;
+            Some(factor(expression, rest)? * value)
+        }
+        _ => None,
+    }
+}
+
+fn computes(graph: &Graph, node: &Node, params: &DeltaNetParams, device: &Device) -> bool {
+    let operand = |edge: &Edge| Operand {
+        dtype: graph.nodes[edge.node].dtype,
+        layout: edge.layout.clone(),
+    };
+    let result = Operand::contiguous(node.dtype, &node.shape);
+    let operands: Vec<Operand> = node.inputs.iter().map(operand).chain([result]).collect();
+    let operands: Vec<&Operand> = operands.iter().collect();
+    let least = Traits::minimal();
+    let traits = match device.backend() {
+        Backend::Vulkan { traits, .. } => traits,
+        _ => &least,
+    };
+    delta_net::call(traits, &delta_net::Operands::of(&operands), params).is_ok()
+}

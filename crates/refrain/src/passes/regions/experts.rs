@@ -1,0 +1,325 @@
+//! Products with the experts of few tokens: with the elementwise node that uses them (an activation times a gate),
+//! or weighted and added up over a token's experts, with what that sum is then added to.
+
+use refrain_kernels::Operand;
+use refrain_kernels::elementwise::{BinaryOp, Expression, Step};
+use refrain_kernels::projection::{ExpertProjection, Norm, Routed, Section, Weights};
+use refrain_kernels::reduce::ReduceOp;
+
+use super::epilogue::reordered;
+use crate::graph::{Edge, Graph, Node};
+use crate::passes::fuse::is_state;
+use crate::{DType, Device, Layout, Primitive};
+
+/// The most tokens: experts of more are read once for all.
+const MOST_TOKENS: usize = 8;
+/// The most matrices whose sums one epilogue joins.
+const MOST_PARTS: usize = 2;
+
+/// Makes products with experts a part of what alone uses them.
+pub(super) fn join(mut graph: Graph, _: &Device) -> Graph {
+    unscale(&mut graph);
+    let mut uses = graph.use_counts();
+    for number in 0..graph.nodes.len() {
+        let found = apart(&graph, &uses, number).or_else(|| summed(&graph, &uses, number));
+        if let Some(node) = found.or_else(|| extended(&graph, &uses, number)) {
+            node.inputs.iter().for_each(|e| uses[e.node] += 1);
+            graph.nodes[number] = node;
+        }
+    }
+    graph
+}
+
+/// The largest of a softmax are those of what it is made of.
+fn unscale(graph: &mut Graph) {
+    for number in 0..graph.nodes.len() {
+        let Node { primitive, inputs, .. } = &graph.nodes[number];
+        if let (Primitive::TopK { .. }, [scores]) = (primitive, &inputs[..])
+            && let Some(raw) = softmax_of(graph, scores)
+        {
+            graph.nodes[number].inputs = vec![raw];
+        }
+    }
+}
+
+/// What `edge` is the whole softmax of.
+fn softmax_of(graph: &Graph, edge: &Edge) -> Option<Edge> {
+    let node = &graph.nodes[edge.node];
+    let whole = edge.layout == node.written && node.dtype == DType::F32;
+    let raw = node.inputs.first()?;
+    let exact = graph.nodes[raw.node].dtype == DType::F32;
+    (matches!(node.primitive, Primitive::Softmax) && whole && exact).then(|| raw.clone())
+}
+
+/// A product with experts.
+struct Product<'g> {
+    /// `[T, U, K]`.
+    x: &'g Edge,
+    experts: &'g Edge,
+    planes: &'g [Edge],
+    weights: Weights,
+    /// T, U, N and K.
+    sizes: [usize; 4],
+}
+
+impl<'g> Product<'g> {
+    /// The product that `edge` sees whole and `reads` times, if nothing else does.
+    fn of(graph: &'g Graph, uses: &[usize], edge: &Edge, reads: usize) -> Option<Product<'g>> {
+        let node = &graph.nodes[edge.node];
+        let Primitive::ExpertMatmul { format } = node.primitive else {
+            return None;
+        };
+        let [x, experts, planes @ ..] = &node.inputs[..] else {
+            return None;
+        };
+        let (&[tokens, used, rows], &[.., columns]) = (&node.shape[..], &x.layout.shape[..]) else {
+            return None;
+        };
+        let alone = uses[edge.node] == reads && node.written.is_contiguous() && node.dtype == DType::F32;
+        let moves = !node.inputs.iter().any(|edge| is_state(graph, edge));
+        (alone && moves && (1..=MOST_TOKENS).contains(&tokens)).then_some(Product {
+            x,
+            experts,
+            planes,
+            weights: format.map_or(Weights::Dense, Weights::Quantised),
+            sizes: [tokens, used, rows, columns],
+        })
+    }
+
+    /// x `[T, K]`, if a token's experts are given the same.
+    fn shared_x(&self) -> Option<Edge> {
+        let [tokens, used, _, columns] = self.sizes;
+        let strides = &self.x.layout.strides;
+        (used == 1 || strides[1] == 0).then(|| Edge {
+            node: self.x.node,
+            layout: Layout {
+                shape: vec![tokens, columns],
+                strides: vec![strides[0], strides[2]],
+                offset: self.x.layout.offset,
+            },
+        })
+    }
+}
+
+/// An elementwise node over what the experts of each token give.
+fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+    let node = &graph.nodes[number];
+    let Primitive::Elementwise(expression) = &node.primitive else {
+        return None;
+    };
+    let whole = Layout::contiguous(&node.shape);
+    let reads = |edge: &Edge| node.inputs.iter().filter(|e| e.node == edge.node).count();
+    let product = |edge: &Edge| {
+        let found = Product::of(graph, uses, edge, reads(edge));
+        found.filter(|_| edge.layout == whole)
+    };
+    let mut found: Vec<(usize, Product<'_>)> = (0..node.inputs.len())
+        .filter_map(|input| product(&node.inputs[input]).map(|p| (input, p)))
+        .collect();
+    let (x, experts, weights) = (found.first()?.1.x, found[0].1.experts, found[0].1.weights);
+    found.retain(|(_, p)| p.x == x && p.experts == experts && p.weights == weights);
+    found.truncate(MOST_PARTS);
+    let [tokens, used, rows, _] = found[0].1.sizes;
+    let parts: Vec<usize> = found.iter().map(|(input, _)| *input).collect();
+    let mut inputs = vec![found[0].1.shared_x()?, experts.clone()];
+    inputs.extend(found.iter().flat_map(|(_, p)| p.planes.iter().cloned()));
+    let (others, epilogue) = split(node, expression, &parts, &[tokens * used, rows])?;
+    inputs.extend(others);
+    let projection = ExpertProjection {
+        norm: None,
+        section: Section {
+            parts: vec![weights; parts.len()],
+            epilogue,
+        },
+        routed: Routed::Apart,
+    };
+    made(graph, projection, inputs, [tokens * used, rows], node.dtype)
+}
+
+/// The sum over a token's experts of what each gives, weighted.
+fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+    let node = &graph.nodes[number];
+    let Primitive::Reduce {
+        op: ReduceOp::Sum,
+        axes: 1,
+    } = node.primitive
+    else {
+        return None;
+    };
+    let weighted = &node.inputs[0];
+    let product = &graph.nodes[weighted.node];
+    let &[tokens, used, rows] = &product.shape[..] else {
+        return None;
+    };
+    let over_experts = weighted.layout == Layout::contiguous(&product.shape).permute(&[0, 2, 1]);
+    if !over_experts || uses[weighted.node] != 1 || node.dtype != DType::F32 || product.dtype != DType::F32 {
+        return None;
+    }
+    let [a, b] = product_of(graph, weighted.node)?;
+    let [each, weights] = if matches!(graph.nodes[a.node].primitive, Primitive::ExpertMatmul { .. }) {
+        [a, b]
+    } else {
+        [b, a]
+    };
+    let found = Product::of(graph, uses, each, 1)?;
+    let [.., columns] = found.sizes;
+    if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
+        return None;
+    }
+    let x = Edge {
+        node: found.x.node,
+        layout: found.x.layout.reshape(&[tokens * used, columns])?,
+    };
+    let weights = Edge {
+        node: weights.node,
+        layout: Layout {
+            shape: vec![tokens, used],
+            strides: weights.layout.strides[..2].to_vec(),
+            offset: weights.layout.offset,
+        },
+    };
+    let scores = scores_of(graph, &weights, found.experts);
+    let routed = if scores.is_some() {
+        Routed::Scored
+    } else {
+        Routed::Weighted
+    };
+    let mut inputs = vec![x, found.experts.clone(), scores.unwrap_or(weights)];
+    inputs.extend(found.planes.iter().cloned());
+    let projection = ExpertProjection {
+        norm: None,
+        section: Section::plain(found.weights, DType::F32),
+        routed,
+    };
+    made(graph, projection, inputs, [tokens, rows], DType::F32)
+}
+
+/// An elementwise node over such a sum, which alone uses it.
+fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+    let node = &graph.nodes[number];
+    let Primitive::Elementwise(expression) = &node.primitive else {
+        return None;
+    };
+    let input = (0..node.inputs.len()).find(|&input| {
+        let source = &graph.nodes[node.inputs[input].node];
+        let plain = matches!(&source.primitive, Primitive::ExpertProjection(p)
+            if p.routed != Routed::Apart && p.section.is_plain());
+        let edge = &node.inputs[input];
+        plain && uses[edge.node] == 1 && edge.layout.count() == source.written.count() && edge.layout.is_contiguous()
+    })?;
+    let source = &graph.nodes[node.inputs[input].node];
+    let Primitive::ExpertProjection(projection) = &source.primitive else {
+        return None;
+    };
+    let shape = [source.shape[0], source.shape[1]];
+    let (others, epilogue) = split(node, expression, &[input], &shape)?;
+    let mut projection = projection.clone();
+    projection.section.epilogue = epilogue;
+    let inputs = source.inputs.iter().cloned().chain(others).collect();
+    made(graph, projection, inputs, shape, node.dtype)
+}
+
+/// The inputs of an elementwise node but for `first`, seen as `shape`, and its expression with `first` before them.
+fn split(node: &Node, expression: &Expression, first: &[usize], shape: &[usize]) -> Option<(Vec<Edge>, Expression)> {
+    let others: Vec<usize> = (0..node.inputs.len()).filter(|n| !first.contains(n)).collect();
+    let order: Vec<usize> = first.iter().chain(&others).copied().collect();
+    let edges = others.iter().map(|&other| {
+        Some(Edge {
+            node: node.inputs[other].node,
+            layout: node.inputs[other].layout.reshape(shape)?,
+        })
+    });
+    Some((edges.collect::<Option<_>>()?, reordered(expression, &order)))
+}
+
+/// The factors of a node that is a product of two others.
+fn product_of(graph: &Graph, number: usize) -> Option<[&Edge; 2]> {
+    quotient_or_product(graph, number, BinaryOp::Mul)
+}
+
+fn quotient_or_product(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> {
+    let node = &graph.nodes[number];
+    let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
+        return None;
+    };
+    let &[Step::Input(first), Step::Input(second), Step::Binary(op, x, y)] = &expression.steps[..] else {
+        return None;
+    };
+    let f32s = expression.inputs == [DType::F32; 2];
+    let edges = [a, b];
+    let ordered = [[first, second][x], [first, second][y]].map(|input| edges[input]);
+    (f32s && op == wanted && x != y && first != second).then_some(ordered)
+}
+
+/// The scores `[T, E]` of which `weights` `[T, U]` are the softmax over the experts that are used: a softmax over
+/// all, of which those are taken and divided by their sum.
+fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
+    let [taken, sum] = quotient_or_product(graph, weights.node, BinaryOp::Div)?;
+    let whole = |edge: &Edge| edge.layout == graph.nodes[edge.node].written;
+    let total = &graph.nodes[sum.node];
+    let is_sum = matches!(
+        total.primitive,
+        Primitive::Reduce {
+            op: ReduceOp::Sum,
+            axes: 1
+        }
+    );
+    let of_each = sum.layout.strides.last() == Some(&0) || taken.layout.shape.last() == Some(&1);
+    let (Primitive::TakeAlong, [all, chosen]) =
+        (&graph.nodes[taken.node].primitive, &graph.nodes[taken.node].inputs[..])
+    else {
+        return None;
+    };
+    let fits = is_sum && of_each && total.inputs[0] == *taken && whole(taken) && chosen == experts;
+    let contiguous = weights.layout == graph.nodes[weights.node].written;
+    (fits && contiguous).then(|| softmax_of(graph, all))?
+}
+
+/// The node, where the kernels take the operands as they lie.
+fn made(
+    graph: &Graph,
+    projection: ExpertProjection,
+    inputs: Vec<Edge>,
+    shape: [usize; 2],
+    dtype: DType,
+) -> Option<Node> {
+    let operand = |edge: &Edge| Operand {
+        dtype: graph.nodes[edge.node].dtype,
+        layout: edge.layout.clone(),
+    };
+    let result = Operand::contiguous(dtype, &shape);
+    let operands: Vec<Operand> = inputs.iter().map(operand).chain([result]).collect();
+    let takes = projection.check(&operands.iter().collect::<Vec<_>>()).is_ok();
+    let moves = !inputs.iter().any(|edge| is_state(graph, edge));
+    (takes && moves).then(|| Node::new(Primitive::ExpertProjection(projection), inputs, shape.to_vec(), dtype))
+}
+
+/// Product `user` with the norm `number` of its x made a part of it.
+pub(super) fn normed(graph: &Graph, user: usize, number: usize) -> Option<Node> {
+    let (node, norm) = (&graph.nodes[user], &graph.nodes[number]);
+    let (Primitive::ExpertProjection(projection), Primitive::RmsNorm { eps, weighted }) =
+        (&node.primitive, &norm.primitive)
+    else {
+        return None;
+    };
+    let x = &node.inputs[0];
+    let reads = node.inputs.iter().filter(|e| e.node == number).count();
+    let whole = x.layout.is_contiguous() && x.layout.count() == norm.written.count() && x.layout.offset == 0;
+    let columns = norm.shape.last() == x.layout.shape.last();
+    if reads != 1 || x.node != number || !whole || !columns || projection.norm.is_some() {
+        return None;
+    }
+    let mut projection = projection.clone();
+    projection.norm = Some(Norm {
+        eps: *eps,
+        weighted: *weighted,
+    });
+    let source = Edge {
+        node: norm.inputs[0].node,
+        layout: norm.inputs[0].layout.reshape(&x.layout.shape)?,
+    };
+    let mut inputs = vec![source, node.inputs[1].clone()];
+    inputs.extend(norm.inputs[1..].iter().cloned());
+    inputs.extend(node.inputs[2..].iter().cloned());
+    made(graph, projection, inputs, [node.shape[0], node.shape[1]], node.dtype)
+}
