@@ -28,7 +28,7 @@ const TOGETHER: usize = 4;
 const COUNTERS: &str =
     "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref { uint at[]; };\n";
 /// Invocations that a head is worth.
-const THREADS: u32 = 512;
+const THREADS: u32 = 1024;
 
 /// The numbers in it.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -3,7 +3,8 @@
 //! `x` `[.., n]` of any dtype and strides, 1 ≤ k ≤ n → `out` `[.., k]` u32, any strides. Of equal
 //! elements the first comes first (-0 equals 0); NaN counts as larger than everything.
 //!
-//! Nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
+//! In rows no longer than a workgroup, an element's place among the results is how many stand before it. In
+//! longer ones nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
 //! selection (histograms of eight bits at a time, over the value and then over the place, which makes
 //! all elements distinct), collects what lies above, and sorts that. Where k is larger than
 //! 1,024, each chunk of the result has its own workgroup, which selects both of its ends; where it is
@@ -23,6 +24,9 @@ const OP: &str = "top_k";
 /// Most results that one workgroup sorts.
 const CHUNK: usize = 1024;
 
+/// Rows of which each element is compared with each other: the experts of a mixture, say.
+const SHORT: u32 = 512;
+
 /// Elements that an invocation loads together, as in the shader.
 const TOGETHER: usize = 4;
 
@@ -40,6 +44,9 @@ const WORKSPACE: usize = 2;
 /// Mesa's software drivers, more than 1,024 of rows of about 7 million elements, with workgroups of 1,024).
 pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     let problem = Problem::of(traits, x, out)?;
+    if problem.n <= traits.workgroup(SHORT) as usize {
+        return Ok((vec![problem.short_call([x, out])?], None));
+    }
     let share = problem.share();
     let [count, found] = share.map_or([problem.n; 2], |share| [share.columns, share.parts * problem.k]);
     for count in [count, found] {
@@ -143,6 +150,35 @@ impl<'t> Problem<'t> {
         let steps = looped(sorted.ilog2() as usize, 0);
         let sort = steps * (1 + steps) / 2 * (1 + over(sorted / 2, 0));
         selections * looped(8, digit) + read + 2 * over(sorted, 0) + sort
+    }
+
+    /// The call where a row has an invocation for each element.
+    fn short_call(&self, [x, y]: [&Operand; 2]) -> Result<Call, Unsupported> {
+        let quads = self.n.div_ceil(4);
+        let mut push = vec![x.address(0), y.address(1), Push::Record(self.rows.outer().words())];
+        let [x_stride, y_stride] = self.strides;
+        let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
+        push.extend(numbers.map(|n| Push::U32(n as u32)));
+        let kernel = Text::new(self.traits, "top_k.short")
+            .input("x", x.dtype)
+            .output("y", y.dtype)
+            .body("#define WALKED 2u\n")
+            .body(include_str!("shaders/order.glsl"))
+            .body(include_str!("shaders/walk.glsl"))
+            .body(include_str!("shaders/top_k_short.comp"))
+            .kernel(vec![
+                (
+                    0,
+                    (4 * quads as u32).next_power_of_two().min(self.traits.workgroup(SHORT)),
+                ),
+                (3, quads as u32),
+                (5, self.rows.outer().rank()),
+            ]);
+        Ok(Call {
+            kernel,
+            groups: text::grid(OP, self.rows.rows())?,
+            push,
+        })
     }
 
     fn call(&self, stage: Stage<'_>, [x, y]: [&Operand; 2]) -> Result<Call, Unsupported> {

@@ -1,4 +1,4 @@
-use super::problem::{Problem, SectionPlan};
+use super::problem::{Problem, SectionPlan, ends};
 use super::{OP, Planes};
 use crate::arguments::Arguments;
 use crate::{Unsupported, elementwise};
@@ -33,8 +33,10 @@ pub(super) fn arguments(
             arguments.address("routing_ref routing", weights.address.clone());
         }
     }
+    let ends = ends(sections);
     for (s, section) in sections.iter().enumerate() {
-        addresses(&mut arguments, s, section);
+        let end = ends.iter().find(|end| end.sections.contains(&s));
+        addresses(&mut arguments, s, section, end.map_or(0, |end| end.extras));
     }
     arguments.address("y_ref y", problem.out.address.clone());
     sizes(&mut arguments, problem, sections);
@@ -42,16 +44,23 @@ pub(super) fn arguments(
         arguments.number(&format!("ROWS_{s}"), section.rows);
         arguments.number(&format!("COLUMN_{s}"), section.column);
     }
-    for (e, extra) in sections[0].extras.iter().enumerate() {
-        arguments.stride(&format!("EXTRA_STRIDE_{e}"), between(problem, extra.strides[0]));
-        arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
+    for end in &ends {
+        for (e, extra) in end.like.extras.iter().enumerate() {
+            let e = end.extras + e;
+            arguments.stride(&format!("EXTRA_STRIDE_{e}"), between(problem, extra.strides[0]));
+            arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
+        }
     }
-    arguments.numbers("FIRST_CONSTANT", elementwise::constant_bits(&sections[0].epilogue));
+    let constants = ends
+        .iter()
+        .flat_map(|end| elementwise::constant_bits(&end.like.epilogue));
+    arguments.numbers("FIRST_CONSTANT", constants.collect());
     arguments.check(OP)?;
     Ok(arguments)
 }
 
-fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>) {
+/// Those of section `s`, whose further inputs are numbered from `first` on.
+fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>, first: usize) {
     for (p, part) in section.parts.iter().enumerate() {
         let types: &[&str] = match part.planes {
             Planes::Dense { .. } => &["w"],
@@ -62,7 +71,7 @@ fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>) {
             arguments.address(format!("{of}_ref {name}_{s}_{p}"), address);
         }
     }
-    for (e, extra) in section.extras.iter().enumerate() {
+    for (extra, e) in section.extras.iter().zip(first..) {
         arguments.address(format!("extra{e}_ref extra{e}_{s}"), extra.address.clone());
     }
 }

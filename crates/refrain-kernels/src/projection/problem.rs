@@ -2,7 +2,7 @@ use super::{OP, Projection, Section, Weights};
 use crate::elementwise::Expression;
 use crate::quantised;
 use crate::text::{address, is_wide, require_float, require_shape};
-use crate::{DType, Operand, Push, Unsupported};
+use crate::{DType, Operand, Push, Unsupported, elementwise};
 
 /// A projection of checked operands: addresses, extents and strides.
 pub(crate) struct Problem<'a> {
@@ -165,12 +165,54 @@ impl Part<'_> {
 impl SectionPlan<'_> {
     /// Whether one call can compute both.
     fn is_like(&self, other: &SectionPlan<'_>) -> bool {
-        let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
         self.parts.len() == other.parts.len()
             && self.parts[0].planes.kind() == other.parts[0].planes.kind()
-            && self.epilogue == other.epilogue
-            && extras(self) == extras(other)
+            && (self.ends_like(other) || self.sum_dtype() == other.sum_dtype())
     }
+
+    /// Whether the sums become a result in the same way.
+    fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
+        let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
+        self.epilogue == other.epilogue && extras(self) == extras(other)
+    }
+
+    /// What the first sum is rounded to, where the epilogue computes with floats alone.
+    fn sum_dtype(&self) -> Option<DType> {
+        let inputs = &self.epilogue.inputs;
+        inputs.iter().all(|dtype| dtype.is_float()).then(|| inputs[0])
+    }
+}
+
+/// Sections of one call that end alike.
+pub(super) struct End<'s, 'a> {
+    /// Their numbers.
+    pub sections: Vec<usize>,
+    /// The first of them.
+    pub like: &'s SectionPlan<'a>,
+    /// Further inputs of the ends before.
+    pub extras: usize,
+    /// Constants of the ends before.
+    pub constants: usize,
+}
+
+/// The ways in which sections end.
+pub(super) fn ends<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<End<'s, 'a>> {
+    let mut ends: Vec<End<'s, 'a>> = Vec::new();
+    for (number, &section) in sections.iter().enumerate() {
+        match ends.iter_mut().find(|end| end.like.ends_like(section)) {
+            Some(end) => end.sections.push(number),
+            None => ends.push(End {
+                sections: vec![number],
+                like: section,
+                extras: ends.iter().map(|end| end.like.extras.len()).sum(),
+                constants: ends
+                    .iter()
+                    .map(|end| elementwise::constant_bits(&end.like.epilogue).len())
+                    .sum(),
+            }),
+        }
+    }
+    ends
 }
 
 impl<'a> Problem<'a> {

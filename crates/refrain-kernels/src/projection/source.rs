@@ -1,7 +1,7 @@
 //! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
 
 use super::OP;
-use super::problem::{Planes, Problem, SectionPlan};
+use super::problem::{End, Planes, Problem, SectionPlan, ends};
 use crate::arguments::Arguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};
@@ -63,7 +63,7 @@ pub(super) fn declared_sections<'t>(
     text = text
         .define("PARTS", format!("{}u", section.parts.len()))
         .output("y", problem.out.dtype);
-    for (e, extra) in section.extras.iter().enumerate() {
+    for (e, extra) in ends(sections).iter().flat_map(|end| &end.like.extras).enumerate() {
         text = text.input(&format!("extra{e}"), extra.dtype);
     }
     match &section.parts[0].planes {
@@ -97,17 +97,21 @@ pub(super) fn generated(
         op: OP,
         what: e.to_string(),
     };
-    let dtypes = sections[0].epilogue.dtypes().map_err(invalid)?;
-    let evaluate = elementwise::evaluate(&sections[0].epilogue, &dtypes);
+    let ends = ends(sections);
+    let evaluate: Vec<String> = (ends.iter())
+        .map(|end| {
+            let dtypes = end.like.epilogue.dtypes().map_err(invalid)?;
+            Ok(elementwise::evaluate(&end.like.epilogue, &dtypes))
+        })
+        .collect::<Result<_, Unsupported>>()?;
     let parts = [
         arguments.declaration(),
         batches(problem),
         blocks(sections.len()),
         planes(sections),
-        elementwise::libraries(&evaluate),
-        inputs(sections),
-        "uint constant_bits(uint n) { return NUMBER(FIRST_CONSTANT + n); }\n".into(),
-        evaluate,
+        elementwise::libraries(&evaluate.concat()),
+        inputs(&ends),
+        evaluations(&ends, &evaluate),
     ];
     Ok(parts.concat())
 }
@@ -178,30 +182,45 @@ fn planes(sections: &[&SectionPlan<'_>]) -> String {
     text
 }
 
-/// The type `Inputs`, `load_inputs`, which loads what the epilogue reads beside the sums, and
+/// The type `Inputs`, `load_inputs`, which loads what a section's epilogue reads beside the sums, and
 /// `with_sums`.
-fn inputs(sections: &[&SectionPlan<'_>]) -> String {
-    let section = sections[0];
-    let parts = section.parts.len();
+fn inputs(ends: &[End<'_, '_>]) -> String {
+    let first = ends[0].like;
+    let parts = first.parts.len();
+    let widest = ends.iter().map(|end| end.like.epilogue.inputs.len()).max().unwrap_or(0);
     let mut members = String::new();
-    for (n, &dtype) in section.epilogue.inputs.iter().enumerate() {
-        members.push_str(&format!("{} x{n}; ", glsl::compute_type(dtype)));
-    }
     let mut loads = String::new();
-    for p in 0..parts {
-        loads.push_str(&format!("inputs.x{p} = 0.0; "));
-    }
-    for e in 0..section.extras.len() {
-        let place = format!("t * EXTRA_STRIDE_{e} + n * EXTRA_WITHIN_{e}");
-        loads.push_str(&format!("extra{e}_ref p{e} = pc.extra{e}_0; "));
-        for s in 1..sections.len() {
-            loads.push_str(&format!("if (section == {s}u) p{e} = pc.extra{e}_{s}; "));
+    for n in 0..widest {
+        // Where sections end differently all are floats.
+        let dtype = first.epilogue.inputs.get(n).copied().unwrap_or(DType::F32);
+        members.push_str(&format!("{} x{n}; ", glsl::compute_type(dtype)));
+        if n < parts || ends.len() > 1 {
+            loads.push_str(&format!("inputs.x{n} = 0.0; "));
         }
-        loads.push_str(&format!("inputs.x{} = load_extra{e}(p{e}, {place}); ", parts + e));
+    }
+    for end in ends {
+        let mut own = String::new();
+        for e in 0..end.like.extras.len() {
+            let (number, input) = (end.extras + e, parts + e);
+            let place = format!("t * EXTRA_STRIDE_{number} + n * EXTRA_WITHIN_{number}");
+            let pointer = |s: &usize| format!("pc.extra{number}_{s}");
+            own.push_str(&format!(
+                "extra{number}_ref p{number} = {}; ",
+                pointer(&end.sections[0])
+            ));
+            for s in &end.sections[1..] {
+                own.push_str(&format!("if (section == {s}u) p{number} = {}; ", pointer(s)));
+            }
+            own.push_str(&format!("inputs.x{input} = load_extra{number}(p{number}, {place}); "));
+        }
+        match ends.len() {
+            1 => loads.push_str(&own),
+            _ => loads.push_str(&format!("if ({}) {{ {own}}} ", is_one_of(&end.sections))),
+        }
     }
     let sums: String = (0..parts)
         .map(|p| {
-            let sum = elementwise::rounded(format!("totals[{p}]"), section.epilogue.inputs[p]);
+            let sum = elementwise::rounded(format!("totals[{p}]"), first.epilogue.inputs[p]);
             format!("inputs.x{p} = {sum}; ")
         })
         .collect();
@@ -209,5 +228,33 @@ fn inputs(sections: &[&SectionPlan<'_>]) -> String {
         "struct Inputs {{ {members}}};\n\
          Inputs load_inputs(uint section, uint t, uint n) {{ Inputs inputs; {loads}return inputs; }}\n\
          Inputs with_sums(Inputs inputs, float totals[PARTS]) {{ {sums}return inputs; }}\n"
+    )
+}
+
+fn is_one_of(sections: &[usize]) -> String {
+    let each: Vec<String> = sections.iter().map(|s| format!("section == {s}u")).collect();
+    each.join(" || ")
+}
+
+/// `result_of(section, element, inputs)`, made of the epilogues.
+fn evaluations(ends: &[End<'_, '_>], evaluate: &[String]) -> String {
+    let mut text = String::new();
+    let mut choice = String::new();
+    for (number, (end, evaluate)) in ends.iter().zip(evaluate).enumerate() {
+        text.push_str(&format!(
+            "#define constant_bits(n) NUMBER(FIRST_CONSTANT + {}u + n)\n#define evaluate evaluate_{number}\n\
+             {evaluate}#undef evaluate\n#undef constant_bits\n",
+            end.constants
+        ));
+        if number > 0 {
+            choice.push_str(&format!(
+                "if ({}) return evaluate_{number}(element, inputs); ",
+                is_one_of(&end.sections)
+            ));
+        }
+    }
+    format!(
+        "{text}float result_of(uint section, uint element, Inputs inputs) \
+         {{ {choice}return evaluate_0(element, inputs); }}\n"
     )
 }

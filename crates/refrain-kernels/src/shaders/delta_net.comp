@@ -63,14 +63,20 @@ void load_states() {
     }
 }
 
+// Begins a sequence anew.
+void forget() {
+    [[unroll]] for (uint i = 0u; i < RUNS * EACH; ++i) memory[i] = vec4(0.0);
+    [[unroll]] for (uint i = 0u; i < OWN_EACH * TAPS; ++i) taps[i] = 0.0;
+}
+
 // Puts the head's query, key and value of token t into shared memory.
-void convolve(uint t, bool first) {
+void convolve(uint t) {
     float sums[OWN_EACH];
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
         sums[i] = 0.0;
         [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
-            float earlier = first ? 0.0 : taps[i * TAPS + tap];
+            float earlier = taps[i * TAPS + tap];
             taps[i * TAPS + tap - 1u] = earlier;
             sums[i] += weights[i * TAPS + tap - 1u] * earlier;
         }
@@ -86,8 +92,8 @@ void convolve(uint t, bool first) {
     barrier();
 }
 
-// Changes the memory by token t; leaves what it recalls in `answers`.
-void recall(uint t, bool first, out vec4 answers[RUNS]) {
+// Changes the memory by a token; leaves what it recalls in `answers`.
+void recall(float decay, float beta, out vec4 answers[RUNS]) {
     float q[EACH], k[EACH];
     vec4 squares = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
@@ -98,8 +104,6 @@ void recall(uint t, bool first, out vec4 answers[RUNS]) {
     }
     squares = sum_lanes(squares);
     vec2 scales = uintBitsToFloat(uvec2(Q_SCALE, K_SCALE)) / sqrt(squares.xy / float(KEY_DIM) + uintBitsToFloat(EPS));
-    float decay = first ? 0.0 : load_decay(pc.decay, t * DECAY_STRIDE + head());
-    float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         q[i] *= scales.x;
         k[i] *= scales.y;
@@ -107,7 +111,7 @@ void recall(uint t, bool first, out vec4 answers[RUNS]) {
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         vec4 known = vec4(0.0);
         [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-            memory[r * EACH + i] = first ? vec4(0.0) : memory[r * EACH + i] * decay;
+            memory[r * EACH + i] *= decay;
             known += memory[r * EACH + i] * k[i];
         }
         known = sum_lanes(known);
@@ -126,8 +130,28 @@ void recall(uint t, bool first, out vec4 answers[RUNS]) {
     }
 }
 
+// Whether this invocation stores component c of run r: each has one of its own.
+bool stores(uint r, uint c) { return value_of(r, c) < VALUE_DIM && lane() == (r * 4u + c) % LANES; }
+
+// What the components that this invocation stores are multiplied by, once they are normalised.
+void load_gates(uint t, out vec4 gates[RUNS]) {
+    [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
+        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+            gates[r][c] = 0.0;
+            if (!stores(r, c)) continue;
+            uint value = value_of(r, c);
+            float z = load_z(pc.z, t * Z_STRIDE + head() * VALUE_DIM + value);
+#ifdef GAIN
+            gates[r][c] = silu(z) * load_gain(pc.gain, value);
+#else
+            gates[r][c] = silu(z);
+#endif
+        }
+    }
+}
+
 // The result: what was recalled, normalised and gated.
-void finish(uint t, vec4 answers[RUNS]) {
+void finish(uint t, vec4 answers[RUNS], vec4 gates[RUNS]) {
     float squares = 0.0;
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
@@ -141,15 +165,8 @@ void finish(uint t, vec4 answers[RUNS]) {
     float scale = 1.0 / sqrt(total / float(VALUE_DIM) + uintBitsToFloat(NORM_EPS));
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
-            uint value = value_of(r, c);
-            // Each by an invocation of its own.
-            if (value >= VALUE_DIM || lane() != (r * 4u + c) % LANES) continue;
-            float normed = answers[r][c] * scale;
-#ifdef GAIN
-            normed *= load_gain(pc.gain, value);
-#endif
-            uint column = head() * VALUE_DIM + value;
-            store_y(pc.y, t * Y_STRIDE + column, normed * silu(load_z(pc.z, t * Z_STRIDE + column)));
+            uint at = t * Y_STRIDE + head() * VALUE_DIM + value_of(r, c);
+            if (stores(r, c)) store_y(pc.y, at, answers[r][c] * scale * gates[r][c]);
         }
     }
 }
@@ -195,19 +212,24 @@ void main() {
     load_states();
     bool changed = false;
     for (uint t = 0u; t < TOKENS; ++t) {
-        if (min(load_sequences(pc.sequences, t), gl_NumWorkGroups.y - 1u) != sequence()) continue;
+        uint owner = load_sequences(pc.sequences, t);
         int position = load_positions(pc.positions, t);
+        if (min(owner, gl_NumWorkGroups.y - 1u) != sequence()) continue;
         if (position < 0) {
             for (uint value = gl_LocalInvocationIndex; value < VALUE_DIM; value += THREADS) {
                 store_y(pc.y, t * Y_STRIDE + head() * VALUE_DIM + value, 0.0);
             }
             continue;
         }
+        if (position == 0) forget();
         changed = true;
-        convolve(t, position == 0);
-        vec4 answers[RUNS];
-        recall(t, position == 0, answers);
-        finish(t, answers);
+        float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
+        float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
+        vec4 gates[RUNS], answers[RUNS];
+        load_gates(t, gates);
+        convolve(t);
+        recall(decay, beta, answers);
+        finish(t, answers, gates);
     }
     if (changed) store_states();
 }

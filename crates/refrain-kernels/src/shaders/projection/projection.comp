@@ -72,7 +72,8 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
             }
             if (lane() == 0u && row + r < block.rows) {
                 uint at = y_at + t * Y_STRIDE + (block.column + row + r) * Y_WITHIN;
-                store_y(pc.y, at, evaluate(t * block.rows + row + r, with_sums(inputs[r][t], totals)));
+                uint element = t * block.rows + row + r;
+                store_y(pc.y, at, result_of(block.section, element, with_sums(inputs[r][t], totals)));
             }
         }
     }

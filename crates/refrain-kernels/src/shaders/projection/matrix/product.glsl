@@ -72,7 +72,8 @@ void finish(Block block, uint first, uint tile, float totals[PARTS][ELEMENTS]) {
         [[unroll]] for (uint p = 0u; p < PARTS; ++p) scaled[p] = totals[p][i] * factors[i];
         if (rows[i] < block.rows && tokens[i] < TOKENS) {
             uint at = tokens[i] * Y_STRIDE + (block.column + rows[i]) * Y_WITHIN;
-            store_y(pc.y, at, evaluate(tokens[i] * block.rows + rows[i], with_sums(inputs[i], scaled)));
+            uint element = tokens[i] * block.rows + rows[i];
+            store_y(pc.y, at, result_of(block.section, element, with_sums(inputs[i], scaled)));
         }
     }
 }
