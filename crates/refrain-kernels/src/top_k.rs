@@ -159,10 +159,13 @@ impl<'t> Problem<'t> {
         let [x_stride, y_stride] = self.strides;
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
         push.extend(numbers.map(|n| Push::U32(n as u32)));
+        let unrolled = tuning::choose(self.traits).decode.unrolled;
         let kernel = Text::new(self.traits, "top_k.short")
+            .define("UNROLLED", u32::from(unrolled))
             .input("x", x.dtype)
             .output("y", y.dtype)
             .body("#define WALKED 2u\n")
+            .body(include_str!("shaders/unroll.glsl"))
             .body(include_str!("shaders/order.glsl"))
             .body(include_str!("shaders/walk.glsl"))
             .body(include_str!("shaders/top_k_short.comp"))

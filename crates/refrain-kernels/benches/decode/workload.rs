@@ -358,6 +358,7 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
         }),
         q_norm: norm,
         k_norm: norm,
+        gated: false,
     };
     let mut operands = vec![
         (true, state.clone()),

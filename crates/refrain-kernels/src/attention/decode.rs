@@ -37,10 +37,12 @@ pub struct DecodeParams {
     pub q_norm: Option<Norm>,
     /// The norm of each head of the keys.
     pub k_norm: Option<Norm>,
+    /// Whether the result is multiplied by the sigmoid of a gate.
+    pub gated: bool,
 }
 
 impl fmt::Display for DecodeParams {
-    /// What stands before attention, each behind " of".
+    /// What stands before attention, each behind " of", and behind it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rope.is_some() {
             f.write_str(" of rope")?;
@@ -49,6 +51,9 @@ impl fmt::Display for DecodeParams {
             if let Some(norm) = norm {
                 write!(f, " of {name} rms_norm eps {:e}", norm.eps)?;
             }
+        }
+        if self.gated {
+            f.write_str(" gated")?;
         }
         Ok(())
     }
@@ -69,7 +74,12 @@ impl DecodeParams {
     /// The number of the result.
     pub fn output(&self) -> usize {
         let weighted = |norm: Option<Norm>| usize::from(norm.is_some_and(|n| n.weighted));
-        8 + usize::from(self.rope.is_some()) + weighted(self.q_norm) + weighted(self.k_norm)
+        8 + usize::from(self.rope.is_some()) + weighted(self.q_norm) + weighted(self.k_norm) + usize::from(self.gated)
+    }
+
+    /// The number of the gate, if there is one.
+    pub fn gate(&self) -> Option<usize> {
+        self.gated.then(|| self.output() - 1)
     }
 
     /// Numbers of the frequencies and of the norms' weights, where there are any.
@@ -158,6 +168,9 @@ fn kernel<'t>(
             text = text.input(name, operands[number].dtype);
         }
     }
+    if let Some(number) = params.gate() {
+        text = text.define("GATED", 1).input("gate", operands[number].dtype);
+    }
     text.body(include_str!("../shaders/unroll.glsl"))
         .body(include_str!("../shaders/lanes.glsl"))
         .body(include_str!("../shaders/sincos.glsl"))
@@ -216,7 +229,19 @@ fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupp
         require_float(OP, operand)?;
         require_shape(OP, "an operand", operand, &[tokens, heads, head_dim])?;
         let strides = &operand.layout.strides;
-        if strides[2] != 1 || (heads > 1 && strides[1] != head_dim) {
+        // Queries alone may lie apart, with their gates between them.
+        let apart = heads > 1 && strides[1] != head_dim && number != 2;
+        if strides[2] != 1 || apart {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    if let Some(number) = params.gate() {
+        require_float(OP, operands[number])?;
+        require_shape(OP, "the gate", operands[number], &[tokens, heads, head_dim])?;
+        if operands[number].layout.strides[2] != 1 {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
                 operand: number,
@@ -270,6 +295,9 @@ fn arguments(
             add(name, number)?;
         }
     }
+    if let Some(number) = params.gate() {
+        add("gate_ref gate", number)?;
+    }
     let out = params.output();
     add("y_ref y", out)?;
     for (name, operand, there) in [
@@ -290,6 +318,19 @@ fn arguments(
             operands[number].layout.strides[0]
         };
         arguments.stride(&format!("{name}_STRIDE"), between);
+    }
+    // Where heads lie side by side, as they mostly do, the text says so.
+    if let [_, between, _] = operands[2].layout.strides[..]
+        && between != sizes.head_dim
+    {
+        arguments.number("Q_BETWEEN", between);
+    }
+    if let Some(number) = params.gate() {
+        let [token, head, _] = operands[number].layout.strides[..] else {
+            unreachable!("checked")
+        };
+        arguments.stride("GATE_STRIDE", if sizes.tokens == 1 { 0 } else { token });
+        arguments.stride("GATE_BETWEEN", head);
     }
     arguments.check(OP)?;
     Ok(arguments)

@@ -91,6 +91,7 @@ fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionP
     if let Some(routing) = &problem.routing {
         arguments.number("REPEATS", routing.repeats());
         arguments.number("EXPERTS", routing.count);
+        arguments.number("EXPERT_ROWS", routing.between);
         if let Some(weights) = &routing.weights {
             arguments.stride("ROUTING_STRIDE", weights.stride);
         }

@@ -1,7 +1,7 @@
 //! Products of few tokens with the matrices of the experts that each is routed to, with what stands before and
 //! behind them.
 //!
-//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`. A token t of T has U experts,
+//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has U experts,
 //! `experts` `[T, U]` u32. Either each of them gives a result of its own, from the same x:
 //! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
 //! their sums are weighted and added up, from a row of x for each:
@@ -18,7 +18,7 @@ use super::problem::{Matrix, Problem, Routing, RoutingWeights, SectionPlan, extr
 use super::{Norm, OP, Section};
 use crate::matmul::Rows;
 use crate::text::{address, require_dtype, require_float, require_shape};
-use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
+use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, rms_norm, tuning};
 
 /// The most experts of a token.
 const MOST_USED: usize = 64;
@@ -32,6 +32,8 @@ pub struct ExpertProjection {
     pub section: Section,
     /// What becomes of a token's experts.
     pub routed: Routed,
+    /// Rows from one expert's matrix to the next one's: N, or more where others lie between.
+    pub between: usize,
 }
 
 /// What becomes of the sums of a token's experts.
@@ -110,10 +112,14 @@ impl ExpertProjection {
             .collect();
         let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
         let whole = columns.is_multiple_of(plan.parts[0].chunk());
-        if rows == 0 || !plan.rows.is_multiple_of(rows) || plan.rows == 0 || !(apart || whole) {
-            return size(format!("matrices of {rows} of {} rows of {columns} values", plan.rows));
+        let count = plan.rows.div_ceil(self.between.max(1));
+        let last_row = count.saturating_sub(1) * self.between + rows;
+        if rows == 0 || count == 0 || self.between < rows || last_row != plan.rows || !(apart || whole) {
+            let (all, between) = (plan.rows, self.between);
+            return size(format!(
+                "matrices of {rows} of {all} rows of {columns} values, {between} apart"
+            ));
         }
-        let count = plan.rows / rows;
         plan.rows = rows;
         let first = last - self.section.extras();
         plan.extras = (first..last)
@@ -143,6 +149,7 @@ impl ExpertProjection {
             routing: Some(Routing {
                 experts: address(OP, 1, experts)?,
                 count,
+                between: self.between,
                 used,
                 tokens,
                 weights,
@@ -255,7 +262,7 @@ pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>
         .iter()
         .zip(&inputs.parts)
         .map(|(&dtype, part)| {
-            let each = expert_matmul::reference(&x, inputs.experts, *part, inputs.rows);
+            let each = expert_products(&x, inputs, *part, projection.between);
             let sums = match &weights {
                 Some(weights) => weighted(&each, weights, inputs),
                 None => each,
@@ -266,6 +273,20 @@ pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>
     let count = values[0].len();
     values.extend(inputs.extras.iter().cloned());
     elementwise::reference(&projection.section.epilogue, &values, count)
+}
+
+/// `[T·U, N]`: each of whose experts' matrices lie `between` rows apart.
+fn expert_products(x: &[f32], inputs: &ExpertInputs<'_>, part: &dyn Rows, between: usize) -> Vec<f32> {
+    let k = part.columns();
+    let mut out = vec![0.0; inputs.experts.len() * inputs.rows];
+    let products = out.chunks_mut(inputs.rows).zip(x.chunks(k)).zip(inputs.experts);
+    for ((out, x), &expert) in products {
+        let first = expert as usize * between;
+        if first + inputs.rows <= part.count() {
+            part.multiply(x, first..first + inputs.rows, out);
+        }
+    }
+    out
 }
 
 /// A weight for each token's expert, if they are added up.

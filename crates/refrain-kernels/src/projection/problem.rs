@@ -59,6 +59,8 @@ pub(crate) struct Routing {
     pub experts: Push,
     /// Of how many there are matrices.
     pub count: usize,
+    /// Rows from one to the next.
+    pub between: usize,
     /// Experts of a token.
     pub used: usize,
     pub tokens: usize,

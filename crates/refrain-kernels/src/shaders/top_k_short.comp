@@ -28,15 +28,17 @@ void main() {
     if (own < 4u * QUADS) keys[own / 4u][own % 4u] = key;
     barrier();
     if (own >= push.columns) return;
-    uint before = 0u;
-    for (uint quad = 0u; quad < QUADS; ++quad) {
+    uvec4 before = uvec4(0u);
+    UNROLL for (uint quad = 0u; quad < QUADS; ++quad) {
         uvec4 others = keys[quad];
-        uvec4 places = 4u * quad + uvec4(0u, 1u, 2u, 3u);
         // Of equal elements the first comes first; what is beyond the row has the least key and the last place.
-        bvec4 stands = greaterThan(others, uvec4(key));
-        bvec4 equal = equal(others, uvec4(key));
-        bvec4 earlier = lessThan(places, uvec4(own));
-        [[unroll]] for (uint i = 0u; i < 4u; ++i) before += uint(stands[i] || (equal[i] && earlier[i]));
+        bool earlier = quad < own / 4u;
+        before += uvec4(greaterThan(others, uvec4(key)));
+        if (earlier || quad == own / 4u) {
+            bvec4 stands = equal(others, uvec4(key));
+            [[unroll]] for (uint i = 0u; i < 4u; ++i) before[i] += uint(stands[i] && (earlier || i < own % 4u));
+        }
     }
-    if (before < push.k) store_y(push.y, at[1] + before * push.y_stride, own);
+    uint place = before.x + before.y + before.z + before.w;
+    if (place < push.k) store_y(push.y, at[1] + place * push.y_stride, own);
 }

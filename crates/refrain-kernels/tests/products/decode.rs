@@ -21,6 +21,8 @@ struct Case {
     rope: Option<rope::Params>,
     norms: [Option<Norm>; 2],
     state: DType,
+    /// Whether there is a gate behind each head of the queries.
+    gated: bool,
 }
 
 const NORM: Option<Norm> = Some(Norm {
@@ -50,6 +52,7 @@ impl Case {
             rope: halves(32),
             norms: [NORM, NORM],
             state: DType::F16,
+            gated: false,
         }
     }
 
@@ -64,6 +67,7 @@ impl Case {
             rope: self.rope,
             q_norm: self.norms[0],
             k_norm: self.norms[1],
+            gated: self.gated,
         }
     }
 
@@ -81,7 +85,14 @@ impl Case {
             columns += heads * d;
             (operand, Values::F32(floats(random, t * heads * d)))
         };
-        let parts = [self.heads, self.kv_heads, self.kv_heads].map(|heads| part(heads, &mut random));
+        let mut parts = [self.heads, self.kv_heads, self.kv_heads].map(|heads| part(heads, &mut random));
+        let mut gate = (parts[0].0.clone(), Values::F32(floats(&mut random, t * self.heads * d)));
+        if self.gated {
+            for (operand, start) in [(&mut parts[0].0, 0), (&mut gate.0, d)] {
+                operand.layout.strides = vec![2 * self.heads * d, 2 * d, 1];
+                operand.layout.offset = start;
+            }
+        }
         let state = |random: &mut Random| {
             let operand = Operand::contiguous(self.state, &[slots, self.kv_heads, d]);
             let values = stored(&operand, &floats(random, slots * self.kv_heads * d));
@@ -113,6 +124,7 @@ impl Case {
                 ));
             }
         }
+        operands.extend(self.gated.then_some(gate));
         operands
     }
 
@@ -156,7 +168,15 @@ impl Case {
             kv_heads: self.kv_heads,
             pages_per_sequence: self.table,
         };
-        (attention::reference(&inputs, &self.params().attention), states)
+        let mut mixed = attention::reference(&inputs, &self.params().attention);
+        if let Some(number) = self.params().gate() {
+            let gate = value(number);
+            mixed
+                .iter_mut()
+                .zip(gate.f32())
+                .for_each(|(x, g)| *x /= 1.0 + (-g).exp());
+        }
+        (mixed, states)
     }
 
     fn check(&self, tuning: &Tuning, traits: &Traits) {
@@ -253,6 +273,20 @@ fn pieces_may_be_missing() {
             ..Case::usual()
         }
         .check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn gates_lie_between_queries() {
+    for traits in all_traits() {
+        for positions in [vec![100], vec![31, -1, 190]] {
+            Case {
+                positions,
+                gated: true,
+                ..Case::usual()
+            }
+            .check(tuning::choose(&traits), &traits);
+        }
     }
 }
 

@@ -55,6 +55,9 @@ impl Case {
         let [x_dtype, stored_as, routing_dtype] = self.dtypes;
         let mut random = Random::new((experts + n * tokens + k) as u64);
         let pairs = tokens * used;
+        // Of every second case others' rows lie between those of an expert and the next.
+        let between = n + (n + used) % 2 * 3;
+        let rows = (experts - 1) * between + n;
         let apart = self.routed == Routed::Apart;
         let (x_rows, results) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let mut given = Vec::new();
@@ -71,17 +74,15 @@ impl Case {
         let mut matrices = Vec::new();
         for _ in 0..self.section().parts.len() {
             match self.weights {
-                Weights::Dense => matrices.push(add(
-                    &mut given,
-                    Operand::contiguous(stored_as, &[experts * n, k]),
-                    &mut random,
-                )),
+                Weights::Dense => {
+                    matrices.push(add(&mut given, Operand::contiguous(stored_as, &[rows, k]), &mut random))
+                }
                 Weights::Quantised(format) => {
-                    let weights = Quantised::random(format, [experts * n, k], stored_as);
+                    let weights = Quantised::random(format, [rows, k], stored_as);
                     let (quants, parameters) = weights.operands();
                     let planes = weights.inputs(&quants, &parameters).into_iter();
                     given.extend(planes.map(|(operand, plane)| (operand.clone(), plane)));
-                    matrices.push((0..experts * n).flat_map(|row| weights.expand(row)).collect());
+                    matrices.push((0..rows).flat_map(|row| weights.expand(row)).collect());
                 }
             }
         }
@@ -107,12 +108,13 @@ impl Case {
             norm: self.norm,
             section: self.section(),
             routed: self.routed,
+            between,
         };
         let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
         let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
         assert_eq!(projection.check(&all), Ok(()), "{what}");
         let calls = projection.calls(traits, &all).expect("checked");
-        let rows: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
+        let matrices: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
         let expected = expert_reference(
             &projection,
             &ExpertInputs {
@@ -121,7 +123,7 @@ impl Case {
                 used,
                 gain: gain.as_deref(),
                 routing: routing.as_deref(),
-                parts: rows.iter().map(|r| r as &dyn Rows).collect(),
+                parts: matrices.iter().map(|r| r as &dyn Rows).collect(),
                 rows: n,
                 extras,
             },
@@ -193,6 +195,7 @@ fn expert_projections_that_do_not_fit_are_refused() {
             norm,
             section: Section::plain(Weights::Dense, DType::F32),
             routed,
+            between: 5,
         };
         let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
         let apart = routed == Routed::Apart;

@@ -128,7 +128,7 @@ impl Attention {
             .forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
     }
 
-    /// Queries `[T, heads · D]` from what `q_proj` gave, and the heads' gates `[T, heads, D]` if there are any.
+    /// Queries from what `q_proj` gave, `[T, heads · D]`, or, where there are gates `[T, heads, D]`, as these.
     fn gate(&self, q: Array) -> (Array, Option<Array>) {
         if !self.gated {
             return (q, None);
@@ -136,7 +136,7 @@ impl Attention {
         let [q, gate] = q
             .reshape(&[-1, self.heads as isize, 2 * self.head_dim as isize])
             .split(-1);
-        (q.reshape(&[-1, (self.heads * self.head_dim) as isize]), Some(gate))
+        (q, Some(gate))
     }
 
     /// Queries, keys and values `[T, heads · D]`.
@@ -152,10 +152,13 @@ impl Attention {
         }
     }
 
-    /// Queries and keys `[T, heads · D]` → `[T, heads, D]`.
+    /// Queries (of whichever shape) and keys `[T, heads · D]` → `[T, heads, D]`.
     fn normalise(&self, q: Array, k: Array) -> [Array; 2] {
         let (q, k) = match (&self.norms, self.qk_norm) {
-            (Some([q_norm, k_norm]), QkNorm::Projection) => (q_norm.forward(&q), k_norm.forward(&k)),
+            (Some([q_norm, k_norm]), QkNorm::Projection) => {
+                let q = q.reshape(&[-1, (self.heads * self.head_dim) as isize]);
+                (q_norm.forward(&q), k_norm.forward(&k))
+            }
             _ => (q, k),
         };
         let (q, k) = (self.split(q, self.heads), self.split(k, self.kv_heads));

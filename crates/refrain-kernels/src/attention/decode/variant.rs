@@ -197,6 +197,7 @@ mod tests {
             }),
             q_norm: NORM,
             k_norm: NORM,
+            gated: false,
         };
         let keys = Operand::contiguous(state, &[reach, 1, head_dim]);
         let variant = Variant::of(tuning, &TRAITS, &[&keys], &sizes, &params).expect("possible");

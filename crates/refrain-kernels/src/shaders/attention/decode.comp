@@ -125,6 +125,10 @@ float gain_of(bool is_key, uint d) {
     return 1.0;
 }
 
+#ifndef Q_BETWEEN
+#define Q_BETWEEN HEAD_DIM
+#endif
+
 // What does not depend on the position is under way before anything else: a row of invocations takes a
 // vector.
 void load_vectors() {
@@ -135,7 +139,7 @@ void load_vectors() {
             uint d = min(lane() + i * LANES, HEAD_DIM - 1u);
             uint own = turn * VECTOR_SPAN + i;
             vector_values[own] = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
-                                        : load_q(pc.q, token * Q_STRIDE + (head + number) * HEAD_DIM + d);
+                                        : load_q(pc.q, token * Q_STRIDE + (head + number) * Q_BETWEEN + d);
             vector_gains[own] = gain_of(is_key, d);
         }
     }
@@ -312,6 +316,10 @@ void add_values(uint base) {
 }
 
 void store_pair(uint h, uint d, vec2 pair) {
+#ifdef GATED
+    uint gate_at = token * GATE_STRIDE + (head + h) * GATE_BETWEEN + d;
+    pair /= 1.0 + exp(-vec2(load_gate(pc.gate, gate_at), load_gate(pc.gate, gate_at + 1u)));
+#endif
     uint at = token * Y_STRIDE + (head + h) * HEAD_DIM + d;
     store_y(pc.y, at, pair.x);
     store_y(pc.y, at + 1u, pair.y);

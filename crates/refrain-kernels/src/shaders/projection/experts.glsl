@@ -1,6 +1,6 @@
-// The matrices of all experts lie one after the other, ROWS_0 rows each; a repetition of the product meets
+// The matrices of all experts lie one after the other, EXPERT_ROWS rows apart; a repetition of the product meets
 // those of some.
-uint first_row(uint expert) { return min(expert, EXPERTS - 1u) * ROWS_0; }
+uint first_row(uint expert) { return min(expert, EXPERTS - 1u) * EXPERT_ROWS; }
 
 #ifdef SEGMENT
 // The results of a token's experts are added up: their rows of x, weighted, are one long row, and so are

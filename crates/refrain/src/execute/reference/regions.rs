@@ -98,7 +98,15 @@ pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Memo
     write_rows(&step.inputs[0], &Values::F32(k), &places, memory);
     write_rows(&step.inputs[1], &v, &places, memory);
     let inputs = Inputs::lock(&step.inputs, memory);
-    let mixed = Values::F32(attend(&inputs, &q, heads, [0, 1, 5, 6, 7], &params.attention));
+    let mut mixed = attend(&inputs, &q, heads, [0, 1, 5, 6, 7], &params.attention);
+    if let Some(number) = params.gate() {
+        let gate = inputs.f32(number);
+        mixed
+            .iter_mut()
+            .zip(gate)
+            .for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
+    }
+    let mixed = Values::F32(mixed);
     drop(inputs);
     store(&step.output, memory, |bytes, operand| {
         mixed.store(operand.dtype, &operand.layout, bytes)

@@ -2,6 +2,7 @@
 //! and keys and with the writes of keys and values.
 
 use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::elementwise::{BinaryOp, Step, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::rope;
 use refrain_kernels::{DType, Operand, Traits};
@@ -23,10 +24,20 @@ pub(super) fn join(graph: Graph, device: &Device) -> Graph {
         .flatten()
         .flat_map(|f| f.writes)
         .for_each(|write| written[write] = true);
+    let mut gates: Vec<Option<usize>> = vec![None; graph.nodes.len()];
+    for (number, found) in found.iter().enumerate() {
+        if let Some(gate) = found.as_ref().and_then(|found| found.gate) {
+            gates[gate] = Some(number);
+        }
+    }
     let mut renamed = vec![usize::MAX; graph.nodes.len()];
     let mut nodes: Vec<Node> = Vec::new();
     for (number, node) in graph.nodes.into_iter().enumerate() {
         if written[number] {
+            continue;
+        }
+        if let Some(attention) = gates[number] {
+            renamed[number] = renamed[attention];
             continue;
         }
         renamed[number] = nodes.len();
@@ -63,6 +74,8 @@ struct Found {
     node: Node,
     /// The writes of keys and of values, which it does itself.
     writes: [usize; 2],
+    /// What multiplied the result by a gate, which it does itself.
+    gate: Option<usize>,
 }
 
 /// Queries or keys before their norm and rotation.
@@ -100,12 +113,18 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     }
     let whole = [&makers, &[q, k].map(Prepared::as_it_is)];
     let states = [k_state, v_state].map(Edge::clone);
-    whole.into_iter().find_map(|[q, k]| {
+    let gate = gate(graph, uses, number);
+    // With a gate, or without it where that does not fit.
+    let forms = [gate.as_ref(), None]
+        .into_iter()
+        .flat_map(|gate| whole.map(|form| (form, gate)));
+    forms.into_iter().find_map(|([q, k], gate)| {
         let decode = DecodeParams {
             attention: params,
             rope: q.rope.as_ref().map(|(rope, _)| *rope),
             q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
             k_norm: k.norm.as_ref().map(|(norm, _)| *norm),
+            gated: gate.is_some(),
         };
         let mut inputs = states.to_vec();
         inputs.extend([&q.raw, &k.raw, v].map(Edge::clone));
@@ -113,6 +132,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         inputs.extend(q.rope.iter().map(|(_, frequencies)| frequencies.clone()));
         let gains = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
         inputs.extend(gains);
+        inputs.extend(gate.map(|(_, edge)| edge.clone()));
         // Where tokens stand may be states: attention reads them where it did.
         let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| is_state(graph, edge));
         let node = Node::new(
@@ -124,8 +144,31 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         (moves && computes(graph, &node, &decode, device)).then_some(Found {
             node,
             writes: [keys.node, values.node],
+            gate: gate.map(|(user, _)| *user),
         })
     })
+}
+
+/// The node that multiplies what node `number` gives by the sigmoid of a gate, and the gate, if it is there before.
+fn gate(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Edge)> {
+    let user = (number + 1..graph.nodes.len()).find(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number))?;
+    let node = &graph.nodes[user];
+    let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
+        return None;
+    };
+    let (mixed, edge) = if a.node == number { (0, b) } else { (1, a) };
+    let step = |step: usize| &expression.steps[step];
+    let is_gated = |x: usize, y: usize| {
+        *step(x) == Step::Input(mixed)
+            && matches!(*step(y), Step::Unary(UnaryOp::Sigmoid, z) if *step(z) == Step::Input(1 - mixed))
+    };
+    let &Step::Binary(BinaryOp::Mul, x, y) = expression.steps.last()? else {
+        return None;
+    };
+    let f32s = expression.inputs == [DType::F32; 2] && graph.nodes[number].dtype == DType::F32;
+    let whole = is_whole(graph, &node.inputs[mixed]) && node.shape == graph.nodes[number].shape;
+    let fits = (is_gated(x, y) || is_gated(y, x)) && f32s && whole && uses[number] == 1 && edge.node < number;
+    fits.then(|| (user, edge.clone()))
 }
 
 /// The state before the write that `edge` sees, and the rows written, if they are written where `tokens`

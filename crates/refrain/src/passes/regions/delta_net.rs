@@ -158,7 +158,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
 }
 
 /// Whether both see the same places: strides of dimensions of one element do not matter.
-fn same_places(a: &Layout, b: &Layout) -> bool {
+pub(super) fn same_places(a: &Layout, b: &Layout) -> bool {
     let steps = |layout: &Layout| -> Vec<(usize, usize)> {
         let pairs = layout.shape.iter().copied().zip(layout.strides.iter().copied());
         pairs.filter(|(n, _)| *n > 1).collect()

@@ -123,7 +123,7 @@ fn combined(node: &Node, expression: &Expression, uses: &[Use]) -> Option<Produc
 }
 
 /// Rows `first..first + count` of a matrix.
-fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
+pub(super) fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
     let Layout { shape, .. } = &edge.layout;
     Edge {
         node: edge.node,

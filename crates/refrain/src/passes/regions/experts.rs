@@ -6,7 +6,8 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, Step};
 use refrain_kernels::projection::{ExpertProjection, Norm, Routed, Section, Weights};
 use refrain_kernels::reduce::ReduceOp;
 
-use super::epilogue::reordered;
+use super::delta_net::same_places;
+use super::epilogue::{reordered, rows as sliced};
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
 use crate::{DType, Device, Layout, Primitive};
@@ -58,8 +59,15 @@ struct Product<'g> {
     experts: &'g Edge,
     planes: &'g [Edge],
     weights: Weights,
-    /// T, U, N and K.
+    /// T, U, rows of an expert and K.
     sizes: [usize; 4],
+}
+
+/// A use of a product: which input it is, and which of an expert's rows it sees.
+struct Use<'g> {
+    input: usize,
+    product: Product<'g>,
+    first: usize,
 }
 
 impl<'g> Product<'g> {
@@ -107,22 +115,37 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
     };
-    let whole = Layout::contiguous(&node.shape);
-    let reads = |edge: &Edge| node.inputs.iter().filter(|e| e.node == edge.node).count();
-    let product = |edge: &Edge| {
-        let found = Product::of(graph, uses, edge, reads(edge));
-        found.filter(|_| edge.layout == whole)
+    let &[tokens, used, rows] = &node.shape[..] else {
+        return None;
     };
-    let mut found: Vec<(usize, Product<'_>)> = (0..node.inputs.len())
-        .filter_map(|input| product(&node.inputs[input]).map(|p| (input, p)))
-        .collect();
-    let (x, experts, weights) = (found.first()?.1.x, found[0].1.experts, found[0].1.weights);
-    found.retain(|(_, p)| p.x == x && p.experts == experts && p.weights == weights);
+    let seen = |input: usize| {
+        let edge = &node.inputs[input];
+        let reads = node.inputs.iter().filter(|e| e.node == edge.node).count();
+        let product = Product::of(graph, uses, edge, reads)?;
+        let all = product.sizes[2];
+        let first = edge.layout.offset;
+        let wanted = Layout {
+            shape: node.shape.clone(),
+            strides: vec![used * all, all, 1],
+            offset: first,
+        };
+        (first + rows <= all && same_places(&edge.layout, &wanted)).then_some(Use { input, product, first })
+    };
+    let mut found: Vec<Use<'_>> = (0..node.inputs.len()).filter_map(seen).collect();
+    let like = &found.first()?.product;
+    let (x, experts, weights, between) = (like.x, like.experts, like.weights, like.sizes[2]);
+    found.retain(|Use { product: p, .. }| {
+        p.x == x && p.experts == experts && p.weights == weights && p.sizes[2] == between
+    });
     found.truncate(MOST_PARTS);
-    let [tokens, used, rows, _] = found[0].1.sizes;
-    let parts: Vec<usize> = found.iter().map(|(input, _)| *input).collect();
-    let mut inputs = vec![found[0].1.shared_x()?, experts.clone()];
-    inputs.extend(found.iter().flat_map(|(_, p)| p.planes.iter().cloned()));
+    let parts: Vec<usize> = found.iter().map(|used| used.input).collect();
+    let mut inputs = vec![found[0].product.shared_x()?, experts.clone()];
+    for Use { product, first, .. } in &found {
+        inputs.extend(product.planes.iter().map(|plane| {
+            let count = plane.layout.shape[0] - (between - rows);
+            sliced(plane, *first, count)
+        }));
+    }
     let (others, epilogue) = split(node, expression, &parts, &[tokens * used, rows])?;
     inputs.extend(others);
     let projection = ExpertProjection {
@@ -132,6 +155,7 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
             epilogue,
         },
         routed: Routed::Apart,
+        between,
     };
     made(graph, projection, inputs, [tokens * used, rows], node.dtype)
 }
@@ -190,6 +214,7 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
         norm: None,
         section: Section::plain(found.weights, DType::F32),
         routed,
+        between: rows,
     };
     made(graph, projection, inputs, [tokens, rows], DType::F32)
 }
