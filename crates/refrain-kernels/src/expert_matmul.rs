@@ -177,7 +177,7 @@ fn dots(
     let together = (traits.workgroup(128) / lanes).max(1);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/expert_matmul/dots.comp"))
+        .body(include_str!("shaders/expert_matmul/expert_matmul.comp"))
         .kernel(vec![
             (0, lanes * together),
             (3, lanes),

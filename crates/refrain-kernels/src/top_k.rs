@@ -44,7 +44,7 @@ const WORKSPACE: usize = 2;
 /// Mesa's software drivers, more than 1,024 of rows of about 7 million elements, with workgroups of 1,024).
 pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
     let problem = Problem::of(traits, x, out)?;
-    if problem.n <= traits.workgroup(SHORT) as usize {
+    if problem.n.next_multiple_of(4) <= traits.workgroup(SHORT) as usize {
         return Ok((vec![problem.short_call([x, out])?], None));
     }
     let share = problem.share();
@@ -159,22 +159,18 @@ impl<'t> Problem<'t> {
         let [x_stride, y_stride] = self.strides;
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
         push.extend(numbers.map(|n| Push::U32(n as u32)));
-        let unrolled = tuning::choose(self.traits).decode.unrolled;
+        let shares = (self.traits.workgroup(1024) / (4 * quads as u32)).clamp(1, 8);
         let kernel = Text::new(self.traits, "top_k.short")
-            .define("UNROLLED", u32::from(unrolled))
             .input("x", x.dtype)
             .output("y", y.dtype)
             .body("#define WALKED 2u\n")
-            .body(include_str!("shaders/unroll.glsl"))
             .body(include_str!("shaders/order.glsl"))
             .body(include_str!("shaders/walk.glsl"))
-            .body(include_str!("shaders/top_k_short.comp"))
+            .body(include_str!("shaders/top_k/short.comp"))
             .kernel(vec![
-                (
-                    0,
-                    (4 * quads as u32).next_power_of_two().min(self.traits.workgroup(SHORT)),
-                ),
+                (0, 4 * quads as u32 * shares),
                 (3, quads as u32),
+                (4, shares),
                 (5, self.rows.outer().rank()),
             ]);
         Ok(Call {
@@ -223,7 +219,7 @@ impl<'t> Problem<'t> {
             .body("#define WALKED 2u\n")
             .body(include_str!("shaders/order.glsl"))
             .body(include_str!("shaders/walk.glsl"))
-            .body(include_str!("shaders/top_k.comp"))
+            .body(include_str!("shaders/top_k/top_k.comp"))
             .kernel(vec![
                 (0, self.workgroup),
                 (3, self.sorted() as u32),

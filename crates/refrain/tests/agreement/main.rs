@@ -4,6 +4,7 @@
 mod common;
 mod conversions;
 mod elementwise;
+mod hybrids;
 mod integers;
 mod library;
 #[path = "../support/operations.rs"]

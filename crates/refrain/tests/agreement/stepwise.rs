@@ -13,7 +13,7 @@ use refrain::{Array, AttentionParams, DType, Device, passes};
 
 use crate::common::{Random, assert_silent, plain, vulkan};
 use crate::random::program;
-use crate::{operations, regions};
+use crate::{hybrids, operations, regions};
 
 /// A program, fresh, with its argument.
 fn stepper(device: &Device, seed: u64, change: impl Fn(&mut Plan)) -> Stepper {
@@ -191,10 +191,23 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
             let plan = passes::plan(&outputs.each_ref()).expect("plans");
             kernels.extend(assert_steady(plan, random, context));
         }
+        let (_, net) = hybrids::delta_net(device, random, 1);
+        let long = Array::input(device, "long", DType::F32, &[2, 700]).top_k(5);
+        for (outputs, context) in [
+            (net.each_ref().to_vec(), "a delta net"),
+            (vec![&hybrids::mixture(device, random, 1)], "a mixture"),
+            (vec![&long], "the largest of long rows"),
+        ] {
+            let plan = passes::plan(&outputs).expect("plans");
+            kernels.extend(assert_steady(plan, random, context));
+        }
     }
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
-    // The inbox is in no plan: its own test looks at what it writes. Matrix cores are not everywhere.
-    let everywhere = |name: &String| name != "inbox" && !name.contains("matrix") && !name.starts_with("fragments");
+    // The inbox is in no plan: its own test looks at what it writes. Matrix cores, and what prepares for them, are
+    // not everywhere.
+    let for_matrix_cores =
+        |name: &String| name.contains("matrix") || name.starts_with("fragments") || name == "expert_matmul.prepare";
+    let everywhere = |name: &String| name != "inbox" && !for_matrix_cores(name);
     let families: Vec<String> = families().into_iter().filter(everywhere).collect();
     let family = |kernel: &String| {
         let own = families.iter().filter(|family| kernel.starts_with(*family));

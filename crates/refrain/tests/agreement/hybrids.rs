@@ -1,0 +1,189 @@
+//! Delta nets and mixtures of experts of few tokens, lowered with regions and without, on both executors.
+
+use refrain::fast::Tokens;
+use refrain::passes::Options;
+use refrain::{Array, DType, Device, Function, fast};
+
+use crate::common::{Random, assert_silent, vulkan};
+
+const SEQUENCES: usize = 3;
+
+fn stored(device: &Device, random: &mut Random, shape: &[usize]) -> Array {
+    let array = random.dense(device, DType::F32, shape) * 0.5;
+    array.eval().expect("a weight");
+    array
+}
+
+fn unit(x: &Array, scale: f32) -> Array {
+    fast::rms_norm(x, None, 1e-6) * scale
+}
+
+/// A gated delta net between its projections: its states, and the result with their next versions.
+pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
+    let (key_heads, ratio) = (random.pick(&[1, 2]), random.pick(&[1, 2, 3]));
+    let (key_dim, value_dim, taps) = (random.pick(&[8, 20]), random.pick(&[5, 16]), random.pick(&[2, 4]));
+    let heads = key_heads * ratio;
+    let (keys, values) = (key_heads * key_dim, heads * value_dim);
+    let state = |shape: &[usize]| Array::state(device, DType::F32, shape).expect("a small state");
+    let window = state(&[SEQUENCES, taps - 1, 2 * keys + values]);
+    let memory = state(&[SEQUENCES, heads, value_dim, key_dim]);
+    let all = Array::input(device, "x", DType::F32, &[tokens, 2 * keys + 2 * values + 2 * heads]);
+    let input = |name: &str, dtype| Array::input(device, name, dtype, &[tokens]);
+    let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
+    let places = Tokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &positions,
+    };
+    let mut next = 0;
+    let [x, z, decay, beta] = [2 * keys + values, values, heads, heads].map(|n| {
+        next += n;
+        all.slice(1, next - n, next)
+    });
+    let weights = stored(device, random, &[2 * keys + values, taps]);
+    let (mixed, next_window) = fast::causal_conv(&x, &weights, places, &window);
+    let mixed = mixed.silu();
+    let mut start = 0;
+    let [q, k, v] = [(key_heads, key_dim), (key_heads, key_dim), (heads, value_dim)].map(|(heads, n)| {
+        start += heads * n;
+        let part = mixed.slice(1, start - heads * n, start);
+        part.reshape(&[-1, heads as isize, n as isize])
+    });
+    let scale = (key_dim as f32).powf(-0.5);
+    let (q, k) = (unit(&q, scale) * 0.5, unit(&k, scale));
+    let (decay, beta) = (decay.sigmoid(), beta.sigmoid());
+    let (recalled, next_memory) = fast::gated_delta([&q, &k, &v], [&decay, &beta], places, &memory);
+    let gain = stored(device, random, &[value_dim]);
+    let gain = if random.one_in(3) { None } else { Some(&gain) };
+    let normed = fast::rms_norm(&recalled, gain, 1e-5).reshape(&[-1, values as isize]);
+    ([window, memory], [normed * z.silu(), next_window, next_memory])
+}
+
+/// A mixture of experts, with weights by softmax of the scores of all or of those that are used.
+pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
+    let (experts, used) = (random.pick(&[3, 6]), random.pick(&[1, 2]));
+    let (hidden, inner) = (random.pick(&[32, 64]), random.pick(&[16, 32]));
+    let x = Array::input(device, "x", DType::F32, &[tokens, hidden]);
+    let normed = fast::rms_norm(&x, Some(&stored(device, random, &[hidden])), 1e-6);
+    let scores = normed.matmul(&stored(device, random, &[experts, hidden]).transpose());
+    let scores = if random.one_in(3) {
+        scores.sigmoid()
+    } else {
+        scores.softmax()
+    };
+    let chosen = scores.top_k(used);
+    let weights = scores.take_along(&chosen);
+    let weights = if random.one_in(3) {
+        weights
+    } else {
+        &weights / weights.sum(&[-1]).expand_dims(1)
+    };
+    let each = normed.expand_dims(1);
+    let [gate, up] = if random.one_in(2) {
+        let both = stored(device, random, &[experts * 2 * inner, hidden]);
+        fast::expert_matmul(&each, &chosen, &both, 2 * inner).split(-1)
+    } else {
+        [0, 1].map(|_| {
+            let matrix = stored(device, random, &[experts * inner, hidden]);
+            fast::expert_matmul(&each, &chosen, &matrix, inner)
+        })
+    };
+    let down = stored(device, random, &[experts * hidden, inner]);
+    let routed = fast::expert_matmul(&(gate.silu() * up), &chosen, &down, hidden) * weights.expand_dims(2);
+    let y = routed.sum(&[1]);
+    if random.one_in(3) { y } else { x + y * 0.5 }
+}
+
+/// Results of each way to compute a program, over some steps. `x` has `columns` numbers a token.
+fn assert_alike(seed: u64, marker: &str, results: &[Vec<f32>]) {
+    let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
+    for (which, result) in results.iter().enumerate() {
+        let pairs = result.iter().zip(&results[0]);
+        let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(
+            furthest <= 1e-4 * largest,
+            "{marker} of seed {seed}, way {which}: {furthest} of {largest}"
+        );
+    }
+}
+
+#[test]
+fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
+    for seed in 740..748 {
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
+            for regions in [false, true] {
+                let random = &mut Random::new(seed);
+                let tokens = random.pick(&[1, 1, 4]);
+                let (states, outputs) = delta_net(device, random, tokens);
+                let options = Options {
+                    regions,
+                    ..Options::default()
+                };
+                let function = Function::trace_with(&outputs.each_ref(), options).expect("a step that lowers");
+                let plan = function.plan().to_string();
+                assert!(!plan.contains("delta_net") || regions, "{plan}");
+                assert!(plan.contains("delta_net") || !(regions && on_gpu), "{plan}");
+                let columns = function
+                    .plan()
+                    .inputs
+                    .iter()
+                    .find(|i| i.name == "x")
+                    .expect("an input")
+                    .shape[1];
+                let mut found = Vec::new();
+                for step in 0..5 {
+                    let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
+                    // Sequences begin at different steps; the last token is padding at times.
+                    let position = |t: usize| if t == 3 && step % 2 == 1 { -1 } else { step };
+                    let positions: Vec<i32> = (0..tokens).map(position).collect();
+                    let sequences: Vec<u32> = (0..tokens).map(|t| (t % SEQUENCES) as u32).collect();
+                    let arguments: [(&str, &[u8]); 3] = [
+                        ("x", bytemuck::cast_slice(&x)),
+                        ("positions", bytemuck::cast_slice(&positions)),
+                        ("sequences", bytemuck::cast_slice(&sequences)),
+                    ];
+                    function.call(&arguments).expect("a call");
+                    found.extend(function.read::<f32>(0).expect("the result"));
+                }
+                for state in states {
+                    found.extend(state.to_vec::<f32>().expect("the state"));
+                }
+                results.push(found);
+            }
+        }
+        assert_alike(seed, "a delta net", &results);
+    }
+    assert_silent();
+}
+
+#[test]
+fn mixtures_compute_alike_joined_and_apart() {
+    let mut joined = 0;
+    for seed in 760..772 {
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for device in [&Device::cpu(), vulkan()] {
+            for regions in [false, true] {
+                let random = &mut Random::new(seed);
+                let tokens = random.pick(&[1, 3, 8]);
+                let options = Options {
+                    regions,
+                    ..Options::default()
+                };
+                let y = mixture(device, random, tokens);
+                let function = Function::trace_with(&[&y], options).expect("a layer that lowers");
+                let plan = function.plan().to_string();
+                assert!(!plan.contains("expert_projection") || regions, "{plan}");
+                joined += plan.matches("expert_projection").count();
+                let columns = y.dim(1);
+                let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
+                function.call(&[("x", bytemuck::cast_slice(&x))]).expect("a call");
+                results.push(function.read(0).expect("the result"));
+            }
+        }
+        assert_alike(seed, "a mixture", &results);
+    }
+    // Two in each of 24 plans.
+    assert!(joined >= 40, "{joined} products");
+    assert_silent();
+}
