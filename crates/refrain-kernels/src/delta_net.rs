@@ -79,6 +79,13 @@ struct Sizes {
     states: usize,
 }
 
+impl Sizes {
+    /// Value heads that share a key head.
+    fn ratio(&self) -> usize {
+        self.heads / self.key_heads
+    }
+}
+
 impl Operands<'_> {
     /// What stands in `operands`, in order.
     ///
@@ -160,6 +167,26 @@ impl Operands<'_> {
         })
     }
 
+    /// Their names in the shader.
+    fn names(&self) -> Vec<&'static str> {
+        let first = [
+            "x",
+            "weights",
+            "decay",
+            "beta",
+            "z",
+            "positions",
+            "sequences",
+            "window",
+            "state",
+        ];
+        first
+            .into_iter()
+            .chain(self.gain.map(|_| "gain"))
+            .chain(["y"])
+            .collect()
+    }
+
     fn all(&self) -> Vec<&Operand> {
         let first = [
             self.x,
@@ -176,141 +203,141 @@ impl Operands<'_> {
     }
 }
 
+/// How a workgroup is divided.
+struct Division {
+    lanes: u32,
+    rows: u32,
+    /// Values of a key to an invocation.
+    each: usize,
+    /// Quads of the memory's rows that a row of invocations has.
+    runs: usize,
+}
+
+impl Division {
+    fn of(traits: &Traits, sizes: &Sizes) -> Result<Division, Unsupported> {
+        let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
+        let lanes = tuning::lanes(traits);
+        let rows = (traits.workgroup(THREADS) / lanes).max(1);
+        let division = Division {
+            lanes,
+            rows,
+            each: key_dim.div_ceil(lanes as usize),
+            runs: value_dim.div_ceil(rows as usize * TOGETHER),
+        };
+        let shared = 4 * (2 * key_dim + value_dim + (1 + TOGETHER) * (lanes * rows) as usize) + 64;
+        if division.runs * division.each * TOGETHER > MOST_KEPT || shared > traits.shared_bytes as usize {
+            let what = format!("heads of {value_dim} by {key_dim} values");
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        Ok(division)
+    }
+
+    /// How often a token makes an invocation loop.
+    fn work(&self, traits: &Traits, taps: usize) -> usize {
+        taps.max(2 * self.each * self.runs) + 4 * joined_lanes(traits) + self.rows as usize
+    }
+}
+
 /// The call, and how many counters (u32, zero before and after it) it needs, as the operand behind the others.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]), heads are
 /// larger than registers hold, or value heads share key heads on a device without [`Traits::tickets`].
 pub fn call(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -> Result<(Call, usize), Unsupported> {
-    let size = |what: String| Unsupported::Size { op: OP, what };
     let sizes = operands.sizes(params)?;
-    let Sizes {
-        tokens,
-        taps,
-        key_dim,
-        value_dim,
-        ..
-    } = sizes;
-    let lanes = tuning::lanes(traits);
-    let rows = (traits.workgroup(THREADS) / lanes).max(1);
-    let each = key_dim.div_ceil(lanes as usize);
-    let runs = value_dim.div_ceil(rows as usize * TOGETHER);
-    let channels = 2 * key_dim + value_dim;
-    let shared = 4 * (channels + (1 + TOGETHER) * (lanes * rows) as usize) + 64;
-    if runs * each * TOGETHER > MOST_KEPT || shared > traits.shared_bytes as usize {
-        return Err(size(format!("heads of {value_dim} by {key_dim} values")));
+    let division = Division::of(traits, &sizes)?;
+    check(traits, operands, &sizes, &division)?;
+    let arguments = arguments(operands, params, &sizes)?;
+    let mut text = Text::new(traits, OP)
+        .define("LANE_VALUE", "vec4")
+        .flag("GAIN", params.norm.weighted)
+        .define("RATIO", sizes.ratio());
+    for (name, operand) in operands.names().into_iter().zip(operands.all()) {
+        text = match name {
+            "window" | "state" | "y" => text.output(name, operand.dtype),
+            _ => text.input(name, operand.dtype),
+        };
     }
-    let ratio = sizes.heads / sizes.key_heads;
-    if ratio > 1 && !traits.tickets {
+    let shares = sizes.ratio() > 1;
+    let kernel = text
+        .body(if shares { COUNTERS } else { "" })
+        .body(&arguments.declaration())
+        .body(include_str!("shaders/lanes.glsl"))
+        .body(include_str!("shaders/delta_net.comp"))
+        .kernel(vec![
+            (0, division.lanes * division.rows),
+            (3, division.lanes),
+            (4, division.rows),
+            (5, division.each as u32),
+            (6, division.runs as u32),
+            (7, sizes.taps as u32),
+            (8, sizes.key_dim as u32),
+            (9, sizes.value_dim as u32),
+        ]);
+    let call = Call {
+        kernel,
+        groups: [sizes.heads.max(1) as u32, sizes.states.max(1) as u32, 1],
+        push: arguments.push(),
+    };
+    Ok((call, if shares { sizes.states * sizes.key_heads } else { 0 }))
+}
+
+fn check(traits: &Traits, operands: &Operands<'_>, sizes: &Sizes, division: &Division) -> Result<(), Unsupported> {
+    let size = |what: String| Unsupported::Size { op: OP, what };
+    if sizes.ratio() > 1 && !traits.tickets {
         return Err(size("workgroups do not see what others have stored".into()));
     }
-    // How often a token makes an invocation loop.
-    let work = taps.max(2 * each * runs) + 4 * joined_lanes(traits) + rows as usize;
-    let places = [operands.positions, operands.sequences];
-    let [states, heads] = [sizes.states, sizes.heads];
-    let window = [taps - 1, 2 * sizes.key_heads * key_dim + heads * value_dim];
-    recurrence::check(
-        OP,
-        traits,
-        [places[0], places[1], operands.window],
-        5,
-        [tokens, work],
-        &window,
-    )?;
-    recurrence::check(
-        OP,
-        traits,
-        [places[0], places[1], operands.memory],
-        5,
-        [tokens, work],
-        &[heads, value_dim, key_dim],
-    )?;
-    let all = operands.all();
-    for (number, operand) in [Some(operands.weights), operands.gain]
-        .into_iter()
-        .flatten()
-        .zip([1, 9])
-        .map(|(o, n)| (n, o))
-    {
-        if !operand.layout.is_contiguous() {
+    let (heads, states) = (sizes.heads, sizes.states);
+    if [heads, states].iter().any(|&groups| groups > 65_535) {
+        return Err(size(format!("{heads} heads of {states} sequences")));
+    }
+    let channels = operands.x.layout.shape[1];
+    let window: &[usize] = &[sizes.taps - 1, channels];
+    let memory: &[usize] = &[heads, sizes.value_dim, sizes.key_dim];
+    let tokens = [sizes.tokens, division.work(traits, sizes.taps)];
+    for (state, part) in [(operands.window, window), (operands.memory, memory)] {
+        let places = [operands.positions, operands.sequences, state];
+        recurrence::check(OP, traits, places, 5, tokens, part)?;
+    }
+    for (number, operand) in [(1, Some(operands.weights)), (9, operands.gain)] {
+        if operand.is_some_and(|operand| !operand.layout.is_contiguous()) {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
                 operand: number,
             });
         }
     }
-    if [heads, states].iter().any(|&groups| groups > 65_535) {
-        return Err(size(format!("{heads} heads of {states} sequences")));
-    }
+    Ok(())
+}
+
+fn arguments(operands: &Operands<'_>, params: &DeltaNetParams, sizes: &Sizes) -> Result<Arguments, Unsupported> {
+    let all = operands.all();
     let mut arguments = Arguments::default();
-    let mut names = vec![
-        "x",
-        "weights",
-        "decay",
-        "beta",
-        "z",
-        "positions",
-        "sequences",
-        "window",
-        "state",
-    ];
-    names.extend(operands.gain.map(|_| "gain"));
-    names.push("y");
-    for (number, (name, operand)) in names.iter().zip(&all).enumerate() {
+    for (number, (name, operand)) in operands.names().into_iter().zip(&all).enumerate() {
         arguments.address(format!("{name}_ref {name}"), address(OP, number, operand)?);
     }
-    if ratio > 1 {
+    if sizes.ratio() > 1 {
         let operand = all.len();
         arguments.address("counters_ref tickets", Push::Address { operand, bytes: 0 });
     }
-    arguments.number("TOKENS", tokens);
+    arguments.number("TOKENS", sizes.tokens);
     arguments.number("KEY_HEADS", sizes.key_heads);
     let floats = [params.eps, params.scales[0], params.scales[1], params.norm.eps];
     for (name, value) in ["EPS", "Q_SCALE", "K_SCALE", "NORM_EPS"].iter().zip(floats) {
         arguments.number(name, value.to_bits() as usize);
     }
     for (name, number) in [("X", 0), ("DECAY", 2), ("BETA", 3), ("Z", 4), ("Y", all.len() - 1)] {
-        let strides = &all[number].layout.strides;
-        if strides[1] != 1 && all[number].layout.shape[1] > 1 {
+        let layout = &all[number].layout;
+        if layout.strides[1] != 1 && layout.shape[1] > 1 {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
                 operand: number,
             });
         }
-        arguments.stride(&format!("{name}_STRIDE"), strides[0]);
+        arguments.stride(&format!("{name}_STRIDE"), layout.strides[0]);
     }
     arguments.check(OP)?;
-    let mut text = Text::new(traits, OP)
-        .define("LANE_VALUE", "vec4")
-        .flag("GAIN", params.norm.weighted)
-        .define("RATIO", ratio);
-    for (name, operand) in names.into_iter().zip(&all) {
-        text = match name {
-            "window" | "state" | "y" => text.output(name, operand.dtype),
-            _ => text.input(name, operand.dtype),
-        };
-    }
-    let kernel = text
-        .body(if ratio > 1 { COUNTERS } else { "" })
-        .body(&arguments.declaration())
-        .body(include_str!("shaders/lanes.glsl"))
-        .body(include_str!("shaders/delta_net.comp"))
-        .kernel(vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, each as u32),
-            (6, runs as u32),
-            (7, taps as u32),
-            (8, key_dim as u32),
-            (9, value_dim as u32),
-        ]);
-    let call = Call {
-        kernel,
-        groups: [heads.max(1) as u32, states.max(1) as u32, 1],
-        push: arguments.push(),
-    };
-    Ok((call, if ratio > 1 { states * sizes.key_heads } else { 0 }))
+    Ok(arguments)
 }
 
 /// What [`reference()`] reads, gapless.

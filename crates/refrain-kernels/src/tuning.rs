@@ -151,14 +151,12 @@ impl Tuning {
     /// matrix cores are not for so few.
     pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
         let Experts {
-            most_beside_matrix,
-            tiles,
-            ..
+            most_for_a_pair, tiles, ..
         } = self.experts;
         let tile = tiles
             .iter()
             .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;
-        let enough = experts > 0 && pairs > most_beside_matrix.saturating_mul(experts);
+        let enough = experts > 0 && experts < pairs.saturating_mul(most_for_a_pair);
         enough.then(|| tile.with_room(traits, size, pairs, 1))
     }
 

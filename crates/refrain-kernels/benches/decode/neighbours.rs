@@ -128,9 +128,9 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             halves,
             unrolled: true,
         });
-    let with = move |most_beside_matrix, tiles: Vec<MatrixTile>, skips| Tuning {
+    let with = move |most_for_a_pair, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
-            most_beside_matrix,
+            most_for_a_pair,
             tiles: Box::leak(tiles.into_boxed_slice()),
             skips,
         },
@@ -138,7 +138,7 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     };
     let skipping = tiles.clone().filter(|tile| tile.tokens > 1);
     tiles
-        .map(move |tile| with(0, vec![tile], false))
-        .chain(skipping.map(move |tile| with(0, vec![tile], true)))
-        .chain([with(usize::MAX, Vec::new(), false)])
+        .map(move |tile| with(usize::MAX, vec![tile], false))
+        .chain(skipping.map(move |tile| with(usize::MAX, vec![tile], true)))
+        .chain([with(0, Vec::new(), false)])
 }

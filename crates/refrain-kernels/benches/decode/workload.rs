@@ -140,10 +140,11 @@ impl Workload {
             Workload::Delta { .. } => return format!("{}v", row.delta.values),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
-                let each = (tokens * USED).div_ceil(EXPERTS);
+                let pairs = tokens * USED;
+                let each = pairs.div_ceil(EXPERTS);
                 let wanted = row.experts.tiles.iter().find(|tile| each <= tile.most_tokens);
                 return match wanted {
-                    Some(wanted) if each > row.experts.most_beside_matrix => {
+                    Some(wanted) if EXPERTS < pairs.saturating_mul(row.experts.most_for_a_pair) => {
                         let skips = row.experts.skips && wanted.tokens > 1;
                         format!("{}{}", tile(wanted), if skips { " skips" } else { "" })
                     }

@@ -1,4 +1,5 @@
-use super::problem::{Problem, SectionPlan, ends};
+use super::ends::ends;
+use super::problem::{Problem, SectionPlan};
 use super::{OP, Planes};
 use crate::arguments::Arguments;
 use crate::{Unsupported, elementwise};

@@ -14,7 +14,8 @@
 
 use std::fmt;
 
-use super::problem::{Matrix, Problem, Routing, RoutingWeights, SectionPlan, extra, gain};
+use super::problem::{Matrix, Problem, SectionPlan, extra, gain};
+use super::routing::{Routing, RoutingWeights};
 use super::{Norm, OP, Section};
 use crate::matmul::Rows;
 use crate::text::{address, require_dtype, require_float, require_shape};
@@ -60,7 +61,8 @@ impl ExpertProjection {
         2 + usize::from(weighted) + usize::from(self.routed != Routed::Apart)
     }
 
-    fn problem<'a>(&self, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+    /// T, U, N and K of operands that lie as they must.
+    fn extents(&self, operands: &[&Operand]) -> Result<[usize; 4], Unsupported> {
         let size = |what: String| Err(Unsupported::Size { op: OP, what });
         if operands.len() != self.operands() {
             return size(format!("{} operands given for {}", operands.len(), self.operands()));
@@ -93,6 +95,49 @@ impl ExpertProjection {
                 return Err(Unsupported::NeedsContiguous { op: OP, operand });
             }
         }
+        Ok([tokens, used, rows, columns])
+    }
+
+    /// The section, and how many experts there are.
+    fn planned<'a>(
+        &self,
+        operands: &[&'a Operand],
+        [rows, columns]: [usize; 2],
+    ) -> Result<(SectionPlan<'a>, usize), Unsupported> {
+        let size = |what: String| Unsupported::Size { op: OP, what };
+        let numbers: Vec<usize> = (self.section.parts.iter())
+            .scan(self.first_plane(), |next, weights| {
+                *next += weights.planes();
+                Some(*next - weights.planes())
+            })
+            .collect();
+        let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
+        let whole = self.routed == Routed::Apart || columns.is_multiple_of(plan.parts[0].chunk());
+        let count = plan.rows.div_ceil(self.between.max(1));
+        let last_row = count.saturating_sub(1) * self.between + rows;
+        if rows == 0 || count == 0 || self.between < rows || last_row != plan.rows || !whole {
+            let (all, between) = (plan.rows, self.between);
+            return Err(size(format!(
+                "matrices of {rows} of {all} rows of {columns} values, {between} apart"
+            )));
+        }
+        plan.rows = rows;
+        let last = operands.len() - 1;
+        let (results, first) = (operands[last].layout.shape[0], last - self.section.extras());
+        plan.extras = (first..last)
+            .map(|number| extra(number, operands, [results, rows]))
+            .collect::<Result<_, _>>()?;
+        let (dtypes, wanted) = (plan.epilogue.dtypes(), operands[last].dtype);
+        let dtypes = dtypes.map_err(|e| size(e.to_string()))?;
+        if dtypes.last() != Some(&wanted) {
+            return Err(size(format!("the epilogue gives {dtypes:?}, the result is {wanted}")));
+        }
+        Ok((plan, count))
+    }
+
+    fn problem<'a>(&self, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+        let [tokens, used, rows, columns] = self.extents(operands)?;
+        let (plan, count) = self.planned(operands, [rows, columns])?;
         let mut number = 2;
         let mut norm = None;
         if let Some(wanted) = &self.norm {
@@ -104,50 +149,23 @@ impl ExpertProjection {
             number += usize::from(wanted.weighted);
             norm = Some((wanted.eps, weight));
         }
-        let numbers: Vec<usize> = (self.section.parts.iter())
-            .scan(self.first_plane(), |next, weights| {
-                *next += weights.planes();
-                Some(*next - weights.planes())
-            })
-            .collect();
-        let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
-        let whole = columns.is_multiple_of(plan.parts[0].chunk());
-        let count = plan.rows.div_ceil(self.between.max(1));
-        let last_row = count.saturating_sub(1) * self.between + rows;
-        if rows == 0 || count == 0 || self.between < rows || last_row != plan.rows || !(apart || whole) {
-            let (all, between) = (plan.rows, self.between);
-            return size(format!(
-                "matrices of {rows} of {all} rows of {columns} values, {between} apart"
-            ));
-        }
-        plan.rows = rows;
-        let first = last - self.section.extras();
-        plan.extras = (first..last)
-            .map(|number| extra(number, operands, [repeats, rows]))
-            .collect::<Result<_, _>>()?;
-        let dtypes = plan.epilogue.dtypes().map_err(|e| Unsupported::Size {
-            op: OP,
-            what: e.to_string(),
-        })?;
-        if dtypes.last() != Some(&out.dtype) {
-            return size(format!("the epilogue gives {dtypes:?}, the result is {}", out.dtype));
-        }
-        let weights = if apart {
+        let weights = if self.routed == Routed::Apart {
             None
         } else {
             Some(self.weights(number, operands, [tokens, used, count])?)
         };
-        let x_strides = [x.layout.strides[0], x.layout.strides[1]];
+        let last = operands.len() - 1;
+        let x_strides = [operands[0].layout.strides[0], operands[0].layout.strides[1]];
         Ok(Problem {
             tokens: 1,
             columns,
-            x: Matrix::of(0, x, x_strides, &[])?,
+            x: Matrix::of(0, operands[0], x_strides, &[])?,
             norm,
             sections: vec![plan],
-            out: Matrix::new(last, out)?,
+            out: Matrix::new(last, operands[last])?,
             batch: None,
             routing: Some(Routing {
-                experts: address(OP, 1, experts)?,
+                experts: address(OP, 1, operands[1])?,
                 count,
                 between: self.between,
                 used,

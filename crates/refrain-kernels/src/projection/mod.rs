@@ -14,11 +14,13 @@
 //! Sums are in f32, in an order that depends on the device and the tuning row alone.
 
 mod arguments;
+mod ends;
 mod experts;
 mod iterations;
 pub(crate) mod matrix;
 mod problem;
 mod reference;
+mod routing;
 pub(crate) mod source;
 
 pub use experts::{ExpertInputs, ExpertProjection, Routed, expert_reference};
@@ -26,9 +28,9 @@ pub use reference::{Inputs, reference};
 
 use arguments::Inputs::Given;
 use iterations::iterations;
-use problem::Routing;
 use problem::SectionPlan;
 pub(crate) use problem::{Batch, Matrix, Planes, Problem};
+use routing::Routing;
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
+use super::routing::Routing;
 use super::{OP, Projection, Section, Weights};
 use crate::elementwise::Expression;
 use crate::quantised;
 use crate::text::{address, is_wide, require_float, require_shape};
-use crate::{DType, Operand, Push, Unsupported, elementwise};
+use crate::{DType, Operand, Push, Unsupported};
 
 /// A projection of checked operands: addresses, extents and strides.
 pub(crate) struct Problem<'a> {
@@ -51,37 +52,6 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn count(&self) -> usize {
         self.extents.iter().product()
-    }
-}
-
-/// Experts that tokens are routed to: the section's matrices hold those of all, one after the other.
-pub(crate) struct Routing {
-    pub experts: Push,
-    /// Of how many there are matrices.
-    pub count: usize,
-    /// Rows from one to the next.
-    pub between: usize,
-    /// Experts of a token.
-    pub used: usize,
-    pub tokens: usize,
-    /// Where the sums over a token's experts are the result: what they are weighted by.
-    pub weights: Option<RoutingWeights>,
-}
-
-/// By what a token's experts are weighted.
-pub(crate) struct RoutingWeights {
-    pub address: Push,
-    pub dtype: DType,
-    /// Between tokens.
-    pub stride: usize,
-    /// Whether these are scores of all experts, and the weights their softmax over those that are used.
-    pub are_scores: bool,
-}
-
-impl Routing {
-    /// Whole products that are made apart.
-    pub(super) fn repeats(&self) -> usize {
-        self.tokens * if self.weights.is_some() { 1 } else { self.used }
     }
 }
 
@@ -173,7 +143,7 @@ impl SectionPlan<'_> {
     }
 
     /// Whether the sums become a result in the same way.
-    fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
+    pub(super) fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
         let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
         self.epilogue == other.epilogue && extras(self) == extras(other)
     }
@@ -183,38 +153,6 @@ impl SectionPlan<'_> {
         let inputs = &self.epilogue.inputs;
         inputs.iter().all(|dtype| dtype.is_float()).then(|| inputs[0])
     }
-}
-
-/// Sections of one call that end alike.
-pub(super) struct End<'s, 'a> {
-    /// Their numbers.
-    pub sections: Vec<usize>,
-    /// The first of them.
-    pub like: &'s SectionPlan<'a>,
-    /// Further inputs of the ends before.
-    pub extras: usize,
-    /// Constants of the ends before.
-    pub constants: usize,
-}
-
-/// The ways in which sections end.
-pub(super) fn ends<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<End<'s, 'a>> {
-    let mut ends: Vec<End<'s, 'a>> = Vec::new();
-    for (number, &section) in sections.iter().enumerate() {
-        match ends.iter_mut().find(|end| end.like.ends_like(section)) {
-            Some(end) => end.sections.push(number),
-            None => ends.push(End {
-                sections: vec![number],
-                like: section,
-                extras: ends.iter().map(|end| end.like.extras.len()).sum(),
-                constants: ends
-                    .iter()
-                    .map(|end| elementwise::constant_bits(&end.like.epilogue).len())
-                    .sum(),
-            }),
-        }
-    }
-    ends
 }
 
 impl<'a> Problem<'a> {

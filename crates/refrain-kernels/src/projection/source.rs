@@ -1,7 +1,8 @@
 //! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
 
 use super::OP;
-use super::problem::{End, Planes, Problem, SectionPlan, ends};
+use super::ends::{End, ends};
+use super::problem::{Planes, Problem, SectionPlan};
 use crate::arguments::Arguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};

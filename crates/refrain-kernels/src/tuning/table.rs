@@ -22,7 +22,7 @@ const H200_MATVEC: Matvec = Matvec {
 
 /// By count of instructions; measured on none.
 const DELTA: Delta = Delta {
-    values: 4,
+    values: 2,
     least_tokens: 8,
 };
 

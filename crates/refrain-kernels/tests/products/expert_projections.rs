@@ -52,13 +52,13 @@ fn add(given: &mut Vec<(Operand, Values)>, operand: Operand, random: &mut Random
 impl Case {
     fn check(&self, traits: &Traits) {
         let [experts, n, tokens, used, k] = self.sizes;
-        let [x_dtype, stored_as, routing_dtype] = self.dtypes;
+        let [x_dtype, _, routing_dtype] = self.dtypes;
         let mut random = Random::new((experts + n * tokens + k) as u64);
-        let pairs = tokens * used;
         // Of every second case others' rows lie between those of an expert and the next.
         let between = n + (n + used) % 2 * 3;
         let rows = (experts - 1) * between + n;
         let apart = self.routed == Routed::Apart;
+        let pairs = tokens * used;
         let (x_rows, results) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let mut given = Vec::new();
         let x = match apart {
@@ -71,34 +71,14 @@ impl Case {
             let columns = if self.routed == Routed::Scored { experts } else { used };
             add(&mut given, gappy(routing_dtype, &[tokens, columns]), &mut random)
         });
-        let mut matrices = Vec::new();
-        for _ in 0..self.section().parts.len() {
-            match self.weights {
-                Weights::Dense => {
-                    matrices.push(add(&mut given, Operand::contiguous(stored_as, &[rows, k]), &mut random))
-                }
-                Weights::Quantised(format) => {
-                    let weights = Quantised::random(format, [rows, k], stored_as);
-                    let (quants, parameters) = weights.operands();
-                    let planes = weights.inputs(&quants, &parameters).into_iter();
-                    given.extend(planes.map(|(operand, plane)| (operand.clone(), plane)));
-                    matrices.push((0..rows).flat_map(|row| weights.expand(row)).collect());
-                }
-            }
-        }
+        let matrices: Vec<Vec<f32>> = (0..self.parts)
+            .map(|_| self.matrix(&mut given, [rows, k], &mut random))
+            .collect();
         let extra = gappy(DType::F32, &[results, n]);
         let extras = vec![Values::F32(add(&mut given, extra, &mut random))];
-        let mut chosen: Vec<u32> = (0..pairs).map(|_| random.below(experts) as u32).collect();
-        if pairs > 2 && self.routed != Routed::Scored {
-            chosen[1] = experts as u32;
-        }
-        given.insert(
-            1,
-            (
-                Operand::contiguous(DType::U32, &[tokens, used]),
-                Values::U32(chosen.clone()),
-            ),
-        );
+        let chosen = self.chosen(&mut random);
+        let experts = Operand::contiguous(DType::U32, &[tokens, used]);
+        given.insert(1, (experts, Values::U32(chosen.clone())));
         let out = match apart {
             true => Operand::contiguous(DType::F32, &[results, n]),
             false => gappy(DType::F32, &[results, n]),
@@ -128,16 +108,34 @@ impl Case {
                 extras,
             },
         );
-        let inputs: Vec<(&Operand, Values)> = given
-            .iter()
-            .map(|(operand, values)| (operand, values.clone()))
-            .collect();
-        assert_close(
-            &outcome(&calls, &inputs, &out),
-            expected.f32().to_vec(),
-            DType::F32,
-            &what,
-        );
+        let inputs: Vec<(&Operand, Values)> = given.iter().map(|(o, values)| (o, values.clone())).collect();
+        let actual = outcome(&calls, &inputs, &out);
+        assert_close(&actual, expected.f32().to_vec(), DType::F32, &what);
+    }
+
+    /// Random experts, at times one that there is not.
+    fn chosen(&self, random: &mut Random) -> Vec<u32> {
+        let [experts, _, tokens, used, _] = self.sizes;
+        let mut chosen: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
+        if chosen.len() > 2 && self.routed != Routed::Scored {
+            chosen[1] = experts as u32;
+        }
+        chosen
+    }
+
+    /// A random matrix, its planes added to the operands; returns what it stands for.
+    fn matrix(&self, given: &mut Vec<(Operand, Values)>, shape: [usize; 2], random: &mut Random) -> Vec<f32> {
+        let stored_as = self.dtypes[1];
+        match self.weights {
+            Weights::Dense => add(given, Operand::contiguous(stored_as, &shape), random),
+            Weights::Quantised(format) => {
+                let weights = Quantised::random(format, shape, stored_as);
+                let (quants, parameters) = weights.operands();
+                let planes = weights.inputs(&quants, &parameters).into_iter();
+                given.extend(planes.map(|(operand, plane)| (operand.clone(), plane)));
+                (0..shape[0]).flat_map(|row| weights.expand(row)).collect()
+            }
+        }
     }
 
     fn section(&self) -> Section {

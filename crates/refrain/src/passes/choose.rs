@@ -165,16 +165,13 @@ fn nothing_written(node: &Node) -> bool {
 /// The kernels of a primitive over its inputs and, last, its output.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Result<Kernels, Unsupported> {
     let (out, x) = operands.split_last().expect("there is an output");
+    let all = || operands.iter().collect::<Vec<_>>();
     let one = |call: Call| Kernels {
         calls: vec![call],
         ..Kernels::default()
     };
     Ok(match primitive {
-        Primitive::Elementwise(expression) => one(elementwise::call(
-            traits,
-            expression,
-            &operands.iter().collect::<Vec<_>>(),
-        )?),
+        Primitive::Elementwise(expression) => one(elementwise::call(traits, expression, &all())?),
         Primitive::Reduce { op, axes } => with_workspace(reduce::calls(traits, *op, &x[0], *axes, out)?),
         Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
         Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
@@ -184,7 +181,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
         }
         Primitive::Projection(projection) => {
-            let made = projection::calls(traits, projection, &operands.iter().collect::<Vec<_>>())?;
+            let made = projection::calls(traits, projection, &all())?;
             Kernels {
                 calls: made.calls,
                 chained: made.chained,
@@ -216,8 +213,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::CausalConv => chained(causal_conv::calls(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
         Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
         Primitive::DeltaNet(params) => {
-            let operands: Vec<&Operand> = operands.iter().collect();
-            let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&operands), params)?;
+            let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&all()), params)?;
             Kernels { tickets, ..one(call) }
         }
         Primitive::ExpertMatmul { format } => {
@@ -228,12 +224,12 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             with_workspace(expert_matmul::calls(traits, &x[0], &x[1], matrices, out)?)
         }
         Primitive::ExpertProjection(projection) => Kernels {
-            calls: projection.calls(traits, &operands.iter().collect::<Vec<_>>())?,
+            calls: projection.calls(traits, &all())?,
             ..Kernels::default()
         },
         Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
         Primitive::DecodeAttention(params) => {
-            let decode = attention::decode(traits, &operands.iter().collect::<Vec<_>>(), params)?;
+            let decode = attention::decode(traits, &all(), params)?;
             Kernels {
                 workspace: decode.workspace,
                 tickets: decode.tickets,
