@@ -89,32 +89,9 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     // Queries and keys come from the same rows as values.
     let (q_eps, q_scale, q) = unit(graph, uses, q)?;
     let (k_eps, k_scale, k) = unit(graph, uses, k)?;
-    let mixed = &graph.nodes[v.node];
-    let (Primitive::Elementwise(activation), [convolved]) = (&mixed.primitive, &mixed.inputs[..]) else {
-        return None;
-    };
-    let conv = exact(graph, convolved.node)?;
-    let (Primitive::CausalConv, [x, weights, conv_positions, conv_sequences, window]) =
-        (&conv.primitive, &conv.inputs[..])
-    else {
-        return None;
-    };
-    let channels = x.layout.shape[1];
-    let keys = q.layout.shape[1] * q.layout.shape[2];
-    let sees = |edge: &Edge, start: usize| {
-        let [heads, each] = [edge.layout.shape[1], edge.layout.shape[2]];
-        let strides = if tokens == 1 { edge.layout.strides[0] } else { channels };
-        let wanted = Layout {
-            shape: vec![tokens, heads, each],
-            strides: vec![strides, each, 1],
-            offset: start,
-        };
-        edge.node == v.node && same_places(&edge.layout, &wanted)
-    };
-    let alike = q_eps == k_eps && positions == conv_positions && sequences == conv_sequences;
-    let placed = sees(&q, 0) && sees(&k, keys) && sees(v, 2 * keys) && uses[v.node] == 3;
-    let silu = is_silu(activation, activation.steps.len() - 1, 0);
-    if !alike || !placed || !silu || !is_whole(graph, convolved) || mixed.dtype != DType::F32 {
+    let conv = convolution(graph, uses, [&q, &k, v])?;
+    let (convolved, [x, weights, conv_positions, conv_sequences, window]) = conv;
+    if q_eps != k_eps || positions != conv_positions || sequences != conv_sequences {
         return None;
     }
     let next = [
@@ -155,6 +132,36 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         .chain(versions.copied())
         .collect();
     (alone && unseen && computes(graph, &node, &params, device)).then_some(Found { node, dropped, next })
+}
+
+/// The activated convolution that queries, keys and values are parts of, and what it reads.
+fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> Option<(&'g Edge, [&'g Edge; 5])> {
+    let mixed = &graph.nodes[v.node];
+    let (Primitive::Elementwise(activation), [convolved]) = (&mixed.primitive, &mixed.inputs[..]) else {
+        return None;
+    };
+    let conv = exact(graph, convolved.node)?;
+    let (Primitive::CausalConv, [x, weights, positions, sequences, window]) = (&conv.primitive, &conv.inputs[..])
+    else {
+        return None;
+    };
+    let &[tokens, channels] = &x.layout.shape[..] else {
+        return None;
+    };
+    let keys = q.layout.shape[1] * q.layout.shape[2];
+    let sees = |edge: &Edge, start: usize| {
+        let each = edge.layout.shape[2];
+        let wanted = Layout {
+            shape: vec![tokens, edge.layout.shape[1], each],
+            strides: vec![channels, each, 1],
+            offset: start,
+        };
+        edge.node == v.node && same_places(&edge.layout, &wanted)
+    };
+    let placed = sees(q, 0) && sees(k, keys) && sees(v, 2 * keys) && uses[v.node] == 3;
+    let silu = is_silu(activation, activation.steps.len() - 1, 0);
+    let fits = placed && silu && is_whole(graph, convolved) && mixed.dtype == DType::F32;
+    fits.then_some((convolved, [x, weights, positions, sequences, window]))
 }
 
 /// Whether both see the same places: strides of dimensions of one element do not matter.
