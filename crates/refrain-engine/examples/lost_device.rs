@@ -27,15 +27,16 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const PATIENCE: Duration = Duration::from_secs(3);
 const TOKENS: usize = 64;
 
-/// Writes where `address` says, again and again, each time behind a read of the same place.
+/// Adds where `words` says, again and again, each time what was there before: compilers keep no atomic sum in registers.
 const KERNEL: &str = "#version 460
 #extension GL_EXT_buffer_reference : require
 layout(local_size_x = 32) in;
-layout(buffer_reference, std430) volatile buffer Words { uint word[]; };
+layout(buffer_reference, std430) buffer Words { uint word[]; };
 layout(push_constant) uniform Push { Words words; uint times; uint unused; };
 void main() {
     uint at = gl_LocalInvocationID.x;
-    for (uint i = 0u; i < times; ++i) words.word[at] = words.word[at] * 1664525u + i;
+    uint before = 1u;
+    for (uint i = 0u; i < times; ++i) before = atomicAdd(words.word[at], before | 1u);
 }";
 
 /// What is done to the device.
@@ -50,7 +51,7 @@ fn harm(device: &VulkanDevice, harm: Harm) -> Result<()> {
     let memory = device.allocate(MemoryClass::State, 256)?;
     let (address, times) = match harm {
         Harm::Lose => (0x5eed_dead_0000, 1u32),
-        Harm::Hang => (memory.address(), 20_000_000),
+        Harm::Hang => (memory.address(), 40_000_000),
     };
     let pipeline = device.pipeline(&Kernel {
         name: "harm".to_owned(),
