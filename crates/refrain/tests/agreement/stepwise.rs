@@ -135,6 +135,20 @@ fn split_attention(device: &Device) -> [Array; 3] {
     [mixed, keys, values]
 }
 
+/// A causal convolution of so many tokens that they are taken at once.
+fn long_convolution(device: &Device) -> Array {
+    const TOKENS: usize = 80;
+    let places = Tokens {
+        positions: &Array::arange(device, DType::I32, TOKENS),
+        sequences: &Array::zeros(device, DType::U32, &[TOKENS]),
+        pages: &Array::zeros(device, DType::U32, &[1, 1]),
+    };
+    let [x, weights] =
+        [("x", TOKENS), ("weights", 3)].map(|(name, n)| Array::input(device, name, DType::F32, &[n, 24]));
+    let state = Array::state(device, DType::F32, &[1, 2, 24]).expect("a small state");
+    fast::causal_conv(&x, &weights.transpose(), places, &state).0
+}
+
 /// Kernels by their files: `attention/decode.comp` is `attention.decode`, `attention/attention.comp` is
 /// `attention`.
 fn families() -> Vec<String> {
@@ -197,6 +211,7 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
             (net.each_ref().to_vec(), "a delta net"),
             (vec![&hybrids::mixture(device, random, 1)], "a mixture"),
             (vec![&long], "the largest of long rows"),
+            (vec![&long_convolution(device)], "a convolution of many tokens"),
         ] {
             let plan = passes::plan(&outputs).expect("plans");
             kernels.extend(assert_steady(plan, random, context));
