@@ -244,10 +244,7 @@ impl Division {
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]), heads are
 /// larger than registers hold, or value heads share key heads on a device without [`Traits::tickets`].
 pub fn call(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -> Result<(Call, usize), Unsupported> {
-    let sizes = operands.sizes(params)?;
-    let division = Division::of(traits, &sizes)?;
-    check(traits, operands, &sizes, &division)?;
-    let arguments = arguments(operands, params, &sizes)?;
+    let (sizes, division, arguments) = checked(traits, operands, params)?;
     let mut text = Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
         .flag("GAIN", params.norm.weighted)
@@ -282,7 +279,32 @@ pub fn call(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -
     Ok((call, if shares { sizes.states * sizes.key_heads } else { 0 }))
 }
 
-fn check(traits: &Traits, operands: &Operands<'_>, sizes: &Sizes, division: &Division) -> Result<(), Unsupported> {
+/// Fails as [`call`] would, without building the call.
+///
+/// # Errors
+/// Those of [`call`].
+pub fn check(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -> Result<(), Unsupported> {
+    checked(traits, operands, params).map(|_| ())
+}
+
+fn checked(
+    traits: &Traits,
+    operands: &Operands<'_>,
+    params: &DeltaNetParams,
+) -> Result<(Sizes, Division, Arguments), Unsupported> {
+    let sizes = operands.sizes(params)?;
+    let division = Division::of(traits, &sizes)?;
+    check_sizes(traits, operands, &sizes, &division)?;
+    let arguments = arguments(operands, params, &sizes)?;
+    Ok((sizes, division, arguments))
+}
+
+fn check_sizes(
+    traits: &Traits,
+    operands: &Operands<'_>,
+    sizes: &Sizes,
+    division: &Division,
+) -> Result<(), Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     if sizes.ratio() > 1 && !traits.tickets {
         return Err(size("workgroups do not see what others have stored".into()));

@@ -194,18 +194,19 @@ fn dots(
 }
 
 /// The same in plain Rust: `x` `[T, U, K]` and `experts` `[T, U]`, gapless; `w` the matrices of all
-/// experts, `rows` rows each. Each expert's are read once.
+/// experts: of each, `rows` rows are taken, and those of the next begin `between` rows behind its first. Each
+/// expert's are read once.
 ///
 /// # Panics
 /// When `x` does not have a row for each of `experts`.
-pub fn reference(x: &[f32], experts: &[u32], w: &dyn Rows, rows: usize) -> Vec<f32> {
+pub fn reference(x: &[f32], experts: &[u32], w: &dyn Rows, [rows, between]: [usize; 2]) -> Vec<f32> {
     let k = w.columns();
     let mut out = vec![0.0; experts.len() * rows];
     let mut wanted: Vec<u32> = experts.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
     for expert in wanted {
-        let first = expert as usize * rows;
+        let first = expert as usize * between;
         if first + rows > w.count() {
             continue;
         }

@@ -55,16 +55,7 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
     sizes
         .filter(fits)
         .map(move |((subgroups, rows, tokens), (shared, halves))| {
-            let tile = MatrixTile {
-                most_tokens: usize::MAX,
-                least_groups: 1,
-                shared,
-                subgroups,
-                rows,
-                tokens,
-                halves,
-                unrolled: true,
-            };
+            let tile = tile(shared, [subgroups, rows, tokens, halves]);
             Tuning {
                 matrix: Box::leak(Box::new([tile])),
                 ..row
@@ -116,18 +107,7 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         SharedBy::Sums => rows * tokens * subgroups <= 44 && tokens <= 4,
     };
     let all = sizes.flat_map(move |[s, r, t]| kinds.map(|(shared, halves)| (shared, [s, r, t, halves])));
-    let tiles = all
-        .filter(fits)
-        .map(|(shared, [subgroups, rows, tokens, halves])| MatrixTile {
-            most_tokens: usize::MAX,
-            least_groups: 1,
-            shared,
-            subgroups,
-            rows,
-            tokens,
-            halves,
-            unrolled: true,
-        });
+    let tiles = all.filter(fits).map(|(shared, sizes)| tile(shared, sizes));
     let with = move |most_for_a_pair, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
             most_for_a_pair,
@@ -141,4 +121,18 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         .map(move |tile| with(usize::MAX, vec![tile], false))
         .chain(skipping.map(move |tile| with(usize::MAX, vec![tile], true)))
         .chain([with(0, Vec::new(), false)])
+}
+
+/// A tile for any number of tokens.
+fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> MatrixTile {
+    MatrixTile {
+        most_tokens: usize::MAX,
+        least_groups: 1,
+        shared,
+        subgroups,
+        rows,
+        tokens,
+        halves,
+        unrolled: true,
+    }
 }

@@ -19,7 +19,7 @@ use super::routing::{Routing, RoutingWeights};
 use super::{Norm, OP, Section};
 use crate::matmul::Rows;
 use crate::text::{address, require_dtype, require_float, require_shape};
-use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, rms_norm, tuning};
+use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
 
 /// The most experts of a token.
 const MOST_USED: usize = 64;
@@ -280,7 +280,7 @@ pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>
         .iter()
         .zip(&inputs.parts)
         .map(|(&dtype, part)| {
-            let each = expert_products(&x, inputs, *part, projection.between);
+            let each = expert_matmul::reference(&x, inputs.experts, *part, [inputs.rows, projection.between]);
             let sums = match &weights {
                 Some(weights) => weighted(&each, weights, inputs),
                 None => each,
@@ -291,20 +291,6 @@ pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>
     let count = values[0].len();
     values.extend(inputs.extras.iter().cloned());
     elementwise::reference(&projection.section.epilogue, &values, count)
-}
-
-/// `[T·U, N]`: each of whose experts' matrices lie `between` rows apart.
-fn expert_products(x: &[f32], inputs: &ExpertInputs<'_>, part: &dyn Rows, between: usize) -> Vec<f32> {
-    let k = part.columns();
-    let mut out = vec![0.0; inputs.experts.len() * inputs.rows];
-    let products = out.chunks_mut(inputs.rows).zip(x.chunks(k)).zip(inputs.experts);
-    for ((out, x), &expert) in products {
-        let first = expert as usize * between;
-        if first + inputs.rows <= part.count() {
-            part.multiply(x, first..first + inputs.rows, out);
-        }
-    }
-    out
 }
 
 /// A weight for each token's expert, if they are added up.

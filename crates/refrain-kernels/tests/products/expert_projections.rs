@@ -1,10 +1,10 @@
-use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
 use refrain_kernels::matmul::{Rows, SliceRows};
 use refrain_kernels::projection::{ExpertInputs, ExpertProjection, Norm, Routed, Section, Weights, expert_reference};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
 
 use crate::common::Random;
+use crate::projections::epilogue;
 use crate::quantised::Weights as Quantised;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
 
@@ -17,29 +17,6 @@ struct Case {
     routed: Routed,
     /// Of x, the scales or matrices, and the weights of experts.
     dtypes: [DType; 3],
-}
-
-/// The sum plus the further input, or silu(sum 0) · sum 1 plus it.
-fn section(weights: Weights, parts: usize) -> Section {
-    let steps = match parts {
-        1 => vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
-        _ => vec![
-            Step::Input(0),
-            Step::Unary(UnaryOp::Sigmoid, 0),
-            Step::Binary(BinaryOp::Mul, 0, 1),
-            Step::Input(1),
-            Step::Binary(BinaryOp::Mul, 2, 3),
-            Step::Input(2),
-            Step::Binary(BinaryOp::Add, 4, 5),
-        ],
-    };
-    Section {
-        parts: vec![weights; parts],
-        epilogue: Expression {
-            inputs: vec![DType::F32; parts + 1],
-            steps,
-        },
-    }
 }
 
 /// Adds an operand of random values; returns them as they are stored.
@@ -139,7 +116,10 @@ impl Case {
     }
 
     fn section(&self) -> Section {
-        section(self.weights, self.parts)
+        Section {
+            parts: vec![self.weights; self.parts],
+            epilogue: epilogue(self.parts, DType::F32),
+        }
     }
 }
 

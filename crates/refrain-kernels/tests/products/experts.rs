@@ -73,7 +73,7 @@ impl Routed {
         let values = stored(x, &values.iter().map(|v| v * self.largest).collect::<Vec<_>>());
         let (calls, workspace) = expert_matmul::calls_tuned(&self.tuning, traits, [x, &ids, &out], matrices)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
-        let expected = expert_matmul::reference(&values, &self.ids, rows, n);
+        let expected = expert_matmul::reference(&values, &self.ids, rows, [n; 2]);
         let mut inputs = vec![(x, Values::F32(values)), (&ids, Values::U32(self.ids.clone()))];
         inputs.extend(planes.iter().cloned());
         // Matrix cores take halves.

@@ -21,7 +21,7 @@ struct Case {
 }
 
 /// sum + bias, or silu(sum 0) · sum 1 + residual.
-fn epilogue(parts: usize, dtype: DType) -> Expression {
+pub fn epilogue(parts: usize, dtype: DType) -> Expression {
     let sum = dtype;
     let steps = match parts {
         1 => vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],

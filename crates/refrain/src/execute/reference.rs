@@ -276,12 +276,12 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
 fn routed(x: &Inputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32> {
     let (values, experts, rows) = (x.f32(0), x.u32(1), out[2]);
     match format {
-        Some(format) => expert_matmul::reference(&values, &experts, &x.planes(format, 2).rows(), rows),
+        Some(format) => expert_matmul::reference(&values, &experts, &x.planes(format, 2).rows(), [rows; 2]),
         None => {
             let [all, columns] = [0, 1].map(|d| x.shape(2)[d]);
             let bytes = x.gathered(2);
             let weights = dense(x.operands[2].dtype, [all, columns], &bytes);
-            expert_matmul::reference(&values, &experts, &weights, rows)
+            expert_matmul::reference(&values, &experts, &weights, [rows; 2])
         }
     }
 }

@@ -4,6 +4,7 @@ use refrain::fast::Tokens;
 use refrain::passes::Options;
 use refrain::{Array, DType, Device, Function, fast};
 
+use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
 
 const SEQUENCES: usize = 3;
@@ -94,19 +95,6 @@ pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
     if random.one_in(3) { y } else { x + y * 0.5 }
 }
 
-/// Results of each way to compute a program, over some steps. `x` has `columns` numbers a token.
-fn assert_alike(seed: u64, marker: &str, results: &[Vec<f32>]) {
-    let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
-    for (which, result) in results.iter().enumerate() {
-        let pairs = result.iter().zip(&results[0]);
-        let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(
-            furthest <= 1e-4 * largest,
-            "{marker} of seed {seed}, way {which}: {furthest} of {largest}"
-        );
-    }
-}
-
 #[test]
 fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
     for seed in 740..748 {
@@ -152,7 +140,7 @@ fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
                 results.push(found);
             }
         }
-        assert_alike(seed, "a delta net", &results);
+        assert_alike(&format!("a delta net of seed {seed}"), &results, 1e-4);
     }
     assert_silent();
 }
@@ -181,7 +169,7 @@ fn mixtures_compute_alike_joined_and_apart() {
                 results.push(function.read(0).expect("the result"));
             }
         }
-        assert_alike(seed, "a mixture", &results);
+        assert_alike(&format!("a mixture of seed {seed}"), &results, 1e-4);
     }
     // Two in each of 24 plans.
     assert!(joined >= 40, "{joined} products");

@@ -25,6 +25,19 @@ mod threads;
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};
 
+/// Fails unless the results of all ways to compute a program are those of the first within `bound` times the largest.
+fn assert_alike(what: &str, results: &[Vec<f32>], bound: f32) {
+    let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
+    for (which, result) in results.iter().enumerate() {
+        let pairs = result.iter().zip(&results[0]);
+        let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(
+            furthest <= bound * largest,
+            "{what}, way {which}: {furthest} of {largest}"
+        );
+    }
+}
+
 /// Builds the same arrays on the CPU executor, on the Vulkan device, and (for every third seed) on the
 /// Vulkan device without its optional features; fails unless they agree.
 fn check(seed: u64, build: impl Fn(&Device, &mut Random) -> Vec<Array>) {

@@ -4,6 +4,7 @@ use refrain::fast::Tokens;
 use refrain::passes::Options;
 use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, concatenate, fast};
 
+use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
 
 enum Weight {
@@ -147,19 +148,8 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 results.push(function.read(0).expect("the result"));
             }
         }
-        let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
-        for (which, result) in results.iter().enumerate() {
-            let furthest = result
-                .iter()
-                .zip(&results[0])
-                .map(|(a, b)| (a - b).abs())
-                .fold(0.0, f32::max);
-            // Where results are bent, the largest are smaller than the numbers that were rounded.
-            assert!(
-                furthest <= 3e-4 * largest,
-                "seed {seed}, way {which}: {furthest} of {largest}"
-            );
-        }
+        // Where results are bent, the largest are smaller than the numbers that were rounded.
+        assert_alike(&format!("seed {seed}"), &results, 3e-4);
     }
     assert!(normed > 10, "{normed} of 20 plans");
     assert_silent();
@@ -266,16 +256,8 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
                 results.push(found);
             }
         }
-        let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
-        for (which, result) in results.iter().enumerate() {
-            let pairs = result.iter().zip(&results[0]);
-            let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            // What is kept may be rounded the other way.
-            assert!(
-                furthest <= 1e-2 * largest,
-                "seed {seed}, way {which}: {furthest} of {largest}"
-            );
-        }
+        // What is kept may be rounded the other way.
+        assert_alike(&format!("seed {seed}"), &results, 1e-2);
     }
     assert_silent();
 }

@@ -5,77 +5,21 @@ use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::elementwise::{BinaryOp, Step, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::rope;
-use refrain_kernels::{DType, Operand, Traits};
+use refrain_kernels::{DType, Operand};
 
-use crate::device::Backend;
+use super::edges::{is_whole, operands, traits};
+use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
-use crate::{Device, Layout, Primitive};
+use crate::{Device, Primitive};
 
 /// Makes what stands before attention a part of it, where attention promises single tokens.
 pub(super) fn join(graph: Graph, device: &Device) -> Graph {
     let uses = graph.use_counts();
-    let mut found: Vec<Option<Found>> = (0..graph.nodes.len())
+    let found = (0..graph.nodes.len())
         .map(|n| joined(&graph, &uses, n, device))
         .collect();
-    let mut written: Vec<bool> = vec![false; graph.nodes.len()];
-    found
-        .iter()
-        .flatten()
-        .flat_map(|f| f.writes)
-        .for_each(|write| written[write] = true);
-    let mut gates: Vec<Option<usize>> = vec![None; graph.nodes.len()];
-    for (number, found) in found.iter().enumerate() {
-        if let Some(gate) = found.as_ref().and_then(|found| found.gate) {
-            gates[gate] = Some(number);
-        }
-    }
-    let mut renamed = vec![usize::MAX; graph.nodes.len()];
-    let mut nodes: Vec<Node> = Vec::new();
-    for (number, node) in graph.nodes.into_iter().enumerate() {
-        if written[number] {
-            continue;
-        }
-        if let Some(attention) = gates[number] {
-            renamed[number] = renamed[attention];
-            continue;
-        }
-        renamed[number] = nodes.len();
-        let Some(found) = found[number].take() else {
-            nodes.push(with_renamed(node, &renamed));
-            continue;
-        };
-        let attention = with_renamed(found.node, &renamed);
-        let states: Vec<Edge> = attention.inputs[..2].to_vec();
-        nodes.push(attention);
-        // What the writes were is now the states as attention leaves them.
-        for (write, state) in found.writes.into_iter().zip(states) {
-            let by = Edge {
-                node: renamed[number],
-                layout: Layout::contiguous(&nodes[renamed[number]].shape),
-            };
-            let (shape, dtype) = (state.layout.shape.clone(), nodes[state.node].dtype);
-            renamed[write] = nodes.len();
-            nodes.push(Node::new(Primitive::Updated, vec![state, by], shape, dtype));
-        }
-    }
-    let mut outputs = graph.outputs;
-    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
-    Graph { nodes, outputs }
-}
-
-pub(super) fn with_renamed(mut node: Node, renamed: &[usize]) -> Node {
-    node.inputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
-    node
-}
-
-/// What takes the place of an attention node.
-struct Found {
-    node: Node,
-    /// The writes of keys and of values, which it does itself.
-    writes: [usize; 2],
-    /// What multiplied the result by a gate, which it does itself.
-    gate: Option<usize>,
+    replace(graph, found)
 }
 
 /// Queries or keys before their norm and rotation.
@@ -87,7 +31,7 @@ struct Prepared {
     norm: Option<(Norm, Option<Edge>)>,
 }
 
-fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Found> {
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Replacement> {
     let node = &graph.nodes[number];
     let Primitive::PagedAttention(params) = node.primitive else {
         return None;
@@ -141,10 +85,11 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
             node.shape.clone(),
             node.dtype,
         );
-        (moves && computes(graph, &node, &decode, device)).then_some(Found {
+        (moves && computes(graph, &node, &decode, device)).then_some(Replacement {
             node,
-            writes: [keys.node, values.node],
-            gate: gate.map(|(user, _)| *user),
+            dropped: Vec::new(),
+            next: vec![(keys.node, 0), (values.node, 1)],
+            absorbed: gate.map(|(user, _)| *user),
         })
     })
 }
@@ -239,27 +184,11 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
     prepared
 }
 
-/// Whether an edge sees all that its source holds, in order.
-pub(super) fn is_whole(graph: &Graph, edge: &Edge) -> bool {
-    let written = &graph.nodes[edge.node].written;
-    let gapless = written.is_contiguous() && edge.layout.is_contiguous();
-    gapless && edge.layout.offset == written.offset && edge.layout.count() == written.count()
-}
-
 fn computes(graph: &Graph, node: &Node, params: &DecodeParams, device: &Device) -> bool {
-    let operand = |edge: &Edge| Operand {
-        dtype: graph.nodes[edge.node].dtype,
-        layout: edge.layout.clone(),
-    };
     let result = Operand {
         dtype: node.dtype,
         layout: node.written.clone(),
     };
-    let operands: Vec<Operand> = node.inputs.iter().map(operand).chain([result]).collect();
-    let least = Traits::minimal();
-    let traits = match device.backend() {
-        Backend::Vulkan { traits, .. } => traits,
-        _ => &least,
-    };
-    attention::check_decode(traits, &operands.iter().collect::<Vec<_>>(), params).is_ok()
+    let operands = operands(graph, &node.inputs, result);
+    attention::check_decode(traits(device), &operands.iter().collect::<Vec<_>>(), params).is_ok()
 }

@@ -4,10 +4,10 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{DType, Operand, Traits};
+use refrain_kernels::{DType, Operand};
 
-use super::attention::{is_whole, with_renamed};
-use crate::device::Backend;
+use super::edges::{is_whole, operands, same_places, traits};
+use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::{Device, Layout, Primitive};
 
@@ -17,55 +17,13 @@ const MOST_TOKENS: usize = 8;
 /// Makes what stands between the projections of a delta net one node, in the place of its gate.
 pub(super) fn join(graph: Graph, device: &Device) -> Graph {
     let uses = graph.use_counts();
-    let mut found: Vec<Option<Found>> = (0..graph.nodes.len())
+    let found = (0..graph.nodes.len())
         .map(|n| joined(&graph, &uses, n, device))
         .collect();
-    let mut dropped = vec![false; graph.nodes.len()];
-    found
-        .iter()
-        .flatten()
-        .flat_map(|f| &f.dropped)
-        .for_each(|&n| dropped[n] = true);
-    let mut renamed = vec![usize::MAX; graph.nodes.len()];
-    let mut nodes: Vec<Node> = Vec::new();
-    for (number, node) in graph.nodes.into_iter().enumerate() {
-        if dropped[number] {
-            continue;
-        }
-        renamed[number] = nodes.len();
-        let Some(found) = found[number].take() else {
-            nodes.push(with_renamed(node, &renamed));
-            continue;
-        };
-        let net = with_renamed(found.node, &renamed);
-        let states = [net.inputs[7].clone(), net.inputs[8].clone()];
-        nodes.push(net);
-        for (next, state) in found.next.into_iter().zip(states) {
-            let Some(next) = next else { continue };
-            let by = Edge {
-                node: renamed[number],
-                layout: Layout::contiguous(&nodes[renamed[number]].shape),
-            };
-            let (shape, dtype) = (state.layout.shape.clone(), nodes[state.node].dtype);
-            renamed[next] = nodes.len();
-            nodes.push(Node::new(Primitive::Updated, vec![state, by], shape, dtype));
-        }
-    }
-    let mut outputs = graph.outputs;
-    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
-    Graph { nodes, outputs }
+    replace(graph, found)
 }
 
-/// What takes the place of a gate.
-struct Found {
-    node: Node,
-    /// Nodes that are a part of it, with side effects.
-    dropped: Vec<usize>,
-    /// Of these, the next versions of the window and of the memory, where something sees them.
-    next: [Option<usize>; 2],
-}
-
-fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Found> {
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Replacement> {
     let gate = &graph.nodes[number];
     let [z, normed] = gated(gate)?;
     // The norm of what is recalled.
@@ -99,8 +57,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         next_version(graph, memory, recalled.node),
     ];
     // Nothing else looks at the states before they are changed, nor at what they become before it is there.
-    let versions = next.iter().flatten();
-    let unseen = (versions.clone()).all(|&next| {
+    let unseen = next.iter().flatten().all(|&next| {
         let between = &graph.nodes[next + 1..=number];
         !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == next)
     });
@@ -127,11 +84,16 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         norm: Norm { eps, weighted },
     };
     let node = Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype);
-    let dropped = [convolved.node, recalled.node]
-        .into_iter()
-        .chain(versions.copied())
-        .collect();
-    (alone && unseen && computes(graph, &node, &params, device)).then_some(Found { node, dropped, next })
+    (alone && unseen && computes(graph, &node, &params, device)).then(|| Replacement {
+        node,
+        dropped: vec![convolved.node, recalled.node],
+        next: next
+            .into_iter()
+            .zip([7, 8])
+            .filter_map(|(n, input)| Some((n?, input)))
+            .collect(),
+        absorbed: None,
+    })
 }
 
 /// The activated convolution that queries, keys and values are parts of, and what it reads.
@@ -162,15 +124,6 @@ fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> O
     let silu = is_silu(activation, activation.steps.len() - 1, 0);
     let fits = placed && silu && is_whole(graph, convolved) && mixed.dtype == DType::F32;
     fits.then_some((convolved, [x, weights, positions, sequences, window]))
-}
-
-/// Whether both see the same places: strides of dimensions of one element do not matter.
-pub(super) fn same_places(a: &Layout, b: &Layout) -> bool {
-    let steps = |layout: &Layout| -> Vec<(usize, usize)> {
-        let pairs = layout.shape.iter().copied().zip(layout.strides.iter().copied());
-        pairs.filter(|(n, _)| *n > 1).collect()
-    };
-    a.shape == b.shape && a.offset == b.offset && steps(a) == steps(b)
 }
 
 /// A node in f32 that one other uses.
@@ -263,17 +216,7 @@ fn factor(expression: &Expression, number: usize) -> Option<f32> {
 }
 
 fn computes(graph: &Graph, node: &Node, params: &DeltaNetParams, device: &Device) -> bool {
-    let operand = |edge: &Edge| Operand {
-        dtype: graph.nodes[edge.node].dtype,
-        layout: edge.layout.clone(),
-    };
-    let result = Operand::contiguous(node.dtype, &node.shape);
-    let operands: Vec<Operand> = node.inputs.iter().map(operand).chain([result]).collect();
+    let operands = operands(graph, &node.inputs, Operand::contiguous(node.dtype, &node.shape));
     let operands: Vec<&Operand> = operands.iter().collect();
-    let least = Traits::minimal();
-    let traits = match device.backend() {
-        Backend::Vulkan { traits, .. } => traits,
-        _ => &least,
-    };
-    delta_net::call(traits, &delta_net::Operands::of(&operands), params).is_ok()
+    delta_net::check(traits(device), &delta_net::Operands::of(&operands), params).is_ok()
 }

@@ -3,14 +3,15 @@
 
 use refrain_kernels::Operand;
 use refrain_kernels::elementwise::{BinaryOp, Expression, Step};
-use refrain_kernels::projection::{ExpertProjection, Norm, Routed, Section, Weights};
+use refrain_kernels::projection::{ExpertProjection, Routed, Section, Weights};
 use refrain_kernels::reduce::ReduceOp;
 
-use super::delta_net::same_places;
+use super::edges::{operands, same_places};
 use super::epilogue::{reordered, rows as sliced};
+use super::norm;
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
-use crate::{DType, Device, Layout, Primitive};
+use crate::{DType, Layout, Primitive};
 
 /// The most tokens: experts of more are read once for all.
 const MOST_TOKENS: usize = 8;
@@ -18,7 +19,7 @@ const MOST_TOKENS: usize = 8;
 const MOST_PARTS: usize = 2;
 
 /// Makes products with experts a part of what alone uses them.
-pub(super) fn join(mut graph: Graph, _: &Device) -> Graph {
+pub(super) fn join(mut graph: Graph) -> Graph {
     unscale(&mut graph);
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
@@ -179,7 +180,7 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
     if !over_experts || uses[weighted.node] != 1 || node.dtype != DType::F32 || product.dtype != DType::F32 {
         return None;
     }
-    let [a, b] = product_of(graph, weighted.node)?;
+    let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
     let [each, weights] = if matches!(graph.nodes[a.node].primitive, Primitive::ExpertMatmul { .. }) {
         [a, b]
     } else {
@@ -257,12 +258,8 @@ fn split(node: &Node, expression: &Expression, first: &[usize], shape: &[usize])
     Some((edges.collect::<Option<_>>()?, reordered(expression, &order)))
 }
 
-/// The factors of a node that is a product of two others.
-fn product_of(graph: &Graph, number: usize) -> Option<[&Edge; 2]> {
-    quotient_or_product(graph, number, BinaryOp::Mul)
-}
-
-fn quotient_or_product(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> {
+/// The operands of a node that is such an operation on two others.
+fn binary(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> {
     let node = &graph.nodes[number];
     let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
         return None;
@@ -279,7 +276,7 @@ fn quotient_or_product(graph: &Graph, number: usize, wanted: BinaryOp) -> Option
 /// The scores `[T, E]` of which `weights` `[T, U]` are the softmax over the experts that are used: a softmax over
 /// all, of which those are taken and divided by their sum.
 fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
-    let [taken, sum] = quotient_or_product(graph, weights.node, BinaryOp::Div)?;
+    let [taken, sum] = binary(graph, weights.node, BinaryOp::Div)?;
     let whole = |edge: &Edge| edge.layout == graph.nodes[edge.node].written;
     let total = &graph.nodes[sum.node];
     let is_sum = matches!(
@@ -308,12 +305,7 @@ fn made(
     shape: [usize; 2],
     dtype: DType,
 ) -> Option<Node> {
-    let operand = |edge: &Edge| Operand {
-        dtype: graph.nodes[edge.node].dtype,
-        layout: edge.layout.clone(),
-    };
-    let result = Operand::contiguous(dtype, &shape);
-    let operands: Vec<Operand> = inputs.iter().map(operand).chain([result]).collect();
+    let operands = operands(graph, &inputs, Operand::contiguous(dtype, &shape));
     let takes = projection.check(&operands.iter().collect::<Vec<_>>()).is_ok();
     let moves = !inputs.iter().any(|edge| is_state(graph, edge));
     (takes && moves).then(|| Node::new(Primitive::ExpertProjection(projection), inputs, shape.to_vec(), dtype))
@@ -322,27 +314,14 @@ fn made(
 /// Product `user` with the norm `number` of its x made a part of it.
 pub(super) fn normed(graph: &Graph, user: usize, number: usize) -> Option<Node> {
     let (node, norm) = (&graph.nodes[user], &graph.nodes[number]);
-    let (Primitive::ExpertProjection(projection), Primitive::RmsNorm { eps, weighted }) =
-        (&node.primitive, &norm.primitive)
-    else {
+    let Primitive::ExpertProjection(projection) = &node.primitive else {
         return None;
     };
-    let x = &node.inputs[0];
-    let reads = node.inputs.iter().filter(|e| e.node == number).count();
-    let whole = x.layout.is_contiguous() && x.layout.count() == norm.written.count() && x.layout.offset == 0;
-    let columns = norm.shape.last() == x.layout.shape.last();
-    if reads != 1 || x.node != number || !whole || !columns || projection.norm.is_some() {
+    let (kind, source) = norm::before(graph, user, number)?;
+    let mut projection = projection.clone();
+    if projection.norm.replace(kind).is_some() {
         return None;
     }
-    let mut projection = projection.clone();
-    projection.norm = Some(Norm {
-        eps: *eps,
-        weighted: *weighted,
-    });
-    let source = Edge {
-        node: norm.inputs[0].node,
-        layout: norm.inputs[0].layout.reshape(&x.layout.shape)?,
-    };
     let mut inputs = vec![source, node.inputs[1].clone()];
     inputs.extend(norm.inputs[1..].iter().cloned());
     inputs.extend(node.inputs[2..].iter().cloned());

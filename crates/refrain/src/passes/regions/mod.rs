@@ -3,23 +3,25 @@
 
 mod attention;
 mod delta_net;
+mod edges;
 mod epilogue;
 mod experts;
 mod norm;
 mod product;
+mod replacement;
 mod siblings;
 
 use super::canonicalise::sweep;
 use crate::Device;
 use crate::graph::Graph;
 
-/// Joins, where tokens are few: products, those of experts among them, with the elementwise node that uses them,
-/// with the norm before them, and with each other where they read the same; delta nets from their convolution to their gate; and attention of single tokens with what makes
-/// and keeps their keys and values.
+/// Joins products, those of the experts of few tokens among them, with the elementwise node that uses them, with the
+/// norm before them, and with each other where they read the same; delta nets over few tokens from their convolution
+/// to their gate; and attention of single tokens with what makes and keeps their keys and values.
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
     let graph = sweep(delta_net::join(graph, device));
-    let graph = sweep(experts::join(graph, device));
+    let graph = sweep(experts::join(graph));
     let graph = sweep(epilogue::join(graph, device));
     let graph = sweep(norm::join(graph, device));
     let graph = sweep(siblings::join(graph, device));

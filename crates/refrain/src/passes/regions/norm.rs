@@ -2,6 +2,7 @@
 
 use refrain_kernels::projection::Norm;
 
+use super::edges::is_whole;
 use super::experts;
 use super::product::Product;
 use crate::graph::{Edge, Graph, Node};
@@ -21,12 +22,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 /// The users of norm `number` with the norm made part of them, if all of them can have it.
 fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
-    let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
-        return None;
-    };
-    let source = &norm.inputs[0];
-    let exact = norm.dtype == DType::F32 && graph.nodes[source.node].dtype == DType::F32;
-    if !exact || is_state(graph, source) || graph.outputs.iter().any(|e| e.node == number) {
+    if !matches!(norm.primitive, Primitive::RmsNorm { .. }) || graph.outputs.iter().any(|e| e.node == number) {
         return None;
     }
     let users = (number..graph.nodes.len()).filter(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number));
@@ -35,24 +31,34 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, N
             if let Primitive::ExpertProjection(_) = graph.nodes[user].primitive {
                 return experts::normed(graph, user, number).map(|node| (user, node));
             }
-            let reads = graph.nodes[user].inputs.iter().filter(|e| e.node == number).count();
             let mut product = Product::of(graph, user, device)?;
-            let x = product.x();
-            let whole = x.node == number && x.layout.is_contiguous() && x.layout.count() == norm.written.count();
-            let columns = norm.shape.last() == Some(&product.depth());
-            if reads != 1 || !whole || !columns || product.projection.norm.is_some() {
+            let (kind, source) = before(graph, user, number)?;
+            if product.projection.norm.replace(kind).is_some() {
                 return None;
             }
-            let layout = source.layout.reshape(&x.layout.shape)?;
-            product.projection.norm = Some(Norm { eps, weighted });
-            let mut inputs = vec![Edge {
-                node: source.node,
-                layout,
-            }];
-            inputs.extend(norm.inputs[1..].iter().cloned());
-            inputs.extend(product.inputs.drain(1..));
-            product.inputs = inputs;
+            let inputs = [source].into_iter().chain(norm.inputs[1..].iter().cloned());
+            product.inputs = inputs.chain(product.inputs.drain(1..)).collect();
             product.computes(graph, device).then(|| (user, product.into_node()))
         })
         .collect()
+}
+
+/// Norm `number`, of whose rows node `user` takes products, and what it normalises, seen as the user sees its x: its
+/// first input, which alone is the norm, whole.
+pub(super) fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
+    let norm = &graph.nodes[number];
+    let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
+        return None;
+    };
+    let (inputs, source) = (&graph.nodes[user].inputs, &norm.inputs[0]);
+    let x = &inputs[0];
+    let exact = norm.dtype == DType::F32 && graph.nodes[source.node].dtype == DType::F32;
+    let once = x.node == number && inputs.iter().filter(|e| e.node == number).count() == 1;
+    let whole = is_whole(graph, x) && norm.shape.last() == x.layout.shape.last();
+    let layout = source.layout.reshape(&x.layout.shape)?;
+    let source = Edge {
+        node: source.node,
+        layout,
+    };
+    (exact && once && whole && !is_state(graph, &source)).then_some((Norm { eps, weighted }, source))
 }

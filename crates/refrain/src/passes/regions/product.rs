@@ -1,6 +1,7 @@
 use refrain_kernels::projection::{self, Projection, Section, Weights};
 use refrain_kernels::{DType, Operand};
 
+use super::edges::operands;
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
@@ -57,11 +58,6 @@ impl Product {
         &self.inputs[0]
     }
 
-    /// K.
-    pub(super) fn depth(&self) -> usize {
-        self.x().layout.shape[1]
-    }
-
     /// Whether this is one matrix, whose sums are the result.
     pub(super) fn is_plain(&self) -> bool {
         self.projection.norm.is_none() && matches!(&self.projection.sections[..], [section] if section.is_plain())
@@ -79,12 +75,8 @@ impl Product {
 
     /// Whether the kernels take the operands as they lie.
     pub(super) fn computes(&self, graph: &Graph, device: &Device) -> bool {
-        let operand = |edge: &Edge| Operand {
-            dtype: graph.nodes[edge.node].dtype,
-            layout: edge.layout.clone(),
-        };
         let result = Operand::contiguous(self.dtype, &[self.tokens, self.columns]);
-        let operands: Vec<Operand> = self.inputs.iter().map(operand).chain([result]).collect();
+        let operands = operands(graph, &self.inputs, result);
         let operands: Vec<&Operand> = operands.iter().collect();
         let checked = match device.backend() {
             Backend::Vulkan { traits, .. } => projection::check(traits, &self.projection, &operands),
