@@ -60,6 +60,7 @@ fn harm(device: &VulkanDevice, harm: Harm) -> Result<()> {
         constants: vec![],
         push_bytes: 16,
         subgroup_size: None,
+        full_subgroups: false,
     })?;
     let mut push = u64::to_le_bytes(address).to_vec();
     push.extend(times.to_le_bytes());

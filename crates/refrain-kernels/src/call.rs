@@ -13,6 +13,11 @@ pub struct Traits {
     pub subgroup_size: u32,
     /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
     pub subgroup_required: bool,
+    /// Workgroups of a multiple of so many invocations are made of full subgroups.
+    pub full_subgroups: bool,
+    /// Invocations of a subgroup that part come together again where the program's text says so
+    /// (`VK_KHR_shader_subgroup_uniform_control_flow`).
+    pub subgroup_uniform_flow: bool,
     /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
     pub subgroup_arithmetic: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
@@ -42,6 +47,8 @@ impl Traits {
             vendor: 0,
             subgroup_size: 4,
             subgroup_required: false,
+            full_subgroups: false,
+            subgroup_uniform_flow: false,
             subgroup_arithmetic: false,
             storage16: false,
             storage8: false,
@@ -74,6 +81,8 @@ pub struct Kernel {
     /// Specialisation constants: (id, value). Constants 0, 1, 2 are the workgroup's size where the
     /// source says `layout(local_size_x_id = 0 …)`.
     pub constants: Vec<(u32, u32)>,
+    /// Workgroups are to be made of full subgroups.
+    pub full_subgroups: bool,
 }
 
 /// One push-constant member, in the order in which the shader declares them (scalar layout).

@@ -23,12 +23,21 @@ pub fn head(traits: &Traits) -> String {
     if traits.subgroup_arithmetic {
         text.push_str("#extension GL_KHR_shader_subgroup_basic : require\n");
         text.push_str("#extension GL_KHR_shader_subgroup_arithmetic : require\n#define SUBGROUP_ARITHMETIC 1\n");
+        if traits.full_subgroups {
+            text.push_str(&format!("#define FULL_SUBGROUPS {}u\n", traits.subgroup_size));
+        }
     }
     if traits.integer_dot {
         text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
     }
     if traits.subnormal_halves {
         text.push_str("#define SUBNORMAL_HALVES 1\n");
+    }
+    if traits.subgroup_uniform_flow {
+        text.push_str("#extension GL_EXT_subgroup_uniform_control_flow : require\n");
+        text.push_str("#define UNIFORM_FLOW [[subgroup_uniform_control_flow]]\n");
+    } else {
+        text.push_str("#define UNIFORM_FLOW\n");
     }
     if traits.storage16 {
         text.push_str("#extension GL_EXT_shader_16bit_storage : require\n");

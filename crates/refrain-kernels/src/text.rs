@@ -22,8 +22,12 @@ impl<'t> Text<'t> {
 
     fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
         let mut name = family.to_string();
+        if traits.full_subgroups {
+            name.push_str(&format!("+full{}", traits.subgroup_size));
+        }
         for (there, tag) in [
             (traits.subgroup_arithmetic, "+subgroup"),
+            (traits.subgroup_uniform_flow, "+flow"),
             (traits.storage16, "+s16"),
             (traits.storage8, "+s8"),
             (traits.integer_dot, "+dot"),
@@ -96,10 +100,13 @@ impl<'t> Text<'t> {
     }
 
     pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> Kernel {
+        let invocations = constants.iter().find(|(id, _)| *id == 0);
+        let whole = invocations.is_some_and(|(_, count)| count.is_multiple_of(self.traits.subgroup_size));
         Kernel {
             name: self.name,
             source: self.source.into(),
             constants,
+            full_subgroups: self.traits.full_subgroups && whole,
         }
     }
 }

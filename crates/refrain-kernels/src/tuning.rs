@@ -26,6 +26,8 @@ pub struct Matvec {
     /// Workgroups that keep the device busy: where there would be fewer, they take fewer rows, then are
     /// smaller.
     pub enough_groups: u32,
+    /// The most bytes of the vectors in shared memory: more would keep a second workgroup off the processor.
+    pub staged_bytes: usize,
     /// Whether the loops over an invocation's chunks and their values are unrolled: software drivers then
     /// take seconds to compile them.
     pub unrolled: bool,
@@ -239,6 +241,8 @@ mod tests {
             vendor: NVIDIA,
             subgroup_size: 32,
             subgroup_required: false,
+            full_subgroups: true,
+            subgroup_uniform_flow: true,
             subgroup_arithmetic: true,
             storage16: true,
             storage8: true,

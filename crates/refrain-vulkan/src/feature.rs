@@ -40,6 +40,7 @@ features! {
     SubgroupRotate "subgroup-rotate" "Rotations across a subgroup (`VK_KHR_shader_subgroup_rotate`)."
     SubgroupSizeControl "subgroup-size-control" "A kernel may require its subgroup size in compute shaders."
     FullSubgroups "full-subgroups" "Workgroups may be required to consist of full subgroups."
+    SubgroupUniformFlow "subgroup-uniform-flow" "A subgroup that parts comes together again where the text says so (`VK_KHR_shader_subgroup_uniform_control_flow`)."
     MemoryModel "memory-model" "The Vulkan memory model with device scope."
     CooperativeMatrix "cooperative-matrix" "Matrix products by a subgroup (`VK_KHR_cooperative_matrix`)."
     CooperativeMatrix2 "cooperative-matrix2" "All abilities of `VK_NV_cooperative_matrix2`."

@@ -27,6 +27,7 @@
 //!     constants: vec![],
 //!     push_bytes: 8,
 //!     subgroup_size: None,
+//!     full_subgroups: false,
 //! })?;
 //! device.submit(CommandList {
 //!     name: "double".to_owned(),

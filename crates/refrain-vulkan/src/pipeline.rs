@@ -30,6 +30,9 @@ pub struct Kernel {
     /// Lanes of a subgroup that the kernel needs. Ignored without
     /// [`Feature::SubgroupSizeControl`].
     pub subgroup_size: Option<u32>,
+    /// Workgroups consist of full subgroups: their first extent must be a multiple of a subgroup's. Ignored without
+    /// [`Feature::FullSubgroups`].
+    pub full_subgroups: bool,
 }
 
 impl Hash for Kernel {
@@ -43,8 +46,9 @@ impl Hash for Kernel {
             constants,
             push_bytes,
             subgroup_size,
+            full_subgroups,
         } = self;
-        (name, defines, constants, push_bytes, subgroup_size).hash(state);
+        (name, defines, constants, push_bytes, subgroup_size, full_subgroups).hash(state);
     }
 }
 

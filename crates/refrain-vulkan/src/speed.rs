@@ -151,6 +151,7 @@ impl<'a> Pass<'a> {
             constants: Vec::new(),
             push_bytes: 12,
             subgroup_size: None,
+            full_subgroups: false,
         })?;
         Ok(Self {
             device,

@@ -274,7 +274,7 @@ impl Problem<'_> {
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(self, sections, Given)?;
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
-        let tile = tile(traits, self, (chunk, is_fixed), (lanes, rows))?;
+        let tile = tile((traits, few), self, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);
         while crate::iterations::most(traits).is_some_and(|most| count(&division) > most) && division.goes_round_less()
         {
@@ -394,24 +394,24 @@ impl Weights {
 
 /// Chunks of x that lie in shared memory together: in equal tiles, as few as fit.
 fn tile(
-    traits: &Traits,
+    (traits, few): (&Traits, &Matvec),
     problem: &Problem<'_>,
     (chunk, is_fixed): (usize, bool),
     (lanes, rows): (u32, u32),
 ) -> Result<u32, Unsupported> {
-    /// More would keep a second workgroup off the processor.
-    const MOST_BYTES: usize = 41 << 10;
     /// Values that an invocation holds while it stages them in fixed point.
     const MOST_HELD: usize = 32;
     // Beside x lie the sums of lanes and of rows, and what drivers take.
     let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
-    let bytes = (traits.shared_bytes as usize).saturating_sub(taken).min(MOST_BYTES);
+    let room = (traits.shared_bytes as usize)
+        .saturating_sub(taken)
+        .min(few.staged_bytes);
     let (chunk_bytes, held) = match is_fixed {
         true => (3 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
         false => (4 * chunk, usize::MAX),
     };
     // A line is one chunk longer than the tile where that is even.
-    let most = (bytes / (chunk_bytes * problem.tokens)).saturating_sub(1).min(held);
+    let most = (room / (chunk_bytes * problem.tokens)).saturating_sub(1).min(held);
     if most == 0 {
         let what = format!(
             "{} tokens do not fit into {} bytes of shared memory",

@@ -4,7 +4,7 @@ DEFINE_COMBINE(min_lanes, min, subgroupMin)
 
 const uint NOWHERE = 0xffffffffu;
 
-void main() {
+void main() UNIFORM_FLOW {
     uint at[WALKED];
     start_of_row(at);
     uint top = 0u, place = NOWHERE;

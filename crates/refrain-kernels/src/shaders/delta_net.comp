@@ -208,7 +208,7 @@ void store_states() {
     keep_window(0u, 2u * KEY_DIM);
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     load_states();
     bool changed = false;
     for (uint t = 0u; t < TOKENS; ++t) {

@@ -65,7 +65,7 @@ uint memory_at(uint i) {
     return ((sequence() * gl_NumWorkGroups.y + head()) * pc.value_dim + clamped(i)) * pc.key_dim;
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
         [[unroll]] for (uint j = 0u; j < EACH; ++j) {
             uint d = lane() + j * LANES;

@@ -8,7 +8,12 @@ layout(constant_id = 4) const uint ROWS = 1;
 shared LANE_VALUE lane_values[ROWS * LANES];
 
 #ifdef SUBGROUP_ARITHMETIC
+#ifdef FULL_SUBGROUPS
+// Known when the pipeline is made, so that only one of the forms below is a part of it.
+bool rows_are_subgroups() { return LANES == FULL_SUBGROUPS; }
+#else
 bool rows_are_subgroups() { return gl_SubgroupSize == LANES && gl_NumSubgroups == ROWS; }
+#endif
 uint row_in_group() { return rows_are_subgroups() ? gl_SubgroupID : gl_LocalInvocationIndex / LANES; }
 uint lane() { return rows_are_subgroups() ? gl_SubgroupInvocationID : gl_LocalInvocationIndex % LANES; }
 

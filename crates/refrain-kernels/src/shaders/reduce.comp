@@ -8,7 +8,7 @@ DEFINE_COMBINE(join_lanes, JOIN, SUBGROUP_JOIN)
 #define ELEMENTS push.columns
 #endif
 
-void main() {
+void main() UNIFORM_FLOW {
     uint at[WALKED];
     start_of_row(at);
     LANE_VALUE joined = IDENTITY;

@@ -24,7 +24,7 @@ void load_columns(uint x_at, uint column, out float values[TOGETHER]) {
     }
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint row = group_number() * ROWS + row_in_group();
     // Rows beyond the last take part in the sums, which the whole workgroup computes.
     bool inside = row < pc.rows;

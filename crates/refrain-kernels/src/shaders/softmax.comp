@@ -1,7 +1,7 @@
 // y = exp(x - top) / Σ exp(x - top) along each row, reading the row three times.
 DEFINE_COMBINE(max_lanes, max, subgroupMax)
 
-void main() {
+void main() UNIFORM_FLOW {
     uint at[WALKED];
     start_of_row(at);
     float values[TOGETHER];

@@ -12,6 +12,7 @@ fn all_variants() -> Vec<Traits> {
     let own = all[0].clone();
     all.push(Traits {
         subgroup_size: 2 * own.subgroup_size,
+        full_subgroups: false,
         ..own
     });
     all

@@ -11,6 +11,9 @@ pub fn traits(device: &Device) -> Traits {
         vendor: info.vendor_id,
         subgroup_size: info.limits.subgroup_size,
         subgroup_required: false,
+        full_subgroups: features.contains(Feature::FullSubgroups)
+            && info.limits.min_subgroup_size == info.limits.max_subgroup_size,
+        subgroup_uniform_flow: features.contains(Feature::SubgroupUniformFlow),
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
@@ -62,5 +65,6 @@ pub fn translated(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel 
         constants: kernel.constants.clone(),
         push_bytes: push_bytes as u32,
         subgroup_size: None,
+        full_subgroups: kernel.full_subgroups,
     }
 }

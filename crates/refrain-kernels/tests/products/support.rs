@@ -16,6 +16,7 @@ pub fn all_traits() -> Vec<Traits> {
     let own = traits[0].clone();
     traits.push(Traits {
         subgroup_size: 2 * own.subgroup_size,
+        full_subgroups: false,
         matrix_cores: None,
         ..own
     });

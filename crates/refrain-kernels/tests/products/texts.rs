@@ -11,6 +11,8 @@ fn full() -> Traits {
         vendor: 0x10005,
         subgroup_size: 8,
         subgroup_required: false,
+        full_subgroups: true,
+        subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
         storage16: true,
         storage8: true,

@@ -79,6 +79,9 @@ fn create_with(
         subgroup = subgroup.required_subgroup_size(size);
         stage = stage.push_next(&mut subgroup);
     }
+    if kernel.full_subgroups && features.contains(Feature::FullSubgroups) {
+        stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
+    }
     let mut whole = vk::PipelineCreationFeedback::default();
     let mut stages = [vk::PipelineCreationFeedback::default()];
     let mut feedback = vk::PipelineCreationFeedbackCreateInfo::default()

@@ -30,6 +30,7 @@ pub(super) struct Structures {
     pub v12: vk::PhysicalDeviceVulkan12Features<'static>,
     pub v13: vk::PhysicalDeviceVulkan13Features<'static>,
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
+    uniform_flow: vk::PhysicalDeviceShaderSubgroupUniformControlFlowFeaturesKHR<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     matrix2: CooperativeMatrix2Features,
     bfloat16: BFloat16Features,
@@ -49,6 +50,9 @@ impl Structures {
             .push_next(&mut self.v13);
         if wanted(khr::shader_subgroup_rotate::NAME) {
             head = head.push_next(&mut self.rotate);
+        }
+        if wanted(khr::shader_subgroup_uniform_control_flow::NAME) {
+            head = head.push_next(&mut self.uniform_flow);
         }
         if wanted(khr::cooperative_matrix::NAME) {
             head = head.push_next(&mut self.matrix);
@@ -104,6 +108,10 @@ impl Structures {
             (Feature::SubgroupRotate, present(self.rotate.shader_subgroup_rotate)),
             (Feature::SubgroupSizeControl, present(self.v13.subgroup_size_control)),
             (Feature::FullSubgroups, present(self.v13.compute_full_subgroups)),
+            (
+                Feature::SubgroupUniformFlow,
+                present(self.uniform_flow.shader_subgroup_uniform_control_flow),
+            ),
             (Feature::MemoryModel, memory_model),
             // Matrices need the memory model.
             (
@@ -146,6 +154,7 @@ impl Structures {
         v13.compute_full_subgroups = on(Feature::FullSubgroups);
         v13.shader_integer_dot_product = on(Feature::IntegerDot);
         to_enable.rotate.shader_subgroup_rotate = on(Feature::SubgroupRotate);
+        to_enable.uniform_flow.shader_subgroup_uniform_control_flow = on(Feature::SubgroupUniformFlow);
         to_enable.matrix.cooperative_matrix = on(Feature::CooperativeMatrix);
         let matrix2 = on(Feature::CooperativeMatrix2);
         to_enable.matrix2.workgroup_scope = matrix2;
@@ -187,6 +196,10 @@ pub(super) fn without_disabled(features: &FeatureSet, disabled: &FeatureSet) -> 
 pub(super) fn extensions_for(features: &FeatureSet) -> Vec<&'static CStr> {
     let pairs = [
         (Feature::SubgroupRotate, khr::shader_subgroup_rotate::NAME),
+        (
+            Feature::SubgroupUniformFlow,
+            khr::shader_subgroup_uniform_control_flow::NAME,
+        ),
         (Feature::CooperativeMatrix, khr::cooperative_matrix::NAME),
         (Feature::CooperativeMatrix2, COOPERATIVE_MATRIX2_EXTENSION),
         (Feature::BFloat16, BFLOAT16_EXTENSION),

@@ -59,6 +59,7 @@ fn add_kernel() -> Kernel {
         constants: vec![(0, 64)],
         push_bytes: 28,
         subgroup_size: None,
+        full_subgroups: false,
     }
 }
 

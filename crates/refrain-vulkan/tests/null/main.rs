@@ -45,6 +45,7 @@ fn kernel() -> Kernel {
         constants: Vec::new(),
         push_bytes: 8,
         subgroup_size: None,
+        full_subgroups: false,
     }
 }
 

@@ -16,6 +16,9 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
         vendor: info.vendor_id,
         subgroup_size: required.unwrap_or(limits.subgroup_size),
         subgroup_required: required.is_some(),
+        full_subgroups: features.contains(Feature::FullSubgroups)
+            && (required.is_some() || limits.min_subgroup_size == limits.max_subgroup_size),
+        subgroup_uniform_flow: features.contains(Feature::SubgroupUniformFlow),
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
@@ -85,6 +88,17 @@ mod tests {
         features.remove(Feature::SubgroupSizeControl);
         let traits = of(&card(INTEL, [8, 32, 32]), features);
         assert_eq!((traits.subgroup_size, traits.subgroup_required), (32, false));
+    }
+
+    #[test]
+    fn subgroups_are_full_where_their_size_is_known() {
+        let full = |vendor, sizes, features| of(&card(vendor, sizes), features).full_subgroups;
+        assert!(full(NVIDIA, [32, 32, 32], FeatureSet::all()));
+        assert!(full(INTEL, [8, 32, 32], FeatureSet::all()));
+        assert!(!full(0x1002, [32, 128, 64], FeatureSet::all()));
+        let mut features = FeatureSet::all();
+        features.remove(Feature::FullSubgroups);
+        assert!(!full(NVIDIA, [32, 32, 32], features));
     }
 
     #[test]

@@ -205,6 +205,7 @@ pub(crate) fn translate(traits: &Traits, kernel: &Kernel, push_bytes: u32) -> re
         constants: kernel.constants.clone(),
         push_bytes,
         subgroup_size: traits.subgroup_required.then_some(traits.subgroup_size),
+        full_subgroups: kernel.full_subgroups,
     }
 }
 

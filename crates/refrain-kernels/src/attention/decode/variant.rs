@@ -155,6 +155,8 @@ mod tests {
         vendor: 0x10005,
         subgroup_size: 8,
         subgroup_required: false,
+        full_subgroups: true,
+        subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
         storage16: true,
         storage8: true,

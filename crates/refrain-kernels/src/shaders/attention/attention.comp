@@ -140,7 +140,7 @@ void join_rows(uint token, uint head) {
     }
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint token = gl_WorkGroupID.y;
     uint head = gl_WorkGroupID.x * HEADS;
     int position = load_positions(pc.positions, token);

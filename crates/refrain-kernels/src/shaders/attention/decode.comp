@@ -368,7 +368,7 @@ bool arrives_last(uint parts);
 void join(uint parts);
 #endif
 
-void main() {
+void main() UNIFORM_FLOW {
     token = gl_WorkGroupID.y;
     head = gl_WorkGroupID.x * HEADS;
     kv_head = head / RATIO;

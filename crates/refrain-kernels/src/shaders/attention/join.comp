@@ -16,7 +16,7 @@ const uint TOGETHER = 8u;
 shared float largest_scores[MOST_PARTS];
 shared float part_sums[MOST_PARTS];
 
-void main() {
+void main() UNIFORM_FLOW {
     uint line = pc.head_dim + 2u;
     uint head = gl_WorkGroupID.x, token = gl_WorkGroupID.y;
     uint x_at = (token * gl_NumWorkGroups.x + head) * pc.parts * line;

@@ -219,7 +219,7 @@ void attend_sequence(uint current, uint kv_head) {
     }
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     // The last tokens see most: they begin.
     uint tiles = (pc.tokens + FRAGMENT - 1u) / FRAGMENT;
     uint tile = gl_WorkGroupID.y * (SUBGROUPS / HEADS) + gl_SubgroupID / HEADS;

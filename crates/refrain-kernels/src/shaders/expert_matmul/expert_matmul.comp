@@ -59,7 +59,7 @@ float part_of_row(uint row, uint x_at) {
     return sum;
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint pair = gl_WorkGroupID.y;
     uint expert = load_experts(pc.experts, pair);
     uint n = gl_WorkGroupID.x * ROWS + row_in_group();

@@ -9,7 +9,7 @@ uint packed_at(uint part, uint t, uint k) {
     return row + (step * LANES_PER_ROW + k % BLOCK / CHUNK) * VALUES + value % VALUES;
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     if (group_number() == 0u) {
         sort();
         return;

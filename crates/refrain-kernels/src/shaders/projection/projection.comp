@@ -126,7 +126,7 @@ void run_batch() {
     finish(now.block, now.row, inputs);
 }
 
-void main() {
+void main() UNIFORM_FLOW {
 #ifdef BATCHED
     for (uint batch = gl_WorkGroupID.z; batch < BATCHES; batch += gl_NumWorkGroups.z) {
         x_at = batch_offset(batch, X_OUTER, X_INNER);

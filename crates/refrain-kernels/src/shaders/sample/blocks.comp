@@ -14,7 +14,7 @@ float sum_of_group(float value) {
     return group_sums[0];
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint block = gl_WorkGroupID.x, sequence = gl_WorkGroupID.y, me = gl_LocalInvocationIndex;
     if (load_positions(push.positions, sequence) < 0) return;
     Adjustment a = adjustment_of(sequence);

@@ -179,7 +179,7 @@ void report(uint sequence, uint entry) {
     store_reported(push.reported, sequence, entry);
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint sequence = gl_WorkGroupID.x;
     int position = load_positions(push.positions, sequence);
     ranks_at = sequence * (push.blocks + push.vocabulary);

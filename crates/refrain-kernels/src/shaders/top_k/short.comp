@@ -20,7 +20,7 @@ shared uvec4 keys[QUADS];
 // How many elements stand before each.
 shared uint places[4u * QUADS];
 
-void main() {
+void main() UNIFORM_FLOW {
     uint row = group_number();
     if (row >= push.rows) return;
     uint at[WALKED];

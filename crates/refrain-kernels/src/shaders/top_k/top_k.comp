@@ -135,7 +135,7 @@ void sort_chosen() {
     }
 }
 
-void main() {
+void main() UNIFORM_FLOW {
 #ifdef SHARED_ROWS
     uint row = group_number() / push.parts, part = group_number() % push.parts;
     first_element = part * push.part_columns;

@@ -32,7 +32,7 @@ void store_x(uint side, uvec4 staged[STAGED_EACH]) {
     }
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     Block block;
     if (!take(block)) return;
     uint blocks = blocks_of_k();

@@ -9,7 +9,7 @@ uint packed_at(uint part, uint t, uint k) {
     return (fragment * SUBGROUP + fragment_lane) * 8u + column / ROWS_EACH * VALUES + value % VALUES;
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     uint t = group_number();
     pack(t, t < TOKENS, t < TILES * FRAGMENT);
 }

@@ -22,7 +22,7 @@ void load_x(uint step, out uvec4 bits[TOKEN_TILES]) {
     [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) bits[tile] = load_fragment(places[tile], step);
 }
 
-void main() {
+void main() UNIFORM_FLOW {
     Block block;
     if (!take(block)) return;
     uint blocks = blocks_of_k();
