@@ -20,6 +20,10 @@ impl<'t> Text<'t> {
         Text::with_head(traits, family, fragments::head(traits))
     }
 
+    pub(crate) fn traits(&self) -> &'t Traits {
+        self.traits
+    }
+
     fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
         let mut name = family.to_string();
         if traits.full_subgroups {

@@ -184,8 +184,8 @@ impl Step {
             | Primitive::Projection(_)
             | Primitive::ExpertMatmul { .. } => last(0),
             // Of each expert; those of a token are added up or apart.
-            Primitive::ExpertProjection(_) => {
-                let pairs: usize = shape(1).iter().product();
+            Primitive::ExpertProjection(projection) => {
+                let pairs = projection.pairs(shape(1));
                 last(0) * pairs as u64 / (self.output.layout.shape[0] as u64).max(1)
             }
             Primitive::PagedAttention(params) => pages(5, params),
@@ -241,7 +241,7 @@ impl Plan {
         let [wanted, all] = match &step.primitive {
             Primitive::ExpertMatmul { .. } => [step.output.layout.count(), shape(2)[0]],
             Primitive::ExpertProjection(projection) => {
-                let pairs: usize = shape(1).iter().product();
+                let pairs = projection.pairs(shape(1));
                 let rows = step.output.layout.shape[1];
                 [pairs * rows, shape(projection.first_plane())[0]]
             }

@@ -1,5 +1,6 @@
 use super::ends::ends;
 use super::problem::{Problem, SectionPlan};
+use super::routing::RoutingWeights;
 use super::{OP, Planes};
 use crate::arguments::Arguments;
 use crate::{Unsupported, elementwise};
@@ -30,8 +31,8 @@ pub(super) fn arguments(
     }
     if let Some(routing) = &problem.routing {
         arguments.address("experts_ref experts", routing.experts.clone());
-        if let Some(weights) = &routing.weights {
-            arguments.address("routing_ref routing", weights.address.clone());
+        if let Some(RoutingWeights::Read { address, .. }) = &routing.weights {
+            arguments.address("routing_ref routing", address.clone());
         }
     }
     let ends = ends(sections);
@@ -93,8 +94,11 @@ fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionP
         arguments.number("REPEATS", routing.repeats());
         arguments.number("EXPERTS", routing.count);
         arguments.number("EXPERT_ROWS", routing.between);
-        if let Some(weights) = &routing.weights {
-            arguments.stride("ROUTING_STRIDE", weights.stride);
+        if let Some(choice) = &routing.choice {
+            arguments.stride("SCORES_STRIDE", choice.stride);
+        }
+        if let Some(RoutingWeights::Read { stride, .. }) = &routing.weights {
+            arguments.stride("ROUTING_STRIDE", *stride);
         }
     }
     if let Some(batch) = &problem.batch {

@@ -1,21 +1,22 @@
 //! Products of few tokens with the matrices of the experts that each is routed to, with what stands before and
 //! behind them.
 //!
-//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has U experts,
-//! `experts` `[T, U]` u32. Either each of them gives a result of its own, from the same x:
+//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has
+//! U experts, `experts` `[T, U]` u32, or those of the largest of its scores `[T, E]`. Either each of them gives a result of its own, from the same x:
 //! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
 //! their sums are weighted and added up, from a row of x for each:
 //! `out[t, n] = epilogue(Σ_u weight[t, u] · Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`. An expert that
 //! there is not gives a sum of zero.
 //!
-//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts 1; the norm's weight `[K]`, if it has one; the
-//! weights `[T, U]`, or the scores `[T, E]` of which they are made, if there are such; for each part its matrix or its planes;
-//! the epilogue's further inputs, `[T·U, N]` or `[T, N]`; out, of the same shape.
+//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts, or the scores that they are chosen by, 1; the norm's
+//! weight `[K]`, if it has one; the weights `[T, U]`, or the scores `[T, E]` of which they are made, if these are not
+//! those of the choice; for each part its matrix or its planes; the epilogue's further inputs, `[T·U, N]` or `[T, N]`;
+//! out, of the same shape.
 
 use std::fmt;
 
 use super::problem::{Matrix, Problem, SectionPlan, extra, gain};
-use super::routing::{Routing, RoutingWeights};
+use super::routing::{Choice, Routing, RoutingWeights};
 use super::{Norm, OP, Section};
 use crate::matmul::Rows;
 use crate::text::{address, require_dtype, require_float, require_shape};
@@ -23,6 +24,8 @@ use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, expe
 
 /// The most experts of a token.
 const MOST_USED: usize = 64;
+/// The most scores that an invocation holds while experts are chosen.
+const MOST_KEYS: usize = 16;
 
 /// What is done in one go.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +36,8 @@ pub struct ExpertProjection {
     pub section: Section,
     /// What becomes of a token's experts.
     pub routed: Routed,
+    /// Of how many of the largest scores, if operand 1 holds scores, a token's experts are: as by [`crate::top_k`].
+    pub chosen: Option<usize>,
     /// Rows from one expert's matrix to the next one's: N, or more where others lie between.
     pub between: usize,
 }
@@ -58,7 +63,21 @@ impl ExpertProjection {
     /// Number of the first operand of the first matrix.
     pub fn first_plane(&self) -> usize {
         let weighted = self.norm.is_some_and(|norm| norm.weighted);
-        2 + usize::from(weighted) + usize::from(self.routed != Routed::Apart)
+        2 + usize::from(weighted) + usize::from(self.reads_weights())
+    }
+
+    /// Whether what weights the sums is an operand of its own.
+    pub fn reads_weights(&self) -> bool {
+        match self.routed {
+            Routed::Apart => false,
+            Routed::Weighted => true,
+            Routed::Scored => self.chosen.is_none(),
+        }
+    }
+
+    /// T · U, where operand 1 has this shape.
+    pub fn pairs(&self, experts: &[usize]) -> usize {
+        experts[0] * self.chosen.unwrap_or(experts[1])
     }
 
     /// T, U, N and K of operands that lie as they must.
@@ -71,8 +90,11 @@ impl ExpertProjection {
         let (x, experts, out) = (operands[0], operands[1], operands[last]);
         require_float(OP, x)?;
         require_float(OP, out)?;
-        require_dtype(OP, experts, DType::U32)?;
-        let (&[x_rows, columns], &[tokens, used], &[repeats, rows]) =
+        match self.chosen {
+            Some(_) => require_float(OP, experts)?,
+            None => require_dtype(OP, experts, DType::U32)?,
+        }
+        let (&[x_rows, columns], &[tokens, width], &[repeats, rows]) =
             (&x.layout.shape[..], &experts.layout.shape[..], &out.layout.shape[..])
         else {
             return size(format!(
@@ -81,6 +103,7 @@ impl ExpertProjection {
             ));
         };
         let apart = self.routed == Routed::Apart;
+        let used = self.chosen.unwrap_or(width);
         let pairs = tokens * used;
         let (wanted_x, wanted_out) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let is_summed_norm = self.norm.is_some() && !apart;
@@ -89,9 +112,14 @@ impl ExpertProjection {
                 "{x_rows} rows of x for {used} experts of {tokens} tokens, {repeats} results"
             ));
         }
-        let gapless = if apart { &[1, last][..] } else { &[0, 1] };
-        for &operand in gapless {
-            if !operands[operand].layout.is_contiguous() {
+        let gapless = if apart { last } else { 0 };
+        for operand in [1, gapless] {
+            let layout = &operands[operand].layout;
+            let fits = match self.chosen {
+                Some(_) if operand == 1 => layout.strides[1] == 1 || width == 1,
+                _ => layout.is_contiguous(),
+            };
+            if !fits {
                 return Err(Unsupported::NeedsContiguous { op: OP, operand });
             }
         }
@@ -149,11 +177,19 @@ impl ExpertProjection {
             number += usize::from(wanted.weighted);
             norm = Some((wanted.eps, weight));
         }
-        let weights = if self.routed == Routed::Apart {
-            None
-        } else {
+        let weights = if self.reads_weights() {
             Some(self.weights(number, operands, [tokens, used, count])?)
+        } else {
+            (self.routed == Routed::Scored).then_some(RoutingWeights::Chosen)
         };
+        let choice = self.chosen.map(|_| Choice {
+            dtype: operands[1].dtype,
+            stride: operands[1].layout.strides[0],
+        });
+        if choice.is_some() && (operands[1].layout.shape[1] != count || used > count) {
+            let what = format!("{:?} scores for {used} of {count} experts", operands[1].layout.shape);
+            return Err(Unsupported::Size { op: OP, what });
+        }
         let last = operands.len() - 1;
         let x_strides = [operands[0].layout.strides[0], operands[0].layout.strides[1]];
         Ok(Problem {
@@ -166,6 +202,7 @@ impl ExpertProjection {
             batch: None,
             routing: Some(Routing {
                 experts: address(OP, 1, operands[1])?,
+                choice,
                 count,
                 between: self.between,
                 used,
@@ -197,7 +234,7 @@ impl ExpertProjection {
                 operand: number,
             });
         }
-        Ok(RoutingWeights {
+        Ok(RoutingWeights::Read {
             address: address(OP, number, operand)?,
             dtype: operand.dtype,
             stride: operand.layout.strides[0],
@@ -211,19 +248,34 @@ impl ExpertProjection {
     /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
     /// arguments are too many, or a size is beyond 32-bit indices.
     pub fn calls(&self, traits: &Traits, operands: &[&Operand]) -> Result<Vec<Call>, Unsupported> {
-        let problem = self.problem(operands)?;
+        let problem = self.checked(traits, operands)?;
         if problem.repeats() == 0 {
             return Ok(Vec::new());
         }
         problem.calls(tuning::choose(traits), traits)
     }
 
-    /// Fails as [`ExpertProjection::calls`] would, without building the calls; no device is asked.
+    /// Fails as [`ExpertProjection::calls`] would, without building the calls.
     ///
     /// # Errors
     /// Those of [`ExpertProjection::calls`].
-    pub fn check(&self, operands: &[&Operand]) -> Result<(), Unsupported> {
-        self.problem(operands)?.check()
+    pub fn check(&self, traits: &Traits, operands: &[&Operand]) -> Result<(), Unsupported> {
+        self.checked(traits, operands)?.check()
+    }
+
+    fn checked<'a>(&self, traits: &Traits, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+        let problem = self.problem(operands)?;
+        let subgroup = traits.subgroup_size as usize;
+        let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
+        let chooses = traits.subgroup_arithmetic
+            && traits.full_subgroups
+            && tuning::lanes(traits).is_multiple_of(traits.subgroup_size)
+            && count.div_ceil(subgroup) <= MOST_KEYS;
+        if self.chosen.is_some() && !chooses {
+            let what = format!("a choice among {count} experts by subgroups of {subgroup}");
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        Ok(problem)
     }
 }
 
@@ -237,6 +289,9 @@ impl fmt::Display for ExpertProjection {
             Routed::Weighted => f.write_str("weighted ")?,
             Routed::Scored => f.write_str("weighted by scores ")?,
         }
+        if let Some(used) = self.chosen {
+            write!(f, "of the largest {used} ")?;
+        }
         write!(f, "{}", self.section)
     }
 }
@@ -245,13 +300,13 @@ impl fmt::Display for ExpertProjection {
 pub struct ExpertInputs<'a> {
     /// `[T, K]` or `[T·U, K]`.
     pub x: &'a [f32],
-    /// `[T, U]`.
+    /// `[T, U]`, chosen already.
     pub experts: &'a [u32],
     /// U.
     pub used: usize,
     /// The norm's weight `[K]`.
     pub gain: Option<&'a [f32]>,
-    /// The weights `[T, U]` or the scores `[T, E]`.
+    /// The weights `[T, U]` or the scores `[T, E]`, those that experts were chosen by among them.
     pub routing: Option<&'a [f32]>,
     /// The matrices `[E·N, K]`.
     pub parts: Vec<&'a dyn Rows>,

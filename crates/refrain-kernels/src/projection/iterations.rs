@@ -40,5 +40,7 @@ pub(super) fn iterations(
     let block = tiles.saturating_mul(stage + steps * step) + norms;
     let blocks = division.blocks(sections).div_ceil(few.most_groups as usize);
     let batches = problem.repeats().div_ceil(65_535);
-    batches.saturating_mul(looped(blocks, block))
+    let routing = problem.routing.as_ref().filter(|routing| routing.choice.is_some());
+    let choice = routing.map_or(0, |routing| looped(routing.used, 0));
+    batches.saturating_mul(choice + looped(blocks, block))
 }

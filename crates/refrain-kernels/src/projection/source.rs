@@ -3,6 +3,7 @@
 use super::OP;
 use super::ends::{End, ends};
 use super::problem::{Planes, Problem, SectionPlan};
+use super::routing::RoutingWeights;
 use crate::arguments::Arguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};
@@ -20,17 +21,27 @@ fn declared_routing<'t>(mut text: Text<'t>, problem: &Problem<'_>, chunk: usize)
     let Some(routing) = &problem.routing else {
         return text;
     };
+    let dtype = routing.choice.as_ref().map_or(DType::U32, |choice| choice.dtype);
     text = text
-        .input("experts", DType::U32)
+        .input("experts", dtype)
         .define("USED", format!("{}u", routing.used));
-    if let Some(weights) = &routing.weights {
-        // The chunks of one expert's row: known here, so that nothing is divided by a variable.
+    if routing.choice.is_some() {
+        let each = text.traits().subgroup_size as usize;
         text = text
-            .define("SEGMENT", format!("{}u", problem.columns / chunk))
-            .flag("SCORES", weights.are_scores)
-            .input("routing", weights.dtype);
+            .define("KEYS", format!("{}u", routing.count.div_ceil(each)))
+            .body(include_str!("../shaders/order.glsl"));
     }
-    text
+    if routing.weights.is_some() {
+        // The chunks of one expert's row: known here, so that nothing is divided by a variable.
+        text = text.define("SEGMENT", format!("{}u", problem.columns / chunk));
+    }
+    match &routing.weights {
+        Some(RoutingWeights::Read { dtype, are_scores, .. }) => {
+            text.flag("SCORES", *are_scores).input("routing", *dtype)
+        }
+        Some(RoutingWeights::Chosen) => text.define("CHOSEN_WEIGHTS", 1),
+        None => text,
+    }
 }
 
 /// The accessors of x, by `run` values at once, and of its norm.

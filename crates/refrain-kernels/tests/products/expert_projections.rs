@@ -1,7 +1,7 @@
 use refrain_kernels::matmul::{Rows, SliceRows};
 use refrain_kernels::projection::{ExpertInputs, ExpertProjection, Norm, Routed, Section, Weights, expert_reference};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, top_k};
 
 use crate::common::Random;
 use crate::projections::epilogue;
@@ -15,6 +15,8 @@ struct Case {
     parts: usize,
     norm: Option<Norm>,
     routed: Routed,
+    /// Whether the experts are chosen by scores.
+    chooses: bool,
     /// Of x, the scales or matrices, and the weights of experts.
     dtypes: [DType; 3],
 }
@@ -44,7 +46,12 @@ impl Case {
         };
         let gain = (self.norm.filter(|norm| norm.weighted))
             .map(|_| add(&mut given, Operand::contiguous(DType::F16, &[k]), &mut random));
-        let routing = (!apart).then(|| {
+        let own_weights = match self.routed {
+            Routed::Apart => false,
+            Routed::Weighted => true,
+            Routed::Scored => !self.chooses,
+        };
+        let mut routing = own_weights.then(|| {
             let columns = if self.routed == Routed::Scored { experts } else { used };
             add(&mut given, gappy(routing_dtype, &[tokens, columns]), &mut random)
         });
@@ -53,9 +60,8 @@ impl Case {
             .collect();
         let extra = gappy(DType::F32, &[results, n]);
         let extras = vec![Values::F32(add(&mut given, extra, &mut random))];
-        let chosen = self.chosen(&mut random);
-        let experts = Operand::contiguous(DType::U32, &[tokens, used]);
-        given.insert(1, (experts, Values::U32(chosen.clone())));
+        let (chosen, scores) = self.chosen(&mut given, &mut random);
+        routing = routing.or(scores);
         let out = match apart {
             true => Operand::contiguous(DType::F32, &[results, n]),
             false => gappy(DType::F32, &[results, n]),
@@ -65,11 +71,12 @@ impl Case {
             norm: self.norm,
             section: self.section(),
             routed: self.routed,
+            chosen: self.chooses.then_some(used),
             between,
         };
         let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
         let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
-        assert_eq!(projection.check(&all), Ok(()), "{what}");
+        assert_eq!(projection.check(traits, &all), Ok(()), "{what}");
         let calls = projection.calls(traits, &all).expect("checked");
         let matrices: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
         let expected = expert_reference(
@@ -90,8 +97,30 @@ impl Case {
         assert_close(&actual, expected.f32().to_vec(), DType::F32, &what);
     }
 
+    /// Each token's experts; operand 1 becomes them, or the scores that they are chosen by, which are returned if they
+    /// weight them too.
+    fn chosen(&self, given: &mut Vec<(Operand, Values)>, random: &mut Random) -> (Vec<u32>, Option<Vec<f32>>) {
+        let [experts, _, tokens, used, _] = self.sizes;
+        if !self.chooses {
+            let chosen = self.given(random);
+            let operand = Operand::contiguous(DType::U32, &[tokens, used]);
+            given.insert(1, (operand, Values::U32(chosen.clone())));
+            return (chosen, None);
+        }
+        let operand = gappy(self.dtypes[2], &[tokens, experts]);
+        // Coarse, so that some are equal.
+        let scores = floats(random, tokens * experts)
+            .iter()
+            .map(|x| (4.0 * x).round())
+            .collect::<Vec<_>>();
+        let scores = stored(&operand, &scores);
+        given.insert(1, (operand, Values::F32(scores.clone())));
+        let chosen = top_k::reference(&Values::F32(scores.clone()), experts, used);
+        (chosen, (self.routed == Routed::Scored).then_some(scores))
+    }
+
     /// Random experts, at times one that there is not.
-    fn chosen(&self, random: &mut Random) -> Vec<u32> {
+    fn given(&self, random: &mut Random) -> Vec<u32> {
         let [experts, _, tokens, used, _] = self.sizes;
         let mut chosen: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
         if chosen.len() > 2 && self.routed != Routed::Scored {
@@ -141,6 +170,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                 parts: 1 + (i / 3) % 2,
                 norm: (j == 0).then_some(NORM),
                 routed: [Routed::Apart, Routed::Weighted, Routed::Scored][j],
+                chooses: traits.full_subgroups && i % 2 == 0,
                 dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
             }
             .check(&traits);
@@ -158,10 +188,34 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                     parts: 1 + i % 2,
                     norm: (routed == Routed::Apart && i > 0).then_some(NORM),
                     routed,
+                    chooses: false,
                     dtypes: [dtype; 3],
                 }
                 .check(&traits);
             }
+        }
+    }
+}
+
+#[test]
+fn experts_are_chosen_by_the_largest_scores() {
+    let traits = device_traits();
+    if !traits.full_subgroups {
+        return;
+    }
+    let most = 16 * traits.subgroup_size as usize;
+    for (i, experts) in [1, 3, 8, 61, most - 1, most].into_iter().enumerate() {
+        for routed in [Routed::Apart, Routed::Weighted, Routed::Scored] {
+            Case {
+                sizes: [experts, 5, 1 + i, 1 + (2 * i).min(experts - 1), 64],
+                weights: Weights::Dense,
+                parts: 1,
+                norm: (routed == Routed::Apart).then_some(NORM),
+                routed,
+                chooses: true,
+                dtypes: [DType::F32, DType::F16, FLOATS[i % 3]],
+            }
+            .check(&traits);
         }
     }
 }
@@ -173,6 +227,7 @@ fn expert_projections_that_do_not_fit_are_refused() {
             norm,
             section: Section::plain(Weights::Dense, DType::F32),
             routed,
+            chosen: None,
             between: 5,
         };
         let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
@@ -183,7 +238,7 @@ fn expert_projections_that_do_not_fit_are_refused() {
         ];
         operands.extend((!apart).then(|| f32s(&[2, 3])));
         operands.extend([f32s(&[rows, k]), f32s(&[if apart { 6 } else { 2 }, 5])]);
-        projection.check(&operands.iter().collect::<Vec<_>>())
+        projection.check(&device_traits(), &operands.iter().collect::<Vec<_>>())
     };
     let plain = Norm {
         eps: 1e-6,

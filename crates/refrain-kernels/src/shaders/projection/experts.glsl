@@ -2,6 +2,53 @@
 // those of some.
 uint first_row(uint expert) { return min(expert, EXPERTS - 1u) * EXPERT_ROWS; }
 
+#ifdef KEYS
+// A token's experts are those of its largest scores, of equal ones the first; the first subgroup finds them.
+shared uint chosen[USED];
+shared float chosen_scores[USED];
+
+// The first `count` of the token's experts.
+void choose(uint token, uint count) {
+    // Some may still read those of another.
+    barrier();
+    if (gl_SubgroupID == 0u) {
+        uint own = gl_SubgroupInvocationID;
+        uint keys[KEYS];
+        [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
+            uint expert = i * FULL_SUBGROUPS + own;
+            // No number has the key 0.
+            keys[i] = 0u;
+            if (expert < EXPERTS) keys[i] = order_key(load_experts(pc.experts, token * SCORES_STRIDE + expert));
+        }
+        // Short, for it is fetched to be run once.
+        [[dont_unroll]] for (uint u = 0u; u < count; ++u) {
+            uint most = 0u;
+            [[unroll]] for (uint i = 0u; i < KEYS; ++i) most = max(most, keys[i]);
+            most = subgroupMax(most);
+            uint expert = ~0u;
+            [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
+                if (keys[i] == most) expert = min(expert, i * FULL_SUBGROUPS + own);
+            }
+            expert = subgroupMin(expert);
+            [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
+                if (i * FULL_SUBGROUPS + own == expert) keys[i] = 0u;
+            }
+            if (subgroupElect()) {
+                chosen[u] = expert;
+                chosen_scores[u] = float_of_key(most);
+            }
+        }
+    }
+    barrier();
+}
+
+uint expert_of(uint token, uint u) { return chosen[u]; }
+#else
+void choose(uint token, uint count) {}
+
+uint expert_of(uint token, uint u) { return load_experts(pc.experts, token * USED + u); }
+#endif
+
 #ifdef SEGMENT
 // The results of a token's experts are added up: their rows of x, weighted, are one long row, and so are
 // their rows of weights, SEGMENT chunks each.
@@ -12,7 +59,14 @@ Chunk load_row(Planes planes, uint row, uint number) {
     return load_chunk(planes, expert_rows[number / SEGMENT] + row, number % SEGMENT);
 }
 
-#ifdef SCORES
+#ifdef CHOSEN_WEIGHTS
+// Softmax over the scores that were chosen.
+float weight_of(uint token, uint u, uint expert) {
+    float total = 0.0;
+    for (uint other = 0u; other < USED; ++other) total += exp(chosen_scores[other] - chosen_scores[u]);
+    return 1.0 / total;
+}
+#elif defined SCORES
 float score_of(uint token, uint expert) {
     return load_routing(pc.routing, token * ROUTING_STRIDE + min(expert, EXPERTS - 1u));
 }
@@ -22,7 +76,7 @@ float weight_of(uint token, uint u, uint expert) {
     float own = score_of(token, expert);
     float total = 0.0;
     for (uint other = 0u; other < USED; ++other) {
-        total += exp(score_of(token, load_experts(pc.experts, token * USED + other)) - own);
+        total += exp(score_of(token, expert_of(token, other)) - own);
     }
     return 1.0 / total;
 }
@@ -31,10 +85,11 @@ float weight_of(uint token, uint u, uint expert) { return load_routing(pc.routin
 #endif
 
 void enter_repetition(uint number) {
+    choose(number, USED);
     // Some may still read those of the repetition before.
     barrier();
     for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
-        uint expert = load_experts(pc.experts, number * USED + u);
+        uint expert = expert_of(number, u);
         expert_rows[u] = first_row(expert);
         expert_weights[u] = expert < EXPERTS ? weight_of(number, u, expert) : 0.0;
     }
@@ -54,7 +109,8 @@ bool is_there;
 Chunk load_row(Planes planes, uint row, uint number) { return load_chunk(planes, expert_row + row, number); }
 
 void enter_repetition(uint number) {
-    uint expert = load_experts(pc.experts, number);
+    choose(number / USED, number % USED + 1u);
+    uint expert = expert_of(number / USED, number % USED);
     expert_row = first_row(expert);
     is_there = expert < EXPERTS;
     x_at = number / USED * X_STRIDE;

@@ -7,7 +7,7 @@ use refrain_kernels::cpu::FastRows;
 use refrain_kernels::matmul::Rows;
 use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Projection, Routed, Weights};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{Values, rms_norm, rope, slots};
+use refrain_kernels::{Values, rms_norm, rope, slots, top_k};
 
 use super::{Inputs, Planes, attend, dense, store, write_rows};
 use crate::DType;
@@ -68,13 +68,21 @@ pub(super) fn experts(x: &Inputs<'_>, projection: &ExpertProjection, count: usiz
     let mut next = projection.first_plane();
     let weighted = projection.norm.is_some_and(|norm| norm.weighted);
     let gain = weighted.then(|| x.f32(2));
-    let routing = (projection.routed != Routed::Apart).then(|| x.f32(next - 1));
+    let scores = projection.chosen.map(|used| (used, x.load(1)));
+    let experts = match &scores {
+        Some((used, scores)) => top_k::reference(scores, x.shape(1)[1], *used),
+        None => x.u32(1),
+    };
+    let routing = match &scores {
+        Some((_, scores)) if projection.routed == Routed::Scored => Some(scores.f32().to_vec()),
+        _ => projection.reads_weights().then(|| x.f32(next - 1)),
+    };
     let matrices = matrices(x, projection.section.parts.iter().copied(), &mut next);
     let rows: Vec<FastRows<'_>> = matrices.iter().map(Matrix::rows).collect();
     let inputs = ExpertInputs {
         x: &x.f32(0),
-        experts: &x.u32(1),
-        used: x.shape(1)[1],
+        experts: &experts,
+        used: projection.chosen.unwrap_or(x.shape(1)[1]),
         gain: gain.as_deref(),
         routing: routing.as_deref(),
         parts: rows.iter().map(|rows| rows as &dyn Rows).collect(),

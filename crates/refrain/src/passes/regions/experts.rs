@@ -6,12 +6,12 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, Step};
 use refrain_kernels::projection::{ExpertProjection, Routed, Section, Weights};
 use refrain_kernels::reduce::ReduceOp;
 
-use super::edges::{operands, same_places};
+use super::edges::{is_whole, operands, same_places, traits};
 use super::epilogue::{reordered, rows as sliced};
 use super::norm;
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
-use crate::{DType, Layout, Primitive};
+use crate::{DType, Device, Layout, Primitive};
 
 /// The most tokens: experts of more are read once for all.
 const MOST_TOKENS: usize = 8;
@@ -19,17 +19,64 @@ const MOST_TOKENS: usize = 8;
 const MOST_PARTS: usize = 2;
 
 /// Makes products with experts a part of what alone uses them.
-pub(super) fn join(mut graph: Graph) -> Graph {
+pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
     unscale(&mut graph);
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
-        let found = apart(&graph, &uses, number).or_else(|| summed(&graph, &uses, number));
-        if let Some(node) = found.or_else(|| extended(&graph, &uses, number)) {
+        let found = (apart(&graph, &uses, number))
+            .or_else(|| summed(&graph, &uses, number))
+            .or_else(|| extended(&graph, &uses, number));
+        if let Some(node) = found.and_then(|found| found.node(&graph, device)) {
             node.inputs.iter().for_each(|e| uses[e.node] += 1);
             graph.nodes[number] = node;
         }
     }
     graph
+}
+
+/// Leaves the choice of experts to the products that read it, where all that read it can make it.
+pub(super) fn choose(mut graph: Graph, device: &Device) -> Graph {
+    for number in 0..graph.nodes.len() {
+        let Node { primitive, inputs, .. } = &graph.nodes[number];
+        let (Primitive::TopK { .. }, [scores]) = (primitive, &inputs[..]) else {
+            continue;
+        };
+        if graph.outputs.iter().any(|edge| edge.node == number) {
+            continue;
+        }
+        let users = (number..graph.nodes.len()).filter(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number));
+        let choosing = users.map(|user| Some((user, choosing(&graph, user, number, scores)?.node(&graph, device)?)));
+        for (user, node) in choosing.collect::<Option<Vec<_>>>().unwrap_or_default() {
+            graph.nodes[user] = node;
+        }
+    }
+    graph
+}
+
+/// Node `user`, with choice `number` by `scores` made a part of it.
+fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<Found> {
+    let node = &graph.nodes[user];
+    let Primitive::ExpertProjection(projection) = &node.primitive else {
+        return None;
+    };
+    let reads = node.inputs.iter().filter(|e| e.node == number).count();
+    if reads != 1 || node.inputs[1].node != number || !is_whole(graph, &node.inputs[1]) {
+        return None;
+    }
+    let mut projection = projection.clone();
+    let mut inputs = node.inputs.clone();
+    let used = inputs[1].layout.shape[1];
+    if projection.routed == Routed::Scored && inputs.remove(projection.first_plane() - 1) != *scores {
+        return None;
+    }
+    projection.chosen = Some(used);
+    inputs[1] = scores.clone();
+    Some(Found {
+        projection,
+        inputs,
+        shape: [node.shape[0], node.shape[1]],
+        dtype: node.dtype,
+    })
 }
 
 /// The largest of a softmax are those of what it is made of.
@@ -111,7 +158,7 @@ impl<'g> Product<'g> {
 }
 
 /// An elementwise node over what the experts of each token give.
-fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
@@ -156,13 +203,19 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
             epilogue,
         },
         routed: Routed::Apart,
+        chosen: None,
         between,
     };
-    made(graph, projection, inputs, [tokens * used, rows], node.dtype)
+    Some(Found {
+        projection,
+        inputs,
+        shape: [tokens * used, rows],
+        dtype: node.dtype,
+    })
 }
 
 /// The sum over a token's experts of what each gives, weighted.
-fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let node = &graph.nodes[number];
     let Primitive::Reduce {
         op: ReduceOp::Sum,
@@ -215,13 +268,19 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
         norm: None,
         section: Section::plain(found.weights, DType::F32),
         routed,
+        chosen: None,
         between: rows,
     };
-    made(graph, projection, inputs, [tokens, rows], DType::F32)
+    Some(Found {
+        projection,
+        inputs,
+        shape: [tokens, rows],
+        dtype: DType::F32,
+    })
 }
 
 /// An elementwise node over such a sum, which alone uses it.
-fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
+fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
@@ -242,7 +301,12 @@ fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
     let mut projection = projection.clone();
     projection.section.epilogue = epilogue;
     let inputs = source.inputs.iter().cloned().chain(others).collect();
-    made(graph, projection, inputs, shape, node.dtype)
+    Some(Found {
+        projection,
+        inputs,
+        shape,
+        dtype: node.dtype,
+    })
 }
 
 /// The inputs of an elementwise node but for `first`, seen as `shape`, and its expression with `first` before them.
@@ -297,22 +361,28 @@ fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
     (fits && contiguous).then(|| softmax_of(graph, all))?
 }
 
-/// The node, where the kernels take the operands as they lie.
-fn made(
-    graph: &Graph,
+/// A product with experts that may take the place of a node.
+struct Found {
     projection: ExpertProjection,
     inputs: Vec<Edge>,
     shape: [usize; 2],
     dtype: DType,
-) -> Option<Node> {
-    let operands = operands(graph, &inputs, Operand::contiguous(dtype, &shape));
-    let takes = projection.check(&operands.iter().collect::<Vec<_>>()).is_ok();
-    let moves = !inputs.iter().any(|edge| is_state(graph, edge));
-    (takes && moves).then(|| Node::new(Primitive::ExpertProjection(projection), inputs, shape.to_vec(), dtype))
+}
+
+impl Found {
+    /// The node, where the kernels take the operands as they lie.
+    fn node(self, graph: &Graph, device: &Device) -> Option<Node> {
+        let operands = operands(graph, &self.inputs, Operand::contiguous(self.dtype, &self.shape));
+        let operands: Vec<&Operand> = operands.iter().collect();
+        let takes = self.projection.check(traits(device), &operands).is_ok();
+        let moves = !self.inputs.iter().any(|edge| is_state(graph, edge));
+        let primitive = Primitive::ExpertProjection(self.projection);
+        (takes && moves).then(|| Node::new(primitive, self.inputs, self.shape.to_vec(), self.dtype))
+    }
 }
 
 /// Product `user` with the norm `number` of its x made a part of it.
-pub(super) fn normed(graph: &Graph, user: usize, number: usize) -> Option<Node> {
+pub(super) fn normed(graph: &Graph, user: usize, number: usize, device: &Device) -> Option<Node> {
     let (node, norm) = (&graph.nodes[user], &graph.nodes[number]);
     let Primitive::ExpertProjection(projection) = &node.primitive else {
         return None;
@@ -325,5 +395,11 @@ pub(super) fn normed(graph: &Graph, user: usize, number: usize) -> Option<Node> 
     let mut inputs = vec![source, node.inputs[1].clone()];
     inputs.extend(norm.inputs[1..].iter().cloned());
     inputs.extend(node.inputs[2..].iter().cloned());
-    made(graph, projection, inputs, [node.shape[0], node.shape[1]], node.dtype)
+    let found = Found {
+        projection,
+        inputs,
+        shape: [node.shape[0], node.shape[1]],
+        dtype: node.dtype,
+    };
+    found.node(graph, device)
 }

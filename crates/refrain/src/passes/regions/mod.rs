@@ -21,7 +21,8 @@ use crate::graph::Graph;
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
     let graph = sweep(delta_net::join(graph, device));
-    let graph = sweep(experts::join(graph));
+    let graph = sweep(experts::join(graph, device));
+    let graph = sweep(experts::choose(graph, device));
     let graph = sweep(epilogue::join(graph, device));
     let graph = sweep(norm::join(graph, device));
     let graph = sweep(siblings::join(graph, device));

@@ -29,7 +29,7 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, N
     users
         .map(|user| {
             if let Primitive::ExpertProjection(_) = graph.nodes[user].primitive {
-                return experts::normed(graph, user, number).map(|node| (user, node));
+                return experts::normed(graph, user, number, device).map(|node| (user, node));
             }
             let mut product = Product::of(graph, user, device)?;
             let (kind, source) = before(graph, user, number)?;
