@@ -372,7 +372,7 @@ impl Session {
         let function = &self.functions[&class];
         for sequence in 0..self.sequences {
             let sequences = vec![sequence as u32; bucket];
-            function.call(&[
+            function.call_bytes(&[
                 ("tokens", bytemuck::cast_slice(&tokens)),
                 ("positions", bytemuck::cast_slice(&positions)),
                 ("sequences", bytemuck::cast_slice(&sequences)),

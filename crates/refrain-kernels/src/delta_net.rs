@@ -11,6 +11,8 @@
 //! Tokens belong to sequences as in [`crate::gated_delta`]. Meant for few tokens: they are taken one after the
 //! other, by a workgroup for each value head.
 
+use std::hash::{Hash, Hasher};
+
 use crate::arguments::Arguments;
 use crate::iterations::joined_lanes;
 use crate::rms_norm::Norm;
@@ -39,6 +41,12 @@ pub struct DeltaNetParams {
     pub scales: [f32; 2],
     /// Of what is recalled.
     pub norm: Norm,
+}
+
+impl Hash for DeltaNetParams {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.eps.to_bits(), self.scales.map(f32::to_bits), self.norm).hash(state);
+    }
 }
 
 /// Operands, numbered in this order; the states are updated.

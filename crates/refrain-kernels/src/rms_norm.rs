@@ -8,6 +8,8 @@
 
 use rayon::prelude::*;
 
+use std::hash::{Hash, Hasher};
+
 use crate::text::{Text, address, grid, outer_dimensions, require_float, require_shape};
 use crate::threads::least_items;
 use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
@@ -21,6 +23,12 @@ pub struct Norm {
     pub eps: f32,
     /// Whether there is a weight.
     pub weighted: bool,
+}
+
+impl Hash for Norm {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.eps.to_bits(), self.weighted).hash(state);
+    }
 }
 
 /// The call that computes `out = x / sqrt(mean(x²) + eps) · weight`. Operands: x 0, weight 1 where

@@ -8,6 +8,8 @@
 //! and sine of `f32(position) · frequency[i]`, that product rounded to f32 as transformers rounds it.
 //! The sine and cosine themselves are of the rounded angle, however large, to about 2e-7.
 
+use std::hash::{Hash, Hasher};
+
 use rayon::prelude::*;
 
 use crate::text::{Text, address, grid, require_dtype, require_float, require_shape};
@@ -25,6 +27,12 @@ pub struct Params {
     pub interleaved: bool,
     /// Factor of the cosine and the sine (YaRN's attention factor; else 1).
     pub scale: f32,
+}
+
+impl Hash for Params {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.dims, self.interleaved, self.scale.to_bits()).hash(state);
+    }
 }
 
 impl Params {

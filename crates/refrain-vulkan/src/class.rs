@@ -39,6 +39,11 @@ impl MemoryClass {
         matches!(self, Self::Control | Self::Report | Self::Staging)
     }
 
+    /// Whether what it holds is updated in place.
+    pub fn is_state(self) -> bool {
+        matches!(self, Self::State | Self::Report)
+    }
+
     /// The class as an index into tables of [`MemoryClass::ALL`].
     pub fn index(self) -> usize {
         self as usize

@@ -76,7 +76,7 @@ impl Model {
 
     /// Logits `[VOCABULARY]` of what follows all tokens so far and this one.
     fn forward(&self, token: u32) -> Result<Vec<f32>, Error> {
-        self.step.call(&[("token", &token.to_le_bytes())])?;
+        self.step.call_bytes(&[("token", &token.to_le_bytes())])?;
         self.step.read(0)
     }
 }

@@ -8,6 +8,7 @@ mod matrix_cores;
 mod traits;
 
 use crate::Error;
+use crate::program::{ProgramCounts, Programs};
 use crate::storage::{HostBuffer, Memory, Storage};
 
 /// What computes: a Vulkan device, or the CPU executor. Cheap to clone; every array carries its device.
@@ -15,6 +16,8 @@ use crate::storage::{HostBuffer, Memory, Storage};
 pub struct Device(Arc<Inner>);
 
 struct Inner {
+    /// Goes first: programs hold kernels and memory of the device.
+    programs: Programs,
     backend: Backend,
     flushes: [AtomicU64; 3],
     compiling: OnceLock<Watch>,
@@ -79,6 +82,7 @@ impl Device {
 
     fn new(backend: Backend) -> Device {
         Device(Arc::new(Inner {
+            programs: Programs::default(),
             backend,
             flushes: Default::default(),
             compiling: OnceLock::new(),
@@ -172,6 +176,15 @@ impl Device {
             read_back: read_back.load(Ordering::Relaxed),
             size_cap: size_cap.load(Ordering::Relaxed),
         }
+    }
+
+    /// Programs lowered so far for this device, and those found again.
+    pub fn programs_counted(&self) -> ProgramCounts {
+        self.0.programs.counts()
+    }
+
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.0.programs
     }
 
     pub(crate) fn count_flush(&self, reason: Flush) {

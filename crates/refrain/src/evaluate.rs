@@ -1,15 +1,19 @@
-//! Evaluation: from arrays to one plan, one submit, and arrays that are ready.
+//! Evaluation: from arrays to a program, one submit, and arrays that are ready.
 
 use crate::array::{Content, Value};
 use crate::claims::{Claim, Work};
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
-use crate::graph::{Graph, Traced, Update};
-use crate::{Array, Error, Layout, passes};
+use crate::graph::StateUpdate;
+use crate::passes::Options;
+use crate::program::{Bindings, Found};
+use crate::written::Written;
+use crate::{Array, Error, Layout};
 
 /// Computes several arrays of one device by one plan and one submit. Updates of states among what they
 /// depend on happen, in the order in which the program made them, and once: where several threads evaluate
-/// what depends on an update, one of them makes it, and all see it.
+/// what depends on an update, one of them makes it, and all see it. What was evaluated before in the same way,
+/// from whatever memory, is not lowered again.
 ///
 /// # Errors
 /// The first error of an invalid array; operations that the device cannot do; a state read at a version
@@ -20,19 +24,29 @@ pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
 
 pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
     let (pending, claim) = Claim::of(|| pending(arrays))?;
-    let Some(Pending { arrays, traced }) = pending else {
+    let Some(Pending { arrays, written, found }) = pending else {
         return Ok(());
     };
-    let Traced { graph, updates, seen } = traced;
-    let plan = passes::lower(graph, arrays[0].device())?;
-    let executable = Executable::new(plan)?;
+    let device = arrays[0].device();
+    let Written {
+        computed,
+        slots,
+        signature,
+        ..
+    } = written;
+    let program = found.lowered(device, signature, Options::default())?;
+    let executable = Executable::new(device, program.compiled.clone(), Bindings(slots))?;
     executable.run(reason)?;
     claim.end(|| {
-        updates.into_iter().for_each(Update::publish);
+        let versions: Vec<Option<u64>> = (program.seen.iter())
+            .map(|seen| seen.map(|seen| executable.slot(seen.slot).version().wrapping_add_signed(seen.version)))
+            .collect();
+        let publish = |update: &StateUpdate| update.publish(&computed, executable.slot(update.slot));
+        program.updates.iter().for_each(publish);
         for (number, array) in arrays.iter().enumerate() {
             let (operand, storage) = executable.output(number);
             // What aliases a state sees it as it was then, and may be stale by now.
-            let version = seen[number].map_or(storage.version(), |seen| seen.version);
+            let version = versions[number].unwrap_or(storage.version());
             array.set_ready(Value {
                 version,
                 layout: layout_in_storage(operand),
@@ -46,7 +60,8 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
 /// What is left to compute.
 struct Pending<'a> {
     arrays: Vec<&'a Array>,
-    traced: Traced,
+    written: Written,
+    found: Found,
 }
 
 /// Those of the arrays that are not ready, and what computing them works on.
@@ -62,31 +77,31 @@ fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<Work>),
     if pending.is_empty() {
         return Ok((None, vec![]));
     }
-    let traced = Graph::of(&pending)?;
-    if let Some(name) = traced.graph.inputs().next() {
+    let arrays = pending;
+    let written = Written::of(&arrays, Options::default())?;
+    // Here, where nobody else makes arrays ready: the graph is of what was seen.
+    let found = Found::on(arrays[0].device(), &written)?;
+    if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }
-    let computed = pending.iter().map(|array| Work::Array(array.id()));
-    let work = computed.chain(traced.states().map(Work::on)).collect();
-    let arrays = pending;
-    Ok((Some(Pending { arrays, traced }), work))
+    let computed = arrays.iter().map(|array| Work::Array(array.id()));
+    let work = computed.chain(written.states().map(Work::on)).collect();
+    let pending = Pending { arrays, written, found };
+    Ok((Some(pending), work))
 }
 
-impl Update {
-    fn publish(self) {
-        let Update {
-            storage,
-            changes,
-            array,
-        } = self;
-        if changes {
+impl StateUpdate {
+    /// `computed`: the program's arrays; `storage`: the state's memory.
+    fn publish(&self, computed: &[Array], storage: &crate::Storage) {
+        if self.changes {
             storage.advance();
         }
-        if let Some(array) = array {
+        if let Some(number) = self.array {
+            let array = &computed[number];
             array.set_ready(Value {
                 version: storage.version(),
                 layout: Layout::contiguous(array.shape()),
-                storage,
+                storage: storage.clone(),
             });
         }
     }

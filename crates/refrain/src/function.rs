@@ -1,13 +1,17 @@
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::array::{Content, Value};
 use crate::claims::{Claim, Work};
 use crate::device::Flush;
-use crate::execute::{Difference, Executable, Tape, TapeMode};
+use crate::execute::{Arguments, Difference, Executable, Tape, TapeMode, layout_in_storage};
 use crate::graph::Graph;
-use crate::plan::{Operand, Plan};
-use crate::{Array, Device, Element, Error, passes};
+use crate::passes::Options;
+use crate::plan::{Input, Operand, Plan};
+use crate::program::{Bindings, Found, Program};
+use crate::written::Written;
+use crate::{Array, Device, Element, Error, eval};
 
-/// A program traced once and called many times: its placeholders ([`Array::input`]) get new values
+/// A program traced once and called many times: its placeholders ([`Array::input`]) stand for other arrays
 /// at each call, and the states that it updates keep what the last call wrote. An array that names
 /// such a state ([`Array::state`]) reads what the last call left there. Whatever is not evaluated when it
 /// is traced is computed at every call: evaluate first what arguments do not change.
@@ -18,15 +22,20 @@ use crate::{Array, Device, Element, Error, passes};
 /// let device = Device::cpu();
 /// let x = Array::input(&device, "x", DType::F32, &[2]);
 /// let double = Function::trace(&[&(&x * 2.0)]).unwrap();
-/// double.call(&[("x", bytemuck::cast_slice(&[1.0f32, 2.5]))]).unwrap();
-/// assert_eq!(double.read::<f32>(0).unwrap(), [2.0, 5.0]);
+/// let once = double.call(&[("x", &Array::from_slice(&device, &[1.0f32, 2.5], &[2]))]).unwrap();
+/// let twice = double.call(&[("x", &once[0])]).unwrap();
+/// assert_eq!(twice[0].to_vec::<f32>().unwrap(), [4.0, 10.0]);
 /// ```
+///
+/// Two functions of one structure (a model traced for two sessions, say) are one program over other memory: the
+/// second lowers nothing.
 pub struct Function {
-    executable: Arc<Executable>,
-    graph: String,
-    /// Held while a call is given to the device, so that calls from several threads each keep their
-    /// arguments.
-    calling: Mutex<()>,
+    device: Device,
+    program: Arc<Program>,
+    bindings: Bindings,
+    /// The memory of calls with bytes and of tapes, once there is one. Held while a call is given to the device, so
+    /// that calls from several threads each keep their arguments.
+    own: Mutex<Option<Arc<Executable>>>,
 }
 
 impl Function {
@@ -35,67 +44,72 @@ impl Function {
     /// # Errors
     /// As [`crate::eval`], and when `outputs` is empty.
     pub fn trace(outputs: &[&Array]) -> Result<Function, Error> {
-        Function::trace_with(outputs, passes::Options::default())
+        Function::trace_with(outputs, Options::default())
     }
 
     /// [`Function::trace`], lowered in another way than usual.
     ///
     /// # Errors
     /// As [`Function::trace`].
-    pub fn trace_with(outputs: &[&Array], options: passes::Options) -> Result<Function, Error> {
+    pub fn trace_with(outputs: &[&Array], options: Options) -> Result<Function, Error> {
         // What another thread has begun to evaluate is evaluated before it is traced.
-        let (traced, claim) = Claim::of(|| {
-            let traced = Graph::of(outputs)?;
-            let work = traced.states().map(Work::on).collect();
-            Ok((traced, work))
+        let ((written, found), claim) = Claim::of(|| {
+            let written = Written::of(outputs, options)?;
+            let found = Found::on(outputs[0].device(), &written)?;
+            let work = written.states().map(Work::on).collect();
+            Ok(((written, found), work))
         })?;
+        let current = |slot: usize, since: i64| written.slots[slot].version().wrapping_add_signed(since);
+        let stale = found.seen().iter().flatten().find(|seen| seen.version != seen.last);
+        let stale = stale.map(|seen| Error::StaleState {
+            op: "the output of a function".to_string(),
+            read: current(seen.slot, seen.version),
+            current: current(seen.slot, seen.last),
+        });
         drop(claim);
-        if let Some(seen) = traced.seen.iter().flatten().find(|seen| seen.version != seen.last) {
-            let op = "the output of a function".to_string();
-            return Err(Error::StaleState {
-                op,
-                read: seen.version,
-                current: seen.last,
-            });
+        if let Some(stale) = stale {
+            return Err(stale);
         }
-        let graph = traced.graph.to_string();
+        let device = outputs[0].device();
         Ok(Function {
-            executable: Arc::new(Executable::new(passes::lower_with(
-                traced.graph,
-                outputs[0].device(),
-                options,
-            )?)?),
-            graph,
-            calling: Mutex::new(()),
+            device: device.clone(),
+            program: found.lowered(device, written.signature, options)?,
+            bindings: Bindings(written.slots),
+            own: Mutex::default(),
         })
     }
 
     /// The device it runs on.
     pub fn device(&self) -> &Device {
-        &self.plan().device
+        &self.device
     }
 
     /// What it does at each call.
     pub fn plan(&self) -> &Plan {
-        self.executable.plan()
+        self.program.plan()
     }
 
-    /// The traced program, printed.
-    pub fn graph(&self) -> &str {
-        &self.graph
+    /// The traced program.
+    pub fn graph(&self) -> &Graph {
+        &self.program.graph
     }
 
-    /// Bytes of memory beside weights and states.
+    /// The memory of weights, states and evaluated arrays that it reads and updates.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Bytes of memory that a run needs beside weights and states.
     pub fn own_bytes(&self) -> u64 {
-        self.executable.own_bytes()
+        self.plan().own_bytes()
     }
 
     /// The program as a tape: for one without arguments, whose values are all in states.
     ///
     /// # Errors
-    /// A program with arguments, or one too long for a submission.
+    /// A program with arguments, or one too long for a submission; too little memory.
     pub fn tape(&self, mode: TapeMode) -> Result<Tape, Error> {
-        Tape::new(self.executable.clone(), mode, None)
+        Tape::new(self.executable(&mut self.own())?, mode, None)
     }
 
     /// As [`Function::tape`] with a wrong number put into the result of step `step` at each run: for
@@ -104,16 +118,17 @@ impl Function {
     /// # Errors
     /// As [`Function::tape`], and when there is no such step.
     pub fn faulty_tape(&self, mode: TapeMode, step: usize) -> Result<Tape, Error> {
-        Tape::new(self.executable.clone(), mode, Some(step))
+        Tape::new(self.executable(&mut self.own())?, mode, Some(step))
     }
 
     /// The first step whose result differs from the other function's, each as its last run left it. Both
-    /// are traced from one program, with [`passes::Options::keep`].
+    /// are traced from one program, with [`Options::keep`].
     ///
     /// # Errors
     /// Functions of different programs, a failing device.
     pub fn first_difference(&self, other: &Function) -> Result<Option<Difference>, Error> {
-        crate::execute::first_difference(&self.executable, &other.executable)
+        let [one, other] = [self, other].map(|function| function.executable(&mut function.own()));
+        crate::execute::first_difference(&*one?, &*other?)
     }
 
     /// Microseconds of each step of one run, for a function without arguments on a device that measures
@@ -122,16 +137,83 @@ impl Function {
     /// # Errors
     /// Arguments, a device that does not measure, or one that fails.
     pub fn profile(&self) -> Result<Vec<f64>, Error> {
-        self.executable.profile()
+        self.executable(&mut self.own())?.profile()
     }
 
-    /// Computes the outputs from `arguments`: for each placeholder its name and its elements' bytes
-    /// (little-endian, row-major). Names that the program does not use are passed over. Returns once the
-    /// work is submitted; allocates no device memory.
+    /// Computes the outputs, new arrays at each call, from `arguments`: for each placeholder its name and an array of
+    /// its shape and dtype, evaluated if need be. Names that the program does not use are passed over. Returns once
+    /// the work is submitted.
+    ///
+    /// # Errors
+    /// A placeholder without argument, an argument of another shape, dtype or device; those of the arguments'
+    /// evaluation; too little memory, a failing device.
+    pub fn call(&self, arguments: &[(&str, &Array)]) -> Result<Vec<Array>, Error> {
+        let mut given: Vec<(&Input, Array)> = Vec::with_capacity(self.plan().inputs.len());
+        for input in &self.plan().inputs {
+            let Some((_, array)) = arguments.iter().find(|(name, _)| *name == input.name) else {
+                return Err(missing(input));
+            };
+            self.check_argument(input, array)?;
+            given.push((input, (*array).clone()));
+        }
+        eval(&given.iter().map(|(_, array)| array).collect::<Vec<_>>())?;
+        // A kernel reads an argument from its memory's start on. What it updates must not be what it is given.
+        for (_, array) in given.iter_mut().filter(|(_, array)| !is_whole(array)) {
+            *array = array.contiguous();
+        }
+        eval(&given.iter().map(|(_, array)| array).collect::<Vec<_>>())?;
+        let memory = given.iter().map(|(input, array)| (input.offset, storage_of(array)));
+        let arguments = Arguments::Arrays(memory.collect());
+        let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
+        let executable = Executable::with_arguments(&self.device, compiled, bindings, arguments)?;
+        let calling = self.own();
+        executable.run(Flush::Requested)?;
+        drop(calling);
+        Ok((0..self.plan().outputs.len())
+            .map(|number| {
+                let (operand, storage) = executable.output(number);
+                let value = Value {
+                    version: storage.version(),
+                    layout: layout_in_storage(operand),
+                    storage,
+                };
+                let shape = value.layout.shape.clone();
+                Array::new(&self.device, &shape, operand.dtype, Content::Ready(value))
+            })
+            .collect())
+    }
+
+    fn check_argument(&self, input: &Input, array: &Array) -> Result<(), Error> {
+        if let Some(error) = array.error() {
+            return Err(error);
+        }
+        if !array.device().same(&self.device) {
+            return Err(Error::Call(format!(
+                "argument {} is on {:?} and the function on {:?}; copy it with to_device",
+                input.name,
+                array.device(),
+                self.device
+            )));
+        }
+        if array.shape() != input.shape || array.dtype() != input.dtype {
+            return Err(Error::Call(format!(
+                "argument {} is {}{:?}, not {}{:?}",
+                input.name,
+                array.dtype(),
+                array.shape(),
+                input.dtype,
+                input.shape
+            )));
+        }
+        Ok(())
+    }
+
+    /// As [`Function::call`] with the elements' bytes (little-endian, row-major) and outputs that [`Function::read`]
+    /// reads, until the next such call. Allocates no device memory but at the first.
     ///
     /// # Errors
     /// A placeholder without argument, an argument of the wrong size, a failing device.
-    pub fn call(&self, arguments: &[(&str, &[u8])]) -> Result<(), Error> {
+    pub fn call_bytes(&self, arguments: &[(&str, &[u8])]) -> Result<(), Error> {
         let plan = self.plan();
         let mut control = vec![0; plan.control_bytes as usize];
         for (name, bytes) in arguments {
@@ -149,19 +231,18 @@ impl Function {
                 control[input.offset as usize..][..wanted].copy_from_slice(bytes);
             }
         }
-        if let Some(missing) = plan
-            .inputs
-            .iter()
-            .find(|i| !arguments.iter().any(|(name, _)| *name == i.name))
-        {
-            return Err(Error::Call(format!("argument {} is missing", missing.name)));
+        let given = |input: &&Input| arguments.iter().any(|(name, _)| *name == input.name);
+        if let Some(input) = plan.inputs.iter().find(|input| !given(input)) {
+            return Err(missing(input));
         }
-        let _calling = self.calling.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.executable.write_control(&control)?;
-        self.executable.run(Flush::Requested)
+        let mut own = self.own();
+        let executable = self.executable(&mut own)?;
+        executable.write_control(&control)?;
+        executable.run(Flush::Requested)
     }
 
-    /// The elements of output `number` after the last call, row-major. Waits for that output alone.
+    /// The elements of output `number` after the last call with bytes or run of a tape, row-major. Waits for that
+    /// output alone.
     ///
     /// # Errors
     /// No such output, another dtype, no call yet, a failing device.
@@ -178,11 +259,12 @@ impl Function {
         let Some(output) = self.plan().outputs.get(number) else {
             return Err(Error::Call(format!("there is no output {number}")));
         };
-        if !self.executable.has_run() {
+        let ran = self.own().clone().filter(|executable| executable.has_run());
+        let Some(executable) = ran else {
             return Err(Error::Call(
                 "the function was not called yet, so its outputs hold nothing".to_string(),
             ));
-        }
+        };
         let (layout, dtype) = (&output.layout, output.dtype);
         let end = start.checked_add(count).filter(|&end| end <= layout.count());
         if end.is_none() || dtype != T::DTYPE {
@@ -191,24 +273,29 @@ impl Function {
         }
         let size = dtype.size();
         if layout.is_contiguous() {
-            let bytes = self.read_bytes(output, layout.offset + start, count)?;
+            let bytes = read_bytes(&executable, output, layout.offset + start, count)?;
             return crate::element::decode(&bytes).map_err(Error::Call);
         }
         // The host puts into order what the device left with gaps.
-        let spread = self.read_bytes(output, layout.offset, layout.end().saturating_sub(layout.offset))?;
+        let spread = layout.end().saturating_sub(layout.offset);
+        let spread = read_bytes(&executable, output, layout.offset, spread)?;
         let mut bytes = Vec::with_capacity(layout.count() * size);
         layout.for_each(|place| bytes.extend(&spread[(place - layout.offset) * size..][..size]));
         crate::element::decode(&bytes[start * size..][..count * size]).map_err(Error::Call)
     }
 
-    /// Bytes of `count` elements from place `first` of an output's memory on.
-    fn read_bytes(&self, output: &Operand, first: usize, count: usize) -> Result<Vec<u8>, Error> {
-        let size = output.dtype.size();
-        let mut bytes = vec![0; count * size];
-        let storage = self.executable.storage(output.place.block);
-        self.device()
-            .read(storage, output.place.offset + (first * size) as u64, &mut bytes)?;
-        Ok(bytes)
+    fn own(&self) -> MutexGuard<'_, Option<Arc<Executable>>> {
+        self.own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The program over its own memory, which is allocated when it is first wanted.
+    fn executable(&self, own: &mut Option<Arc<Executable>>) -> Result<Arc<Executable>, Error> {
+        if let Some(executable) = own {
+            return Ok(executable.clone());
+        }
+        let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
+        let executable = Arc::new(Executable::new(&self.device, compiled, bindings)?);
+        Ok(own.insert(executable).clone())
     }
 
     /// Bytes of weights that one call reads if it reads each once.
@@ -216,4 +303,36 @@ impl Function {
         let plan = self.plan();
         plan.steps.iter().map(|step| plan.weight_bytes(step)).sum()
     }
+}
+
+fn missing(input: &Input) -> Error {
+    Error::Call(format!("argument {} is missing", input.name))
+}
+
+/// Whether an evaluated array is all there is from its memory's start on, and nothing updates that.
+fn is_whole(array: &Array) -> bool {
+    match &*array.content() {
+        Content::Ready(Value { storage, layout, .. }) => {
+            layout.offset == 0 && layout.is_contiguous() && !storage.is_state()
+        }
+        _ => false,
+    }
+}
+
+/// The memory of an evaluated array.
+fn storage_of(array: &Array) -> crate::Storage {
+    match &*array.content() {
+        Content::Ready(value) => value.storage.clone(),
+        _ => unreachable!("arguments are evaluated"),
+    }
+}
+
+/// Bytes of `count` elements from place `first` of an output's memory on.
+fn read_bytes(executable: &Executable, output: &Operand, first: usize, count: usize) -> Result<Vec<u8>, Error> {
+    let size = output.dtype.size();
+    let mut bytes = vec![0; count * size];
+    let storage = executable.storage(output.place.block);
+    let start = output.place.offset + (first * size) as u64;
+    executable.device().read(storage, start, &mut bytes)?;
+    Ok(bytes)
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::array::{Array, Content, Value};
-use crate::storage::Storage;
+use crate::passes::Options;
+use crate::signature::FastMap;
+use crate::written::Written;
 use crate::{DType, Error, Layout, Primitive};
 
 /// Nodes in an order in which every node comes after its inputs.
@@ -41,40 +43,30 @@ pub struct Edge {
     pub layout: Layout,
 }
 
-/// A graph and the arrays whose evaluation updates a state.
+/// A program as it was written, and what becomes of states. No memory is in it.
 pub(crate) struct Traced {
     pub graph: Graph,
     /// In the order in which they happen.
-    pub updates: Vec<Update>,
+    pub updates: Vec<StateUpdate>,
     /// For each output that is a state or a view of one: what it sees of it.
     pub seen: Vec<Option<Seen>>,
 }
 
-/// A version of a state, and the one that the program leaves behind.
+/// A version of a state, and the one that the program leaves behind: counted from the one that it finds.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
-    pub version: u64,
-    pub last: u64,
+    pub slot: usize,
+    pub version: i64,
+    pub last: i64,
 }
 
 /// That a state changes in place, or that an array is its newest version at that point.
-pub(crate) struct Update {
-    pub storage: Storage,
+pub(crate) struct StateUpdate {
+    pub slot: usize,
     /// Whether the state changes here.
     pub changes: bool,
-    /// The array that is the state's newest version from here on.
-    pub array: Option<Array>,
-}
-
-impl Traced {
-    /// The states that are read or updated; some more than once.
-    pub fn states(&self) -> impl Iterator<Item = &Storage> {
-        let stored = self.graph.nodes.iter().filter_map(|node| match &node.primitive {
-            Primitive::Stored { storage, .. } => Some(storage),
-            _ => None,
-        });
-        stored.filter(|storage| storage.is_state())
-    }
+    /// The array, by its number among those that are computed, that is the state's newest version from here on.
+    pub array: Option<usize>,
 }
 
 impl Node {
@@ -96,7 +88,7 @@ impl Graph {
     /// # Errors
     /// The error of an invalid array; [`Error::StaleState`]; arrays of several devices, or none.
     pub fn trace(outputs: &[&Array]) -> Result<Graph, Error> {
-        Ok(Graph::of(outputs)?.graph)
+        Ok(Traced::of(&Written::alone(outputs, Options::default())?)?.graph)
     }
 
     /// The same program with its nodes in another order, in which inputs still stand before what needs
@@ -117,34 +109,6 @@ impl Graph {
         Graph { nodes, outputs }
     }
 
-    /// [`Graph::trace`], and what becomes of states.
-    ///
-    /// # Errors
-    /// The error of an invalid array, or [`Error::StaleState`].
-    pub(crate) fn of(outputs: &[&Array]) -> Result<Traced, Error> {
-        let arrays = reachable(outputs)?;
-        let mut builder = Builder::default();
-        for array in &arrays {
-            let content = array.content().clone();
-            let edge = match content {
-                Content::Invalid(error) => return Err(error),
-                Content::Ready(value) => builder.stored(array, value),
-                Content::Lazy(primitive, inputs) => builder.computed(array, primitive, &inputs)?,
-            };
-            builder.edges.insert(array.id(), edge);
-        }
-        let outputs: Vec<Edge> = outputs.iter().map(|a| builder.edges[&a.id()].clone()).collect();
-        let seen = outputs.iter().map(|edge| builder.seen(edge)).collect();
-        Ok(Traced {
-            graph: Graph {
-                nodes: builder.nodes,
-                outputs,
-            },
-            updates: builder.updates,
-            seen,
-        })
-    }
-
     /// Names of the placeholders.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &str> {
         self.nodes.iter().filter_map(|node| match &node.primitive {
@@ -162,81 +126,98 @@ impl Graph {
     }
 }
 
-/// Every array that `outputs` depend on, and states as those leave them, in program order.
-fn reachable(outputs: &[&Array]) -> Result<Vec<Array>, Error> {
-    let mut found: HashMap<u64, Array> = HashMap::new();
-    let mut pending: Vec<Array> = outputs.iter().map(|&a| a.clone()).collect();
-    while let Some(array) = pending.pop() {
-        if found.contains_key(&array.id()) {
-            continue;
+impl Traced {
+    /// # Errors
+    /// [`Error::StaleState`].
+    pub fn of(written: &Written) -> Result<Traced, Error> {
+        let all = written.computed.len() + written.leaves.len();
+        let mut builder = Builder {
+            written,
+            nodes: Vec::with_capacity(all),
+            states: Vec::with_capacity(all),
+            edges: FastMap::default(),
+            stored: HashMap::new(),
+            versions: HashMap::new(),
+            updates: vec![],
+        };
+        let mut leaves = written.leaves.iter().peekable();
+        for (number, array) in written.computed.iter().enumerate() {
+            while let Some(leaf) = leaves.next_if(|leaf| leaf.id() < array.id()) {
+                builder.add_stored(leaf);
+            }
+            builder.add_computed(array, number)?;
         }
-        if let Content::Lazy(_, inputs) = &*array.content() {
-            pending.extend(inputs.iter().cloned());
-            pending.extend(array.next_versions());
-        }
-        found.insert(array.id(), array);
-    }
-    let mut arrays: Vec<Array> = found.into_values().collect();
-    arrays.sort_by_key(Array::id);
-    let Some(device) = arrays.first().map(Array::device) else {
-        return Err(Error::Call("there is no output to compute".to_string()));
-    };
-    match arrays.iter().find(|a| !a.device().same(device)) {
-        None => Ok(arrays),
-        Some(other) => Err(Error::Call(format!(
-            "arrays on {:?} and {:?} cannot be computed together; evaluate them apart",
-            device,
-            other.device()
-        ))),
+        leaves.for_each(|leaf| builder.add_stored(leaf));
+        let outputs: Vec<Edge> = (written.outputs.iter())
+            .map(|array| builder.edges[&array.id()].clone())
+            .collect();
+        let seen = outputs.iter().map(|edge| builder.seen_by(edge)).collect();
+        Ok(Traced {
+            graph: Graph {
+                nodes: builder.nodes,
+                outputs,
+            },
+            updates: builder.updates,
+            seen,
+        })
     }
 }
 
-#[derive(Default)]
-struct Builder {
+struct Builder<'w> {
+    written: &'w Written,
     nodes: Vec<Node>,
-    /// For each node that is a version of a state, or a view of one: the state, and which version.
-    states: Vec<Option<(Storage, u64)>>,
-    edges: HashMap<u64, Edge>,
+    /// For each node that is a version of a state, or a view of one: its slot, and which version.
+    states: Vec<Option<(usize, u64)>>,
+    /// For each array, by its id, what it is in the graph.
+    edges: FastMap<u64, Edge>,
+    /// Nodes of slots at some version.
     stored: HashMap<(usize, u64), usize>,
-    /// The version that each state has reached so far in this program, by storage.
+    /// The version that each state has reached so far in this program, by slot.
     versions: HashMap<usize, u64>,
-    updates: Vec<Update>,
+    updates: Vec<StateUpdate>,
 }
 
-impl Builder {
-    fn push(&mut self, node: Node, state: Option<(Storage, u64)>) -> usize {
+impl Builder<'_> {
+    fn push(&mut self, node: Node, state: Option<(usize, u64)>) -> usize {
         self.nodes.push(node);
         self.states.push(state);
         self.nodes.len() - 1
     }
 
-    fn stored(&mut self, array: &Array, value: Value) -> Edge {
-        let Value {
+    fn add_stored(&mut self, array: &Array) {
+        let Content::Ready(Value {
             storage,
             layout,
             version,
-        } = value;
-        let node = match self.stored.get(&(storage.key(), version)) {
+        }) = array.content().clone()
+        else {
+            unreachable!("leaves are ready")
+        };
+        let slot = self.written.slot_of(&storage);
+        let node = match self.stored.get(&(slot, version)) {
             Some(&node) => node,
             None => {
                 let primitive = Primitive::Stored {
-                    storage: storage.clone(),
-                    version,
+                    slot,
+                    class: storage.class(),
+                    behind: storage.version() - version,
                 };
-                let state = storage.is_state().then(|| (storage.clone(), version));
-                let node = self.push(
-                    Node::new(primitive, vec![], array.shape().to_vec(), array.dtype()),
-                    state,
-                );
-                self.stored.insert((storage.key(), version), node);
+                let state = storage.is_state().then_some((slot, version));
+                let node = Node::new(primitive, vec![], array.shape().to_vec(), array.dtype());
+                let node = self.push(node, state);
+                self.stored.insert((slot, version), node);
                 node
             }
         };
-        Edge { node, layout }
+        self.edges.insert(array.id(), Edge { node, layout });
     }
 
-    fn computed(&mut self, array: &Array, primitive: Primitive, inputs: &[Array]) -> Result<Edge, Error> {
-        let inputs: Vec<Edge> = inputs.iter().map(|a| self.edges[&a.id()].clone()).collect();
+    fn add_computed(&mut self, array: &Array, number: usize) -> Result<(), Error> {
+        let Content::Lazy(primitive, inputs) = array.content().clone() else {
+            unreachable!("nobody else makes it ready")
+        };
+        let edge = |input: &Array| self.edges[&input.id()].clone();
+        let inputs: Vec<Edge> = inputs.iter().map(edge).collect();
         // What has been updated is named by the version before.
         if !matches!(primitive, Primitive::Updated) {
             for edge in &inputs {
@@ -244,55 +225,65 @@ impl Builder {
             }
         }
         for &updated in primitive.updates() {
-            let (storage, version) = self.states[inputs[updated].node].clone().expect("a state");
-            self.versions.insert(storage.key(), version + 1);
-            self.updates.push(Update {
-                storage,
+            let (slot, version) = self.states[inputs[updated].node].expect("a state");
+            self.versions.insert(slot, version + 1);
+            self.updates.push(StateUpdate {
+                slot,
                 changes: true,
                 array: None,
             });
         }
-        let seen = inputs.first().and_then(|edge| self.states[edge.node].clone());
+        let seen = inputs.first().and_then(|edge| self.states[edge.node]);
         let state = match primitive {
             Primitive::WriteRows | Primitive::Updated => {
-                let (storage, version) = seen.expect("only states are updated");
-                self.updates.push(Update {
-                    storage: storage.clone(),
+                let (slot, version) = seen.expect("only states are updated");
+                self.updates.push(StateUpdate {
+                    slot,
                     changes: false,
-                    array: Some(array.clone()),
+                    array: Some(number),
                 });
-                Some((storage, version + 1))
+                Some((slot, version + 1))
             }
             Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => seen,
             _ => None,
         };
-        let node = self.push(
-            Node::new(primitive, inputs, array.shape().to_vec(), array.dtype()),
-            state,
-        );
-        Ok(Edge {
-            node,
+        let node = Node::new(primitive, inputs, array.shape().to_vec(), array.dtype());
+        let edge = Edge {
+            node: self.push(node, state),
             layout: Layout::contiguous(array.shape()),
-        })
+        };
+        self.edges.insert(array.id(), edge);
+        Ok(())
     }
 
-    /// What an edge sees of a state, if it sees one.
-    fn seen(&self, edge: &Edge) -> Option<Seen> {
-        let (storage, version) = self.states[edge.node].as_ref()?;
-        let last = self.versions.get(&storage.key()).copied().unwrap_or(storage.version());
+    /// The slot of the state that an edge sees, if it sees one, the version, and the one reached so far.
+    fn versions_at(&self, edge: &Edge) -> Option<(usize, u64, u64)> {
+        let (slot, version) = self.states[edge.node]?;
+        let reached = self.versions.get(&slot).copied();
+        Some((
+            slot,
+            version,
+            reached.unwrap_or_else(|| self.written.slots[slot].version()),
+        ))
+    }
+
+    fn seen_by(&self, edge: &Edge) -> Option<Seen> {
+        let (slot, version, last) = self.versions_at(edge)?;
+        let found = self.written.slots[slot].version() as i64;
         Some(Seen {
-            version: *version,
-            last,
+            slot,
+            version: version as i64 - found,
+            last: last as i64 - found,
         })
     }
 
     /// A reader must see the newest version: updates happen in place, in program order.
     fn check_version(&self, reader: &Primitive, edge: &Edge) -> Result<(), Error> {
-        match self.seen(edge) {
-            Some(Seen { version, last }) if version != last => Err(Error::StaleState {
+        match self.versions_at(edge) {
+            Some((_, read, current)) if read != current => Err(Error::StaleState {
                 op: reader.name().to_string(),
-                read: version,
-                current: last,
+                read,
+                current,
             }),
             _ => Ok(()),
         }

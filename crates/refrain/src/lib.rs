@@ -59,7 +59,7 @@
 //! let first = Array::zeros(&device, DType::I32, &[1]);
 //! let step = Function::trace(&[&total.write_rows(&(&total + &x), &first)])?;
 //! for x in [[1.0f32, 2.0], [10.0, 20.0]] {
-//!     step.call(&[("x", bytemuck::cast_slice(&x))])?;
+//!     step.call(&[("x", &Array::from_slice(&device, &x, &[1, 2]))])?;
 //! }
 //! assert_eq!(total.to_vec::<f32>()?, [11.0, 22.0]);
 //! # Ok::<(), refrain::Error>(())
@@ -109,10 +109,13 @@ mod ops;
 pub mod passes;
 pub mod plan;
 mod primitive;
+mod program;
 mod safetensors;
 pub mod self_test;
+mod signature;
 pub mod speed;
 mod storage;
+mod written;
 
 pub use self::safetensors::{load_safetensors, save_safetensors};
 pub use array::Array;
@@ -130,6 +133,7 @@ pub use ops::random;
 pub use ops::reduce::Axes;
 pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
+pub use program::{Bindings, ProgramCounts};
 pub use refrain_kernels::{
     DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,
     rope::Params as RopeParams, sample,

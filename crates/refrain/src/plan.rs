@@ -7,13 +7,12 @@ use std::fmt;
 use refrain_kernels::Call;
 use refrain_vulkan::MemoryClass;
 
-use crate::storage::Storage;
-use crate::{AttentionParams, DType, Device, Layout, Primitive};
+use crate::{AttentionParams, DType, Layout, Primitive};
 
 /// A piece of memory that a plan names without knowing its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Block {
-    /// A weight, a state or an evaluated array: an index into [`Plan::storages`].
+    /// A weight, a state or an evaluated array: an index into [`Plan::leaves`].
     Storage(usize),
     /// The arguments of a traced function.
     Control,
@@ -97,15 +96,22 @@ pub struct Input {
     pub offset: u64,
 }
 
-/// Everything that a device needs to compute the outputs, again and again.
+/// Memory that is there before the plan runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaf {
+    /// The number by which it is bound ([`crate::Bindings`]).
+    pub slot: usize,
+    /// What it is for.
+    pub class: MemoryClass,
+}
+
+/// Everything that a device needs to compute the outputs, again and again, but for the memory.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The device it was lowered for.
-    pub device: Device,
     /// What is done, in order.
     pub steps: Vec<Step>,
     /// Weights, states and evaluated arrays that steps read or update.
-    pub storages: Vec<Storage>,
+    pub leaves: Vec<Leaf>,
     /// Arguments, for traced functions.
     pub inputs: Vec<Input>,
     /// Bytes of the control block.
@@ -234,7 +240,7 @@ impl Plan {
     /// up, of experts no more than tokens are routed to.
     pub fn weight_bytes(&self, step: &Step) -> u64 {
         let is_weight = |operand: &&Operand| match operand.place.block {
-            Block::Storage(number) => self.storages[number].class() == MemoryClass::Weight,
+            Block::Storage(number) => self.leaves[number].class == MemoryClass::Weight,
             _ => false,
         };
         let shape = |number: usize| &step.inputs[number].layout.shape;
@@ -256,7 +262,7 @@ impl Plan {
 
     /// Every block with its bytes: of storages, those that steps reach.
     pub fn blocks(&self) -> Vec<(Block, u64)> {
-        let storages = (0..self.storages.len()).map(Block::Storage);
+        let storages = (0..self.leaves.len()).map(Block::Storage);
         let own = [Block::Control, Block::Scratch, Block::Tickets].into_iter();
         let all = storages
             .chain(own)
@@ -280,6 +286,11 @@ impl Plan {
             Block::Tickets => self.ticket_bytes,
             Block::Output(number) => self.output_bytes[number],
         }
+    }
+
+    /// Bytes of memory that a run needs beside leaves.
+    pub fn own_bytes(&self) -> u64 {
+        self.scratch_bytes + self.ticket_bytes + self.control_bytes + self.output_bytes.iter().sum::<u64>()
     }
 
     /// Barriers between steps and inside chained ones.

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::Expression;
@@ -6,8 +7,7 @@ use refrain_kernels::projection::{ExpertProjection, Projection};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::reduce::ReduceOp;
 use refrain_kernels::{attention, rope};
-
-use crate::storage::Storage;
+use refrain_vulkan::MemoryClass;
 
 /// Everything that a graph's node can be: the one flat list that each executor implements.
 ///
@@ -17,10 +17,12 @@ use crate::storage::Storage;
 pub enum Primitive {
     /// An evaluated array, a weight or a state at one of its versions.
     Stored {
-        /// The memory.
-        storage: Storage,
-        /// The version of the contents that is meant.
-        version: u64,
+        /// The number by which the memory is bound when the program runs.
+        slot: usize,
+        /// What the memory is for.
+        class: MemoryClass,
+        /// How many versions of the contents have come since the one that is meant.
+        behind: u64,
     },
     /// An argument of a traced function, read from the control block.
     Input {
@@ -223,12 +225,49 @@ impl Primitive {
     }
 }
 
+impl Hash for Primitive {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Primitive::Stored { slot, class, behind } => (slot, class, behind).hash(state),
+            Primitive::Input { name } => name.hash(state),
+            Primitive::Permute { axes } => axes.hash(state),
+            Primitive::Slice { start, stop, step } => (start, stop, step).hash(state),
+            Primitive::Elementwise(expression) => expression.hash(state),
+            Primitive::Reduce { op, axes } => (op, axes).hash(state),
+            Primitive::TopK { k } => k.hash(state),
+            Primitive::QuantMatmul { format } | Primitive::QuantTake { format } => format.hash(state),
+            Primitive::Projection(projection) => projection.hash(state),
+            Primitive::Take { axis } | Primitive::Concatenate { axis } => axis.hash(state),
+            Primitive::Slots { page_size } => page_size.hash(state),
+            Primitive::RmsNorm { eps, weighted } => (eps.to_bits(), weighted).hash(state),
+            Primitive::Rope(params) => params.hash(state),
+            Primitive::PagedAttention(params) => params.hash(state),
+            Primitive::DecodeAttention(params) => params.hash(state),
+            Primitive::DeltaNet(params) => params.hash(state),
+            Primitive::ExpertMatmul { format } => format.hash(state),
+            Primitive::ExpertProjection(projection) => projection.hash(state),
+            Primitive::Reshape
+            | Primitive::Broadcast
+            | Primitive::Softmax
+            | Primitive::ArgMax
+            | Primitive::Matmul
+            | Primitive::TakeAlong
+            | Primitive::WriteRows
+            | Primitive::Updated
+            | Primitive::Sample
+            | Primitive::CausalConv
+            | Primitive::GatedDelta => {}
+        }
+    }
+}
+
 impl fmt::Display for Primitive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Primitive::Stored { storage, version } => {
-                write!(f, "{}", format!("{:?}", storage.class()).to_lowercase())?;
-                if *version > 0 { write!(f, "@{version}") } else { Ok(()) }
+            Primitive::Stored { class, behind, .. } => {
+                write!(f, "{}", format!("{class:?}").to_lowercase())?;
+                if *behind > 0 { write!(f, "@-{behind}") } else { Ok(()) }
             }
             Primitive::Input { name } => write!(f, "input {name}"),
             Primitive::Permute { axes } => write!(f, "permute {axes:?}"),

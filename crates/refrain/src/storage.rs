@@ -69,7 +69,7 @@ impl Storage {
 
     /// Whether the contents may be updated in place.
     pub fn is_state(&self) -> bool {
-        matches!(self.class, MemoryClass::State | MemoryClass::Report)
+        self.class.is_state()
     }
 
     /// How often the contents were updated in place.

@@ -137,14 +137,19 @@ fn placeholders_have_values_only_within_functions() {
     let f = Function::trace(&[&(&x + 1.0), &x]).unwrap();
     let two = bytemuck::cast_slice::<f32, u8>(&[1.0, 2.0]);
     assert!(f.read::<f32>(0).unwrap_err().to_string().contains("not called yet"));
-    assert!(f.call(&[]).unwrap_err().to_string().contains("argument x is missing"));
     assert!(
-        f.call(&[("x", &two[..4])])
+        f.call_bytes(&[])
+            .unwrap_err()
+            .to_string()
+            .contains("argument x is missing")
+    );
+    assert!(
+        f.call_bytes(&[("x", &two[..4])])
             .unwrap_err()
             .to_string()
             .contains("4 bytes, not the 8")
     );
-    f.call(&[("x", two), ("unused", &[])]).unwrap();
+    f.call_bytes(&[("x", two), ("unused", &[])]).unwrap();
     assert_eq!(
         (f.read::<f32>(0).unwrap(), f.read_range::<f32>(1, 1, 1).unwrap()),
         (vec![2.0, 3.0], vec![2.0])
@@ -154,7 +159,7 @@ fn placeholders_have_values_only_within_functions() {
     assert!(Function::trace(&[]).is_err());
     let empty = Array::input(&device, "nothing", DType::F32, &[0]);
     let f = Function::trace(&[&empty, &(&empty + 1.0)]).unwrap();
-    f.call(&[("nothing", &[])]).unwrap();
+    f.call_bytes(&[("nothing", &[])]).unwrap();
     assert!(f.read::<f32>(0).unwrap().is_empty());
 }
 
@@ -178,7 +183,7 @@ fn calls_from_several_threads_keep_their_arguments_apart() {
         let f = Function::trace(&[&state.write_rows(&(&x * 2.0), &slot)]).unwrap();
         let call = |slot: i32| {
             let x = slot as f32;
-            f.call(&[("x", bytemuck::bytes_of(&x)), ("slot", bytemuck::bytes_of(&slot))])
+            f.call_bytes(&[("x", bytemuck::bytes_of(&x)), ("slot", bytemuck::bytes_of(&slot))])
                 .unwrap();
         };
         std::thread::scope(|scope| {

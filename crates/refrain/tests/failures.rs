@@ -41,10 +41,10 @@ fn a_lost_device_fails_the_calls_of_functions() {
     let double = Function::trace(&[&(&x * 2.0)]).expect("tracing submits nothing");
     let arguments: [(&str, &[u8]); 1] = [("x", &[0; 8])];
     // The call may return before the device is found to be lost; reading and calling again may not succeed.
-    let called = double.call(&arguments);
+    let called = double.call_bytes(&arguments);
     let error = called.and_then(|()| double.read::<f32>(0).map(drop)).expect_err("lost");
     assert!(message(&error).contains("evaluation"), "{error}");
-    message(&double.call(&arguments).expect_err("still lost"));
+    message(&double.call_bytes(&arguments).expect_err("still lost"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn arguments() -> Vec<(&'static str, Vec<u8>)> {
 fn call(step: &Function) {
     let arguments = arguments();
     let arguments: Vec<(&str, &[u8])> = arguments.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
-    step.call(&arguments).expect("the call is submitted");
+    step.call_bytes(&arguments).expect("the call is submitted");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn hollow(kind: DeviceKind) -> Device {
 fn submits_of(function: &Function, arguments: &[(&str, &[u8])]) -> u64 {
     let recorder = function.device().as_vulkan().expect("a null device");
     let before = recorder.counters();
-    function.call(arguments).unwrap();
+    function.call_bytes(arguments).unwrap();
     (recorder.counters() - before).submits
 }
 
@@ -199,7 +199,7 @@ fn long_prompt(device: &Device) -> (Function, [Array; 2], Vec<u8>) {
 fn a_long_prompt_keeps_the_queue_short_for_others() {
     let (device, recorder) = slow();
     let (function, _, bytes) = long_prompt(&device);
-    let (counters, events) = caused(&recorder, || function.call(&[("x", &bytes)]).unwrap());
+    let (counters, events) = caused(&recorder, || function.call_bytes(&[("x", &bytes)]).unwrap());
     assert!(counters.submits >= 8, "{counters:?}");
     let submits = (0..)
         .zip(&events)
@@ -217,7 +217,7 @@ fn a_long_prompt_keeps_the_queue_short_for_others() {
 fn a_submit_names_only_the_buffers_that_it_uses() {
     let (device, recorder) = slow();
     let (function, states, bytes) = long_prompt(&device);
-    function.call(&[("x", &bytes)]).unwrap();
+    function.call_bytes(&[("x", &bytes)]).unwrap();
     let awaited = states.each_ref().map(|state| {
         let (_, events) = caused(&recorder, || state.read_state(0, &mut [0; 4]).unwrap());
         awaited(&events)
@@ -325,7 +325,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
     assert!(only.chained && only.workspace.is_some(), "{}", step.plan());
     let words = |n: usize| vec![0; 4 * n];
     let (_, events) = caused(&recorder, || {
-        step.call(&[
+        step.call_bytes(&[
             ("positions", &words(1)),
             ("sequences", &words(1)),
             ("pages", &words(64)),
@@ -388,6 +388,7 @@ fn tracing_uploads_nothing_and_memory_stays_in_its_class() {
     let step = Function::trace(&[&decoder.step(1)]).unwrap();
     let counters = recorder.counters() - before;
     assert_eq!((counters.submits, counters.bytes_staged), (0, 0));
+    call(&step);
     for class in [
         MemoryClass::Weight,
         MemoryClass::State,

@@ -87,7 +87,7 @@ fn every_call_submits_the_same_commands() {
     let (_, events) = caused(&recorder, || {
         for call in 0..3u8 {
             let arguments: [(&str, &[u8]); 2] = [("x", &[call; 128]), ("slots", &[0; 16])];
-            step.call(&arguments).expect("a call");
+            step.call_bytes(&arguments).expect("a call");
         }
     });
     let submits = submitted(&events);
@@ -104,7 +104,7 @@ fn a_call_waits_until_the_one_before_it_has_read_its_arguments_and_for_nothing_e
     let (device, recorder) = null();
     let x = Array::input(&device, "x", DType::F32, &[8]);
     let step = Function::trace(&[&(&x * 2.0)]).expect("a function");
-    let call = || step.call(&[("x", &[0; 32])]).expect("a call");
+    let call = || step.call_bytes(&[("x", &[0; 32])]).expect("a call");
     let (_, events) = caused(&recorder, call);
     assert_eq!(waits(&events), [], "there is none before the first");
     let (_, first) = submitted(&events)[0];
@@ -114,7 +114,9 @@ fn a_call_waits_until_the_one_before_it_has_read_its_arguments_and_for_nothing_e
     assert_eq!(waits(&events), [(Queue::Compute, first)]);
 
     let constant = Function::trace(&[&other.exp()]).expect("a function without arguments");
-    let (_, events) = caused(&recorder, || (0..3).for_each(|_| constant.call(&[]).expect("a call")));
+    let (_, events) = caused(&recorder, || {
+        (0..3).for_each(|_| constant.call_bytes(&[]).expect("a call"))
+    });
     assert_eq!((waits(&events), submitted(&events).len()), (vec![], 3));
 }
 
@@ -123,7 +125,7 @@ fn only_what_is_asked_for_is_read_back() {
     let (device, recorder) = null();
     let x = Array::input(&device, "x", DType::F32, &[1000]);
     let step = Function::trace(&[&(&x * 2.0)]).expect("a function");
-    step.call(&[("x", &[0; 4000])]).expect("a call");
+    step.call_bytes(&[("x", &[0; 4000])]).expect("a call");
     let (counters, _) = caused(&recorder, || {
         assert_eq!(step.read_range::<f32>(0, 990, 5).expect("five elements").len(), 5);
     });

@@ -27,7 +27,7 @@ use crate::{Call, DType, Operand, Push, Traits, Unsupported, elementwise, rope};
 use variant::Variant;
 
 /// What is asked for beside the operands.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub struct DecodeParams {
     /// Attention itself.
     pub attention: Params,

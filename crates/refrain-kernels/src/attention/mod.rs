@@ -22,6 +22,8 @@ pub use decode::{Decode, DecodeParams, call as decode, call_tuned as decode_tune
 pub(crate) use reference::slots;
 pub use reference::{Inputs, reference};
 
+use std::hash::{Hash, Hasher};
+
 use crate::text::{Text, address};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Kernel, Operand, Push, Traits, Unsupported};
@@ -42,6 +44,12 @@ pub struct Params {
     /// A promise that each token is the only one of its sequence in the call, and that its own key and
     /// value are the last that were written.
     pub decode: bool,
+}
+
+impl Hash for Params {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.scale.to_bits(), self.page_size, self.window, self.decode).hash(state);
+    }
 }
 
 impl Params {

@@ -28,7 +28,7 @@ const MOST_USED: usize = 64;
 const MOST_KEYS: usize = 16;
 
 /// What is done in one go.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct ExpertProjection {
     /// What x goes through first; only where each expert gives a result.
     pub norm: Option<Norm>,
@@ -43,7 +43,7 @@ pub struct ExpertProjection {
 }
 
 /// What becomes of the sums of a token's experts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Routed {
     /// Each gives a result.
     Apart,

@@ -44,7 +44,7 @@ use crate::{Call, DType, Operand, Traits, Unsupported};
 pub(crate) const OP: &str = "projection";
 
 /// What is done in one go.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Projection {
     /// What x goes through first.
     pub norm: Option<Norm>,
@@ -53,7 +53,7 @@ pub struct Projection {
 }
 
 /// Columns of the result: matrices of one shape, and what becomes of their sums.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Section {
     /// How each matrix is stored.
     pub parts: Vec<Weights>,

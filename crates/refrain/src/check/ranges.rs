@@ -31,7 +31,7 @@ pub struct Trespass {
 pub fn run_among_poison(stepper: &Stepper) -> Result<Vec<Trespass>, Error> {
     let plan = stepper.plan();
     let is_still = |block: Block| match block {
-        Block::Storage(number) => !plan.storages[number].is_state(),
+        Block::Storage(number) => !plan.leaves[number].class.is_state(),
         _ => false,
     };
     let (still, changing): (Vec<Block>, Vec<Block>) =

@@ -4,7 +4,6 @@ use refrain_vulkan::MemoryClass;
 
 use super::bytes::Bytes;
 use crate::plan::{Block, Plan, Step};
-use crate::storage::Storage;
 
 /// Two runs of a plan: what reads and writes memory, and what puts it into an order.
 #[derive(Clone)]
@@ -176,9 +175,9 @@ fn accesses(step: &Step) -> (Vec<Bytes>, Vec<Bytes>) {
 
 /// The states of some classes.
 fn states(plan: &Plan, wanted: impl Fn(MemoryClass) -> bool) -> Vec<Bytes> {
-    let chosen = |storage: &Storage| storage.is_state() && wanted(storage.class());
-    (0..plan.storages.len())
-        .filter(|&number| chosen(&plan.storages[number]))
+    let chosen = |class: MemoryClass| class.is_state() && wanted(class);
+    (0..plan.leaves.len())
+        .filter(|&number| chosen(plan.leaves[number].class))
         .map(Block::Storage)
         .map(|block| Bytes::whole(block, 0, plan.bytes_of(block)))
         .collect()

@@ -91,7 +91,7 @@ fn bytes(executable: &Executable, operand: &Operand) -> Result<Vec<u8>, Error> {
     let range = operand.range();
     let mut bytes = vec![0; (range.end - range.start) as usize];
     if !bytes.is_empty() {
-        let device = &executable.plan().device;
+        let device = executable.device();
         device.read(executable.storage(range.block), range.start, &mut bytes)?;
     }
     Ok(bytes)

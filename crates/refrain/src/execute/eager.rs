@@ -1,7 +1,7 @@
 //! The eager executor: a plan's steps as command lists, submitted now.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use refrain_kernels::{Kernel, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
@@ -9,89 +9,135 @@ use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevic
 use super::pressure::{Pressure, UnderWay};
 use super::{Memory as Blocks, Part};
 use crate::device::{Backend, Flush};
-use crate::plan::{Plan, Step};
+use crate::plan::{Block, Place, Plan, Step};
 use crate::storage::{Memory, Storage};
 use crate::{Device, Error};
 
 /// The most dispatches in one submit.
 const MAX_DISPATCHES: usize = 4096;
 
+/// A plan's commands with its kernels and constants, without the addresses of its memory.
+pub(super) struct Commands {
+    lists: Vec<OpenList>,
+    /// For each step, its list and the number of commands before its end.
+    ends: Vec<(usize, usize)>,
+    /// Constants that commands refer to by address.
+    records: Option<Buffer>,
+    /// Zero between runs, which the device takes one after another: each dispatch that counts there leaves zeros. One
+    /// that is cut off does not, but that happens to a lost device alone, on which nothing runs any more.
+    tickets: Option<Storage>,
+    pub pressure: Pressure,
+}
+
+/// Commands of one submission, addresses missing.
+#[derive(Default)]
+struct OpenList {
+    commands: Vec<Command>,
+    missing: Vec<Missing>,
+    uses: Vec<(Place, Access)>,
+}
+
+/// An address to be written into a command's push constants.
+struct Missing {
+    command: usize,
+    /// The first of its 8 bytes.
+    byte: usize,
+    /// What is pointed to.
+    place: Place,
+    /// Bytes behind that.
+    offset: u64,
+}
+
 /// A plan's commands with every address filled in.
 pub(super) struct Recorded {
     lists: Vec<CommandList>,
-    /// For each step, its list and the number of commands before its end.
-    ends: Vec<(usize, usize)>,
     /// Whichever submit last read the control block.
     last: Mutex<Option<Submission>>,
-    pressure: Pressure,
 }
 
-impl Recorded {
-    pub(super) fn new(device: &Arc<VulkanDevice>, plan: &Plan, blocks: &Blocks) -> Result<Recorded, Error> {
-        let pipelines = compile(device, plan)?;
-        let records = Records::write(device, plan)?;
-        let mut lists = vec![CommandList::new("evaluation")];
-        let (mut dispatches, mut done, mut next_record) = (0, 0, 0);
-        let most_work = match plan.inputs.is_empty() {
-            // Tapes need one list.
-            true => u64::MAX,
-            false => plan.device.most_work(),
+impl Commands {
+    pub(super) fn new(device: &Device, plan: &Plan) -> Result<Commands, Error> {
+        let Backend::Vulkan { device: vulkan, traits } = device.backend() else {
+            unreachable!("commands are made for a Vulkan device")
         };
+        let pipelines = compile(device, vulkan, traits, plan)?;
+        let records = Records::write(vulkan, plan)?;
+        let mut lists = vec![OpenList::default()];
+        let (mut dispatches, mut done, mut next_record) = (0, 0, 0);
+        // Tapes need one list.
+        let is_tape = plan.inputs.is_empty();
+        let most_work = if is_tape { u64::MAX } else { device.most_work() };
         let mut ends = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let (calls, work) = (step.calls.len(), step.multiplications());
             let is_full = dispatches + calls > MAX_DISPATCHES || work > most_work.saturating_sub(done);
             if is_full && dispatches > 0 {
-                lists.push(CommandList::new("evaluation"));
+                lists.push(OpenList::default());
                 (dispatches, done) = (0, 0);
             }
             (dispatches, done) = (dispatches + calls, done.saturating_add(work));
-            let commands = &mut lists.last_mut().expect("there is one").commands;
-            if step.barrier && !commands.is_empty() {
-                commands.push(Command::Barrier);
+            let list = lists.last_mut().expect("there is one");
+            if step.barrier && !list.commands.is_empty() {
+                list.commands.push(Command::Barrier);
             }
             for (number, call) in step.calls.iter().enumerate() {
                 if number > 0 && step.chained {
-                    commands.push(Command::Barrier);
+                    list.commands.push(Command::Barrier);
                 }
                 let mut record = || {
                     next_record += 1;
                     records.addresses[next_record - 1]
                 };
-                let push = push_bytes(&call.push, step, blocks, &mut record);
-                commands.push(Command::Dispatch {
+                let push = list.push_bytes(&call.push, step, &mut record);
+                list.commands.push(Command::Dispatch {
                     pipeline: pipelines[&key(&call.kernel)].clone(),
                     groups: call.groups,
                     push,
                 });
             }
-            let end = commands.len();
-            ends.push((lists.len() - 1, end));
+            ends.push((lists.len() - 1, lists[lists.len() - 1].commands.len()));
         }
         for (number, list) in lists.iter_mut().enumerate() {
             let its_own = |(_, (its, _)): &(&Step, &(usize, usize))| *its == number;
             let steps = plan.steps.iter().zip(&ends).filter(its_own).map(|(step, _)| step);
-            list.uses = uses(steps, blocks, &records);
+            list.uses = uses(steps);
         }
-        Ok(Recorded {
+        Ok(Commands {
             lists,
             ends,
-            last: Mutex::default(),
+            records: records.buffer,
+            tickets: tickets(device, plan.ticket_bytes)?,
             pressure: Pressure::default(),
         })
     }
 
-    /// The commands of the whole plan as one list.
-    ///
-    /// # Errors
-    /// More dispatches than one submission may have.
-    pub(super) fn list(&self) -> Result<CommandList, Error> {
-        match &self.lists[..] {
-            [list] => Ok(list.clone()),
-            lists => Err(Error::Call(format!(
-                "{} submissions of {MAX_DISPATCHES} dispatches are too long to be recorded as one",
-                lists.len()
-            ))),
+    pub(super) fn tickets(&self) -> Option<&Storage> {
+        self.tickets.as_ref()
+    }
+
+    /// The commands over this memory.
+    pub(super) fn bound_to(&self, blocks: &Blocks) -> Recorded {
+        let bound = |list: &OpenList| {
+            let mut bound = CommandList::new("evaluation");
+            bound.commands.clone_from(&list.commands);
+            for missing in &list.missing {
+                let Command::Dispatch { push, .. } = &mut bound.commands[missing.command] else {
+                    unreachable!("only dispatches have push constants")
+                };
+                let (storage, start) = blocks.at(missing.place);
+                let address = buffer(storage).address() + start + missing.offset;
+                push[missing.byte..][..8].copy_from_slice(&address.to_le_bytes());
+            }
+            let used = |&(place, access): &(Place, Access)| (buffer(blocks.at(place).0).clone(), access);
+            let records = self.records.iter().map(|buffer| (buffer.clone(), Access::Read));
+            bound.uses = list.uses.iter().map(used).chain(records).collect();
+            // Arguments that the host writes lie together.
+            bound.uses.dedup();
+            bound
+        };
+        Recorded {
+            lists: self.lists.iter().map(bound).collect(),
+            last: Mutex::default(),
         }
     }
 
@@ -103,17 +149,21 @@ impl Recorded {
     }
 
     /// Dispatches of the plan in an order of the caller's.
-    pub(super) fn parts(&self, parts: &[Part]) -> CommandList {
+    pub(super) fn parts(&self, recorded: &Recorded, parts: &[Part]) -> CommandList {
         let dispatch = |step: usize, call: usize| {
             let (list, end) = self.ends[step];
             let before = step.checked_sub(1).map(|before| self.ends[before]);
             let start = before.filter(|before| before.0 == list).map_or(0, |before| before.1);
-            let commands = self.lists[list].commands[start..end].iter();
+            let commands = recorded.lists[list].commands[start..end].iter();
             let mut dispatches = commands.filter(|command| matches!(command, Command::Dispatch { .. }));
             dispatches.nth(call).expect("the plan has such a dispatch").clone()
         };
         let mut steps = CommandList::new("steps");
-        steps.uses = self.lists.iter().flat_map(|list| list.uses.iter().cloned()).collect();
+        steps.uses = recorded
+            .lists
+            .iter()
+            .flat_map(|list| list.uses.iter().cloned())
+            .collect();
         let commands = parts.iter().map(|part| match *part {
             Part::Barrier => Command::Barrier,
             Part::Call { step, call } => dispatch(step, call),
@@ -139,9 +189,31 @@ impl Recorded {
         }
         list
     }
+}
 
-    pub(super) fn submit(&self, vulkan: &VulkanDevice, device: &Device, reason: Flush) -> Result<(), Error> {
-        let mut under_way = UnderWay::new(vulkan, &self.pressure);
+impl Recorded {
+    /// The commands of the whole plan as one list.
+    ///
+    /// # Errors
+    /// More dispatches than one submission may have.
+    pub(super) fn list(&self) -> Result<CommandList, Error> {
+        match &self.lists[..] {
+            [list] => Ok(list.clone()),
+            lists => Err(Error::Call(format!(
+                "{} submissions of {MAX_DISPATCHES} dispatches are too long to be recorded as one",
+                lists.len()
+            ))),
+        }
+    }
+
+    pub(super) fn submit(
+        &self,
+        vulkan: &VulkanDevice,
+        device: &Device,
+        pressure: &Pressure,
+        reason: Flush,
+    ) -> Result<(), Error> {
+        let mut under_way = UnderWay::new(vulkan, pressure);
         for (number, list) in self.lists.iter().enumerate() {
             if list.commands.is_empty() {
                 continue;
@@ -178,10 +250,12 @@ fn key(kernel: &Kernel) -> Key {
 }
 
 /// Compiles every kernel that the plan needs, those missing in parallel.
-fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>, Error> {
-    let Backend::Vulkan { traits, .. } = plan.device.backend() else {
-        unreachable!("kernels are made for a Vulkan device")
-    };
+fn compile(
+    device: &Device,
+    vulkan: &VulkanDevice,
+    traits: &Traits,
+    plan: &Plan,
+) -> Result<HashMap<Key, Pipeline>, Error> {
     let mut wanted: HashMap<_, refrain_vulkan::Kernel> = HashMap::new();
     for call in plan.steps.iter().flat_map(|s| &s.calls) {
         let bytes = call.push.iter().map(Push::size).sum();
@@ -190,10 +264,10 @@ fn compile(device: &VulkanDevice, plan: &Plan) -> Result<HashMap<Key, Pipeline>,
             .or_insert_with(|| translate(traits, &call.kernel, bytes));
     }
     let kernels: Vec<refrain_vulkan::Kernel> = wanted.values().cloned().collect();
-    device.prepare(&kernels, &|done, total| plan.device.compiling(done, total))?;
+    vulkan.prepare(&kernels, &|done, total| device.compiling(done, total))?;
     wanted
         .into_iter()
-        .map(|(key, kernel)| Ok((key, device.pipeline(&kernel)?)))
+        .map(|(key, kernel)| Ok((key, vulkan.pipeline(&kernel)?)))
         .collect()
 }
 
@@ -246,39 +320,54 @@ impl Records {
     }
 }
 
-/// Every buffer that the steps touch, and how.
-fn uses<'p>(steps: impl Iterator<Item = &'p Step>, blocks: &Blocks, records: &Records) -> Vec<(Buffer, Access)> {
-    let mut found: BTreeMap<usize, (Buffer, Access)> = BTreeMap::new();
+/// Memory of counters, zeroed.
+fn tickets(device: &Device, bytes: u64) -> Result<Option<Storage>, Error> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let tickets = device.allocate(MemoryClass::Scratch, bytes)?;
+    device.fill(&tickets, bytes, &mut |_, piece| piece.fill(0))?;
+    Ok(Some(tickets))
+}
+
+/// All memory that the steps touch, each block (and each argument) once, and how.
+fn uses<'p>(steps: impl Iterator<Item = &'p Step>) -> Vec<(Place, Access)> {
+    let mut found: BTreeMap<(Block, u64), Access> = BTreeMap::new();
     for step in steps {
-        let written = step.writes().map(|range| (range.block, Access::Write));
-        let read = step.reads().map(|range| (range.block, Access::Read));
-        for (block, access) in written.chain(read) {
-            let storage = blocks.block(block);
-            let (_, strongest) = found
-                .entry(storage.key())
-                .or_insert_with(|| (buffer(storage).clone(), access));
+        let written = step.written().map(|operand| (operand.place, Access::Write));
+        let read = step.inputs.iter().map(|operand| (operand.place, Access::Read));
+        for (place, access) in written.chain(read) {
+            let offset = if place.block == Block::Control { place.offset } else { 0 };
+            let strongest = found.entry((place.block, offset)).or_insert(access);
             if access == Access::Write {
                 *strongest = access;
             }
         }
     }
-    let records = records.buffer.iter().map(|buffer| (buffer.clone(), Access::Read));
-    found.into_values().chain(records).collect()
+    let place = |((block, offset), access)| (Place { block, offset }, access);
+    found.into_iter().map(place).collect()
 }
 
-fn push_bytes(push: &[Push], step: &Step, blocks: &Blocks, record: &mut impl FnMut() -> u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(128);
-    for member in push {
-        match member {
-            Push::Address { operand, bytes: offset } => {
-                let place = step.operand(*operand).place;
-                let address = buffer(blocks.block(place.block)).address();
-                bytes.extend((address + place.offset + offset).to_le_bytes());
+impl OpenList {
+    /// The push constants of the next command, and the addresses that they miss.
+    fn push_bytes(&mut self, push: &[Push], step: &Step, record: &mut impl FnMut() -> u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(128);
+        for member in push {
+            match member {
+                Push::Address { operand, bytes: offset } => {
+                    self.missing.push(Missing {
+                        command: self.commands.len(),
+                        byte: bytes.len(),
+                        place: step.operand(*operand).place,
+                        offset: *offset,
+                    });
+                    bytes.extend([0; 8]);
+                }
+                Push::Record(_) => bytes.extend(record().to_le_bytes()),
+                Push::U32(value) => bytes.extend(value.to_le_bytes()),
+                Push::F32(value) => bytes.extend(value.to_le_bytes()),
             }
-            Push::Record(_) => bytes.extend(record().to_le_bytes()),
-            Push::U32(value) => bytes.extend(value.to_le_bytes()),
-            Push::F32(value) => bytes.extend(value.to_le_bytes()),
         }
+        bytes
     }
-    bytes
 }

@@ -15,68 +15,106 @@ pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use stepper::{Part, Stepper};
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use refrain_kernels::cpu;
 use refrain_vulkan::MemoryClass;
 
 use crate::device::{Backend, Flush};
-use crate::plan::{Block, Operand, Plan};
+use crate::plan::{Block, Operand, Place, Plan};
 use crate::storage::Storage;
-use crate::{Error, Layout};
+use crate::{Bindings, Device, Error, Layout};
+
+/// A plan with its kernels: ready for memory. It serves any number of [`Executable`]s.
+pub struct Compiled {
+    plan: Plan,
+    commands: Option<eager::Commands>,
+}
+
+impl Compiled {
+    /// Compiles a plan's kernels, on Vulkan.
+    ///
+    /// # Errors
+    /// Too little memory, or a shader that the driver refuses.
+    pub fn new(device: &Device, plan: Plan) -> Result<Compiled, Error> {
+        let commands = match device.backend() {
+            Backend::Cpu => {
+                plan.steps.iter().try_for_each(reference::check_memory)?;
+                None
+            }
+            Backend::Vulkan { .. } => Some(eager::Commands::new(device, &plan)?),
+        };
+        Ok(Compiled { plan, commands })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
 
 /// A plan with its memory: ready to run, any number of times.
 pub struct Executable {
-    plan: Plan,
+    device: Device,
+    compiled: Arc<Compiled>,
     memory: Memory,
     recorded: Option<eager::Recorded>,
     /// Whether outputs hold anything yet.
     ran: AtomicBool,
     /// What recordings refer to by address alone.
-    kept: std::sync::Mutex<Vec<refrain_vulkan::Buffer>>,
+    kept: Mutex<Vec<refrain_vulkan::Buffer>>,
 }
 
 /// The blocks of a plan, resolved.
 pub(crate) struct Memory {
-    storages: Vec<Storage>,
-    control: Option<Storage>,
+    /// By slot.
+    slots: Vec<Storage>,
+    /// Of each of the plan's leaves, its slot.
+    leaves: Vec<usize>,
+    arguments: Arguments,
     scratch: Option<Storage>,
-    /// Zero between runs: each dispatch that counts there leaves zeros. One that is cut off does not, but that happens
-    /// to a lost device alone, on which nothing runs any more.
     tickets: Option<Storage>,
     outputs: Vec<Storage>,
 }
 
+/// Where a function's arguments lie.
+pub(crate) enum Arguments {
+    /// Together, as the host writes them; there may be none.
+    Control(Option<Storage>),
+    /// Each in memory of its own: that, and where in the control block the plan has it.
+    Arrays(Vec<(u64, Storage)>),
+}
+
 impl Memory {
-    fn allocate(plan: &Plan) -> Result<Memory, Error> {
-        let some = |class, bytes| {
-            if bytes > 0 {
-                plan.device.allocate(class, bytes).map(Some)
-            } else {
-                Ok(None)
-            }
-        };
-        let outputs = plan
-            .output_bytes
-            .iter()
-            .map(|&bytes| plan.device.allocate(MemoryClass::Scratch, bytes));
-        let tickets = some(MemoryClass::Scratch, plan.ticket_bytes)?;
-        if let Some(tickets) = &tickets {
-            let zeros = &mut |_: u64, piece: &mut [u8]| piece.fill(0);
-            plan.device.fill(tickets, plan.ticket_bytes, zeros)?;
-        }
+    fn allocate(
+        device: &Device,
+        compiled: &Compiled,
+        bindings: Bindings,
+        arguments: Arguments,
+    ) -> Result<Memory, Error> {
+        let plan = compiled.plan();
+        let scratch = |bytes| device.allocate(MemoryClass::Scratch, bytes);
         Ok(Memory {
-            tickets,
-            storages: plan.storages.clone(),
-            control: some(MemoryClass::Control, plan.control_bytes)?,
-            scratch: some(MemoryClass::Scratch, plan.scratch_bytes)?,
-            outputs: outputs.collect::<Result<_, _>>()?,
+            slots: bindings.0,
+            leaves: plan.leaves.iter().map(|leaf| leaf.slot).collect(),
+            arguments,
+            scratch: some(plan.scratch_bytes).map(scratch).transpose()?,
+            tickets: (compiled.commands.as_ref()).and_then(|commands| commands.tickets().cloned()),
+            outputs: plan
+                .output_bytes
+                .iter()
+                .map(|&bytes| scratch(bytes))
+                .collect::<Result<_, _>>()?,
         })
     }
 
     pub(crate) fn block(&self, block: Block) -> &Storage {
         match block {
-            Block::Storage(n) => &self.storages[n],
-            Block::Control => self.control.as_ref().expect("a plan with inputs has a control block"),
+            Block::Storage(n) => &self.slots[self.leaves[n]],
+            Block::Control => match &self.arguments {
+                Arguments::Control(control) => control.as_ref().expect("a plan with inputs has a control block"),
+                Arguments::Arrays(_) => unreachable!("arguments are looked for by their places"),
+            },
             Block::Scratch => self
                 .scratch
                 .as_ref()
@@ -85,44 +123,75 @@ impl Memory {
             Block::Output(n) => &self.outputs[n],
         }
     }
+
+    /// The memory at a place, and bytes from its start.
+    pub(crate) fn at(&self, place: Place) -> (&Storage, u64) {
+        match (&self.arguments, place.block) {
+            (Arguments::Arrays(arrays), Block::Control) => {
+                let argument = arrays.iter().find(|(offset, _)| *offset == place.offset);
+                (&argument.expect("every argument is bound").1, 0)
+            }
+            _ => (self.block(place.block), place.offset),
+        }
+    }
+}
+
+/// Bytes, unless there are none.
+fn some(bytes: u64) -> Option<u64> {
+    (bytes > 0).then_some(bytes)
 }
 
 impl Executable {
-    /// Gives a plan its memory and, on Vulkan, compiles its kernels.
+    /// Gives a plan its memory, and its arguments a control block.
     ///
     /// # Errors
-    /// Out of memory, or a shader that the driver refuses.
-    pub fn new(plan: Plan) -> Result<Executable, Error> {
-        let memory = Memory::allocate(&plan)?;
-        let recorded = match plan.device.backend() {
-            Backend::Cpu => {
-                plan.steps.iter().try_for_each(reference::check_memory)?;
-                None
-            }
-            Backend::Vulkan { device, .. } => Some(eager::Recorded::new(device, &plan, &memory)?),
-        };
+    /// Too little memory.
+    pub fn new(device: &Device, compiled: Arc<Compiled>, bindings: Bindings) -> Result<Executable, Error> {
+        let control = some(compiled.plan.control_bytes);
+        let control = control.map(|bytes| device.allocate(MemoryClass::Control, bytes));
+        let arguments = Arguments::Control(control.transpose()?);
+        Executable::with_arguments(device, compiled, bindings, arguments)
+    }
+
+    pub(crate) fn with_arguments(
+        device: &Device,
+        compiled: Arc<Compiled>,
+        bindings: Bindings,
+        arguments: Arguments,
+    ) -> Result<Executable, Error> {
+        let memory = Memory::allocate(device, &compiled, bindings, arguments)?;
+        let recorded = compiled.commands.as_ref().map(|commands| commands.bound_to(&memory));
         Ok(Executable {
-            plan,
+            device: device.clone(),
+            compiled,
             memory,
             recorded,
             ran: AtomicBool::new(false),
-            kept: Default::default(),
+            kept: Mutex::default(),
         })
+    }
+
+    /// Where it runs.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.compiled.plan
     }
 
     /// Computes the plan's steps. On Vulkan it returns once they are submitted.
     pub(crate) fn run(&self, reason: Flush) -> Result<(), Error> {
-        match (&self.recorded, self.plan.device.backend()) {
-            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.submit(device, &self.plan.device, reason)?,
+        match (&self.recorded, self.device.backend()) {
+            (Some(recorded), Backend::Vulkan { device, .. }) => {
+                let commands = self.commands();
+                recorded.submit(device, &self.device, &commands.pressure, reason)?;
+            }
             _ => {
-                let steps = &self.plan.steps;
+                let steps = &self.plan().steps;
                 cpu::together(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
-                self.plan.device.count_flush(reason);
+                self.device.count_flush(reason);
             }
         }
         self.mark_run();
@@ -131,12 +200,12 @@ impl Executable {
 
     /// Writes the control block. Waits until the device has done what it was given with the old one.
     pub(crate) fn write_control(&self, bytes: &[u8]) -> Result<(), Error> {
-        let Some(control) = &self.memory.control else {
+        let Arguments::Control(Some(control)) = &self.memory.arguments else {
             return Ok(());
         };
-        match (&self.recorded, self.plan.device.backend()) {
+        match (&self.recorded, self.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => recorded.write_control(device, control, bytes),
-            _ => self.plan.device.fill(control, bytes.len() as u64, &mut |_, piece| {
+            _ => self.device.fill(control, bytes.len() as u64, &mut |_, piece| {
                 piece.copy_from_slice(bytes)
             }),
         }
@@ -144,17 +213,22 @@ impl Executable {
 
     /// Microseconds of each step of one run.
     pub(crate) fn profile(&self) -> Result<Vec<f64>, Error> {
-        let (Some(recorded), Some(device)) = (&self.recorded, self.plan.device.as_vulkan()) else {
+        let (Some(recorded), Some(device)) = (&self.recorded, self.device.as_vulkan()) else {
             return Err(Error::Call("only a Vulkan device measures steps".to_string()));
         };
-        if !device.measures_time() || !self.plan.inputs.is_empty() {
+        if !device.measures_time() || !self.plan().inputs.is_empty() {
             let what = "steps are measured of functions without arguments, on devices opened with timestamps";
             return Err(Error::Call(what.to_string()));
         }
-        let submission = device.submit(recorded.timed(recorded.list()?))?;
+        let submission = device.submit(self.commands().timed(recorded.list()?))?;
         device.wait(&submission)?;
         let timings = device.timings(&submission);
         Ok(timings.into_iter().map(|(_, us)| us).collect())
+    }
+
+    /// The plan's commands, on Vulkan.
+    fn commands(&self) -> &eager::Commands {
+        self.compiled.commands.as_ref().expect("a Vulkan device has commands")
     }
 
     fn mark_run(&self) {
@@ -174,7 +248,7 @@ impl Executable {
 
     /// Output `number` as stored.
     pub(crate) fn output(&self, number: usize) -> (&Operand, Storage) {
-        let operand = &self.plan.outputs[number];
+        let operand = &self.plan().outputs[number];
         (operand, self.storage(operand.place.block).clone())
     }
 
@@ -183,12 +257,9 @@ impl Executable {
         self.memory.block(block)
     }
 
-    /// Bytes of memory that only this executable uses.
-    pub fn own_bytes(&self) -> u64 {
-        self.plan.scratch_bytes
-            + self.plan.ticket_bytes
-            + self.plan.control_bytes
-            + self.plan.output_bytes.iter().sum::<u64>()
+    /// The memory bound to a slot.
+    pub(crate) fn slot(&self, number: usize) -> &Storage {
+        &self.memory.slots[number]
     }
 }
 

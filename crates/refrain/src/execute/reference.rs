@@ -15,8 +15,8 @@ use refrain_kernels::{
 };
 
 use super::{Memory, recurrent};
-use crate::plan::{Block, Operand, Step};
-use crate::storage::{self, HostBuffer};
+use crate::plan::{Operand, Step};
+use crate::storage::{self, HostBuffer, Storage};
 use crate::{DType, Error, Primitive};
 
 /// Fails if there is no memory for the values that a step computes with: a view may repeat one element
@@ -56,41 +56,52 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     });
 }
 
-fn host(memory: &Memory, block: Block) -> &HostBuffer {
-    match &memory.block(block).memory {
+fn host(storage: &Storage) -> &HostBuffer {
+    match &storage.memory {
         storage::Memory::Host(buffer) => buffer,
         storage::Memory::Vulkan(_) => unreachable!("a storage stays with the device that made it"),
     }
 }
 
 pub(super) fn store(operand: &Operand, memory: &Memory, write: impl FnOnce(&mut [u8], &Operand)) {
-    let mut words = host(memory, operand.place.block).write();
-    let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[operand.place.offset as usize..];
+    let (storage, start) = memory.at(operand.place);
+    let mut words = host(storage).write();
+    let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[start as usize..];
     write(bytes, operand);
 }
 
 /// A step's inputs with their memory locked for reading.
 pub(super) struct Inputs<'a> {
     operands: &'a [Operand],
-    blocks: Vec<(Block, RwLockReadGuard<'a, Vec<u32>>)>,
+    memory: &'a Memory,
+    /// Each memory once: another thread that waits to write may not come between.
+    locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)>,
 }
 
 impl<'a> Inputs<'a> {
     pub(super) fn lock(operands: &'a [Operand], memory: &'a Memory) -> Inputs<'a> {
-        let mut blocks: Vec<(Block, RwLockReadGuard<'a, Vec<u32>>)> = Vec::new();
-        for block in operands.iter().filter(|o| o.layout.count() > 0).map(|o| o.place.block) {
-            if blocks.iter().all(|(b, _)| *b != block) {
-                blocks.push((block, host(memory, block).read()));
+        let mut locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)> = Vec::new();
+        for operand in operands.iter().filter(|o| o.layout.count() > 0) {
+            let (storage, _) = memory.at(operand.place);
+            if locked.iter().all(|(key, _)| *key != storage.key()) {
+                locked.push((storage.key(), host(storage).read()));
             }
         }
-        Inputs { operands, blocks }
+        Inputs {
+            operands,
+            memory,
+            locked,
+        }
     }
 
     /// Bytes from input `number`'s place on.
     fn bytes(&self, number: usize) -> &[u8] {
-        let place = self.operands[number].place;
-        match self.blocks.iter().find(|(block, _)| *block == place.block) {
-            Some((_, words)) => &bytemuck::cast_slice(words)[place.offset as usize..],
+        if self.operands[number].layout.count() == 0 {
+            return &[];
+        }
+        let (storage, start) = self.memory.at(self.operands[number].place);
+        match self.locked.iter().find(|(key, _)| *key == storage.key()) {
+            Some((_, words)) => &bytemuck::cast_slice(words)[start as usize..],
             None => &[],
         }
     }

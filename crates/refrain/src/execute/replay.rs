@@ -96,12 +96,12 @@ impl Tape {
                 name: input.name.clone(),
             });
         }
-        let recorded = match (&executable.recorded, plan.device.backend()) {
+        let recorded = match (&executable.recorded, executable.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => {
                 let mut list = recorded.list()?;
                 if let Some(step) = fault {
                     let commands = fault_at(device, &executable, step)?;
-                    list = recorded.with(list, step, commands);
+                    list = executable.commands().with(list, step, commands);
                 }
                 Some(Recorded::new(device, list, mode)?)
             }
@@ -124,7 +124,7 @@ impl Tape {
     /// # Errors
     /// Too little memory, a failing device.
     pub fn prepare_writes(&self) -> Result<(), Error> {
-        match (&self.recorded, self.executable.plan().device.as_vulkan()) {
+        match (&self.recorded, self.executable.device.as_vulkan()) {
             (Some(recorded), Some(device)) => recorded.prepare_writes(device, &self.executable),
             _ => Ok(()),
         }
@@ -145,13 +145,13 @@ impl Tape {
     /// # Errors
     /// As [`Tape::play`].
     pub fn play_after(&self, before: Option<&Tape>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
-        let played = match (&self.recorded, self.executable.plan().device.backend()) {
+        let played = match (&self.recorded, self.executable.device.backend()) {
             (Some(recorded), Backend::Vulkan { device, .. }) => {
                 let entries = entries(writes)?;
                 if !entries.is_empty() {
                     recorded.prepare_writes(device, &self.executable)?;
                 }
-                self.executable.plan().device.count_flush(Flush::Requested);
+                self.executable.device.count_flush(Flush::Requested);
                 match self.mode {
                     TapeMode::Replay => {
                         let before = before.and_then(|tape| tape.recorded.as_ref());
@@ -172,10 +172,7 @@ impl Tape {
                 for write in writes {
                     let bytes: &[u8] = bytemuck::cast_slice(&write.words);
                     let storage = state_of(write)?;
-                    self.executable
-                        .plan()
-                        .device
-                        .write(&storage, 4 * write.at as u64, bytes)?;
+                    self.executable.device.write(&storage, 4 * write.at as u64, bytes)?;
                 }
                 (0..runs)
                     .map(|_| self.executable.run(Flush::Requested).map(|()| untimed(None)))
@@ -191,7 +188,7 @@ impl Tape {
     /// # Errors
     /// If the device is lost.
     pub fn wait(&self, run: &Run) -> Result<(), Error> {
-        if let (Some(submission), Some(device)) = (&run.submission, self.executable.plan().device.as_vulkan()) {
+        if let (Some(submission), Some(device)) = (&run.submission, self.executable.device.as_vulkan()) {
             device.wait(submission)?;
         }
         Ok(())
@@ -202,7 +199,7 @@ impl Tape {
     /// # Errors
     /// If the device is lost.
     pub fn is_done(&self, run: &Run) -> Result<bool, Error> {
-        match (&run.submission, self.executable.plan().device.as_vulkan()) {
+        match (&run.submission, self.executable.device.as_vulkan()) {
             (Some(submission), Some(device)) => Ok(device.is_done(submission)?),
             _ => Ok(true),
         }
@@ -210,7 +207,7 @@ impl Tape {
 
     /// Whether a run is over as far as was seen the last time that the device was asked, for any run.
     pub fn is_known_done(&self, run: &Run) -> bool {
-        match (&run.submission, self.executable.plan().device.as_vulkan()) {
+        match (&run.submission, self.executable.device.as_vulkan()) {
             (Some(submission), Some(device)) => device.is_known_done(submission),
             _ => true,
         }
@@ -219,7 +216,7 @@ impl Tape {
     /// Microseconds that a run took on the device, once it is over and if it was timed: where the device
     /// measures time, every run in eager mode, the first of each submit in replay. Given once.
     pub fn device_time(&self, run: &Run) -> Option<f64> {
-        let device = self.executable.plan().device.as_vulkan()?;
+        let device = self.executable.device.as_vulkan()?;
         let timings = device.timings(&run.submission?);
         (!timings.is_empty()).then(|| timings.iter().map(|(_, us)| us).sum())
     }
@@ -349,7 +346,7 @@ impl Message {
         inbox.uses = list
             .uses
             .iter()
-            .filter(|(used, _)| matches!(used.class(), MemoryClass::State | MemoryClass::Report))
+            .filter(|(used, _)| used.class().is_state())
             .map(|(used, _)| (used.clone(), Access::Write))
             .chain([(buffer.clone(), Access::Read)])
             .collect();
@@ -360,7 +357,7 @@ impl Message {
 
 /// The command that carries out the message in `buffer`.
 fn deliver(device: &Arc<VulkanDevice>, executable: &Executable, buffer: &Buffer) -> Result<Command, Error> {
-    let Backend::Vulkan { traits, .. } = executable.plan().device.backend() else {
+    let Backend::Vulkan { traits, .. } = executable.device.backend() else {
         unreachable!("a tape is recorded for a Vulkan device")
     };
     let call = inbox::call(traits);

@@ -1,10 +1,13 @@
 //! A plan's dispatches in an order of the caller's choice, with all memory open: for proofs by trial.
 
+use std::sync::Arc;
+
 use refrain_vulkan::CommandList;
 
-use super::Executable;
+use super::{Compiled, Executable};
+use crate::device::Backend;
 use crate::plan::{Block, Plan};
-use crate::{Error, device::Backend};
+use crate::{Bindings, Device, Error};
 
 /// What a [`Stepper`] does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +29,18 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Gives a plan its memory and compiles its kernels.
+    /// Compiles the kernels of a plan for `device` and gives it its memory.
     ///
     /// # Errors
-    /// Another device than a Vulkan one; as [`Executable::new`].
-    pub fn new(plan: Plan) -> Result<Stepper, Error> {
-        if plan.device.is_cpu() {
+    /// Another device than a Vulkan one; as [`Compiled::new`] and [`Executable::new`].
+    pub fn new(device: &Device, plan: Plan, bindings: Bindings) -> Result<Stepper, Error> {
+        if device.is_cpu() {
             return Err(Error::Call(
                 "only a Vulkan device has dispatches to step through".to_string(),
             ));
         }
-        let executable = Executable::new(plan)?;
+        let compiled = Arc::new(Compiled::new(device, plan)?);
+        let executable = Executable::new(device, compiled, bindings)?;
         Ok(Stepper { executable })
     }
 
@@ -54,11 +58,11 @@ impl Stepper {
     /// If a part names no dispatch of the plan.
     pub fn run(&self, parts: &[Part]) -> Result<(), Error> {
         let (Some(recorded), Backend::Vulkan { device, .. }) =
-            (&self.executable.recorded, self.plan().device.backend())
+            (&self.executable.recorded, self.executable.device.backend())
         else {
             unreachable!("a stepper has a Vulkan device")
         };
-        let list: CommandList = recorded.parts(parts);
+        let list: CommandList = self.executable.commands().parts(recorded, parts);
         let submission = device.submit(list)?;
         Ok(device.wait(&submission)?)
     }
@@ -121,7 +125,7 @@ impl Stepper {
         let mut bytes = vec![0; self.plan().bytes_of(block) as usize];
         if !bytes.is_empty() {
             let storage = self.executable.storage(block);
-            self.plan().device.read(storage, 0, &mut bytes)?;
+            self.executable.device.read(storage, 0, &mut bytes)?;
         }
         Ok(bytes)
     }
@@ -136,6 +140,6 @@ impl Stepper {
         }
         let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
         let storage = self.executable.storage(block);
-        self.plan().device.fill(storage, bytes.len() as u64, fill)
+        self.executable.device.fill(storage, bytes.len() as u64, fill)
     }
 }

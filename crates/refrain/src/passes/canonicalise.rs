@@ -70,11 +70,11 @@ fn apart(nodes: &mut Vec<Node>, mut inputs: Vec<Edge>) -> Vec<Edge> {
     inputs
 }
 
-/// The storage in which a node's result lies, where it is known before memory is placed.
+/// The slot in which a node's result lies, where it is known before memory is placed.
 fn memory_of(nodes: &[Node], mut number: usize) -> Option<usize> {
     loop {
         match &nodes[number].primitive {
-            Primitive::Stored { storage, .. } => return Some(storage.key()),
+            Primitive::Stored { slot, .. } => return Some(*slot),
             next if next.is_next_version() => number = nodes[number].inputs[0].node,
             _ => return None,
         }

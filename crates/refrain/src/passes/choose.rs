@@ -13,6 +13,7 @@ use crate::graph::{Edge, Graph, Node};
 use crate::{DType, Device, Error, Layout, Primitive};
 
 /// A graph whose nodes know their dispatches.
+#[derive(Clone, Debug)]
 pub struct Chosen {
     /// The graph, with copies where a kernel cannot take an operand as it lies.
     pub graph: Graph,

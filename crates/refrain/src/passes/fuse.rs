@@ -101,7 +101,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
 /// States change in place between a node and its user: what reads one stays where it is.
 pub(super) fn is_state(graph: &Graph, edge: &Edge) -> bool {
     match &graph.nodes[edge.node].primitive {
-        Primitive::Stored { storage, .. } => storage.is_state(),
+        Primitive::Stored { class, .. } => class.is_state(),
         next => next.is_next_version(),
     }
 }

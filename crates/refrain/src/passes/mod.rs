@@ -36,7 +36,7 @@ pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
 }
 
 /// How a graph is lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
     /// Sequences of nodes that one dispatch can compute become one.
     pub regions: bool,
@@ -124,7 +124,7 @@ fn stages(
     watch("choose", &chosen.graph);
     let ordered = order(chosen);
     watch("order", &ordered.graph);
-    let plan = place(ordered, device, options.keep);
+    let plan = place(ordered, options.keep);
     watch("place", &plan);
     let plan = schedule(plan);
     watch("schedule", &plan);

@@ -5,6 +5,7 @@ use crate::graph::Graph;
 const WINDOW: usize = 32;
 
 /// A graph whose nodes stand in the order in which they are computed.
+#[derive(Clone, Debug)]
 pub struct Ordered {
     /// Leaves first, then level by level.
     pub graph: Graph,

@@ -2,16 +2,15 @@ use std::collections::HashMap;
 
 use super::order::Ordered;
 use crate::graph::Graph;
-use crate::plan::{Block, Input, Operand, Place, Plan, Step};
-use crate::storage::Storage;
-use crate::{DType, Device, Layout, Primitive};
+use crate::plan::{Block, Input, Leaf, Operand, Place, Plan, Step};
+use crate::{DType, Layout, Primitive};
 
 /// Memory is handed out in multiples of this many bytes, so that any load may be 16 bytes wide.
 const ALIGNMENT: u64 = 256;
 
 /// Gives every node its memory: weights, states and arguments where they are, outputs in blocks of
 /// their own, everything between in one arena by liveness; with `keep`, each in memory of its own there.
-pub fn place(ordered: Ordered, device: &Device, keep: bool) -> Plan {
+pub fn place(ordered: Ordered, keep: bool) -> Plan {
     let Ordered { graph, kernels, levels } = ordered;
     let mut placer = Placer::new(&graph);
     let mut steps = Vec::new();
@@ -52,10 +51,9 @@ pub fn place(ordered: Ordered, device: &Device, keep: bool) -> Plan {
         layout: edge.layout.clone(),
     };
     Plan {
-        device: device.clone(),
         steps,
         outputs: graph.outputs.iter().map(output).collect(),
-        storages: placer.storages,
+        leaves: placer.leaves,
         inputs: placer.inputs,
         control_bytes: placer.control_bytes,
         scratch_bytes: placer.arena.peak,
@@ -70,8 +68,9 @@ struct Placer {
     /// The last node that uses each node.
     last_use: Vec<usize>,
     is_output: Vec<bool>,
-    storages: Vec<Storage>,
-    storage_numbers: HashMap<usize, usize>,
+    leaves: Vec<Leaf>,
+    /// Of each slot, its place among the leaves.
+    leaf_numbers: HashMap<usize, usize>,
     inputs: Vec<Input>,
     control_bytes: u64,
     output_bytes: Vec<u64>,
@@ -94,8 +93,8 @@ impl Placer {
             places: vec![None; graph.nodes.len()],
             last_use,
             is_output,
-            storages: vec![],
-            storage_numbers: HashMap::new(),
+            leaves: vec![],
+            leaf_numbers: HashMap::new(),
             inputs: vec![],
             control_bytes: 0,
             output_bytes: vec![],
@@ -110,11 +109,11 @@ impl Placer {
         let node = &graph.nodes[number];
         let bytes = (node.written.end() * node.dtype.size()) as u64;
         let place = match &node.primitive {
-            Primitive::Stored { storage, .. } => {
-                let next = self.storages.len();
-                let index = *self.storage_numbers.entry(storage.key()).or_insert(next);
+            &Primitive::Stored { slot, class, .. } => {
+                let next = self.leaves.len();
+                let index = *self.leaf_numbers.entry(slot).or_insert(next);
                 if index == next {
-                    self.storages.push(storage.clone());
+                    self.leaves.push(Leaf { slot, class });
                 }
                 Place {
                     block: Block::Storage(index),

@@ -131,7 +131,7 @@ fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
                         ("positions", bytemuck::cast_slice(&positions)),
                         ("sequences", bytemuck::cast_slice(&sequences)),
                     ];
-                    function.call(&arguments).expect("a call");
+                    function.call_bytes(&arguments).expect("a call");
                     found.extend(function.read::<f32>(0).expect("the result"));
                 }
                 for state in states {
@@ -165,7 +165,7 @@ fn mixtures_compute_alike_joined_and_apart() {
                 joined += plan.matches("expert_projection").count();
                 let columns = y.dim(1);
                 let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
-                function.call(&[("x", bytemuck::cast_slice(&x))]).expect("a call");
+                function.call_bytes(&[("x", bytemuck::cast_slice(&x))]).expect("a call");
                 results.push(function.read(0).expect("the result"));
             }
         }

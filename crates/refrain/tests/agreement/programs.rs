@@ -267,7 +267,7 @@ fn called(seed: u64, device: &Device) -> Vec<Contents> {
             .zip(&values)
             .map(|(name, v)| (name.as_str(), bytemuck::cast_slice(v)))
             .collect();
-        function.call(&arguments).expect("the call is submitted");
+        function.call_bytes(&arguments).expect("the call is submitted");
         found.extend(
             results
                 .iter()

@@ -144,7 +144,9 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 assert!(regions || !joined, "{}", function.plan());
                 normed += usize::from(joined);
                 let values: Vec<f32> = (0..tokens * HIDDEN).map(|_| random.unit()).collect();
-                function.call(&[("x", bytemuck::cast_slice(&values))]).expect("a call");
+                function
+                    .call_bytes(&[("x", bytemuck::cast_slice(&values))])
+                    .expect("a call");
                 results.push(function.read(0).expect("the result"));
             }
         }
@@ -247,7 +249,7 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
                         ("positions", bytemuck::cast_slice(&positions)),
                         ("sequences", bytemuck::cast_slice(&sequences)),
                     ];
-                    function.call(&arguments).expect("a call");
+                    function.call_bytes(&arguments).expect("a call");
                     found.extend(function.read::<f32>(0).expect("the result"));
                 }
                 for state in states {

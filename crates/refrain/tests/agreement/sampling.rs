@@ -125,7 +125,7 @@ fn a_traced_step_decodes_without_the_host() {
         let (reported, after) = fast::sample(&logits, &settings, &sequences, None);
         let step = Function::trace(&[&reported, &after.outbox]).expect("the step lowers");
         for _ in 0..9 {
-            step.call(&[]).expect("called");
+            step.call_bytes(&[]).expect("called");
         }
         assert_eq!(step.read::<u32>(0).expect("the last"), [FINISHED]);
         step.read::<u32>(1).expect("the outbox")

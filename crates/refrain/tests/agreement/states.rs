@@ -137,7 +137,7 @@ fn a_traced_step_keeps_its_state_from_call_to_call() {
             for call in 0..5 {
                 let row: Vec<f32> = (0..5).map(|i| (call * 5 + i) as f32).collect();
                 let slot = [call % 4];
-                step.call(&[("x", bytemuck::cast_slice(&row)), ("slot", bytemuck::cast_slice(&slot))])
+                step.call_bytes(&[("x", bytemuck::cast_slice(&row)), ("slot", bytemuck::cast_slice(&slot))])
                     .expect("called");
                 found.push((
                     step.read::<half::f16>(0).expect("sums"),

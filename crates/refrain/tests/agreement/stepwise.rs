@@ -9,18 +9,25 @@ use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
 use refrain::fast::{self, Tokens};
 use refrain::plan::{Block, Plan};
-use refrain::{Array, AttentionParams, DType, Device, passes};
+use refrain::{Array, AttentionParams, Bindings, DType, Device, passes};
 
 use crate::common::{Random, assert_silent, plain, vulkan};
 use crate::random::program;
 use crate::{hybrids, operations, regions};
 
+/// The plan over the memory of the arrays that it was made of.
+fn bound(plan: Plan, outputs: &[&Array]) -> Stepper {
+    let bindings = Bindings::of(outputs).expect("evaluated arrays");
+    Stepper::new(outputs[0].device(), plan, bindings).expect("memory and kernels")
+}
+
 /// A program, fresh, with its argument.
 fn stepper(device: &Device, seed: u64, change: impl Fn(&mut Plan)) -> Stepper {
     let outputs = program(device, &mut Random::new(seed));
-    let mut plan = passes::plan(&outputs.iter().collect::<Vec<_>>()).expect("a program that the device computes");
+    let outputs: Vec<&Array> = outputs.iter().collect();
+    let mut plan = passes::plan(&outputs).expect("a program that the device computes");
     change(&mut plan);
-    let stepper = Stepper::new(plan).expect("memory and kernels");
+    let stepper = bound(plan, &outputs);
     let argument: Vec<f32> = (0..stepper.plan().control_bytes / 4)
         .map(|i| i as f32 / 8.0 - 0.5)
         .collect();
@@ -82,13 +89,14 @@ fn arguments(plan: &Plan) -> Vec<u8> {
     bytes
 }
 
-/// Runs a plan as it is, among poison and in another order; fails unless all give the same. The names of its
-/// kernels.
-fn assert_steady(plan: Plan, random: &mut Random, context: &str) -> Vec<String> {
+/// Runs a program as it is planned, among poison and in another order; fails unless all give the same. The names of
+/// its kernels.
+fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<String> {
+    let plan = passes::plan(outputs).expect("plans");
     let calls = plan.steps.iter().flat_map(|step| &step.calls);
     let kernels = calls.map(|call| call.kernel.name.clone()).collect();
     let context = format!("{context}: {plan}");
-    let stepper = Stepper::new(plan).expect("memory and kernels");
+    let stepper = bound(plan, outputs);
     let states: Vec<_> = results(&stepper);
     let argument = arguments(stepper.plan());
     let restore = || {
@@ -189,9 +197,10 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
                 _ => vec![],
             };
             for (device, dtype) in dtypes.into_iter().map(|t| ([vulkan(), plain()][number % 2], t)) {
-                if let Ok(plan) = passes::plan(&[&(operation.program)(device, dtype)]) {
+                let output = (operation.program)(device, dtype);
+                if passes::plan(&[&output]).is_ok() {
                     let context = format!("{title}: {} of {dtype}", operation.name);
-                    kernels.extend(assert_steady(plan, random, &context));
+                    kernels.extend(assert_steady(&[&output], random, &context));
                 }
             }
         }
@@ -202,8 +211,7 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
             (joined, "attention of a single token"),
             (split_attention(device), "in parts"),
         ] {
-            let plan = passes::plan(&outputs.each_ref()).expect("plans");
-            kernels.extend(assert_steady(plan, random, context));
+            kernels.extend(assert_steady(&outputs.each_ref(), random, context));
         }
         let (_, net) = hybrids::delta_net(device, random, 1);
         let long = Array::input(device, "long", DType::F32, &[2, 700]).top_k(5);
@@ -213,8 +221,7 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
             (vec![&long], "the largest of long rows"),
             (vec![&long_convolution(device)], "a convolution of many tokens"),
         ] {
-            let plan = passes::plan(&outputs).expect("plans");
-            kernels.extend(assert_steady(plan, random, context));
+            kernels.extend(assert_steady(&outputs, random, context));
         }
     }
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
@@ -247,24 +254,23 @@ fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
             .filter(|output| passes::plan(&[output]).is_ok())
             .collect();
         assert!(outputs.len() > 30, "{} operations", outputs.len());
-        let plan = passes::plan(&outputs.iter().collect::<Vec<_>>()).expect("plans");
+        let outputs: Vec<&Array> = outputs.iter().collect();
+        let plan = passes::plan(&outputs).expect("plans");
         let barriers = plan.steps.iter().filter(|step| step.barrier).count();
         assert!(2 * barriers < plan.steps.len(), "{plan}");
-        assert_steady(plan, random, "all at once");
+        assert_steady(&outputs, random, "all at once");
     }
     assert_silent();
 }
 
 #[test]
 fn a_step_that_writes_or_reads_beyond_its_operands_is_noticed() {
-    let program = |device: &Device| {
-        let x = Array::input(device, "x", DType::F32, &[4, 8]);
-        passes::plan(&[&x.softmax().sum(&[1])]).expect("plans")
-    };
     let run = |change: &dyn Fn(&mut Plan)| {
-        let mut plan = program(vulkan());
+        let x = Array::input(vulkan(), "x", DType::F32, &[4, 8]);
+        let sums = x.softmax().sum(&[1]);
+        let mut plan = passes::plan(&[&sums]).expect("plans");
         change(&mut plan);
-        let stepper = Stepper::new(plan).expect("memory and kernels");
+        let stepper = bound(plan, &[&sums]);
         stepper.write(Block::Control, &[0; 128]).expect("writes");
         let trespasses = run_among_poison(&stepper).expect("runs");
         (trespasses.len(), stepper.read(Block::Output(0)).expect("reads"))
