@@ -7,11 +7,12 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 8] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 9] = [
     ("refrain-vulkan", &[], &[]),
-    ("refrain-kernels", &[], &["refrain-vulkan"]),
+    ("refrain-quant", &[], &[]),
+    ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
-    ("refrain-formats", &[], &[]),
+    ("refrain-formats", &["refrain-quant"], &[]),
     ("refrain-hub", &[], &[]),
     ("refrain-models", &["refrain", "refrain-formats"], &[]),
     (

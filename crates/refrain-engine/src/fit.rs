@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_token_reads_the_embedding_where_it_is_the_head_too() {
-        let tied = needs("qwen3-0.6b:q4_k_m");
+        let tied = needs("qwen3-0.6b:q6_k");
         assert_eq!(tied.weights, tied.weights_per_token);
         let separate = needs("qwen3-8b:q4_0");
         assert!(separate.weights_per_token < separate.weights);

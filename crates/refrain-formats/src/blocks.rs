@@ -1,12 +1,10 @@
 //! How GGUF stores matrices: blocks of 32 or 256 values, and rows in an order of its own.
 
-pub(crate) mod records;
-pub(crate) mod values;
-
 use rayon::prelude::*;
+use refrain_quant::{Block, QuantRecord};
 
+use crate::Tensor;
 use crate::tensor::Span;
-use crate::{Encoding, Tensor};
 
 /// In which order a file holds a tensor's rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,21 +67,6 @@ impl<'a> Blocks<'a> {
         };
         &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
     }
-
-    /// The f16 scale of block `index`.
-    pub(crate) fn scale(&self, index: usize) -> &'a [u8] {
-        &self.block(index)[..2]
-    }
-
-    /// The f16 minimum of block `index`, which follows the scale where the encoding has one.
-    pub(crate) fn minimum(&self, index: usize) -> &'a [u8] {
-        &self.block(index)[2..4]
-    }
-
-    /// The bytes after the scale of block `index`.
-    pub(crate) fn quants(&self, index: usize) -> &'a [u8] {
-        &self.block(index)[2..]
-    }
 }
 
 /// Bytes of a plane that one thread fills at a time.
@@ -99,83 +82,51 @@ pub(crate) fn in_pieces(start: usize, out: &mut [u8], fill: impl Fn(usize, &mut 
     pieces.for_each(|(index, piece)| fill(start + index * PIECE, piece));
 }
 
-/// Fill `out`, which lies at byte `start` of the quants plane of blocks of `encoding`.
-pub(crate) fn write_quants(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
-    match encoding {
-        Encoding::Q4_0 => for_units::<16>(start, out, |index, unit| unpack_q4_0(blocks.quants(index), unit)),
-        Encoding::Q8_0 => for_units::<32>(start, out, |index, unit| unit.copy_from_slice(blocks.quants(index))),
-        Encoding::Q4_1 => repack::<16>(blocks, Encoding::Q4_1, start, out),
-        Encoding::Q2_K => repack::<64>(blocks, Encoding::Q2_K, start, out),
-        Encoding::Q3_K => repack::<96>(blocks, Encoding::Q3_K, start, out),
-        Encoding::Q4_K => repack::<128>(blocks, Encoding::Q4_K, start, out),
-        Encoding::Q5_K => repack::<160>(blocks, Encoding::Q5_K, start, out),
-        Encoding::Q6_K => repack::<192>(blocks, Encoding::Q6_K, start, out),
-        five_bits => repack::<20>(blocks, five_bits, start, out),
-    }
-}
-
-/// Fill `out`, which lies at byte `start` of the quants plane of blocks that take `SIZE` bytes in it.
-fn repack<const SIZE: usize>(blocks: &Blocks<'_>, encoding: Encoding, start: usize, out: &mut [u8]) {
-    let count = encoding.block_values();
-    for_units::<SIZE>(start, out, |index, unit| {
-        let mut quants = [0; values::MOST_VALUES];
-        values::unpack(encoding, blocks.block(index), &mut quants[..count]);
-        values::pack(SIZE * 8 / count, &quants[..count], unit);
+/// Fill `out`, which lies at byte `start` of the quants plane of blocks of a format.
+pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: Block, start: usize, out: &mut [u8]) {
+    for_units(record.block_quants(), start, out, |index, unit| {
+        (block.repack)(blocks.block(index), unit);
     });
-}
-
-/// Write the quants of one Q4_0 block in the order of their values, two to a byte, low half
-/// first. In the file, byte j holds value j and value j + 16.
-pub(crate) fn unpack_q4_0(stored: &[u8], out: &mut [u8; 16]) {
-    for j in 0..8 {
-        let (a, b) = (stored[2 * j], stored[2 * j + 1]);
-        out[j] = (a & 0x0f) | (b << 4);
-        out[8 + j] = (a >> 4) | (b & 0xf0);
-    }
 }
 
 /// Write one block from what the planes of the resident layout hold of it: the quants in the order of their
 /// values, the scale (a record for K-quants), and the bias where the encoding has one.
-pub(crate) fn store_block(encoding: Encoding, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
-    let count = encoding.block_values();
-    let mut values = [0; values::MOST_VALUES];
-    values::spread(encoding.quant_bits().unwrap_or(8), quants, &mut values[..count]);
-    if encoding.has_records() {
-        records::store(encoding, scale, block);
-    } else {
-        block[..2].copy_from_slice(scale);
-        block[2..2 + bias.len()].copy_from_slice(bias);
+pub(crate) fn store_block(format: Block, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
+    (format.store_scale)(scale, block);
+    if let Some(at) = format.bias_at {
+        block[at..at + bias.len()].copy_from_slice(bias);
     }
-    values::store(encoding, &values[..count], block);
+    (format.restore)(quants, block);
 }
 
-/// Fill `out`, which lies at byte `start` of a plane made of units of `SIZE` bytes: `write` is
+/// The largest unit of a plane, in bytes.
+const MOST_UNIT: usize = 256;
+
+/// Fill `out`, which lies at byte `start` of a plane made of units of `size` bytes: `write` is
 /// called with the index of each unit that `out` touches and memory for the whole of it.
-pub(crate) fn for_units<const SIZE: usize>(
-    start: usize,
-    out: &mut [u8],
-    mut write: impl FnMut(usize, &mut [u8; SIZE]),
-) {
-    let mut index = start / SIZE;
-    let skipped = start % SIZE;
+#[inline(always)] // of sizes that are known where it is called
+pub(crate) fn for_units(size: usize, start: usize, out: &mut [u8], mut write: impl FnMut(usize, &mut [u8])) {
+    let mut index = start / size;
+    let skipped = start % size;
+    let mut unit = [0; MOST_UNIT];
+    let unit = &mut unit[..size];
     let mut rest = out;
     if skipped != 0 && !rest.is_empty() {
-        let mut unit = [0; SIZE];
-        write(index, &mut unit);
-        let length = (SIZE - skipped).min(rest.len());
+        write(index, unit);
+        let length = (size - skipped).min(rest.len());
         let (first, others) = rest.split_at_mut(length);
         first.copy_from_slice(&unit[skipped..skipped + length]);
         rest = others;
         index += 1;
     }
-    let (whole, last) = rest.as_chunks_mut::<SIZE>();
-    for unit in whole {
+    let mut whole = rest.chunks_exact_mut(size);
+    for unit in &mut whole {
         write(index, unit);
         index += 1;
     }
+    let last = whole.into_remainder();
     if !last.is_empty() {
-        let mut unit = [0; SIZE];
-        write(index, &mut unit);
+        write(index, unit);
         last.copy_from_slice(&unit[..last.len()]);
     }
 }
@@ -183,45 +134,6 @@ pub(crate) fn for_units<const SIZE: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_block_is_stored_as_it_was_read() {
-        use Encoding::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
-        for encoding in [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K] {
-            let bytes = encoding.block_bytes().unwrap();
-            let mut state = 1u32;
-            let block: Vec<u8> = (0..bytes)
-                .map(|_| {
-                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    (state >> 24) as u8
-                })
-                .collect();
-            let count = encoding.block_values();
-            let mut quants = vec![0; count];
-            values::unpack(encoding, &block, &mut quants);
-            let mut packed = vec![0; count * encoding.quant_bits().unwrap() / 8];
-            values::pack(encoding.quant_bits().unwrap(), &quants, &mut packed);
-            let record = records::record(encoding, &[&block[..], &[0; 210]].concat());
-            let (scale, bias) = match encoding {
-                Q4_1 | Q5_1 => (&block[..2], &block[2..4]),
-                _ if encoding.has_records() => (&record[..], &block[..0]),
-                _ => (&block[..2], &block[..0]),
-            };
-            let mut again = vec![0xa5; bytes];
-            store_block(encoding, &packed, scale, bias, &mut again);
-            assert!(again == block, "{encoding}");
-        }
-    }
-
-    #[test]
-    fn four_bit_quants_are_unpacked_in_the_order_of_their_values() {
-        let block: Vec<u8> = (0..18u8).map(|j| j.wrapping_mul(37) ^ 3).collect();
-        let (mut quants, mut packed, mut in_order) = ([0; 32], [0; 16], [0; 16]);
-        values::unpack(Encoding::Q4_0, &block, &mut quants);
-        values::pack(4, &quants, &mut packed);
-        unpack_q4_0(&block[2..], &mut in_order);
-        assert_eq!(in_order, packed);
-    }
 
     #[test]
     fn rows_of_a_head_alternate_between_its_halves() {

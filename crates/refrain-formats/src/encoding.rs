@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use refrain_quant::{QuantRecord, ScaleType};
+
 /// How the numbers of a tensor are stored in a file. All are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)] // the names that GGUF gives its types
 pub enum Encoding {
     /// IEEE 754 binary32.
     F32,
@@ -20,42 +21,8 @@ pub enum Encoding {
     U8,
     /// Truth values, one byte each.
     Bool,
-    /// GGUF blocks of 32 values along the last axis: an f16 scale d, then 32 signed bytes q;
-    /// value = d·q. 34 bytes a block.
-    Q8_0,
-    /// GGUF blocks of 32 values along the last axis: an f16 scale d, then 16 bytes, of which byte
-    /// j holds value j in its low and value j + 16 in its high half; value = d·(q − 8). 18 bytes a
-    /// block.
-    Q4_0,
-    /// As [`Encoding::Q4_0`] with an f16 minimum m after the scale; value = d·q + m. 20 bytes a block.
-    Q4_1,
-    /// GGUF blocks of 32 values: an f16 scale d, the values' fifth bits (value j's in bit j of 4 bytes),
-    /// then their lower four as in [`Encoding::Q4_0`]; value = d·(q − 16). 22 bytes a block.
-    Q5_0,
-    /// As [`Encoding::Q5_0`] with an f16 minimum m after the scale; value = d·q + m. 24 bytes a block.
-    Q5_1,
-    /// GGUF blocks of 256 values in groups of 16: a byte for each group (factor a low, b high), 64 bytes
-    /// of 2-bit values, f16 d and m; value = (d·a)·q − m·b. 84 bytes a block.
-    Q2_K,
-    /// GGUF blocks of 256 values in groups of 16: 32 bytes of third bits, 64 bytes of lower two, a 6-bit
-    /// factor a for each group in 12 bytes, f16 d; value = (d·(a − 32))·(q − 4). 110 bytes a block.
-    Q3_K,
-    /// GGUF blocks of 256 values in groups of 32: f16 d and m, 6-bit factors a and b for each group in
-    /// 12 bytes, 128 bytes of 4-bit values; value = (d·a)·q − m·b. 144 bytes a block.
-    Q4_K,
-    /// As [`Encoding::Q4_K`], with 32 bytes of fifth bits before the lower four. 176 bytes a block.
-    Q5_K,
-    /// GGUF blocks of 256 values in groups of 16: 128 bytes of the lower four bits, 64 bytes of the upper
-    /// two, a signed byte a for each group, f16 d; value = (d·a)·(q − 32). 210 bytes a block.
-    Q6_K,
-    /// MLX's affine quantisation: unsigned integers of `bits` bits packed into u32 words along the
-    /// last axis, and a scale and a bias for each `group` of values; value = scale·q + bias.
-    MlxAffine {
-        /// Bits per value: 2, 3, 4, 5, 6 or 8.
-        bits: u8,
-        /// Values that share a scale and a bias: 32, 64 or 128.
-        group: u16,
-    },
+    /// Quantised in a format that is known here.
+    Quantised(&'static QuantRecord),
     /// A type that the file format knows and that no model here reads, such as `F8_E4M3`. Such a
     /// tensor is listed, but refused when asked for.
     Other(&'static str),
@@ -72,85 +39,84 @@ impl Encoding {
         }
     }
 
-    /// Bits of one value in the quants plane (8 for [`Encoding::Q8_0`], 4 for
-    /// [`Encoding::Q4_0`]), for quantised encodings.
-    pub fn quant_bits(self) -> Option<usize> {
+    /// The quantised format, if it is one.
+    pub fn quantised(self) -> Option<&'static QuantRecord> {
         match self {
-            Encoding::Q8_0 => Some(8),
-            Encoding::Q2_K => Some(2),
-            Encoding::Q3_K => Some(3),
-            Encoding::Q4_0 | Encoding::Q4_1 | Encoding::Q4_K => Some(4),
-            Encoding::Q5_0 | Encoding::Q5_1 | Encoding::Q5_K => Some(5),
-            Encoding::Q6_K => Some(6),
-            Encoding::MlxAffine { bits, .. } => Some(bits as usize),
+            Encoding::Quantised(record) => Some(record),
             _ => None,
         }
+    }
+
+    /// The encoding of a quantised format.
+    ///
+    /// # Panics
+    /// If no format has that name.
+    pub(crate) fn named(name: &str) -> Encoding {
+        let record = refrain_quant::by_name(name);
+        Encoding::Quantised(record.unwrap_or_else(|| panic!("{name:?} is no quantised format")))
+    }
+
+    /// What scales and biases that are stored so are.
+    pub(crate) fn of_scales(stored: ScaleType) -> Encoding {
+        match stored {
+            ScaleType::F32 => Encoding::F32,
+            ScaleType::F16 => Encoding::F16,
+            ScaleType::BF16 => Encoding::BF16,
+            ScaleType::U32 => Encoding::U32,
+            ScaleType::U8 => Encoding::U8,
+        }
+    }
+
+    /// The opposite of [`Encoding::of_scales`].
+    pub(crate) fn as_scales(self) -> Option<ScaleType> {
+        match self {
+            Encoding::F32 => Some(ScaleType::F32),
+            Encoding::F16 => Some(ScaleType::F16),
+            Encoding::BF16 => Some(ScaleType::BF16),
+            Encoding::U32 => Some(ScaleType::U32),
+            Encoding::U8 => Some(ScaleType::U8),
+            _ => None,
+        }
+    }
+
+    /// Bits of one value in the quants plane, for quantised encodings.
+    pub fn quant_bits(self) -> Option<usize> {
+        self.quantised().map(|record| record.format.bits as usize)
     }
 
     /// Values that share one scale, for quantised encodings.
     pub fn group(self) -> Option<usize> {
-        match self {
-            Encoding::Q2_K | Encoding::Q3_K | Encoding::Q6_K => Some(16),
-            Encoding::MlxAffine { group, .. } => Some(group as usize),
-            _ => self.block_bytes().map(|_| 32),
-        }
+        self.quantised().map(|record| record.format.group as usize)
+    }
+
+    /// GGUF's blocks of it, where it has such.
+    pub(crate) fn block(self) -> Option<refrain_quant::Block> {
+        self.quantised()?.block
     }
 
     /// Values in one GGUF block; 1 for encodings without blocks.
     pub(crate) fn block_values(self) -> usize {
-        match self.block_bytes() {
-            None => 1,
-            Some(_) if self.has_records() => 256,
-            Some(_) => 32,
-        }
-    }
-
-    /// Whether scales have two levels, as GGUF's K-quants have them.
-    pub(crate) fn has_records(self) -> bool {
-        use Encoding::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
-        matches!(self, Q2_K | Q3_K | Q4_K | Q5_K | Q6_K)
+        self.block().map_or(1, |block| block.values)
     }
 
     /// Bytes of one GGUF block.
     pub(crate) fn block_bytes(self) -> Option<usize> {
-        match self {
-            Encoding::Q8_0 => Some(34),
-            Encoding::Q4_0 => Some(18),
-            Encoding::Q4_1 => Some(20),
-            Encoding::Q5_0 => Some(22),
-            Encoding::Q5_1 => Some(24),
-            Encoding::Q2_K => Some(84),
-            Encoding::Q3_K => Some(110),
-            Encoding::Q4_K => Some(144),
-            Encoding::Q5_K => Some(176),
-            Encoding::Q6_K => Some(210),
-            _ => None,
-        }
+        self.block().map(|block| block.bytes)
     }
 }
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Encoding::F32 => f.write_str("F32"),
-            Encoding::F16 => f.write_str("F16"),
-            Encoding::BF16 => f.write_str("BF16"),
-            Encoding::I32 => f.write_str("I32"),
-            Encoding::U32 => f.write_str("U32"),
-            Encoding::U8 => f.write_str("U8"),
-            Encoding::Bool => f.write_str("BOOL"),
-            Encoding::Q8_0 => f.write_str("Q8_0"),
-            Encoding::Q4_0 => f.write_str("Q4_0"),
-            Encoding::Q4_1 => f.write_str("Q4_1"),
-            Encoding::Q5_0 => f.write_str("Q5_0"),
-            Encoding::Q5_1 => f.write_str("Q5_1"),
-            Encoding::Q2_K => f.write_str("Q2_K"),
-            Encoding::Q3_K => f.write_str("Q3_K"),
-            Encoding::Q4_K => f.write_str("Q4_K"),
-            Encoding::Q5_K => f.write_str("Q5_K"),
-            Encoding::Q6_K => f.write_str("Q6_K"),
-            Encoding::MlxAffine { bits, group } => write!(f, "MLX {bits}-bit/{group}"),
-            Encoding::Other(name) => f.write_str(name),
-        }
+        f.write_str(match self {
+            Encoding::F32 => "F32",
+            Encoding::F16 => "F16",
+            Encoding::BF16 => "BF16",
+            Encoding::I32 => "I32",
+            Encoding::U32 => "U32",
+            Encoding::U8 => "U8",
+            Encoding::Bool => "BOOL",
+            Encoding::Quantised(record) => record.label,
+            Encoding::Other(name) => name,
+        })
     }
 }

@@ -3,31 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use refrain_quant::QuantFormat;
+
 use crate::config::Quantisation;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
-
-/// Values that share a scale and a bias where nothing else is said.
-pub(crate) const USUAL_GROUP: u16 = 64;
-
-/// What names of formats may end in, and the size of groups that it means.
-const GROUPS: [(&str, u16); 4] = [("", USUAL_GROUP), ("-g32", 32), ("-g64", 64), ("-g128", 128)];
-
-/// Bits and group size of the format of a name, such as `mlx4` or `mlx4-g32`.
-pub(crate) fn by_name(name: &str) -> Option<(u8, u16)> {
-    let (bits, rest) = name.strip_prefix("mlx")?.split_at_checked(1)?;
-    let bits = bits.parse().ok().filter(|bits| [2, 3, 4, 5, 6, 8].contains(bits))?;
-    let (_, group) = GROUPS.into_iter().find(|(suffix, _)| *suffix == rest)?;
-    Some((bits, group))
-}
-
-/// The shortest name of a format.
-pub(crate) fn name(bits: u8, group: u16) -> String {
-    match group {
-        USUAL_GROUP => format!("mlx{bits}"),
-        _ => format!("mlx{bits}-g{group}"),
-    }
-}
 
 /// A tensor as its file has it, before MLX's triples are put together.
 #[derive(Debug, Clone)]
@@ -77,82 +57,121 @@ impl RawTensor {
     }
 }
 
+/// The tensors of a layer.
+struct QuantisedLayer {
+    weight: RawTensor,
+    scales: RawTensor,
+    biases: Option<RawTensor>,
+}
+
+impl QuantisedLayer {
+    /// Takes those of `layer`.
+    fn take(
+        raw: &mut BTreeMap<String, RawTensor>,
+        layer: &str,
+        has_biases: bool,
+        labels: &[String],
+    ) -> Result<QuantisedLayer, Error> {
+        let mut take = |part: &str, beside: Option<&RawTensor>| {
+            let name = format!("{layer}.{part}");
+            raw.remove(&name).ok_or_else(|| {
+                let file = beside.map_or(0, |tensor| tensor.span.file);
+                Error::tensor(
+                    &labels[file],
+                    format!("{layer}.scales"),
+                    format!("{name}, which belongs to it, is missing"),
+                )
+            })
+        };
+        let scales = take("scales", None)?;
+        let weight = take("weight", Some(&scales))?;
+        let biases = match has_biases {
+            true => Some(take("biases", Some(&scales))?),
+            false => None,
+        };
+        Ok(QuantisedLayer { weight, scales, biases })
+    }
+
+    /// What is wrong with one of them, in words of that one.
+    fn fault(&self, format: QuantFormat) -> Result<(), (&RawTensor, String)> {
+        let (weight, scales) = (&self.weight.info, &self.scales.info);
+        if weight.encoding != Encoding::U32 {
+            let reason = format!("is quantised, but stored as {}, not U32", weight.encoding);
+            return Err((&self.weight, reason));
+        }
+        let stored = scales.encoding.as_scales();
+        if !stored.is_some_and(|stored| format.takes_scales(stored)) {
+            return Err((&self.scales, format!("scales in {} are not supported", scales.encoding)));
+        }
+        if let Some(biases) = &self.biases
+            && (biases.info.encoding != scales.encoding || biases.info.shape != scales.shape)
+        {
+            let reason = format!(
+                "is {} of shape {:?}, but the scales beside it are {} of shape {:?}",
+                biases.info.encoding, biases.info.shape, scales.encoding, scales.shape
+            );
+            return Err((biases, reason));
+        }
+        let mut wanted = self.shape(format);
+        let columns = wanted.pop().unwrap_or(0);
+        let (bits, group) = (format.bits, format.group as usize);
+        wanted.push(columns / group);
+        if !columns.is_multiple_of(group) || scales.shape != wanted {
+            let reason = format!(
+                "has shape {:?}, but {bits}-bit weights of shape {:?} (in words) with groups of \
+                 {group} call for {wanted:?}",
+                scales.shape, weight.shape
+            );
+            return Err((&self.scales, reason));
+        }
+        Ok(())
+    }
+
+    /// The matrix's shape, in values.
+    fn shape(&self, format: QuantFormat) -> Vec<usize> {
+        let mut shape = self.weight.info.shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = format.columns(*last);
+        }
+        shape
+    }
+}
+
 fn assemble_layer(
     raw: &mut BTreeMap<String, RawTensor>,
     layer: &str,
     quantisation: &Quantisation,
     labels: &[String],
 ) -> Result<(TensorInfo, TensorStorage), Error> {
-    let mut take = |part: &str, beside: Option<&RawTensor>| {
-        let name = format!("{layer}.{part}");
-        raw.remove(&name).ok_or_else(|| {
-            let file = beside.map_or(0, |tensor| tensor.span.file);
-            Error::tensor(
-                &labels[file],
-                format!("{layer}.scales"),
-                format!("{name}, which belongs to it, is missing"),
-            )
-        })
-    };
-    let scales = take("scales", None)?;
-    let weight = take("weight", Some(&scales))?;
-    let biases = take("biases", Some(&scales))?;
     let error =
         |tensor: &RawTensor, reason: String| Error::tensor(&labels[tensor.span.file], &tensor.info.name, reason);
-    let Some((bits, group)) = quantisation.of(layer) else {
+    let record = match quantisation.of(layer) {
+        Some((bits, group)) => refrain_quant::by_name(&format!("mlx{bits}g{group}")),
+        None => None,
+    };
+    let has_biases = record.is_none_or(|record| record.format.has_biases());
+    let parts = QuantisedLayer::take(raw, layer, has_biases, labels)?;
+    let Some(record) = record else {
         return Err(error(
-            &scales,
+            &parts.scales,
             "has scales, but config.json says that the layer is not quantised".to_owned(),
         ));
     };
-    if weight.info.encoding != Encoding::U32 {
-        return Err(error(
-            &weight,
-            format!("is quantised, but stored as {}, not U32", weight.info.encoding),
-        ));
-    }
-    if !matches!(scales.info.encoding, Encoding::F16 | Encoding::BF16 | Encoding::F32) {
-        return Err(error(
-            &scales,
-            format!("scales in {} are not supported", scales.info.encoding),
-        ));
-    }
-    if biases.info.encoding != scales.info.encoding || biases.info.shape != scales.info.shape {
-        return Err(error(
-            &biases,
-            format!(
-                "is {} of shape {:?}, but the scales beside it are {} of shape {:?}",
-                biases.info.encoding, biases.info.shape, scales.info.encoding, scales.info.shape
-            ),
-        ));
-    }
-    let mut shape = weight.info.shape.clone();
-    let words = shape.pop().unwrap_or(0);
-    let columns = words * 32 / usize::from(bits);
-    let mut scales_shape = shape.clone();
-    scales_shape.push(columns / usize::from(group));
-    if !columns.is_multiple_of(usize::from(group)) || scales.info.shape != scales_shape {
-        return Err(error(
-            &scales,
-            format!(
-                "has shape {:?}, but {bits}-bit weights of shape {:?} (in words) with groups of \
-                 {group} call for {scales_shape:?}",
-                scales.info.shape, weight.info.shape
-            ),
-        ));
-    }
-    shape.push(columns);
+    parts
+        .fault(record.format)
+        .map_err(|(tensor, reason)| error(tensor, reason))?;
+    let biases = parts.biases.as_ref().map_or(0, |biases| biases.info.bytes);
     let info = TensorInfo {
-        name: weight.info.name,
-        shape,
-        encoding: Encoding::MlxAffine { bits, group },
-        bytes: weight.info.bytes + scales.info.bytes + biases.info.bytes,
+        shape: parts.shape(record.format),
+        name: parts.weight.info.name,
+        encoding: Encoding::Quantised(record),
+        bytes: parts.weight.info.bytes + parts.scales.info.bytes + biases,
     };
-    let storage = TensorStorage::Affine {
-        quants: weight.span,
-        scales: scales.span,
-        biases: biases.span,
-        scale_encoding: scales.info.encoding,
+    let storage = TensorStorage::Planes {
+        quants: parts.weight.span,
+        scales: parts.scales.span,
+        biases: parts.biases.map(|biases| biases.span),
+        scale_encoding: parts.scales.info.encoding,
     };
     Ok((info, storage))
 }

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use half::{bf16, f16};
+use refrain_quant::{Block, QuantRecord, ScaleType};
 
-use crate::blocks::records::{RECORD_BYTES, record};
 use crate::blocks::{Blocks, RowOrder, for_units, in_pieces, write_quants};
 use crate::files::FileBytes;
 use crate::synthetic::RandomTensor;
@@ -58,11 +57,11 @@ pub(crate) enum TensorStorage {
     Plain { data: Span, rows: RowOrder },
     /// GGUF blocks, scale and quants together.
     Blocks { data: Span, rows: RowOrder },
-    /// MLX: words of quants, scales and biases apart.
-    Affine {
+    /// Words of quants, scales and perhaps biases apart.
+    Planes {
         quants: Span,
         scales: Span,
-        biases: Span,
+        biases: Option<Span>,
         scale_encoding: Encoding,
     },
     /// In no file: made up when read.
@@ -73,14 +72,12 @@ pub(crate) enum TensorStorage {
 ///
 /// Quantised tensors are read as planes in one layout, whatever the file's own:
 /// - **quants**: `[rows, columns]` values of [`Encoding::quant_bits`] bits, packed little-endian
-///   into u32 words: value k of a row lies in word `k·bits/32` at bit `(k·bits) mod 32`. Unsigned
-///   for MLX, Q4_1, Q5_1, Q2_K, Q4_K and Q5_K (the value is `scale·q + bias`) and Q4_0, Q5_0, Q3_K and
-///   Q6_K (`scale·(q − 2^(bits − 1))`); two's complement for Q8_0 (`scale·q`).
-/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`]; for K-quants u32 words
-///   `[rows, columns/256·5]`: a record for each 256 values of f16 d and m, then 16 bytes. For Q3_K and
-///   Q6_K group g's scale is `d·byte[g]` (signed); for Q4_K and Q5_K it is `d·byte[g]` and the bias
-///   `−m·byte[8 + g]`; for Q2_K these are `d` and `−m` times the low and high half of `byte[g]`.
-/// - **biases** (MLX, Q4_1, Q5_1): shaped and stored like the scales.
+///   into u32 words: value k of a row lies in word `k·bits/32` at bit `(k·bits) mod 32`.
+/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`]; where they have two levels the u32 words
+///   of a record for each 256 values.
+/// - **biases**, where the format has them: shaped and stored like the scales.
+///
+/// What they mean says the format of the encoding ([`refrain_quant::QuantFormat`]).
 ///
 /// The `write_*` functions copy any part of a plane into memory of the caller. They may be called
 /// from several threads.
@@ -99,14 +96,16 @@ impl<'a> Tensor<'a> {
         self.info.encoding.quant_bits().is_some()
     }
 
-    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF, U32 for its K-quants; F16, BF16 or F32
-    /// for MLX.
+    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF's floats, U32 for records, U8 for
+    /// exponents; F16, BF16 or F32 for MLX's floats.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
             TensorStorage::Plain { .. } => None,
-            TensorStorage::Blocks { .. } if self.info.encoding.has_records() => Some(Encoding::U32),
-            TensorStorage::Blocks { .. } => Some(Encoding::F16),
-            TensorStorage::Affine { scale_encoding, .. } => Some(*scale_encoding),
+            TensorStorage::Blocks { .. } => {
+                let record = self.info.encoding.quantised()?;
+                Some(Encoding::of_scales(record.format.scale_type()))
+            }
+            TensorStorage::Planes { scale_encoding, .. } => Some(*scale_encoding),
             TensorStorage::Synthetic(random) => random.scale_encoding(),
         }
     }
@@ -130,11 +129,13 @@ impl<'a> Tensor<'a> {
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
             TensorStorage::Plain { .. } => 0,
-            TensorStorage::Blocks { .. } if self.info.encoding.has_records() => {
-                self.info.values() as u64 / 256 * RECORD_BYTES as u64
+            TensorStorage::Blocks { .. } => {
+                let format = self.info.encoding.quantised().map(|record| record.format);
+                format.map_or(0, |format| {
+                    (self.info.values() / format.unit() * format.scale_bytes(format.scale_type())) as u64
+                })
             }
-            TensorStorage::Blocks { .. } => self.info.values() as u64 / 32 * 2,
-            TensorStorage::Affine { scales, .. } => scales.range.len() as u64,
+            TensorStorage::Planes { scales, .. } => scales.range.len() as u64,
             TensorStorage::Synthetic(random) => random.scales_bytes(),
         }
     }
@@ -142,8 +143,8 @@ impl<'a> Tensor<'a> {
     /// Bytes of the biases plane; 0 unless the encoding has a plane of biases.
     pub fn biases_bytes(&self) -> u64 {
         match self.storage {
-            TensorStorage::Affine { biases, .. } => biases.range.len() as u64,
-            TensorStorage::Blocks { .. } if self.has_minima() => self.scales_bytes(),
+            TensorStorage::Planes { biases, .. } => biases.as_ref().map_or(0, |biases| biases.range.len() as u64),
+            TensorStorage::Blocks { .. } if self.bias_in_block().is_some() => self.scales_bytes(),
             TensorStorage::Synthetic(random) => random.biases_bytes(),
             _ => 0,
         }
@@ -211,11 +212,14 @@ impl<'a> Tensor<'a> {
             TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no quants"));
             }
-            TensorStorage::Affine { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
+            TensorStorage::Planes { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                let encoding = self.info.encoding;
-                in_pieces(start, out, |start, piece| write_quants(&blocks, encoding, start, piece));
+                if let Some((record, block)) = self.blocks_of() {
+                    in_pieces(start, out, |start, piece| {
+                        write_quants(&blocks, record, block, start, piece);
+                    });
+                }
             }
         }
         Ok(())
@@ -237,20 +241,18 @@ impl<'a> Tensor<'a> {
             TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no scales"));
             }
-            TensorStorage::Affine { scales, .. } => {
+            TensorStorage::Planes { scales, .. } => {
                 out.copy_from_slice(&self.bytes(scales)[start..start + out.len()]);
             }
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                let encoding = self.info.encoding;
-                if encoding.has_records() {
-                    for_units::<RECORD_BYTES>(start, out, |index, unit| *unit = record(encoding, blocks.block(index)));
-                    return self.check_records(start, out);
+                if let Some((record, block)) = self.blocks_of() {
+                    let size = record.format.scale_bytes(record.format.scale_type());
+                    for_units(size, start, out, |index, unit| (block.scale)(blocks.block(index), unit));
                 }
-                for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.scale(index)));
             }
         }
-        self.check_finite("scale", start, out)
+        self.check_scales_finite(start, out)
     }
 
     /// Copy the bytes from `byte_offset` on of the biases plane into `out`.
@@ -261,13 +263,18 @@ impl<'a> Tensor<'a> {
     pub fn write_biases(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
         match self.storage {
-            TensorStorage::Affine { biases, .. } => {
+            TensorStorage::Planes {
+                biases: Some(biases), ..
+            } => {
                 out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
                 self.check_finite("bias", start, out)
             }
-            TensorStorage::Blocks { data, rows } if self.has_minima() => {
+            TensorStorage::Blocks { data, rows } if self.bias_in_block().is_some() => {
+                let at = self.bias_in_block().unwrap_or(0);
                 let blocks = Blocks::new(self, data, *rows);
-                for_units::<2>(start, out, |index, unit| unit.copy_from_slice(blocks.minimum(index)));
+                for_units(2, start, out, |index, unit| {
+                    unit.copy_from_slice(&blocks.block(index)[at..at + 2]);
+                });
                 self.check_finite("bias", start, out)
             }
             // Finite by construction.
@@ -275,13 +282,26 @@ impl<'a> Tensor<'a> {
                 random.write_biases(start, out);
                 Ok(())
             }
-            _ => Err(self.error("has no biases: neither was it quantised by MLX nor is it Q4_1 or Q5_1")),
+            _ => {
+                let biased =
+                    refrain_quant::records().filter(|record| record.block.is_some_and(|b| b.bias_at.is_some()));
+                let biased = Vec::from_iter(biased.map(|record| record.label)).join(" or ");
+                Err(self.error(format!(
+                    "has no biases: neither was it quantised by MLX nor is it {biased}"
+                )))
+            }
         }
     }
 
-    /// Whether GGUF blocks hold an f16 minimum beside the scale: the resident layout's bias.
-    fn has_minima(&self) -> bool {
-        matches!(self.info.encoding, Encoding::Q4_1 | Encoding::Q5_1)
+    /// The format and its blocks, if it has such.
+    fn blocks_of(&self) -> Option<(&'static QuantRecord, Block)> {
+        let record = self.info.encoding.quantised()?;
+        Some((record, record.block?))
+    }
+
+    /// Where GGUF blocks hold an f16 bias, if they do.
+    fn bias_in_block(&self) -> Option<usize> {
+        self.info.encoding.block()?.bias_at
     }
 
     /// Tell the operating system that the tensor's pages are not needed any more, so that the
@@ -290,9 +310,9 @@ impl<'a> Tensor<'a> {
     pub fn discard(&self) {
         let spans = match self.storage {
             TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => vec![data],
-            TensorStorage::Affine {
+            TensorStorage::Planes {
                 quants, scales, biases, ..
-            } => vec![quants, scales, biases],
+            } => [quants, scales].into_iter().chain(biases).collect(),
             TensorStorage::Synthetic(_) => Vec::new(),
         };
         for span in spans {
@@ -307,7 +327,7 @@ impl<'a> Tensor<'a> {
     pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
         let file = match self.storage {
             TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => data.file,
-            TensorStorage::Affine { quants, .. } => quants.file,
+            TensorStorage::Planes { quants, .. } => quants.file,
             TensorStorage::Synthetic(_) => 0,
         };
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
@@ -328,21 +348,28 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Check the factors of the records in `bytes`, which lie at byte `start` of the scales plane.
-    fn check_records(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
-        let skipped = start.next_multiple_of(RECORD_BYTES) - start;
-        let records = bytes.get(skipped..).unwrap_or(&[]).chunks(RECORD_BYTES);
-        for (index, record) in records.enumerate().filter(|(_, record)| record.len() >= 4) {
-            for factor in record[..4].chunks_exact(2).map(|f| read_float(Encoding::F16, f)) {
-                if !factor.is_finite() {
-                    let index = (start + skipped) / RECORD_BYTES + index;
-                    let per_row = (self.info.columns() / 256).max(1);
-                    let (row, block) = (index / per_row, index % per_row);
-                    return Err(self.error(format!(
-                        "a scale of row {row}, block {block} is {factor}: the file is damaged, or was \
-                         converted from weights that are not numbers"
-                    )));
-                }
+    /// Check the scales in `bytes`, which lie at byte `start` of their plane: their factors where they are records.
+    fn check_scales_finite(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
+        let Some(record) = self
+            .info
+            .encoding
+            .quantised()
+            .filter(|record| record.format.has_records())
+        else {
+            return self.check_finite("scale", start, bytes);
+        };
+        let size = record.format.scale_bytes(ScaleType::U32);
+        let skipped = start.next_multiple_of(size) - start;
+        let units = bytes.get(skipped..).unwrap_or(&[]).chunks(size);
+        for (index, unit) in units.enumerate().filter(|(_, unit)| unit.len() >= 4) {
+            if let Some(factor) = record.odd_factor(ScaleType::U32, unit) {
+                let index = (start + skipped) / size + index;
+                let per_row = (self.info.columns() / record.format.unit()).max(1);
+                let (row, block) = (index / per_row, index % per_row);
+                return Err(self.error(format!(
+                    "a scale of row {row}, block {block} is {factor}: the file is damaged, or was \
+                     converted from weights that are not numbers"
+                )));
             }
         }
         Ok(())
@@ -351,12 +378,13 @@ impl<'a> Tensor<'a> {
     /// Check the scales or biases in `bytes`, which lie at byte `start` of their plane. Values of
     /// which only a part lies in the range are left to whoever reads the rest.
     fn check_finite(&self, what: &str, start: usize, bytes: &[u8]) -> Result<(), Error> {
-        let encoding = self.scale_encoding().unwrap_or(Encoding::F16);
-        let size = encoding.value_bytes().unwrap_or(2);
+        let stored = self.scale_encoding().and_then(Encoding::as_scales);
+        let stored = stored.unwrap_or(ScaleType::F16);
+        let size = stored.size();
         let skipped = start.next_multiple_of(size) - start;
         let values = bytes.get(skipped..).unwrap_or(&[]).chunks_exact(size);
         for (index, value) in values.enumerate() {
-            let value = read_float(encoding, value);
+            let value = stored.read(value);
             if !value.is_finite() {
                 let group = self.info.encoding.group().unwrap_or(1);
                 let per_row = (self.info.columns() / group).max(1);
@@ -370,14 +398,5 @@ impl<'a> Tensor<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// Read one F32, F16 or BF16 value from its bytes.
-pub(crate) fn read_float(encoding: Encoding, bytes: &[u8]) -> f32 {
-    match encoding {
-        Encoding::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-        Encoding::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
-        _ => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
+use crate::select::DEFAULT_QUANTS;
 
 /// The branch that a name without revision means.
 pub(crate) const DEFAULT_REVISION: &str = "main";
@@ -76,9 +77,10 @@ impl FromStr for ModelName {
             ));
         }
         if quant.is_some_and(|quant| quant.is_empty() || !quant.chars().all(is_plain)) {
-            return Err(refuse(
-                "after the colon stands a quantisation such as Q4_K_M, or the name of a .gguf file",
-            ));
+            return Err(refuse(&format!(
+                "after the colon stands a quantisation such as {}, or the name of a .gguf file",
+                DEFAULT_QUANTS[0]
+            )));
         }
         if revision.is_some_and(|revision| !is_revision(revision)) {
             return Err(refuse("after the @ stands a branch, a tag or a commit"));
@@ -133,8 +135,8 @@ mod tests {
         assert_eq!(parts("a/b:q8_0"), ("a/b".into(), some("q8_0"), None));
         assert_eq!(parts("a/b@refs/pr/1"), ("a/b".into(), None, some("refs/pr/1")));
         assert_eq!(
-            parts("b:x-Q4_K_M.gguf@v1.0"),
-            ("b".into(), some("x-Q4_K_M.gguf"), some("v1.0"))
+            parts("b:x-Q5_K_M.gguf@v1.0"),
+            ("b".into(), some("x-Q5_K_M.gguf"), some("v1.0"))
         );
         assert_eq!(parts("hf.co/a/b:Q4_0").0, "a/b");
         assert_eq!(parts("https://huggingface.co/a/b").0, "a/b");

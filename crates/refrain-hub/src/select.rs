@@ -3,7 +3,7 @@
 use crate::quant::{self, GgufSet, file_name, gguf_sets};
 
 /// What is taken from a repository of GGUF files if the user does not choose, as Ollama and llama.cpp do.
-const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q4_0"];
+pub(crate) const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q4_0"];
 
 const CONFIG: &str = "config.json";
 const WHOLE: &str = "model.safetensors";

@@ -33,7 +33,7 @@ fn main() {
     }
     for format in QuantFormat::ALL {
         if wanted(&format.to_string()) {
-            let parameters = if format.nested { DType::U32 } else { DType::F16 };
+            let parameters = DType::of_scales(format, DType::F16);
             let sizes = [4 * format.words(COLUMNS), format.scales(COLUMNS) * parameters.size()];
             let row = sizes[0] + sizes[1] * if format.has_biases() { 2 } else { 1 };
             let count = BYTES / row;

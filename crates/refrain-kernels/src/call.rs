@@ -179,3 +179,12 @@ pub enum Unsupported {
         what: String,
     },
 }
+
+impl From<refrain_quant::Unfit> for Unsupported {
+    fn from(unfit: refrain_quant::Unfit) -> Unsupported {
+        Unsupported::Size {
+            op: "quantised",
+            what: unfit.0,
+        }
+    }
+}

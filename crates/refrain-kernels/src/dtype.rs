@@ -1,6 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use refrain_quant::{QuantFormat, ScaleType, Scales};
+
 /// How one element is stored. Arithmetic is done in [`DType::compute`]'s type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum DType {
@@ -50,6 +52,26 @@ impl DType {
         }
     }
 
+    /// What scales of quantised matrices are that are stored so, if any are.
+    pub const fn as_scales(self) -> Option<ScaleType> {
+        match self {
+            DType::F32 => Some(ScaleType::F32),
+            DType::F16 => Some(ScaleType::F16),
+            DType::BF16 => Some(ScaleType::BF16),
+            DType::U32 => Some(ScaleType::U32),
+            DType::U8 => Some(ScaleType::U8),
+            DType::I32 | DType::Bool => None,
+        }
+    }
+
+    /// What the scales of a format are stored as, floats as `floats`.
+    pub fn of_scales(format: QuantFormat, floats: DType) -> DType {
+        match format.scales {
+            Scales::Float => floats,
+            _ => format.scale_type().into(),
+        }
+    }
+
     /// Whether elements are floating-point numbers.
     pub const fn is_float(self) -> bool {
         matches!(self.compute(), DType::F32)
@@ -65,6 +87,18 @@ impl DType {
             DType::U32 => "u32",
             DType::U8 => "u8",
             DType::Bool => "bool",
+        }
+    }
+}
+
+impl From<ScaleType> for DType {
+    fn from(stored: ScaleType) -> DType {
+        match stored {
+            ScaleType::F32 => DType::F32,
+            ScaleType::F16 => DType::F16,
+            ScaleType::BF16 => DType::BF16,
+            ScaleType::U32 => DType::U32,
+            ScaleType::U8 => DType::U8,
         }
     }
 }

@@ -98,9 +98,9 @@ impl<'a> Loader<'a> {
     /// Tensors one after the other as a matrix `[rows, columns]`.
     fn stacked(&self, tensors: Vec<Tensor<'_>>, rows: usize, columns: usize) -> Result<Weight, Error> {
         let stack = Stack::new(tensors).map_err(|other| unreadable(&other))?;
-        let weight = match quant_format(stack.first().info.encoding) {
+        let weight = match stack.first().info.encoding.quantised() {
             None => Weight::Dense(self.dense(&stack, &[rows, columns])?),
-            Some(format) => Weight::Quantised(self.quantised(&stack, format, rows, columns)?),
+            Some(record) => Weight::Quantised(self.quantised(&stack, record.format, rows, columns)?),
         };
         stack.discard();
         Ok(weight)
@@ -187,27 +187,11 @@ fn dtype_of(encoding: Encoding) -> Option<DType> {
     }
 }
 
-/// As [`dtype_of`], and words for records of scales in two levels.
+/// As [`dtype_of`], words for records of scales in two levels, and bytes for exponents.
 fn scale_dtype(encoding: Encoding) -> Option<DType> {
     match encoding {
         Encoding::U32 => Some(DType::U32),
+        Encoding::U8 => Some(DType::U8),
         _ => dtype_of(encoding),
-    }
-}
-
-fn quant_format(encoding: Encoding) -> Option<QuantFormat> {
-    match encoding {
-        Encoding::Q8_0 => Some(QuantFormat::Q8_0),
-        Encoding::Q4_0 => Some(QuantFormat::Q4_0),
-        Encoding::Q4_1 => Some(QuantFormat::mlx(4, 32)),
-        Encoding::Q5_0 => Some(QuantFormat::Q5_0),
-        Encoding::Q5_1 => Some(QuantFormat::mlx(5, 32)),
-        Encoding::Q2_K => Some(QuantFormat::Q2_K),
-        Encoding::Q3_K => Some(QuantFormat::Q3_K),
-        Encoding::Q4_K => Some(QuantFormat::Q4_K),
-        Encoding::Q5_K => Some(QuantFormat::Q5_K),
-        Encoding::Q6_K => Some(QuantFormat::Q6_K),
-        Encoding::MlxAffine { bits, group } => Some(QuantFormat::mlx(bits.into(), group.into())),
-        _ => None,
     }
 }

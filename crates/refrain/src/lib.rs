@@ -135,8 +135,7 @@ pub use passes::Options as LowerOptions;
 pub use primitive::Primitive;
 pub use program::{Bindings, ProgramCounts};
 pub use refrain_kernels::{
-    DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, quantised::Zero,
-    rope::Params as RopeParams, sample,
+    DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, rope::Params as RopeParams, sample,
 };
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::Storage;

@@ -7,26 +7,59 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use refrain_formats::Error;
-use refrain_formats::convert::{self, Converted, Deviation, Recipe, Report};
+use refrain_formats::convert::{self, Converted, Deviation, MixedFile, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, interrupt, load, model};
 
-const HELP: &str = "Formats, from the most bits to the fewest:
-  f16                          half precision: a directory, or a file if its name ends in .gguf
-  q8_0 q6_k q5_k_m q4_k_m      a GGUF file; those ending in _m have more bits where it matters most
-  q4_0 q3_k_m
-  mlx8 mlx6 mlx5 mlx4 mlx3     a directory as MLX quantises it, in groups of 64; mlx4-g32, mlx4-g128 and so on
-  mlx2                         in groups of 32 or 128
+/// What there is, and how to ask for it.
+fn help() -> String {
+    let (mlx, gguf): (Vec<_>, Vec<_>) = Recipe::all()
+        .filter(|recipe| *recipe != Recipe::F16)
+        .partition(|recipe| matches!(recipe, Recipe::Mlx(_)));
+    let usual = MixedFile::USUAL.name();
+    format!(
+        "Formats, from the most bits to the fewest:\n{}{}{}\nExamples:\n  \
+         refrain convert demo demo-{usual}.gguf --format {usual}\n  \
+         refrain convert Qwen3-0.6B Qwen3-0.6B-mlx4 --format mlx4\n  \
+         refrain convert model.gguf model-f16 --format f16 --json",
+        told(
+            &[Recipe::F16],
+            &["half precision: a directory, or a file if its name ends in .gguf"]
+        ),
+        told(
+            &gguf,
+            &["a GGUF file; those ending in _m have more bits where it matters most"]
+        ),
+        told(
+            &mlx,
+            &[
+                "a directory as MLX quantises it, in groups of 64; mlx4-g32, mlx4-g128 and so on",
+                "in groups of 32 or 128"
+            ]
+        ),
+    )
+}
 
-Examples:
-  refrain convert demo demo-q4_k_m.gguf --format q4_k_m
-  refrain convert Qwen3-0.6B Qwen3-0.6B-mlx4 --format mlx4
-  refrain convert model.gguf model-f16 --format f16 --json";
+/// Names in lines of a narrow column, and beside them what they are.
+fn told(recipes: &[Recipe], meaning: &[&str]) -> String {
+    const WIDTH: usize = 27;
+    let mut lines = vec![String::new()];
+    for name in recipes.iter().map(Recipe::to_string) {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = name,
+            Some(line) if line.len() + 1 + name.len() <= WIDTH => *line += &format!(" {name}"),
+            _ => lines.push(name),
+        }
+    }
+    let beside = meaning.iter().copied().chain(std::iter::repeat(""));
+    let line = |(names, meaning): (&String, &str)| format!("  {}\n", format!("{names:28} {meaning}").trim_end());
+    lines.iter().zip(beside).map(line).collect()
+}
 
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub(crate) struct Arguments {
     /// The checkpoint to convert: any MODEL but Qwen3.5-MoE's
     source: String,
@@ -46,10 +79,7 @@ pub(crate) struct Arguments {
 /// The recipes by their names, of which those of MLX with unusual groups are not listed.
 fn recipes() -> impl TypedValueParser<Value = Recipe> {
     let usual = Recipe::all().map(|recipe| PossibleValue::new(recipe.to_string()));
-    let grouped = [8, 6, 5, 4, 3, 2].into_iter().flat_map(|bits| {
-        let named = move |group| PossibleValue::new(format!("mlx{bits}-g{group}")).hide(true);
-        [32, 64, 128].map(named)
-    });
+    let grouped = Recipe::grouped().map(|name| PossibleValue::new(name).hide(true));
     let names = PossibleValuesParser::new(usual.chain(grouped));
     names.try_map(|name| Recipe::by_name(&name).ok_or("there is no such format"))
 }

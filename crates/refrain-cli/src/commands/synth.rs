@@ -21,7 +21,7 @@ fn help() -> String {
 const EXAMPLES: &str = "Examples:
   refrain synth qwen3-0.6b:q4_0 random.gguf
   refrain synth llama-3.2-1b:f16 random-directory
-  refrain synth qwen3-8b:q4_k_m random.gguf
+  refrain synth qwen3-8b:q6_k random.gguf
   refrain synth tiny:mlx4-g32 random-directory";
 
 #[derive(Debug, Args)]

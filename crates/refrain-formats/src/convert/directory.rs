@@ -45,7 +45,7 @@ pub(super) fn write(
 fn plain_encoding(source: &Checkpoint) -> Encoding {
     let embedding = source.tensor("model.embed_tokens.weight");
     let stored = embedding.map(|tensor| match tensor.info.encoding {
-        Encoding::MlxAffine { .. } => tensor.scale_encoding().unwrap_or(Encoding::F16),
+        Encoding::Quantised(record) if record.is_mlx_affine() => tensor.scale_encoding().unwrap_or(Encoding::F16),
         encoding => encoding,
     });
     match stored {
@@ -126,15 +126,15 @@ fn conversions<'a>(
 
 /// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
 fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
-    let (bits, group_size) = options.recipe.affine()?;
+    let affine = options.recipe.affine()?;
     let matrices = conversions
         .iter()
         .filter(|conversion| conversion.tensor.info.shape.len() > 1);
-    let left = matrices.filter(|conversion| !matches!(conversion.to, Encoding::MlxAffine { .. }));
+    let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
     Some(Quantisation {
-        bits,
-        group_size,
+        bits: affine.format.bits as u8,
+        group_size: affine.format.group as u16,
         overrides: layers.map(|layer| (layer.to_owned(), None)).collect::<BTreeMap<_, _>>(),
     })
 }

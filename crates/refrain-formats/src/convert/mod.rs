@@ -14,6 +14,7 @@ use std::path::Path;
 use crate::write::{Shape, Target, WriteProgress};
 use crate::{Architecture, Checkpoint, Encoding, Error};
 
+pub use crate::gguf::mixture::MixedFile;
 pub use recipe::Recipe;
 pub use tensor::Deviation;
 

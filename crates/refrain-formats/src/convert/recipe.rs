@@ -2,77 +2,71 @@
 
 use std::fmt;
 
+use refrain_quant::QuantRecord;
+
 use crate::config::ModelConfig;
 use crate::gguf::mixture::{self, MixedFile};
-use crate::{Encoding, TensorInfo, mlx};
+use crate::{Encoding, TensorInfo};
 
 /// The formats that a checkpoint can be converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recipe {
     /// Half precision: a GGUF file or a directory.
     F16,
-    /// GGUF's blocks of 8 bits.
-    Q8_0,
-    /// GGUF's blocks of 6 bits.
-    Q6K,
-    /// GGUF's mixture of 5 and 6 bits.
-    Q5KM,
-    /// GGUF's mixture of 4 and 6 bits.
-    Q4KM,
-    /// GGUF's mixture of 3, 4 and 5 bits.
-    Q3KM,
-    /// GGUF's blocks of 4 bits; the output head in 6 bits.
-    Q4_0,
-    /// MLX's affine quantisation.
-    Mlx {
-        /// Bits per value: 2, 3, 4, 5, 6 or 8.
-        bits: u8,
-        /// Values that share a scale and a bias: 32, 64 or 128.
-        group: u16,
-    },
+    /// A GGUF file of blocks of one format.
+    Blocks(&'static QuantRecord),
+    /// A GGUF file of blocks of several.
+    Mixed(MixedFile),
+    /// A directory as MLX quantises it.
+    Mlx(&'static QuantRecord),
 }
 
-/// The recipes that make GGUF files, or, of F16, either.
-const GGUF: [Recipe; 7] = [
-    Recipe::F16,
-    Recipe::Q8_0,
-    Recipe::Q6K,
-    Recipe::Q5KM,
-    Recipe::Q4KM,
-    Recipe::Q3KM,
-    Recipe::Q4_0,
-];
+/// Formats of blocks that whole files are made of: those with more bits than mixtures, and those with fewer.
+const BLOCKS: [&[&str]; 2] = [&["q8_0", "q6_k"], &["q4_0"]];
 
 impl Recipe {
     /// All of them but MLX's with groups of other sizes than 64: from the largest files to the smallest, GGUF's first.
     pub fn all() -> impl Iterator<Item = Recipe> {
-        let mlx = [8, 6, 5, 4, 3, 2].map(|bits| Recipe::Mlx {
-            bits,
-            group: mlx::USUAL_GROUP,
+        let [more, fewer] = BLOCKS.map(|names| {
+            let records = names.iter().filter_map(|name| refrain_quant::by_name(name));
+            records.map(Recipe::Blocks)
         });
-        GGUF.into_iter().chain(mlx)
+        let mixed = MixedFile::ALL.into_iter().map(Recipe::Mixed);
+        // Those with a name that leaves out the group.
+        let usual = refrain_quant::records().filter(|r| r.is_mlx_affine() && r.spellings.len() > 1);
+        let mut mlx = Vec::from_iter(usual);
+        mlx.sort_by_key(|record| std::cmp::Reverse(record.format.bits));
+        let gguf = [Recipe::F16].into_iter().chain(more).chain(mixed).chain(fewer);
+        gguf.chain(mlx.into_iter().map(Recipe::Mlx))
     }
 
-    /// The recipe of a name, in any case of letters, such as `Q4_K_M`, `mlx4` or `mlx4-g32`.
+    /// The names of MLX's formats that say the size of their groups.
+    pub fn grouped() -> impl Iterator<Item = &'static str> {
+        let mlx = refrain_quant::records().filter(|record| record.is_mlx_affine());
+        mlx.filter_map(|record| record.spellings.last().copied())
+    }
+
+    /// The recipe of a name, in any case of letters, such as `Q4_0`, `mlx4` or `mlx4-g32`.
     pub fn by_name(name: &str) -> Option<Recipe> {
         let name = name.to_ascii_lowercase();
-        let gguf = GGUF.into_iter().find(|recipe| recipe.to_string() == name);
-        gguf.or_else(|| mlx::by_name(&name).map(|(bits, group)| Recipe::Mlx { bits, group }))
+        let usual = Recipe::all().find(|recipe| recipe.to_string() == name);
+        let mlx = || refrain_quant::by_spelling(&name).filter(|record| record.is_mlx_affine());
+        usual.or_else(|| mlx().map(Recipe::Mlx))
     }
 
     /// Whether it makes a GGUF file; `wanted` where it can be either.
     pub(super) fn is_gguf(self, wanted: bool) -> bool {
         match self {
             Recipe::F16 => wanted,
-            Recipe::Mlx { .. } => false,
-            _ => true,
+            Recipe::Mlx(_) => false,
+            Recipe::Blocks(_) | Recipe::Mixed(_) => true,
         }
     }
 
-    /// Bits and group of MLX's quantisation.
-    pub(super) fn affine(self) -> Option<(u8, u16)> {
+    /// MLX's format.
+    pub(super) fn affine(self) -> Option<&'static QuantRecord> {
         match self {
-            Recipe::Mlx { bits, group } => Some((bits, group)),
+            Recipe::Mlx(record) => Some(record),
             _ => None,
         }
     }
@@ -85,12 +79,8 @@ impl Recipe {
     /// llama.cpp's number of the mixture (`general.file_type`).
     pub(super) fn file_type(self) -> u32 {
         match self {
-            Recipe::Q4_0 => 2,
-            Recipe::Q8_0 => 7,
-            Recipe::Q3KM => 12,
-            Recipe::Q4KM => 15,
-            Recipe::Q5KM => 17,
-            Recipe::Q6K => 18,
+            Recipe::Blocks(record) => record.block.map_or(1, |block| block.file_type),
+            Recipe::Mixed(file) => file.file_type(),
             _ => 1,
         }
     }
@@ -102,13 +92,11 @@ impl Recipe {
         }
         let columns = tensor.columns();
         let wanted = match self {
-            Recipe::Q8_0 => Encoding::Q8_0,
-            Recipe::Q4_0 if mixture::is_output(config, &tensor.name) => Encoding::Q6_K,
-            Recipe::Q4_0 => Encoding::Q4_0,
-            Recipe::Q3KM => MixedFile::Q3KM.encoding(config, &tensor.name),
-            Recipe::Q4KM => MixedFile::Q4KM.encoding(config, &tensor.name),
-            Recipe::Q5KM => MixedFile::Q5KM.encoding(config, &tensor.name),
-            Recipe::Q6K => Encoding::Q6_K,
+            Recipe::Blocks(record) if record.format.bits <= 4 && mixture::is_output(config, &tensor.name) => {
+                mixture::output_head()
+            }
+            Recipe::Blocks(record) => Encoding::Quantised(record),
+            Recipe::Mixed(file) => file.encoding(config, &tensor.name),
             _ => Encoding::F16,
         };
         match mixture::for_columns(wanted, columns) {
@@ -120,12 +108,12 @@ impl Recipe {
     /// What a tensor becomes in a directory, where `plain` is the encoding of what is not quantised.
     pub(super) fn directory_encoding(self, plain: Encoding, tensor: &TensorInfo) -> Encoding {
         match self.affine() {
-            Some((bits, group))
+            Some(record)
                 if tensor.shape.len() == 2
                     && tensor.name.ends_with(".weight")
-                    && tensor.columns().is_multiple_of(usize::from(group)) =>
+                    && tensor.columns().is_multiple_of(record.format.unit()) =>
             {
-                Encoding::MlxAffine { bits, group }
+                Encoding::Quantised(record)
             }
             _ => plain,
         }
@@ -134,16 +122,11 @@ impl Recipe {
 
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Recipe::F16 => f.write_str("f16"),
-            Recipe::Q8_0 => f.write_str("q8_0"),
-            Recipe::Q6K => f.write_str("q6_k"),
-            Recipe::Q5KM => f.write_str("q5_k_m"),
-            Recipe::Q4KM => f.write_str("q4_k_m"),
-            Recipe::Q3KM => f.write_str("q3_k_m"),
-            Recipe::Q4_0 => f.write_str("q4_0"),
-            Recipe::Mlx { bits, group } => f.write_str(&mlx::name(*bits, *group)),
-        }
+        f.write_str(match self {
+            Recipe::F16 => "f16",
+            Recipe::Blocks(record) | Recipe::Mlx(record) => record.spellings[0],
+            Recipe::Mixed(file) => file.name(),
+        })
     }
 }
 
@@ -157,7 +140,10 @@ mod tests {
             assert_eq!(Recipe::by_name(&recipe.to_string()), Some(recipe));
             assert_eq!(Recipe::by_name(&recipe.to_string().to_uppercase()), Some(recipe));
         }
-        assert_eq!(Recipe::by_name("MLX4-G32"), Some(Recipe::Mlx { bits: 4, group: 32 }));
+        assert_eq!(
+            Recipe::by_name("MLX4-G32").and_then(Recipe::affine).map(|r| r.name),
+            Some("mlx4g32")
+        );
         assert_eq!(Recipe::by_name("mlx7"), None);
     }
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use rayon::prelude::*;
+use refrain_quant::{QuantFormat, QuantPlanes, ScaleType};
 
 use super::Converted;
 use crate::blocks::{Blocks, RowOrder};
-use crate::dequantise::{TensorPlanes, dequantise_block, widen};
+use crate::dequantise::widen;
 use crate::tensor::TensorStorage;
 use crate::write::{Item, ListedTensor};
 use crate::{Encoding, Error, Tensor, quantise};
@@ -128,7 +129,7 @@ impl<'a> Conversion<'a> {
                 bytes,
             }
         };
-        let Encoding::MlxAffine { bits, group } = self.to else {
+        let Some(affine) = self.to.quantised().filter(|record| record.is_mlx_affine()) else {
             let row_bytes = match self.to.block_bytes() {
                 Some(block) => columns / self.to.block_values() * block,
                 None => columns * self.to.value_bytes().unwrap_or(4),
@@ -137,7 +138,8 @@ impl<'a> Conversion<'a> {
             return Item::single(part, rows, move |rows, out| self.make_rows(rows, out));
         };
         let layer = self.name.strip_suffix(".weight").unwrap_or(&self.name);
-        let (words, groups) = (columns * usize::from(bits) / 32, columns / usize::from(group));
+        let format = affine.format;
+        let (words, groups) = (format.words(columns), format.scales(columns));
         let factors = groups * self.scales.value_bytes().unwrap_or(2);
         Item {
             parts: vec![
@@ -147,7 +149,7 @@ impl<'a> Conversion<'a> {
             ],
             rows,
             make: Box::new(move |rows, out| match out {
-                [quants, scales, biases] => self.make_affine_rows((bits, group), rows, [quants, scales, biases]),
+                [quants, scales, biases] => self.make_affine_rows(format, rows, [quants, scales, biases]),
                 _ => Ok(()),
             }),
         }
@@ -167,12 +169,13 @@ impl<'a> Conversion<'a> {
                     return Ok(Deviation::between(&memory.values, &memory.values));
                 }
                 quantise::row(self.to, &memory.values, out).ok_or_else(|| self.out_of_range(row))?;
-                match self.to.block_bytes() {
+                match self.to.quantised() {
                     None => widen(self.to, out, &mut memory.now),
-                    Some(bytes) => {
+                    Some(record) => {
                         let values = memory.now.chunks_exact_mut(self.to.block_values());
+                        let bytes = self.to.block_bytes().unwrap_or(1);
                         for (block, values) in out.chunks_exact(bytes).zip(values) {
-                            dequantise_block(self.to, block, values);
+                            record.dequantise_block(block, values);
                         }
                     }
                 }
@@ -185,12 +188,13 @@ impl<'a> Conversion<'a> {
 
     fn make_affine_rows(
         &self,
-        format: (u8, u16),
+        format: QuantFormat,
         rows: Range<usize>,
         [quants, scales, biases]: [&mut [u8]; 3],
     ) -> Result<(), Error> {
         let (count, last) = (rows.len().max(1), rows.end);
         let (words, factors) = (quants.len() / count, scales.len() / count);
+        let stored = self.scales.as_scales().unwrap_or(ScaleType::F16);
         let copied = self.tensor.info.encoding == self.to && self.tensor.scale_encoding() == Some(self.scales);
         let parts = quants
             .par_chunks_exact_mut(words)
@@ -207,16 +211,16 @@ impl<'a> Conversion<'a> {
                     return Ok(Deviation::between(&memory.values, &memory.values));
                 }
                 let parts = [&mut *quants, &mut *scales, &mut *biases];
-                quantise::affine::row(format, self.scales, &memory.values, parts)
+                refrain_quant::quantise_affine(format, stored, &memory.values, parts)
                     .ok_or_else(|| self.out_of_range(row))?;
-                let planes = TensorPlanes {
-                    encoding: self.to,
-                    scale_encoding: self.scales,
+                let planes = QuantPlanes {
+                    format,
+                    stored,
                     quants,
                     scales,
                     biases,
                 };
-                planes.dequantise(&mut memory.now);
+                planes.read(0, &mut memory.now);
                 Ok(Deviation::between(&memory.values, &memory.now))
             });
         self.count(made.collect::<Result<_, _>>()?);

@@ -4,7 +4,7 @@ use crate::{Architecture, Encoding, ModelConfig};
 
 /// The files whose matrices have several encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MixedFile {
+pub enum MixedFile {
     /// Q3_K; Q4_K or Q5_K where it matters most.
     Q3KM,
     /// Q4_K; Q6_K where it matters most.
@@ -14,11 +14,35 @@ pub(crate) enum MixedFile {
 }
 
 impl MixedFile {
+    /// What most people take.
+    pub const USUAL: MixedFile = MixedFile::Q4KM;
+
+    /// All of them, from the largest files to the smallest.
+    pub(crate) const ALL: [MixedFile; 3] = [MixedFile::Q5KM, MixedFile::Q4KM, MixedFile::Q3KM];
+
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MixedFile::Q3KM => "q3_k_m",
+            MixedFile::Q4KM => "q4_k_m",
+            MixedFile::Q5KM => "q5_k_m",
+        }
+    }
+
+    /// GGUF's number of the kind of file (`general.file_type`).
+    pub(crate) fn file_type(self) -> u32 {
+        match self {
+            MixedFile::Q3KM => 12,
+            MixedFile::Q4KM => 15,
+            MixedFile::Q5KM => 17,
+        }
+    }
+
     /// The encoding of the matrix `name` (in Hugging Face's naming): more bits for the output head, for value and
     /// down projections, and for projections to queries, keys and values that are one.
     pub(crate) fn encoding(self, config: &ModelConfig, name: &str) -> Encoding {
         if is_output(config, name) {
-            return Encoding::Q6_K;
+            return output_head();
         }
         let number = |rest: &str| rest.split('.').next()?.parse().ok();
         let Some(layer) = name.strip_prefix("model.layers.").and_then(number) else {
@@ -30,18 +54,18 @@ impl MixedFile {
         match self {
             MixedFile::Q3KM if values => {
                 if layer < 2 {
-                    Encoding::Q5_K
+                    Encoding::named("q5_k")
                 } else {
-                    Encoding::Q4_K
+                    Encoding::named("q4_k")
                 }
             }
-            MixedFile::Q3KM if down && layer < config.layers / 16 => Encoding::Q5_K,
-            MixedFile::Q3KM if down || fused || is("o_proj") => Encoding::Q4_K,
+            MixedFile::Q3KM if down && layer < config.layers / 16 => Encoding::named("q5_k"),
+            MixedFile::Q3KM if down || fused || is("o_proj") => Encoding::named("q4_k"),
             MixedFile::Q4KM | MixedFile::Q5KM if (values || down) && gets_more_bits(layer, config.layers) => {
-                Encoding::Q6_K
+                Encoding::named("q6_k")
             }
-            MixedFile::Q4KM if fused => Encoding::Q5_K,
-            MixedFile::Q5KM if fused => Encoding::Q6_K,
+            MixedFile::Q4KM if fused => Encoding::named("q5_k"),
+            MixedFile::Q5KM if fused => Encoding::named("q6_k"),
             _ => self.usual(),
         }
     }
@@ -49,11 +73,16 @@ impl MixedFile {
     /// That of most matrices.
     fn usual(self) -> Encoding {
         match self {
-            MixedFile::Q3KM => Encoding::Q3_K,
-            MixedFile::Q4KM => Encoding::Q4_K,
-            MixedFile::Q5KM => Encoding::Q5_K,
+            MixedFile::Q3KM => Encoding::named("q3_k"),
+            MixedFile::Q4KM => Encoding::named("q4_k"),
+            MixedFile::Q5KM => Encoding::named("q5_k"),
         }
     }
+}
+
+/// The encoding of the output head where other matrices have fewer bits.
+pub(crate) fn output_head() -> Encoding {
+    Encoding::named("q6_k")
 }
 
 /// Whether the matrix is the output head.
@@ -63,16 +92,10 @@ pub(crate) fn is_output(config: &ModelConfig, name: &str) -> bool {
 
 /// `encoding`, or what stands in for it where rows are not whole blocks of 256 values.
 pub(crate) fn for_columns(encoding: Encoding, columns: usize) -> Encoding {
-    if columns.is_multiple_of(encoding.block_values()) {
+    let Some(block) = encoding.block().filter(|block| !columns.is_multiple_of(block.values)) else {
         return encoding;
-    }
-    match encoding {
-        Encoding::Q2_K | Encoding::Q3_K => Encoding::Q4_0,
-        Encoding::Q4_K => Encoding::Q5_0,
-        Encoding::Q5_K => Encoding::Q5_1,
-        Encoding::Q6_K => Encoding::Q8_0,
-        other => other,
-    }
+    };
+    block.stand_in.map_or(encoding, Encoding::named)
 }
 
 /// The first and last eighth of the layers, and every third between.
@@ -96,9 +119,13 @@ mod tests {
 
     #[test]
     fn rows_that_are_not_whole_blocks_get_another_encoding() {
-        assert_eq!(for_columns(Encoding::Q4_K, 512), Encoding::Q4_K);
-        assert_eq!(for_columns(Encoding::Q4_K, 320), Encoding::Q5_0);
-        assert_eq!(for_columns(Encoding::Q6_K, 96), Encoding::Q8_0);
-        assert_eq!(for_columns(Encoding::Q4_0, 96), Encoding::Q4_0);
+        for (wanted, columns, found) in [
+            ("q4_k", 512, "q4_k"),
+            ("q4_k", 320, "q5_0"),
+            ("q6_k", 96, "q8_0"),
+            ("q4_0", 96, "q4_0"),
+        ] {
+            assert_eq!(for_columns(Encoding::named(wanted), columns), Encoding::named(found));
+        }
     }
 }

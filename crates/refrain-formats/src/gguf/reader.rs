@@ -282,8 +282,8 @@ fn locate(
     let error = |reason: String| Error::tensor(file, &header.name, reason);
     let encoding = encoding(header.kind).map_err(|kind| {
         error(format!(
-            "is of type {kind}, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
-             Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K)"
+            "is of type {kind}, which is not supported (supported: F32, F16, BF16, {})",
+            block_types().join(", ")
         ))
     })?;
     let values = header
@@ -373,22 +373,23 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         (41, "Q1_0"),
     ];
     match kind {
-        0 => Ok(Encoding::F32),
-        1 => Ok(Encoding::F16),
-        2 => Ok(Encoding::Q4_0),
-        3 => Ok(Encoding::Q4_1),
-        6 => Ok(Encoding::Q5_0),
-        7 => Ok(Encoding::Q5_1),
-        8 => Ok(Encoding::Q8_0),
-        10 => Ok(Encoding::Q2_K),
-        11 => Ok(Encoding::Q3_K),
-        12 => Ok(Encoding::Q4_K),
-        13 => Ok(Encoding::Q5_K),
-        14 => Ok(Encoding::Q6_K),
-        30 => Ok(Encoding::BF16),
-        _ => match UNSUPPORTED.iter().find(|(number, _)| *number == kind) {
-            Some((_, name)) => Err((*name).to_owned()),
-            None => Err(format!("number {kind} (unknown)")),
-        },
+        0 => return Ok(Encoding::F32),
+        1 => return Ok(Encoding::F16),
+        30 => return Ok(Encoding::BF16),
+        _ => {}
     }
+    if let Some(record) = refrain_quant::by_block_kind(kind) {
+        return Ok(Encoding::Quantised(record));
+    }
+    match UNSUPPORTED.iter().find(|(number, _)| *number == kind) {
+        Some((_, name)) => Err((*name).to_owned()),
+        None => Err(format!("number {kind} (unknown)")),
+    }
+}
+
+/// The names of the types that are read as blocks, by their numbers.
+fn block_types() -> Vec<&'static str> {
+    let mut types = Vec::from_iter(refrain_quant::records().filter_map(|r| Some((r.block?.kind, r.label))));
+    types.sort_unstable();
+    types.into_iter().map(|(_, label)| label).collect()
 }

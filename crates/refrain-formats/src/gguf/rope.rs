@@ -2,7 +2,6 @@
 
 use super::Gguf;
 use crate::config::RopeScaling;
-use crate::tensor::read_float;
 use crate::{Encoding, Error};
 
 /// The tensor that holds the divisors of the rotary frequencies.
@@ -87,6 +86,6 @@ fn factors(gguf: &Gguf, bytes: &[u8], name: &str) -> Result<Option<Vec<f32>>, Er
         return Err(Error::tensor(&gguf.file, name, reason));
     };
     let (values, _) = own.as_chunks::<4>();
-    let values = values.iter().map(|value| read_float(Encoding::F32, value));
+    let values = values.iter().map(|value| f32::from_le_bytes(*value));
     Ok(Some(values.collect()))
 }

@@ -1,10 +1,11 @@
 //! The quantisers against those of the `gguf` package, MLX and llama.cpp.
 
+use refrain_quant::QuantFormat;
 use safetensors::SafeTensors;
 
-use super::{affine, narrow, row};
+use super::{narrow, row};
 use crate::Encoding;
-use crate::dequantise::{dequantise_block, widen};
+use crate::dequantise::widen;
 
 /// What `references/quantisers.py` wrote.
 fn fixture() -> Vec<u8> {
@@ -29,10 +30,10 @@ fn blocks_are_those_of_the_gguf_package() {
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let (values, columns) = values(&file, "values", Encoding::F32);
     for (name, encoding) in [
-        ("q8_0", Encoding::Q8_0),
-        ("q4_0", Encoding::Q4_0),
-        ("q5_0", Encoding::Q5_0),
-        ("q5_1", Encoding::Q5_1),
+        ("q8_0", Encoding::named("q8_0")),
+        ("q4_0", Encoding::named("q4_0")),
+        ("q5_0", Encoding::named("q5_0")),
+        ("q5_1", Encoding::named("q5_1")),
     ] {
         let expected = file.tensor(name).unwrap();
         let row_bytes = expected.shape()[1];
@@ -65,7 +66,13 @@ fn groups_are_those_of_mlx() {
                 });
                 let mut made = expected.clone().map(|part| vec![0xaa; part.len()]);
                 let parts = made.each_mut().map(Vec::as_mut_slice);
-                affine::row((bits, 64), encoding, &rounded, parts).unwrap();
+                refrain_quant::quantise_affine(
+                    QuantFormat::mlx(bits, 64),
+                    encoding.as_scales().unwrap(),
+                    &rounded,
+                    parts,
+                )
+                .unwrap();
                 assert!(made == expected, "{bits} bits, {dtype}, row {number}");
             }
         }
@@ -78,9 +85,9 @@ fn k_quants_err_no_more_than_those_of_llama_cpp() {
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let (values, columns) = values(&file, "normal", Encoding::F16);
     for (name, encoding) in [
-        ("q4_k", Encoding::Q4_K),
-        ("q5_k", Encoding::Q5_K),
-        ("q6_k", Encoding::Q6_K),
+        ("q4_k", Encoding::named("q4_k")),
+        ("q5_k", Encoding::named("q5_k")),
+        ("q6_k", Encoding::named("q6_k")),
     ] {
         let size = encoding.block_bytes().unwrap();
         let (mut squares, mut reference) = (0.0, 0.0);
@@ -89,7 +96,7 @@ fn k_quants_err_no_more_than_those_of_llama_cpp() {
             row(encoding, values, &mut out).unwrap();
             let mut now = vec![0.0; columns];
             for (block, now) in out.chunks(size).zip(now.chunks_mut(256)) {
-                dequantise_block(encoding, block, now);
+                encoding.quantised().unwrap().dequantise_block(block, now);
             }
             squares += values
                 .iter()
@@ -120,15 +127,20 @@ fn odd_blocks_have_values_near_theirs() {
         (0..256).map(|i| if i == 77 { 1000.0 } else { 0.0 }).collect(),
         (0..256).map(|i| i as f32 * 1e-7).collect(),
     ];
-    for encoding in [Encoding::Q3_K, Encoding::Q4_K, Encoding::Q5_K, Encoding::Q6_K] {
+    for encoding in [
+        Encoding::named("q3_k"),
+        Encoding::named("q4_k"),
+        Encoding::named("q5_k"),
+        Encoding::named("q6_k"),
+    ] {
         for values in &rows {
             let mut out = vec![0xaa; encoding.block_bytes().unwrap()];
             row(encoding, values, &mut out).unwrap();
             let mut now = vec![f32::NAN; 256];
-            dequantise_block(encoding, &out, &mut now);
+            encoding.quantised().unwrap().dequantise_block(&out, &mut now);
             let largest = values.iter().fold(0.0f32, |a, b| a.max(b.abs()));
             // A block's factor may be below the least f16, 6e-8, times 63 and 15.
-            let levels = if encoding == Encoding::Q3_K { 8.0 } else { 20.0 };
+            let levels = if encoding == Encoding::named("q3_k") { 8.0 } else { 20.0 };
             let bound = largest / levels + 6e-5;
             assert!(
                 values.iter().zip(&now).all(|(a, b)| (a - b).abs() <= bound),
@@ -140,7 +152,12 @@ fn odd_blocks_have_values_near_theirs() {
 
 #[test]
 fn values_that_no_block_can_hold_are_refused() {
-    for encoding in [Encoding::Q8_0, Encoding::Q4_0, Encoding::Q6_K, Encoding::Q4_K] {
+    for encoding in [
+        Encoding::named("q8_0"),
+        Encoding::named("q4_0"),
+        Encoding::named("q6_k"),
+        Encoding::named("q4_k"),
+    ] {
         let mut out = vec![0; encoding.block_bytes().unwrap()];
         for bad in [f32::NAN, f32::INFINITY, 1e38] {
             let mut values = vec![0.0; encoding.block_values()];

@@ -27,5 +27,5 @@ pub fn architectures() -> Vec<&'static str> {
 /// (`q8_0` to `q4_k_m`), and MLX's of 2 to 8 bits (`mlx4` in groups of 64, or of another size as in
 /// `mlx4-g32`).
 pub fn formats() -> Vec<&'static str> {
-    format::NAMES.to_vec()
+    format::names()
 }

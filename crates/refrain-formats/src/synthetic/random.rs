@@ -7,10 +7,10 @@
 //! small lies where models have it.
 
 use half::{bf16, f16};
+use refrain_quant::Code;
 
 use super::scales::{self, lanes};
 use crate::Encoding;
-use crate::blocks::records::RECORD_BYTES;
 use crate::blocks::{for_units, in_pieces};
 
 /// The increment of SplitMix64's state.
@@ -60,38 +60,39 @@ impl RandomTensor {
 
     /// Bytes of the scales plane; 0 if not quantised.
     pub(crate) fn scales_bytes(&self) -> u64 {
-        let bytes = match self.encoding.has_records() {
-            true => self.values / self.encoding.block_values() * RECORD_BYTES,
-            false => self.encoding.group().map_or(0, |group| self.values / group * 2),
+        let Some(record) = self.encoding.quantised() else {
+            return 0;
         };
-        bytes as u64
+        let format = record.format;
+        (self.values / format.unit() * format.scale_bytes(scales::stored(record))) as u64
     }
 
     /// Bytes of the biases plane; 0 unless the encoding has one.
     pub(crate) fn biases_bytes(&self) -> u64 {
-        match self.encoding {
-            Encoding::MlxAffine { .. } | Encoding::Q4_1 | Encoding::Q5_1 => self.scales_bytes(),
+        match self.encoding.quantised() {
+            Some(record) if record.format.has_biases() => self.scales_bytes(),
             _ => 0,
         }
     }
 
     /// How scales and biases are stored.
     pub(crate) fn scale_encoding(&self) -> Option<Encoding> {
-        scales::encoding(self.encoding)
+        let record = self.encoding.quantised()?;
+        Some(Encoding::of_scales(scales::stored(record)))
     }
 
     /// Make the bytes from `start` on of the data plane.
     pub(crate) fn write_data(&self, start: usize, out: &mut [u8]) {
         let seed = self.plane(0);
         match (self.range, self.encoding) {
-            (Some(range), Encoding::F32) => for_units::<4>(start, out, |index, unit| {
-                *unit = value(seed, index, range).to_le_bytes();
+            (Some(range), Encoding::F32) => for_units(4, start, out, |index, unit| {
+                unit.copy_from_slice(&value(seed, index, range).to_le_bytes());
             }),
-            (Some(range), Encoding::BF16) => for_units::<2>(start, out, |index, unit| {
-                *unit = bf16::from_f32(value(seed, index, range)).to_le_bytes();
+            (Some(range), Encoding::BF16) => for_units(2, start, out, |index, unit| {
+                unit.copy_from_slice(&bf16::from_f32(value(seed, index, range)).to_le_bytes());
             }),
-            (Some(range), _) => for_units::<2>(start, out, |index, unit| {
-                *unit = f16::from_f32(value(seed, index, range)).to_le_bytes();
+            (Some(range), _) => for_units(2, start, out, |index, unit| {
+                unit.copy_from_slice(&f16::from_f32(value(seed, index, range)).to_le_bytes());
             }),
             // Random signs and mantissas; exponents from 2^-12 to 2^-5, all as often.
             (None, Encoding::F32) => fill(seed, start, out, |word| {
@@ -104,31 +105,38 @@ impl RandomTensor {
 
     /// Make the bytes from `start` on of the quants plane.
     pub(crate) fn write_quants(&self, start: usize, out: &mut [u8]) {
-        match self.encoding {
+        let format = self.encoding.quantised().map(|record| record.format);
+        match format {
             // Odd numbers are as often positive as negative, and never the −128 that no quantiser
             // writes.
-            Encoding::Q8_0 => fill(self.plane(1), start, out, |word| word | lanes(0x0101)),
+            Some(format) if format.code == Code::Signed => fill(self.plane(1), start, out, |word| word | lanes(0x0101)),
             _ => fill(self.plane(1), start, out, |word| word),
         }
     }
 
     /// Make the bytes from `start` on of the scales plane.
     pub(crate) fn write_scales(&self, start: usize, out: &mut [u8]) {
-        let (encoding, seed) = (self.encoding, self.plane(2));
-        if encoding.has_records() {
+        let seed = self.plane(2);
+        let Some(record) = self.encoding.quantised() else {
+            return;
+        };
+        if record.format.has_records() {
+            let size = record.format.scale_bytes(scales::stored(record));
             return in_pieces(start, out, |start, piece| {
-                for_units::<RECORD_BYTES>(start, piece, |index, unit| {
-                    *unit = scales::record(encoding, [0, 1, 2].map(|k| word(seed, 3 * index + k)));
+                for_units(size, start, piece, |index, unit| {
+                    let made = scales::record(record, [0, 1, 2].map(|k| word(seed, 3 * index + k)));
+                    unit.copy_from_slice(&made[..unit.len()]);
                 });
             });
         }
-        fill(seed, start, out, |word| scales::scales(encoding, word));
+        fill(seed, start, out, |word| scales::scales(record.random, word));
     }
 
     /// Make the bytes from `start` on of the biases plane.
     pub(crate) fn write_biases(&self, start: usize, out: &mut [u8]) {
-        let encoding = self.encoding;
-        fill(self.plane(2), start, out, |word| scales::biases(encoding, word));
+        if let Some(record) = self.encoding.quantised() {
+            fill(self.plane(2), start, out, |word| scales::biases(record, word));
+        }
     }
 
     /// The seed of a plane.
@@ -162,8 +170,8 @@ fn mix(state: u64) -> u64 {
 /// made numbers of.
 fn fill(seed: u64, start: usize, out: &mut [u8], number: impl Fn(u64) -> u64 + Sync) {
     in_pieces(start, out, |start, piece| {
-        for_units::<8>(start, piece, |index, unit| {
-            *unit = number(word(seed, index)).to_le_bytes()
+        for_units(8, start, piece, |index, unit| {
+            unit.copy_from_slice(&number(word(seed, index)).to_le_bytes());
         });
     });
 }

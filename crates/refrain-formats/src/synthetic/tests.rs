@@ -233,40 +233,44 @@ fn tensors_are_mixed_as_q4_k_m_mixes_them() {
         checkpoint.tensor(name).map(|tensor| tensor.info.encoding)
     };
     for (spec, name, expected) in [
-        ("qwen3-8b:q4_k_m", "lm_head.weight", Some(Encoding::Q6_K)),
-        ("qwen3-8b:q4_k_m", "model.embed_tokens.weight", Some(Encoding::Q4_K)),
+        ("qwen3-8b:q4_k_m", "lm_head.weight", Some(Encoding::named("q6_k"))),
+        (
+            "qwen3-8b:q4_k_m",
+            "model.embed_tokens.weight",
+            Some(Encoding::named("q4_k")),
+        ),
         ("qwen3-0.6b:q4_k_m", "lm_head.weight", None),
-        ("qwen3-0.6b:q4_k_m", "model.embed_tokens.weight", Some(Encoding::Q6_K)),
+        (
+            "qwen3-0.6b:q4_k_m",
+            "model.embed_tokens.weight",
+            Some(Encoding::named("q6_k")),
+        ),
         (
             "qwen3-8b:q4_k_m",
             "model.layers.0.mlp.down_proj.weight",
-            Some(Encoding::Q6_K),
+            Some(Encoding::named("q6_k")),
         ),
         (
             "qwen3-8b:q4_k_m",
             "model.layers.4.mlp.down_proj.weight",
-            Some(Encoding::Q4_K),
+            Some(Encoding::named("q4_k")),
         ),
         (
             "qwen3-8b:q4_k_m",
             "model.layers.6.self_attn.v_proj.weight",
-            Some(Encoding::Q6_K),
+            Some(Encoding::named("q6_k")),
         ),
         (
             "qwen3-8b:q4_k_m",
             "model.layers.6.self_attn.k_proj.weight",
-            Some(Encoding::Q4_K),
+            Some(Encoding::named("q4_k")),
         ),
         (
             "qwen3-8b:q4_k_m",
             "model.layers.6.input_layernorm.weight",
             Some(Encoding::F32),
         ),
-        (
-            "tiny:mlx5-g32",
-            "lm_head.weight",
-            Some(Encoding::MlxAffine { bits: 5, group: 32 }),
-        ),
+        ("tiny:mlx5-g32", "lm_head.weight", Some(Encoding::named("mlx5g32"))),
     ] {
         assert_eq!(encodings(spec, name), expected, "{spec}: {name}");
     }

@@ -99,11 +99,13 @@ fn gguf_item<'a>(config: &ModelConfig, tensor: Tensor<'a>) -> Item<'a> {
 
 /// Packs these rows of the file into `out`.
 fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut [u8]) -> Result<(), Error> {
-    let encoding = tensor.info.encoding;
+    let Some(format) = tensor.info.encoding.block() else {
+        return Ok(());
+    };
     let all = tensor.info.rows().max(1) as u64;
     let [quants, scales, biases] =
         [tensor.quants_bytes(), tensor.scales_bytes(), tensor.biases_bytes()].map(|bytes| (bytes / all) as usize);
-    let blocks = tensor.info.columns() / encoding.block_values();
+    let blocks = tensor.info.columns() / format.values;
     let buffers = || [vec![0; quants], vec![0; scales], vec![0; biases]];
     let pack = |[quants, scales, biases]: &mut [Vec<u8>; 3], (out, row): (&mut [u8], usize)| {
         let row = order.logical(row) as u64;
@@ -118,7 +120,7 @@ fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut
                 let bytes = plane.len() / blocks;
                 &plane[index * bytes..][..bytes]
             });
-            store_block(encoding, quants, scale, bias, block);
+            store_block(format, quants, scale, bias, block);
         }
         Ok(())
     };

@@ -134,17 +134,7 @@ fn put_array<T>(bytes: &mut Vec<u8>, kind: u32, items: &[T], put: impl Fn(&mut V
 fn type_number(encoding: Encoding) -> u32 {
     match encoding {
         Encoding::F16 => 1,
-        Encoding::Q4_0 => 2,
-        Encoding::Q4_1 => 3,
-        Encoding::Q5_0 => 6,
-        Encoding::Q5_1 => 7,
-        Encoding::Q8_0 => 8,
-        Encoding::Q2_K => 10,
-        Encoding::Q3_K => 11,
-        Encoding::Q4_K => 12,
-        Encoding::Q5_K => 13,
-        Encoding::Q6_K => 14,
         Encoding::BF16 => 30,
-        _ => 0,
+        _ => encoding.block().map_or(0, |block| block.kind),
     }
 }

@@ -86,7 +86,7 @@ impl<'a> Item<'a> {
             }
         };
         let columns = info.columns();
-        let Encoding::MlxAffine { bits, group } = info.encoding else {
+        let Some(affine) = info.encoding.quantised().filter(|record| record.is_mlx_affine()) else {
             let part = part(info.name.clone(), info.encoding, columns, tensor.data_bytes());
             return Self::single(part, info.rows(), move |rows, out| {
                 let row_bytes = out.len() / rows.len();
@@ -95,7 +95,7 @@ impl<'a> Item<'a> {
         };
         let layer = info.name.strip_suffix(".weight").unwrap_or(&info.name);
         let scale_encoding = tensor.scale_encoding().unwrap_or(Encoding::BF16);
-        let (words, groups) = (columns * usize::from(bits) / 32, columns / usize::from(group));
+        let (words, groups) = (affine.format.words(columns), affine.format.scales(columns));
         let names = [info.name.clone(), format!("{layer}.scales"), format!("{layer}.biases")];
         let [weight, scales, biases] = names;
         Item {

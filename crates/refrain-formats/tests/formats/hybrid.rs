@@ -115,7 +115,7 @@ fn experts_lie_apart_together_or_as_mlx_has_them() {
 fn a_layer_keeps_the_bits_that_mlx_gave_it() {
     let checkpoint = open("qwen3.5-moe-mlx4");
     let encoding = |name: &str| checkpoint.tensor(name).unwrap().info.encoding;
-    let affine = |bits| Encoding::MlxAffine { bits, group: 64 };
+    let affine = |bits| Encoding::Quantised(refrain_quant::by_name(&format!("mlx{bits}g64")).unwrap());
     assert_eq!(encoding("model.layers.0.mlp.experts.up_proj"), affine(4));
     assert_eq!(encoding("model.layers.0.mlp.gate.weight"), affine(8));
     assert_eq!(encoding("model.layers.0.linear_attn.A_log"), Encoding::F32);

@@ -66,16 +66,16 @@ fn from_planes(tensor: &Tensor<'_>, step: usize) -> Vec<f32> {
                 let record = &scales[k / 256 * 20..][..20];
                 let (d, m) = (float16(&record[..2]), float16(&record[2..4]));
                 let (bytes, g) = (&record[4..], k % 256 / group);
-                return match tensor.info.encoding {
-                    Encoding::Q2_K => d * f32::from(bytes[g] & 15) * q as f32 - m * f32::from(bytes[g] >> 4),
-                    Encoding::Q3_K | Encoding::Q6_K => d * f32::from(bytes[g] as i8) * (q as f32 - middle),
+                return match &tensor.info.encoding.to_string()[..] {
+                    "Q2_K" => d * f32::from(bytes[g] & 15) * q as f32 - m * f32::from(bytes[g] >> 4),
+                    "Q3_K" | "Q6_K" => d * f32::from(bytes[g] as i8) * (q as f32 - middle),
                     _ => d * f32::from(bytes[g]) * q as f32 - m * f32::from(bytes[8 + g]),
                 };
             }
             let scale = float(&scales, k / group);
-            match tensor.info.encoding {
-                Encoding::Q4_0 | Encoding::Q5_0 => scale * (q as f32 - middle),
-                Encoding::Q8_0 => scale * f32::from(q as u8 as i8),
+            match &tensor.info.encoding.to_string()[..] {
+                "Q4_0" | "Q5_0" => scale * (q as f32 - middle),
+                "Q8_0" => scale * f32::from(q as u8 as i8),
                 _ => scale * q as f32 + float(&biases, k / group),
             }
         })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use refrain_formats::convert::{ConvertOptions, Recipe, convert};
 use refrain_formats::{Checkpoint, Encoding, Error, WriteProgress};
 
-use crate::convert::{MLX4, converted, open, options};
+use crate::convert::{converted, open, options, recipe};
 
 /// Adds something to a directory.
 type Add<'a> = &'a dyn Fn(&Path);
@@ -62,7 +62,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
     ];
     for (number, (stranger, add)) in strangers.into_iter().enumerate() {
         let model = at(&format!("model-{number}"));
-        convert(&source, &model, &options(MLX4)).unwrap();
+        convert(&source, &model, &options(recipe("mlx4"))).unwrap();
         add(&model);
         let before = tree(folder.path());
         let message = force(&model, Recipe::F16).unwrap_err().to_string();
@@ -82,10 +82,10 @@ fn what_no_checkpoint_has_is_never_replaced() {
     fs::create_dir(at("d.gguf")).unwrap();
     let before = tree(folder.path());
     for (out, recipe, expected) in [
-        (&project, MLX4, "without the config.json of a model"),
-        (&file, MLX4, "is a file, which no directory replaces"),
-        (&gguf, Recipe::Q8_0, "is no GGUF file"),
-        (&at("d.gguf"), Recipe::Q8_0, "is a directory, which no file replaces"),
+        (&project, recipe("mlx4"), "without the config.json of a model"),
+        (&file, recipe("mlx4"), "is a file, which no directory replaces"),
+        (&gguf, recipe("q8_0"), "is no GGUF file"),
+        (&at("d.gguf"), recipe("q8_0"), "is a directory, which no file replaces"),
     ] {
         let message = force(out, recipe).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -97,7 +97,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
 fn a_checkpoint_is_replaced_with_all_its_files_and_nothing_is_left_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
-    convert(&open("qwen3-bf16"), &out, &options(MLX4)).unwrap();
+    convert(&open("qwen3-bf16"), &out, &options(recipe("mlx4"))).unwrap();
     fs::write(out.join("model-00001-of-00002.safetensors"), "old").unwrap();
     fs::create_dir(out.join("additional_chat_templates")).unwrap();
     fs::write(out.join("additional_chat_templates/tool_use.jinja"), "old").unwrap();
@@ -121,7 +121,10 @@ fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let source = open("qwen3-bf16");
-    for (recipe, real, link) in [(MLX4, "real", "link"), (Recipe::Q8_0, "real.gguf", "link.gguf")] {
+    for (recipe, real, link) in [
+        (recipe("mlx4"), "real", "link"),
+        (recipe("q8_0"), "real.gguf", "link.gguf"),
+    ] {
         convert(&source, &at(real), &options(recipe)).unwrap();
         std::os::unix::fs::symlink(at(real), at(link)).unwrap();
         let before = tree(folder.path());
@@ -143,7 +146,7 @@ fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
 #[test]
 fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
     let source = open("qwen3-bf16");
-    for (recipe, gguf) in [(Recipe::Q8_0, true), (MLX4, false)] {
+    for (recipe, gguf) in [(recipe("q8_0"), true), (recipe("mlx4"), false)] {
         let folder = tempfile::tempdir().unwrap();
         let (out, report) = converted(&source, recipe, gguf, folder.path());
         report.unwrap();

@@ -6,7 +6,7 @@ use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, Operand, Traits, causal_conv, gated_delta};
 
-use crate::workload::{Made, Workload, planes};
+use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Made, Workload, planes};
 
 /// Experts of a mixture, and how many of them a token meets.
 pub const EXPERTS: usize = 256;
@@ -16,7 +16,7 @@ pub const USED: usize = 8;
 pub fn experts() -> impl Iterator<Item = Workload> {
     let formats = [
         Weights::Quantised(QuantFormat::mlx(4, 64)),
-        Weights::Quantised(QuantFormat::Q4_K),
+        FOUR_BITS_IN_TWO_LEVELS,
         Weights::Quantised(QuantFormat::Q8_0),
         Weights::Dense,
     ];

@@ -59,12 +59,15 @@ const HEAD_DIM: usize = 128;
 const PAGE: usize = 64;
 const PAGES: usize = 512;
 
+/// What most matrices of most files are.
+pub const FOUR_BITS_IN_TWO_LEVELS: Weights = Weights::Quantised(QuantFormat::Q4_K);
+
 /// The projections of a layer and the head, in the usual formats.
 pub fn projections() -> impl Iterator<Item = Workload> {
     let formats = [
         Weights::Quantised(QuantFormat::Q4_0),
         Weights::Quantised(QuantFormat::mlx(4, 64)),
-        Weights::Quantised(QuantFormat::Q4_K),
+        FOUR_BITS_IN_TWO_LEVELS,
         Weights::Quantised(QuantFormat::Q6_K),
         Weights::Quantised(QuantFormat::Q8_0),
         Weights::Dense,
@@ -255,7 +258,7 @@ pub fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
     match weights {
         Weights::Dense => vec![Operand::contiguous(DType::BF16, &[rows, columns])],
         Weights::Quantised(format) => {
-            let dtype = if format.nested { DType::U32 } else { DType::F16 };
+            let dtype = DType::of_scales(format, DType::F16);
             let parameters = Operand::contiguous(dtype, &[rows, format.scales(columns)]);
             let quants = Operand::contiguous(DType::U32, &[rows, format.words(columns)]);
             let biases = format.has_biases().then(|| parameters.clone());

@@ -7,28 +7,107 @@ use super::blocks::{BlockRows, PackedVector};
 use super::octet::{BLOCK, Octet, Quartet};
 use super::scales::{CHUNK, Parameters, StoredParameters};
 use crate::matmul::Rows;
-use crate::quantised::QuantRows;
+use crate::quantised::{Code, QuantRows};
 
 /// Rows that a vector meets together: their sums hide each other's latency.
 const TOGETHER: usize = 4;
 
-/// Quantised rows whose blocks take `BYTES` bytes, with parameters stored as `P` has them; values of 8 bits are
-/// two's complement where `SIGNED`.
+/// What stored values stand for. A code is a type, so that none is asked for where blocks are read.
+pub(super) trait StoredCode<const BYTES: usize>: Copy + Sync {
+    /// Bits of a number that is multiplied.
+    const BITS: usize;
+
+    fn new(code: Code) -> Self;
+
+    /// Eight times four neighbouring numbers, those of each word from its lowest bits on; what is above them is
+    /// not theirs.
+    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT];
+}
+
+/// Unsigned values as they are.
+#[derive(Clone, Copy)]
+pub(super) struct Unsigned;
+
+impl<const BYTES: usize> StoredCode<BYTES> for Unsigned {
+    const BITS: usize = BYTES / 4;
+
+    fn new(_: Code) -> Self {
+        Unsigned
+    }
+
+    #[inline(always)]
+    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+        words(block)
+    }
+}
+
+/// Values of 8 bits in two's complement.
+#[derive(Clone, Copy)]
+pub(super) struct SignedBytes;
+
+impl<const BYTES: usize> StoredCode<BYTES> for SignedBytes {
+    const BITS: usize = BYTES / 4;
+
+    fn new(_: Code) -> Self {
+        SignedBytes
+    }
+
+    #[inline(always)]
+    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+        words(block).map(|word| 0x8080_8080 ^ word)
+    }
+}
+
+/// Indices of 4 bits into a book of 16 numbers, which are raised by 128.
+#[derive(Clone, Copy)]
+pub(super) struct BookBytes([u32; 16]);
+
+impl<const BYTES: usize> StoredCode<BYTES> for BookBytes {
+    const BITS: usize = 8;
+
+    fn new(code: Code) -> Self {
+        let Code::Book(book) = code else {
+            unreachable!("chosen by its code")
+        };
+        BookBytes(book.map(|number| u32::from(number as u8 ^ 0x80) * 0x0101_0101))
+    }
+
+    /// Each bit of the indices chooses between halves of what is left: vectors have no look-up that compilers find.
+    #[inline(always)]
+    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+        let indices = each(|l| {
+            let four = u32::from(u16::from_le_bytes([block[2 * l], block[2 * l + 1]]));
+            (four & 0xf) | (four & 0xf0) << 4 | (four & 0xf00) << 8 | (four & 0xf000) << 12
+        });
+        let mask = |bit: u32| each(|l| (indices[l] >> bit & 0x0101_0101) * 0xff);
+        let masks = [mask(0), mask(1), mask(2), mask(3)];
+        let book = &self.0;
+        let first = |i: usize| each(|l| book[2 * i] ^ ((book[2 * i] ^ book[2 * i + 1]) & masks[0][l]));
+        let of = |bit: usize, [no, yes]: [[u32; Octet::COUNT]; 2]| each(|l| no[l] ^ ((no[l] ^ yes[l]) & masks[bit][l]));
+        let four = |i: usize| of(1, [first(2 * i), first(2 * i + 1)]);
+        of(3, [of(2, [four(0), four(1)]), of(2, [four(2), four(3)])])
+    }
+}
+
+/// Quantised rows whose blocks take `BYTES` bytes, with values that stand for what `C` says and parameters stored as
+/// `P` has them.
 ///
 /// All are read as unsigned numbers with a scale and a bias: one of values around a middle is the scale times
 /// a power of two, so that nothing but the result is rounded.
-pub(super) struct Packed<'a, const BYTES: usize, const SIGNED: bool, P> {
+pub(super) struct Packed<'a, const BYTES: usize, C, P> {
+    code: C,
     quants: &'a [[u8; BYTES]],
     parameters: P,
     /// Blocks of a row.
     length: usize,
 }
 
-impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> Packed<'a, BYTES, SIGNED, P> {
-    const MIDDLE: f32 = (1 << (BYTES / 4 - 1)) as f32;
+impl<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>> Packed<'a, BYTES, C, P> {
+    const MIDDLE: f32 = (1 << (C::BITS - 1)) as f32;
 
     pub(super) fn new(rows: &QuantRows<'a>) -> Self {
         Packed {
+            code: C::new(rows.format().code),
             quants: rows.quants().as_chunks().0,
             parameters: P::new(rows),
             length: rows.columns() / BLOCK,
@@ -46,12 +125,12 @@ impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> Packed
     }
 }
 
-impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> BlockRows for Packed<'a, BYTES, SIGNED, P> {
+impl<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>> BlockRows for Packed<'a, BYTES, C, P> {
     const INTERLEAVED: bool = true;
     type Vector = PackedVector;
 
     fn vector(x: &[f32]) -> PackedVector {
-        PackedVector::new(x, std::array::from_fn(unit::<BYTES>), P::HALVES)
+        PackedVector::new(x, std::array::from_fn(|j| unit(C::BITS, j)), P::HALVES)
     }
 
     fn one(&self, rows: Range<usize>, x: &PackedVector, out: &mut [f32]) {
@@ -67,8 +146,8 @@ impl<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>> BlockR
 /// Products of some rows with one vector, `[rows]`: the numbers as stored are multiplied and added up for each
 /// group, these sums multiplied by the scales.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn one<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
-    w: &Packed<'a, BYTES, SIGNED, P>,
+fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
+    w: &Packed<'a, BYTES, C, P>,
     rows: Range<usize>,
     x: &PackedVector,
     out: &mut [f32],
@@ -103,10 +182,10 @@ fn one<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
             let first = chunk * CHUNK;
             for (i, x) in xs[first..length.min(first + CHUNK)].iter().enumerate() {
                 let (b_, s) = (first + i, |r: usize| spread(P::HALVES, &scales[r], i));
-                for_a = meet::<BYTES, SIGNED, FUSED>(&a[b_], x).times_plus::<FUSED>(s(0), for_a);
-                for_b = meet::<BYTES, SIGNED, FUSED>(&b[b_], x).times_plus::<FUSED>(s(1), for_b);
-                for_c = meet::<BYTES, SIGNED, FUSED>(&c[b_], x).times_plus::<FUSED>(s(2), for_c);
-                for_d = meet::<BYTES, SIGNED, FUSED>(&d[b_], x).times_plus::<FUSED>(s(3), for_d);
+                for_a = meet::<BYTES, C, FUSED>(w.code, &a[b_], x).times_plus::<FUSED>(s(0), for_a);
+                for_b = meet::<BYTES, C, FUSED>(w.code, &b[b_], x).times_plus::<FUSED>(s(1), for_b);
+                for_c = meet::<BYTES, C, FUSED>(w.code, &c[b_], x).times_plus::<FUSED>(s(2), for_c);
+                for_d = meet::<BYTES, C, FUSED>(w.code, &d[b_], x).times_plus::<FUSED>(s(3), for_d);
             }
             sums = [for_a, for_b, for_c, for_d];
         }
@@ -118,27 +197,30 @@ fn one<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
 
 /// The products of a block's numbers, as stored, with those of a vector.
 #[inline(always)]
-fn meet<const BYTES: usize, const SIGNED: bool, const FUSED: bool>(block: &[u8; BYTES], x: &Quartet) -> Octet {
-    let words = words::<BYTES, SIGNED>(block);
-    let first = in_place::<BYTES>(words, 0);
+fn meet<const BYTES: usize, C: StoredCode<BYTES>, const FUSED: bool>(
+    code: C,
+    block: &[u8; BYTES],
+    x: &Quartet,
+) -> Octet {
+    let words = code.words(block);
+    let first = in_place(C::BITS, words, 0);
     let sum = Octet::new(|l| first.0[l] * x[0].0[l]);
-    let sum = in_place::<BYTES>(words, 1).times_plus::<FUSED>(x[1], sum);
-    let sum = in_place::<BYTES>(words, 2).times_plus::<FUSED>(x[2], sum);
-    in_place::<BYTES>(words, 3).times_plus::<FUSED>(x[3], sum)
+    let sum = in_place(C::BITS, words, 1).times_plus::<FUSED>(x[1], sum);
+    let sum = in_place(C::BITS, words, 2).times_plus::<FUSED>(x[2], sum);
+    in_place(C::BITS, words, 3).times_plus::<FUSED>(x[3], sum)
 }
 
 /// What value `j` of a word is multiplied by where it stands.
-fn unit<const BYTES: usize>(j: usize) -> f32 {
-    match (BYTES, j) {
-        (32, 3) => 1.0,
-        _ => (1u32 << (BYTES / 4 * j)) as f32,
+fn unit(bits: usize, j: usize) -> f32 {
+    match (bits, j) {
+        (8, 3) => 1.0,
+        _ => (1u32 << (bits * j)) as f32,
     }
 }
 
 /// Value `j` of each word times its unit: to take it where it stands spares a shift.
 #[inline(always)]
-fn in_place<const BYTES: usize>(words: [u32; Octet::COUNT], j: usize) -> Octet {
-    let bits = BYTES / 4;
+fn in_place(bits: usize, words: [u32; Octet::COUNT], j: usize) -> Octet {
     if bits == 8 && j == 3 {
         // Its highest bit would be a sign.
         return Octet::new(|l| (words[l] >> 24) as i32 as f32);
@@ -149,19 +231,19 @@ fn in_place<const BYTES: usize>(words: [u32; Octet::COUNT], j: usize) -> Octet {
 
 /// Rows, one after another.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn unpack<'a, const BYTES: usize, const SIGNED: bool, P: StoredParameters<'a>>(
-    w: &Packed<'a, BYTES, SIGNED, P>,
+fn unpack<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
+    w: &Packed<'a, BYTES, C, P>,
     rows: Range<usize>,
     unpacked: &mut [Quartet],
 ) {
     const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
-    let bits = BYTES as u32 / 4;
+    let bits = C::BITS as u32;
     for (number, unpacked) in rows.zip(unpacked.chunks_exact_mut(w.length)) {
         let chunks = w.row(number).chunks(CHUNK).zip(unpacked.chunks_mut(CHUNK));
         for (chunk, (blocks, unpacked)) in chunks.enumerate() {
             let Parameters { scales, biases } = w.parameters(number, chunk);
             for (i, (block, unpacked)) in blocks.iter().zip(unpacked).enumerate() {
-                let words = words::<BYTES, SIGNED>(block);
+                let words = w.code.words(block);
                 let [scales, biases] = [&scales, &biases].map(|of| spread(P::HALVES, of, i));
                 for (j, part) in unpacked.iter_mut().enumerate() {
                     let value = |l: usize| words[l] >> (bits * j as u32) & ((1 << bits) - 1);
@@ -186,14 +268,11 @@ fn spread(halves: bool, parameters: &[Octet; 2], block: usize) -> Octet {
 /// Eight times four neighbouring values, those of each word from its lowest bits on; what is above them is
 /// not theirs.
 #[inline(always)]
-fn words<const BYTES: usize, const SIGNED: bool>(block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+fn words<const BYTES: usize>(block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
     match BYTES {
         8 => each(|l| u32::from(block[l])),
         16 => each(|l| u32::from(u16::from_le_bytes([block[2 * l], block[2 * l + 1]]))),
-        32 => {
-            let flipped = if SIGNED { 0x8080_8080 } else { 0 };
-            each(|l| flipped ^ u32::from_le_bytes([block[4 * l], block[4 * l + 1], block[4 * l + 2], block[4 * l + 3]]))
-        }
+        32 => each(|l| u32::from_le_bytes([block[4 * l], block[4 * l + 1], block[4 * l + 2], block[4 * l + 3]])),
         _ => {
             let eights: [u64; 4] = [eight(block, 0), eight(block, 1), eight(block, 2), eight(block, 3)];
             // The upper four of each eight go to the upper half of a word of 64 bits.

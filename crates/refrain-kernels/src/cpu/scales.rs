@@ -1,6 +1,6 @@
 use super::octet::{BLOCK, Octet, half_to_f32};
 use crate::DType;
-use crate::quantised::{QuantFormat, QuantRows, RECORD_VALUES, RECORD_WORDS, Zero};
+use crate::quantised::{Code, QuantFormat, QuantRows, RECORD_VALUES, ScaleType};
 
 /// Blocks whose parameters are read together: those of a record.
 pub(super) const CHUNK: usize = RECORD_VALUES / BLOCK;
@@ -37,7 +37,7 @@ pub(super) trait StoredParameters<'a>: Copy + Sync {
 }
 
 /// A record: two factors, and integers for the groups of a chunk.
-type Record = [u8; 4 * RECORD_WORDS];
+type Record = [u8; 20];
 
 /// The factors and the integers of a record.
 #[inline(always)]
@@ -116,6 +116,51 @@ impl<'a> StoredParameters<'a> for SignedRecords<'a> {
     }
 }
 
+/// Records of any size with a signed byte for the scale of each block: IQ4_XS.
+#[derive(Clone, Copy)]
+pub(super) struct SignedBlocks<'a> {
+    records: &'a [u8],
+    size: usize,
+}
+
+impl<'a> StoredParameters<'a> for SignedBlocks<'a> {
+    const HALVES: bool = false;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self {
+            records: rows.stored_parameters()[0],
+            size: 4 * rows.format().scales(RECORD_VALUES),
+        }
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+        let record = &self.records[(row * (length / CHUNK) + chunk) * self.size..][..4 + CHUNK];
+        let d = half_to_f32(u16::from_le_bytes([record[0], record[1]]));
+        let scales = Octet::new(|g| d * f32::from(record[4 + g] as i8));
+        Parameters::around(middle, [scales, Octet::ZERO])
+    }
+}
+
+/// A byte for each block, an exponent of two: MXFP4.
+#[derive(Clone, Copy)]
+pub(super) struct Exponents<'a>(&'a [[u8; 1]]);
+
+impl<'a> StoredParameters<'a> for Exponents<'a> {
+    const HALVES: bool = false;
+
+    fn new(rows: &QuantRows<'a>) -> Self {
+        Self(rows.stored_parameters()[0].as_chunks().0)
+    }
+
+    #[inline(always)]
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+        let stored = padded::<1, CHUNK>(&self.0[row * length..][..length], chunk);
+        let scales = Octet::new(|l| ScaleType::U8.read(&stored[l]));
+        Parameters::around(middle, [scales, Octet::ZERO])
+    }
+}
+
 /// An f16 for each block of values around a middle: Q4_0, Q5_0, Q8_0.
 #[derive(Clone, Copy)]
 pub(super) struct BlockHalves<'a>(&'a [[u8; 2]]);
@@ -158,8 +203,8 @@ impl<'a> StoredParameters<'a> for AnyFloats<'a> {
     fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
         let [scales, biases] = self.planes;
         let scales = [self.floats(scales, row, length, chunk), Octet::ZERO];
-        match self.format.zero {
-            Zero::Bias => Parameters {
+        match self.format.code {
+            Code::Bias => Parameters {
                 scales,
                 biases: [self.floats(biases, row, length, chunk), Octet::ZERO],
             },

@@ -1,12 +1,12 @@
 use std::ops::Range;
 
 use super::dense::{Brains, Halves, Singles};
-use super::packed::Packed;
+use super::packed::{BookBytes, Packed, SignedBytes, Unsigned};
 use super::product::multiply;
-use super::scales::{AnyFloats, BlockHalves, BlockRecords, NibbleRecords, SignedRecords};
+use super::scales::{AnyFloats, BlockHalves, BlockRecords, Exponents, NibbleRecords, SignedBlocks, SignedRecords};
 use crate::DType;
 use crate::matmul::{Rows, StoredRows};
-use crate::quantised::{QuantRows, Zero};
+use crate::quantised::{Code, QuantRows, RecordIntegers, ScaleRecords, Scales};
 
 /// Rows whose products are computed as fast as the CPU does: what [`StoredRows`] and [`QuantRows`] multiply
 /// by plain loops. Reading a row is the same.
@@ -62,9 +62,9 @@ impl Rows for FastRows<'_> {
 
 fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     macro_rules! packed {
-        ($bytes:literal, $signed:literal, $parameters:ident) => {
+        ($bytes:literal, $code:ident, $parameters:ident) => {
             multiply(
-                &Packed::<$bytes, $signed, $parameters<'_>>::new(w),
+                &Packed::<$bytes, $code, $parameters<'_>>::new(w),
                 w.columns(),
                 x,
                 rows,
@@ -74,22 +74,31 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
     }
     let format = w.format();
     let halves = w.parameter_dtype() == DType::F16;
-    match (format.zero, format.nested, format.bits) {
-        (Zero::Bias, true, 2) => packed!(8, false, NibbleRecords),
-        (Zero::Middle, true, 3) => packed!(12, false, SignedRecords),
-        (Zero::Bias, true, 4) => packed!(16, false, BlockRecords),
-        (Zero::Bias, true, 5) => packed!(20, false, BlockRecords),
-        (Zero::Middle, true, 6) => packed!(24, false, SignedRecords),
-        (Zero::Middle, false, 4) if halves => packed!(16, false, BlockHalves),
-        (Zero::Middle, false, 5) if halves => packed!(20, false, BlockHalves),
-        (Zero::Signed, false, 8) if halves => packed!(32, true, BlockHalves),
-        (Zero::Signed, false, 8) => packed!(32, true, AnyFloats),
-        (_, false, 2) => packed!(8, false, AnyFloats),
-        (_, false, 3) => packed!(12, false, AnyFloats),
-        (_, false, 4) => packed!(16, false, AnyFloats),
-        (_, false, 5) => packed!(20, false, AnyFloats),
-        (_, false, 6) => packed!(24, false, AnyFloats),
-        (_, false, 8) => packed!(32, false, AnyFloats),
+    // Records of five words.
+    let integers = match format.scales {
+        Scales::Records(ScaleRecords { words: 5, integers }) => Some(integers),
+        _ => None,
+    };
+    let floats = format.scales == Scales::Float;
+    match (format.code, format.bits, integers, format.group) {
+        (Code::Bias, 2, Some(RecordIntegers::Nibbles), 16) => packed!(8, Unsigned, NibbleRecords),
+        (Code::Middle, 3, Some(RecordIntegers::Signed), 16) => packed!(12, Unsigned, SignedRecords),
+        (Code::Bias, 4, Some(RecordIntegers::Bytes), _) => packed!(16, Unsigned, BlockRecords),
+        (Code::Bias, 5, Some(RecordIntegers::Bytes), _) => packed!(20, Unsigned, BlockRecords),
+        (Code::Middle, 6, Some(RecordIntegers::Signed), 16) => packed!(24, Unsigned, SignedRecords),
+        (Code::Middle, 4, None, 32) if floats && halves => packed!(16, Unsigned, BlockHalves),
+        (Code::Middle, 5, None, 32) if floats && halves => packed!(20, Unsigned, BlockHalves),
+        (Code::Signed, 8, None, 32) if floats && halves => packed!(32, SignedBytes, BlockHalves),
+        (Code::Signed, 8, None, _) if floats => packed!(32, SignedBytes, AnyFloats),
+        (Code::Book(_), 4, None, _) if floats => packed!(16, BookBytes, AnyFloats),
+        (Code::Book(_), 4, None, 32) if format.scales == Scales::E8M0 => packed!(16, BookBytes, Exponents),
+        (Code::Book(_), 4, None, 32) if format.has_records() => packed!(16, BookBytes, SignedBlocks),
+        (_, 2, None, _) if floats => packed!(8, Unsigned, AnyFloats),
+        (_, 3, None, _) if floats => packed!(12, Unsigned, AnyFloats),
+        (_, 4, None, _) if floats => packed!(16, Unsigned, AnyFloats),
+        (_, 5, None, _) if floats => packed!(20, Unsigned, AnyFloats),
+        (_, 6, None, _) if floats => packed!(24, Unsigned, AnyFloats),
+        (_, 8, None, _) if floats => packed!(32, Unsigned, AnyFloats),
         _ => crate::matmul::multiply(w, x, rows, out),
     }
 }

@@ -15,7 +15,6 @@ mod rows;
 
 pub(crate) use reference::{dot, multiply};
 pub use reference::{reference, reference_nt};
-pub(crate) use rows::decode;
 pub use rows::{Rows, SliceRows, StoredRows};
 
 use crate::iterations::{self, looped};

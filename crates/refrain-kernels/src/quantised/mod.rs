@@ -5,13 +5,16 @@
 //! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, where
 //! the format has them. K is a
 //! multiple of the group (of 256 where scales have two levels: their plane is then u32, see
-//! [`QuantFormat::nested`]). The quants must start at a multiple of 16 bytes.
+//! [`ScaleRecords`]). Where scales are exponents, they are u8. The quants must start at a multiple of 16 bytes.
+//!
+//! What a format is stands in `refrain-quant`.
 
-mod format;
 mod rows;
 mod weights;
 
-pub use format::{QuantFormat, RECORD_VALUES, RECORD_WORDS, Zero};
+pub use refrain_quant::{
+    Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
+};
 pub use rows::QuantRows;
 
 use crate::iterations;

@@ -1,25 +1,21 @@
-use super::format::{RECORD_VALUES, RECORD_WORDS};
-use super::{QuantFormat, Zero};
-use crate::matmul::{Rows, decode};
+use refrain_quant::QuantPlanes;
+
+use super::QuantFormat;
+use crate::matmul::Rows;
 use crate::{DType, Unsupported};
 
-/// A quantised matrix read row by row: the reference dequantisation. Values equal MLX's and GGUF's
-/// f32 results bit for bit (a product rounded to f32, then, for [`Zero::Bias`], a sum).
+/// A quantised matrix read row by row: the reference.
 #[derive(Clone, Copy)]
 pub struct QuantRows<'a> {
-    format: QuantFormat,
+    planes: QuantPlanes<'a>,
     count: usize,
     columns: usize,
-    quants: &'a [u8],
-    parameters: DType,
-    scales: &'a [u8],
-    biases: &'a [u8],
 }
 
 impl<'a> QuantRows<'a> {
     /// A matrix `[count, columns]` over the resident planes' little-endian bytes: `quants` u32
     /// `[count, columns·bits/32]`, `scales` and (where the format has them) `biases`
-    /// `[count, columns/group]` of the float type `parameters`, or records of u32.
+    /// `[count, columns/group]` of the float type `parameters`, records of u32, or exponents of u8.
     ///
     /// # Errors
     /// When the format has no reference, rows do not fill groups, `parameters` is not what
@@ -35,9 +31,8 @@ impl<'a> QuantRows<'a> {
     ) -> Result<QuantRows<'a>, Unsupported> {
         let op = "quantised rows";
         format.check(columns)?;
-        if !format.takes_scales(parameters) {
-            return Err(Unsupported::DType { op, dtype: parameters });
-        }
+        let stored = parameters.as_scales().filter(|&stored| format.takes_scales(stored));
+        let stored = stored.ok_or(Unsupported::DType { op, dtype: parameters })?;
         let per_parameter = count * format.scales(columns) * parameters.size();
         let biases_bytes = if format.has_biases() { per_parameter } else { 0 };
         let biases = biases.unwrap_or(&[]);
@@ -54,69 +49,34 @@ impl<'a> QuantRows<'a> {
                 return Err(Unsupported::Size { op, what });
             }
         }
-        Ok(QuantRows {
+        let planes = QuantPlanes {
             format,
-            count,
-            columns,
+            stored,
             quants,
-            parameters,
             scales,
             biases,
-        })
+        };
+        Ok(QuantRows { planes, count, columns })
     }
 
     /// The format.
     pub(crate) fn format(&self) -> QuantFormat {
-        self.format
+        self.planes.format
     }
 
     /// The packed values of all rows.
     pub(crate) fn quants(&self) -> &'a [u8] {
-        self.quants
+        self.planes.quants
     }
 
     /// What scales and biases are stored in.
     pub(crate) fn parameter_dtype(&self) -> DType {
-        self.parameters
+        self.planes.stored.into()
     }
 
     /// The scales (or records) and the biases of all rows, as stored.
     pub(crate) fn stored_parameters(&self) -> [&'a [u8]; 2] {
-        [self.scales, self.biases]
-    }
-
-    /// The scale and bias of group `group`, counted over the whole matrix.
-    fn parameters(&self, group: usize) -> (f32, f32) {
-        if self.format.nested {
-            return self.nested_parameters(group);
-        }
-        let read = |plane: &[u8]| {
-            let size = self.parameters.size();
-            let mut value = [0.0];
-            decode(self.parameters, &plane[group * size..][..size], &mut value);
-            value[0]
-        };
-        let bias = if self.format.has_biases() {
-            read(self.biases)
-        } else {
-            0.0
-        };
-        (read(self.scales), bias)
-    }
-
-    /// [`QuantRows::parameters`] from a record.
-    fn nested_parameters(&self, group: usize) -> (f32, f32) {
-        let per_record = RECORD_VALUES / self.format.group as usize;
-        let record = &self.scales[group / per_record * RECORD_WORDS * 4..][..RECORD_WORDS * 4];
-        let mut factors = [0.0; 2];
-        decode(DType::F16, &record[..4], &mut factors);
-        let [d, m] = factors;
-        let (bytes, g) = (&record[4..], group % per_record);
-        match (self.format.zero, self.format.group) {
-            (Zero::Bias, 16) => (d * f32::from(bytes[g] & 15), -(m * f32::from(bytes[g] >> 4))),
-            (Zero::Bias, _) => (d * f32::from(bytes[g]), -(m * f32::from(bytes[8 + g]))),
-            _ => (d * f32::from(bytes[g] as i8), 0.0),
-        }
+        [self.planes.scales, self.planes.biases]
     }
 }
 
@@ -132,54 +92,7 @@ impl Rows for QuantRows<'_> {
     fn read(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.count, "row {row} of {}", self.count);
         assert_eq!(out.len(), self.columns);
-        let group = self.format.group as usize;
-        let group_bytes = group * self.format.bits as usize / 8;
-        let groups = self.columns / group;
-        for (g, out) in out.chunks_exact_mut(group).enumerate() {
-            let g = row * groups + g;
-            let quants = &self.quants[g * group_bytes..][..group_bytes];
-            let (scale, bias) = self.parameters(g);
-            let bits = self.format.bits;
-            match self.format.zero {
-                Zero::Middle => {
-                    let middle = (1 << (bits - 1)) as f32;
-                    unpack(bits, quants, out, |q| scale * (f32::from(q) - middle));
-                }
-                Zero::Signed => unpack(bits, quants, out, |q| scale * f32::from(q as i8)),
-                Zero::Bias => unpack(bits, quants, out, |q| scale * f32::from(q) + bias),
-            }
-        }
-    }
-}
-
-/// Values of `bits` bits each. Words are little-endian with low bits first, so `bits` bytes hold eight
-/// values, the first in the lowest bits.
-fn unpack(bits: u32, quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
-    match bits {
-        4 => nibbles(quants, out, value),
-        8 => bytes(quants, out, value),
-        _ => {
-            let mask = (1 << bits) - 1;
-            for (out, quants) in out.chunks_exact_mut(8).zip(quants.chunks_exact(bits as usize)) {
-                let eight = quants.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
-                for (k, out) in out.iter_mut().enumerate() {
-                    *out = value((eight >> (k as u32 * bits) & mask) as u8);
-                }
-            }
-        }
-    }
-}
-
-fn nibbles(quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
-    for (out, &byte) in out.chunks_exact_mut(2).zip(quants) {
-        out[0] = value(byte & 15);
-        out[1] = value(byte >> 4);
-    }
-}
-
-fn bytes(quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
-    for (out, &byte) in out.iter_mut().zip(quants) {
-        *out = value(byte);
+        self.planes.read(row * self.columns, out);
     }
 }
 

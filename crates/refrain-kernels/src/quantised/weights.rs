@@ -1,4 +1,6 @@
-use super::{OP, QuantFormat, Zero};
+use refrain_quant::Define;
+
+use super::{OP, QuantFormat};
 use crate::text::{Text, address, is_wide, require_dtype, require_shape};
 use crate::{DType, Operand, Push, Unsupported};
 
@@ -55,7 +57,7 @@ impl<'a> Weights<'a> {
             }
             addresses.push(address(OP, number + i, plane)?);
             if i > 0 {
-                if !format.takes_scales(plane.dtype) {
+                if !(plane.dtype.as_scales()).is_some_and(|stored| format.takes_scales(stored)) {
                     return Err(Unsupported::DType {
                         op: OP,
                         dtype: plane.dtype,
@@ -91,21 +93,13 @@ impl<'a> Weights<'a> {
 
     /// Adds what the shaders need to read the planes.
     pub(crate) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
-        let zero = match self.format.zero {
-            Zero::Middle => "ZERO_MIDDLE",
-            Zero::Signed => "ZERO_SIGNED",
-            Zero::Bias => "ZERO_BIAS",
-        };
-        let mut text = text
-            .define("BITS", self.format.bits)
-            .define(zero, 1)
-            .input("scales", self.scales.dtype);
-        if self.format.nested {
-            text = text.define("NESTED", 1);
-        }
+        let [code, scales] = refrain_quant::declarations(self.format);
+        let define = |text: Text<'t>, define: &Define| text.define(define.name, &define.value);
+        let text = code.iter().fold(text, define).input("scales", self.scales.dtype);
+        let mut text = scales.iter().fold(text, define);
         if let Some(biases) = self.biases {
             text = text.define("BIASES", 1).input("biases", biases.dtype);
         }
-        text.body(include_str!("../shaders/quantised/weights.glsl"))
+        text.body(&refrain_quant::unpacking(self.format))
     }
 }

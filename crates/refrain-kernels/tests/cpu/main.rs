@@ -7,7 +7,7 @@ mod random;
 use random::{Random, bytes_of};
 use refrain_kernels::cpu::{self, FastRows};
 use refrain_kernels::matmul::{Rows, SliceRows, StoredRows};
-use refrain_kernels::quantised::{QuantFormat, QuantRows};
+use refrain_kernels::quantised::{QuantFormat, QuantRows, Scales};
 use refrain_kernels::{DType, Values, attention};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -25,14 +25,18 @@ struct RandomPlanes {
 impl RandomPlanes {
     fn random(random: &mut Random, format: QuantFormat, shape: [usize; 2], parameters: DType) -> RandomPlanes {
         let [rows, columns] = shape;
-        let parameters = if format.nested { DType::U32 } else { parameters };
+        let parameters = DType::of_scales(format, parameters);
         let count = rows * format.scales(columns);
-        let mut plane = || match format.nested {
-            // Records of five words, of which the first holds factors below 1/32.
-            true => (0..count)
-                .flat_map(|word| (random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { !0 }).to_le_bytes())
+        let record = format.scales(256);
+        let mut plane = || match parameters {
+            // Records of words, of which the first holds factors below 1/32.
+            DType::U32 => (0..count)
+                .flat_map(|word| {
+                    (random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { !0 }).to_le_bytes()
+                })
                 .collect(),
-            false => bytes_of(parameters, &random.values(parameters, count, 1.0)),
+            DType::U8 => (0..count).map(|_| 112 + random.bits() as u8 % 12).collect(),
+            _ => bytes_of(parameters, &random.values(parameters, count, 1.0)),
         };
         RandomPlanes {
             format,
@@ -62,7 +66,13 @@ impl RandomPlanes {
 
 /// Every format, with each type of scales it may have.
 fn formats() -> impl Iterator<Item = (QuantFormat, DType)> {
-    let types = |format: QuantFormat| if format.nested { 1 } else { FLOATS.len() };
+    let types = |format: QuantFormat| {
+        if format.scales == Scales::Float {
+            FLOATS.len()
+        } else {
+            1
+        }
+    };
     QuantFormat::ALL
         .into_iter()
         .flat_map(move |format| FLOATS[..types(format)].iter().map(move |&dtype| (format, dtype)))
@@ -133,7 +143,11 @@ fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn Rows, what: &str)
 fn products_with_quantised_rows_of_every_format() {
     let mut random = Random::new(1);
     for (format, parameters) in formats() {
-        let unit = if format.nested { 256 } else { format.group as usize };
+        let unit = if format.has_records() {
+            256
+        } else {
+            format.group as usize
+        };
         for [rows, groups] in [[1, 1], [2, 3], [37, 5], [300, 1]] {
             let planes = RandomPlanes::random(&mut random, format, [rows, groups * unit], parameters);
             let what = format!("{format} {:?} with {parameters}", planes.shape);

@@ -162,7 +162,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
     for traits in all_traits() {
         let step = if traits == device_traits() { 1 } else { 5 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
-            let k = if format.nested { 768 } else { 384 };
+            let k = if format.has_records() { 768 } else { 384 };
             let j = i % 3;
             Case {
                 sizes: [5, 13 + 20 * j, 1 + i % 2, 2 + j, k],

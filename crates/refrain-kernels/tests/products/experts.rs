@@ -130,7 +130,7 @@ fn products_with_quantised_experts() {
     for traits in all_traits() {
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
-            let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.nested { 768 } else { 384 });
+            let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.has_records() { 768 } else { 384 });
             let weights = Weights::random(format, [sizes[0] * sizes[1], k], FLOATS[i % 3]);
             let (quants, parameters) = weights.operands();
             let biases = format.has_biases().then_some(&parameters);
@@ -194,7 +194,7 @@ fn with_matrix_cores() -> Option<Traits> {
 fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
     let Some(traits) = with_matrix_cores() else { return };
     for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
-        let columns = match format.nested {
+        let columns = match format.has_records() {
             true => 256 * (1 + i % 3),
             false => format.group as usize * (3 + i % 4),
         };

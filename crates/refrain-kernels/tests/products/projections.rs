@@ -297,7 +297,7 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
     let Some(traits) = with_matrix_cores() else { return };
     for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
         let weights = Weights::Quantised(format);
-        let columns = if format.nested {
+        let columns = if format.has_records() {
             256 * (1 + i % 3)
         } else {
             format.group as usize * (3 + i % 4)

@@ -16,9 +16,9 @@ pub struct Weights {
 }
 
 /// Random records of scales in two levels, factors below 1/32.
-fn records(random: &mut Random, words: usize) -> Vec<u32> {
+fn records(random: &mut Random, record: usize, words: usize) -> Vec<u32> {
     (0..words)
-        .map(|word| random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { u32::MAX })
+        .map(|word| random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { u32::MAX })
         .collect()
 }
 
@@ -26,10 +26,18 @@ impl Weights {
     pub fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
         let mut random = Random::new(shape[0] as u64);
         let count = shape[0] * shape[1];
-        let parameters = if format.nested { DType::U32 } else { parameters };
+        let parameters = DType::of_scales(format, parameters);
         let mut parameter = || {
-            if format.nested {
-                return Values::U32(records(&mut random, shape[0] * format.scales(shape[1])));
+            if format.has_records() {
+                return Values::U32(records(
+                    &mut random,
+                    format.scales(256),
+                    shape[0] * format.scales(shape[1]),
+                ));
+            }
+            if parameters == DType::U8 {
+                let count = shape[0] * format.scales(shape[1]);
+                return Values::U32((0..count).map(|_| 120 + random.bits() as u32 % 10).collect());
             }
             let values = floats(&mut random, count / format.group as usize);
             Values::F32(stored(&Operand::contiguous(parameters, &[values.len()]), &values))
@@ -126,7 +134,7 @@ fn products_in_every_format() {
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
             // Whole groups of every size, and a number of words that is no multiple of the lanes.
-            let k = if format.nested { 768 } else { 384 };
+            let k = if format.has_records() { 768 } else { 384 };
             let weights = Weights::random(format, [37, k], FLOATS[i % 3]);
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
                 let x = Operand::contiguous(FLOATS[j], &[tokens, k]);
@@ -305,7 +313,7 @@ fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
         for format in QuantFormat::ALL {
             let (n, k) = (4096, 32_768);
             let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
-            let parameters = if format.nested { DType::U32 } else { DType::F16 };
+            let parameters = DType::of_scales(format, DType::F16);
             let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
             let biases = format.has_biases().then_some(&scales);
             for tokens in [1, 8, 512] {
@@ -323,7 +331,9 @@ fn long_sums_are_whole() {
     let traits = device_traits();
     let k = 32_768;
     for bits in [2, 8] {
-        let format = QuantFormat::ALL.into_iter().find(|f| f.bits == bits && !f.nested);
+        let format = QuantFormat::ALL
+            .into_iter()
+            .find(|f| f.bits == bits && !f.has_records());
         let weights = Weights::random(format.expect("there is one"), [12, k], DType::F16);
         for tokens in [8, 12] {
             let (x, out) = ([tokens, k], [tokens, 12]);

@@ -56,7 +56,7 @@ fn quantised_products_and_rows() {
             let (n, k) = (40, 256);
             let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
             for parameters in FLOATS {
-                let parameters = if format.nested { DType::U32 } else { parameters };
+                let parameters = DType::of_scales(format, parameters);
                 let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
                 let biases = format.has_biases().then_some(&scales);
                 for dtype in FLOATS {
@@ -190,7 +190,7 @@ fn products_with_experts() {
             let (x, out) = operands(256);
             for format in QuantFormat::ALL {
                 let quants = Operand::contiguous(DType::U32, &[40, format.words(256)]);
-                let parameters = if format.nested { DType::U32 } else { dtype };
+                let parameters = DType::of_scales(format, dtype);
                 let scales = Operand::contiguous(parameters, &[40, format.scales(256)]);
                 let biases = format.has_biases().then_some(&scales);
                 let matrices = Matrices::Quantised(format, [&quants, &scales], biases);

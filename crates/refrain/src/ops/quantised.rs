@@ -1,6 +1,7 @@
 //! Weights stored in a few bits per value.
 
-use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::Unsupported;
+use refrain_kernels::quantised::{QuantFormat, Scales};
 
 use super::Operation;
 use crate::{Array, DType, Primitive};
@@ -13,8 +14,8 @@ pub struct Quantised {
     pub format: QuantFormat,
     /// u32 `[N, K · bits / 32]`: value k of a row at bit `k · bits`, low bits first.
     pub quants: Array,
-    /// `[N, K / group]`, f16, bf16 or f32; or u32 records `[N, K / 256 · 5]` where the format's scales have
-    /// two levels.
+    /// `[N, K / group]`, f16, bf16 or f32, or u8 where they are exponents; or u32 records `[N, K / 256 · 5]` where the
+    /// format's scales have two levels.
     pub scales: Array,
     /// `[N, K / group]` in the scales' dtype, where the format has them.
     pub biases: Option<Array>,
@@ -45,7 +46,7 @@ impl Quantised {
             ));
         }
         if let Err(error) = self.format.check(self.columns()) {
-            return Some(error.to_string());
+            return Some(Unsupported::from(error).to_string());
         }
         if self.format.words(self.columns()) != self.quants.dim(1) {
             return Some(format!(
@@ -61,13 +62,16 @@ impl Quantised {
             ));
         }
         let groups = [self.rows(), self.format.scales(self.columns())];
-        let fits = |p: &&Array| {
-            *p.shape() == groups && self.format.takes_scales(p.dtype()) && p.dtype() == self.scales.dtype()
-        };
+        let takes = |dtype: DType| dtype.as_scales().is_some_and(|stored| self.format.takes_scales(stored));
+        let fits = |p: &&Array| *p.shape() == groups && takes(p.dtype()) && p.dtype() == self.scales.dtype();
         let plane = self.planes().into_iter().skip(1).find(|p| !fits(p))?;
         Some(format!(
             "scales and biases are {} {groups:?} of one dtype, not {}{:?}",
-            if self.format.nested { "u32" } else { "floats" },
+            match self.format.scales {
+                Scales::Float => "floats",
+                Scales::Records(_) => "u32",
+                Scales::E8M0 => "u8",
+            },
             plane.dtype(),
             plane.shape()
         ))

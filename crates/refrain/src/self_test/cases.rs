@@ -195,16 +195,22 @@ fn products(device: &Device) -> Vec<(String, Array)> {
 /// A matrix `[n, k]` with random quants and scales of ±1.
 fn quantised(source: &mut Source<'_>, format: QuantFormat, n: usize, k: usize) -> Quantised {
     let groups = [n, format.scales(k)];
-    let scales = match format.nested {
+    let scales = match DType::of_scales(format, DType::F16) {
         // Each record begins with two factors in f16: these bits keep them below 1/32.
-        true => {
+        DType::U32 => {
+            let record = format.scales(256);
             let mask: Vec<u32> = (0..n * groups[1])
-                .map(|word| if word % 5 == 0 { 0xa7ff_a7ff } else { u32::MAX })
+                .map(|word| if word % record == 0 { 0xa7ff_a7ff } else { u32::MAX })
                 .collect();
             let mask = Array::from_slice(source.device, &mask, &groups);
             source.words(&groups).bit_and(&mask)
         }
-        false => source.floats(DType::F16, &groups),
+        // Exponents of numbers about 1/64.
+        DType::U8 => {
+            let exponents: Vec<u8> = (0..n * groups[1]).map(|group| 118 + (group % 5) as u8).collect();
+            Array::from_slice(source.device, &exponents, &groups)
+        }
+        floats => source.floats(floats, &groups),
     };
     let biases = format.has_biases().then(|| source.floats(DType::F16, &groups));
     Quantised {

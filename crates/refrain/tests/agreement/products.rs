@@ -88,9 +88,9 @@ fn batched_products_in_orders_that_no_kernel_writes_agree() {
 }
 
 /// Random records of scales in two levels, factors below 1/32.
-fn records(random: &mut Random, device: &Device, shape: [usize; 2]) -> Array {
+fn records(random: &mut Random, device: &Device, shape: [usize; 2], record: usize) -> Array {
     let words: Vec<u32> = (0..shape[0] * shape[1])
-        .map(|word| random.bits() as u32 & if word % 5 == 0 { 0xa7ff_a7ff } else { u32::MAX })
+        .map(|word| random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { u32::MAX })
         .collect();
     Array::from_slice(device, &words, &shape)
 }
@@ -100,9 +100,13 @@ fn quantised(random: &mut Random, device: &Device, format: QuantFormat, n: usize
     let words: Vec<u32> = (0..n * format.words(k)).map(|_| random.bits() as u32).collect();
     let groups = [n, format.scales(k)];
     let dtype = random.pick(&FLOATS);
-    let scales = match format.nested {
-        true => records(random, device, groups),
-        false => random.viewed(device, dtype, &groups),
+    let scales = match DType::of_scales(format, dtype) {
+        DType::U32 => records(random, device, groups, format.scales(256)),
+        DType::U8 => {
+            let exponents: Vec<u8> = (0..n * groups[1]).map(|_| 118 + random.bits() as u8 % 8).collect();
+            Array::from_slice(device, &exponents, &groups)
+        }
+        floats => random.viewed(device, floats, &groups),
     };
     let biases = format.has_biases().then(|| random.dense(device, dtype, &groups));
     Quantised {
@@ -115,7 +119,11 @@ fn quantised(random: &mut Random, device: &Device, format: QuantFormat, n: usize
 
 /// Values of which rows are whole multiples.
 fn unit(format: QuantFormat) -> usize {
-    if format.nested { 256 } else { format.group as usize }
+    if format.has_records() {
+        256
+    } else {
+        format.group as usize
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn joined(outputs: &[&Array]) -> Graph {
 
 fn matrix(device: &Device, format: QuantFormat, rows: usize, columns: usize) -> Quantised {
     let weight = |dtype, n: usize| Array::weight(device, dtype, &[rows, n], &mut |_, piece| piece.fill(0)).unwrap();
-    let parameters = if format.nested { DType::U32 } else { DType::F16 };
+    let parameters = DType::of_scales(format, DType::F16);
     Quantised {
         format,
         quants: weight(DType::U32, format.words(columns)),

@@ -172,7 +172,7 @@ fn product(device: &Device, rows: usize, x: DType, weight: DType) -> Array {
 }
 
 fn planes(device: &Device, format: QuantFormat, dtype: DType) -> Quantised {
-    let dtype = if format.nested { DType::U32 } else { dtype };
+    let dtype = DType::of_scales(format, dtype);
     let groups = [512, format.scales(COLUMNS)];
     Quantised {
         format,

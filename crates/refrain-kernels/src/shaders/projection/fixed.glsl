@@ -11,7 +11,9 @@ const uint PAIRS_EACH = PAIRS / TERMS;
 const uint LINE = TILE | 1u;
 
 // What bytes_of leaves out of each value, which is then added for the sum of x.
-#if BITS < 8
+#ifdef BOOK
+const float MIDDLE = 0.0;
+#elif BITS < 8
 const float MIDDLE = ZERO;
 #elif defined ZERO_SIGNED
 const float MIDDLE = 0.0;
@@ -45,7 +47,11 @@ uint spread(uint bits) {
 // The weights of a pair as signed bytes: of 4-bit values every second one is in the first word, as it lies
 // in memory.
 ivec2 bytes_of(Chunk chunk, uint pair) {
-#if BITS == 4
+#ifdef BOOK
+    uint word = chunk.words[pair];
+    uvec2 bytes = uvec2(book_bytes(word & 0x0f0f0f0fu), book_bytes((word >> 4) & 0x0f0f0f0fu));
+    return ivec2(bytes ^ 0x80808080u);
+#elif BITS == 4
     uint word = chunk.words[pair];
     return ivec2(word & 0x0f0f0f0fu, (word >> 4) & 0x0f0f0f0fu);
 #elif BITS == 8

@@ -5,7 +5,11 @@ const uint MASK = (1u << BITS) - 1u;
 // is that much more, exactly.
 f16vec2 chunk_pair(Chunk chunk, uint pair) {
     uint j = pair % 4u;
-#if BITS == 4
+#ifdef BOOK
+    // Shared by j and j + 2, of which one word has every second value.
+    uint bytes = book_bytes((chunk.words[pair / 4u] >> (4u * (j & 1u))) & 0x0f0f0f0fu);
+    uint bits = (bytes >> (8u * (j / 2u))) & 0x00ff00ffu;
+#elif BITS == 4
     uint bits = (chunk.words[pair / 4u] >> (4u * j)) & 0x000f000fu;
 #elif BITS == 8
     uint low = chunk.words[pair / 4u * 2u] >> (8u * j) & 0xffu;

@@ -1,34 +1,52 @@
-//! K-quants: blocks of 256 values in groups, whose factors are integers times the block's f16 factors.
+//! How values are quantised: what encoders of several formats have in common.
 //!
-//! Each group's scale (and minimum) is the weighted least-squares fit to the quants that some trial scale gives;
-//! of about twenty trial scales the best is kept. Then the groups' factors are rounded, and the quants taken again.
+//! Where factors are integers times a block's f16 factors, each group's scale (and minimum) is the weighted
+//! least-squares fit to the quants that some trial scale gives; of about twenty trial scales the best is kept. Then the
+//! groups' factors are rounded, and the quants taken again.
 
 use half::f16;
 
-use super::half_float;
-use crate::Encoding;
-use crate::blocks::records::{self, RECORD_BYTES};
-use crate::blocks::values::{self, MOST_VALUES};
-
-pub(super) fn q4_k(block: &[f32], out: &mut [u8]) -> Option<()> {
-    with_minima(Encoding::Q4_K, 15, block, out)
+/// An f16, `None` if it becomes infinite.
+pub fn half_float(value: f32) -> Option<[u8; 2]> {
+    let rounded = f16::from_f32(value);
+    rounded.is_finite().then(|| rounded.to_le_bytes())
 }
 
-pub(super) fn q5_k(block: &[f32], out: &mut [u8]) -> Option<()> {
-    with_minima(Encoding::Q5_K, 31, block, out)
+/// A block of 256 values with scales in two levels.
+pub(crate) struct Nested {
+    /// A byte each.
+    pub quants: [u8; 256],
+    /// f16 factors and 16 integers.
+    pub record: [u8; 20],
 }
 
-pub(super) fn q3_k(block: &[f32], out: &mut [u8]) -> Option<()> {
-    centred(Encoding::Q3_K, 4, 32, block, out)
+/// One over a scale; 0 for 0.
+pub(crate) fn reciprocal(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-pub(super) fn q6_k(block: &[f32], out: &mut [u8]) -> Option<()> {
-    centred(Encoding::Q6_K, 32, 128, block, out)
+/// The value that is furthest from 0, the first of those.
+pub fn furthest(block: &[f32]) -> f32 {
+    let further = |found: f32, &value: &f32| if value.abs() > found.abs() { value } else { found };
+    block.iter().fold(0.0, further)
 }
 
-/// A block of Q3_K or Q6_K: groups of 16, value = d·factor·q, with q from −`half` to `half` − 1 and the factor from
+/// Quants of a scale that takes the furthest value to the lowest of `2·middle` levels.
+pub(crate) fn centred(block: &[f32], middle: u8) -> (f32, [u8; 32]) {
+    let scale = furthest(block) / -f32::from(middle);
+    let inverse = f64::from(reciprocal(scale));
+    let mut quants = [0; 32];
+    for (q, &value) in quants.iter_mut().zip(block) {
+        // In f64: f32 rounds some sums up to the next integer.
+        let level = f64::from(value) * inverse + (f64::from(middle) + 0.5);
+        *q = (level as u8).min(2 * middle - 1);
+    }
+    (scale, quants)
+}
+
+/// A block of groups of 16, value = d·factor·q, with q from −`half` to `half` − 1 and the factor from
 /// −`most` to `most` − 1.
-fn centred(encoding: Encoding, half: u8, most: u8, block: &[f32], out: &mut [u8]) -> Option<()> {
+pub(crate) fn nested_centred(half: u8, most: u8, block: &[f32]) -> Option<Nested> {
     let (half, most) = (f32::from(half), f32::from(most));
     let mut scales = [0.0; 16];
     for (scale, group) in scales.iter_mut().zip(block.chunks_exact(16)) {
@@ -39,7 +57,7 @@ fn centred(encoding: Encoding, half: u8, most: u8, block: &[f32], out: &mut [u8]
         .fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
     let stored = half_float(furthest / -most)?;
     let d = f16::from_le_bytes(stored).to_f32();
-    let (mut quants, mut record) = ([half as u8; MOST_VALUES], [0; RECORD_BYTES]);
+    let (mut quants, mut record) = ([half as u8; 256], [0; 20]);
     if d != 0.0 {
         for (g, scale) in scales.iter().enumerate() {
             let factor = (scale / d).round().clamp(-most, most - 1.0);
@@ -53,13 +71,11 @@ fn centred(encoding: Encoding, half: u8, most: u8, block: &[f32], out: &mut [u8]
         }
     }
     record[..2].copy_from_slice(&stored);
-    records::store(encoding, &record, out);
-    values::store(encoding, &quants, out);
-    Some(())
+    Some(Nested { quants, record })
 }
 
-/// A block of Q4_K or Q5_K: groups of 32, value = scale·q − minimum, q from 0 to `most`.
-fn with_minima(encoding: Encoding, most: u8, block: &[f32], out: &mut [u8]) -> Option<()> {
+/// A block of groups of 32, value = scale·q − minimum, q from 0 to `most`.
+pub(crate) fn nested_with_minima(most: u8, block: &[f32]) -> Option<Nested> {
     let (mut scales, mut minima) = ([0.0f32; 8], [0.0f32; 8]);
     for (g, group) in block.chunks_exact(32).enumerate() {
         (scales[g], minima[g]) = fit_affine(group, f32::from(most));
@@ -80,7 +96,7 @@ fn with_minima(encoding: Encoding, most: u8, block: &[f32], out: &mut [u8]) -> O
         })
     };
     let (scales, minima) = (integers(&scales, d), integers(&minima, m));
-    let (mut quants, mut record) = ([0; MOST_VALUES], [0; RECORD_BYTES]);
+    let (mut quants, mut record) = ([0; 256], [0; 20]);
     record[..2].copy_from_slice(&stored[0]);
     record[2..4].copy_from_slice(&stored[1]);
     record[4..12].copy_from_slice(&scales);
@@ -93,14 +109,12 @@ fn with_minima(encoding: Encoding, most: u8, block: &[f32], out: &mut [u8]) -> O
             }
         }
     }
-    records::store(encoding, &record, out);
-    values::store(encoding, &quants, out);
-    Some(())
+    Some(Nested { quants, record })
 }
 
 /// Scale and minimum (both at least 0) of a group; value ≈ scale·q − minimum with q from 0 to `most`. Values weigh
 /// the more the larger they are.
-fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
+pub(crate) fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
     let least = group.iter().copied().fold(0.0, f32::min);
     let largest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if largest <= least {
@@ -138,7 +152,7 @@ fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
 }
 
 /// Scale of a group; value ≈ scale·q with q from −`half` to `half` − 1. Values weigh by their squares.
-fn fit_centred(group: &[f32], half: f32) -> f32 {
+pub(crate) fn fit_centred(group: &[f32], half: f32) -> f32 {
     let furthest = group.iter().fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
     if furthest == 0.0 {
         return 0.0;

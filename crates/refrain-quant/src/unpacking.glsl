@@ -1,5 +1,6 @@
 // Quantised weights: BITS per value, GROUP values to a scale (and a bias).
-// ZERO_MIDDLE: s (q - 2^(BITS - 1)); ZERO_SIGNED: s q with q in two's complement; ZERO_BIAS: s q + b.
+// ZERO_MIDDLE: s (q - 2^(BITS - 1)); ZERO_SIGNED: s q with q in two's complement; ZERO_BIAS: s q + b; BOOK: s book[q],
+// where book_bytes is declared elsewhere.
 layout(constant_id = 8) const uint GROUP = 32;
 
 // RUN neighbouring values are read at once. Widths of which a word holds no whole run lie in one or two
@@ -17,10 +18,17 @@ const uint RUN = 8u;
 
 #ifdef ZERO_MIDDLE
 const float ZERO = float(1u << (BITS - 1u));
-#elif defined ZERO_SIGNED
+#elif defined ZERO_SIGNED || defined BOOK
 const float ZERO = 128.0;
 #else
 const float ZERO = 0.0;
+#endif
+
+// Bits of what is multiplied with the scale: a code book's numbers are bytes, raised by ZERO.
+#ifdef BOOK
+#define NUMBER_BITS 8
+#else
+#define NUMBER_BITS BITS
 #endif
 
 // Run `number` of row `row`, of rows of k values each: its bits from the lowest on.
@@ -40,25 +48,28 @@ RUN_BITS load_quants(words_ref quants, uint row, uint k, uint number) {
 #endif
 }
 
-// The value at bit `at` (12 at most) of `bits`, less ZERO. Beside the exponent of 2^23 the masked bits
+// The number at bit `at` (12 at most) of `bits`, less ZERO. Beside the exponent of 2^23 the masked bits
 // are a float's, 2^23 + value · 2^at, and one exact step leaves the value: fewer instructions than a
 // shift and a conversion take.
 float quant(uint bits, uint at) {
     float unit = uintBitsToFloat((127u - at) << 23); // 2^-at
-    uint masked = bits & (((1u << BITS) - 1u) << at);
+    uint masked = bits & (((1u << NUMBER_BITS) - 1u) << at);
     return fma(uintBitsToFloat(masked | 0x4b000000u), unit, -(8388608.0 * unit + ZERO));
 }
 
 // The four neighbouring values in the low bits of `bits`, around their zero.
 vec4 four_quants(uint bits) {
-#if BITS == 4
+#ifdef BOOK
+    bits = book_bytes((bits & 0xfu) | (bits & 0xf0u) << 4 | (bits & 0xf00u) << 8 | (bits & 0xf000u) << 12);
+#endif
+#if NUMBER_BITS == 4
     return vec4(quant(bits, 0u), quant(bits, 4u), quant(bits, 8u), quant(bits, 12u));
 #else
 #ifdef ZERO_SIGNED
     bits ^= 0x80808080u; // two's complement, raised by ZERO
 #endif
-    uint upper = bits >> (2u * BITS);
-    return vec4(quant(bits, 0u), quant(bits, BITS), quant(upper, 0u), quant(upper, BITS));
+    uint upper = bits >> (2u * NUMBER_BITS);
+    return vec4(quant(bits, 0u), quant(bits, NUMBER_BITS), quant(upper, 0u), quant(upper, NUMBER_BITS));
 #endif
 }
 
@@ -73,14 +84,17 @@ vec4 quants(RUN_BITS run, uint from) {
 
 // Scale (and bias) of a group, counted over the whole matrix, whose planes are members of `planes`.
 #ifdef NESTED
-// A record of five words for 256 values: two f16 factors, then 16 bytes of integers for the groups.
+#ifndef RECORD_WORDS
+#define RECORD_WORDS 5u
+#endif
+// A record of words for 256 values: two f16 factors, then bytes of integers for the groups.
 uint record_byte(scales_ref scales, uint record, uint number) {
     return (load_scales(scales, record + 1u + number / 4u) >> (8u * (number % 4u))) & 0xffu;
 }
 
 vec2 nested_parameters(scales_ref scales, uint group) {
     const uint per_record = 256u / GROUP;
-    uint record = group / per_record * 5u;
+    uint record = group / per_record * RECORD_WORDS;
     uint g = group % per_record;
     uint factors = load_scales(scales, record);
     uint own = record_byte(scales, record, g);
@@ -94,6 +108,12 @@ vec2 nested_parameters(scales_ref scales, uint group) {
 #endif
 }
 #define PARAMETERS(planes, group) nested_parameters(planes.scales, group)
+#elif defined E8M0
+// Half of the power of two that a byte stands for.
+float half_power(uint exponent) {
+    return uintBitsToFloat(exponent > 1u ? (exponent - 1u) << 23 : 0x00200000u << exponent);
+}
+#define PARAMETERS(planes, group) vec2(half_power(load_scales(planes.scales, group)), 0.0)
 #elif defined BIASES
 #define PARAMETERS(planes, group) vec2(load_scales(planes.scales, group), load_biases(planes.biases, group))
 #else

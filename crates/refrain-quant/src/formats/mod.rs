@@ -1,0 +1,68 @@
+//! The formats, one file each, and the table of them.
+
+mod mlx_affine;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+mod six_bits;
+
+use crate::QuantRecord;
+pub use mlx_affine::quantise_affine;
+
+/// Those of GGUF, in the order in which lists name them.
+const BLOCKS: [QuantRecord; 10] = [
+    q8_0::RECORD,
+    q4_0::RECORD,
+    q4_1::RECORD,
+    q5_0::RECORD,
+    q5_1::RECORD,
+    q2_k::RECORD,
+    q3_k::RECORD,
+    q4_k::RECORD,
+    q5_k::RECORD,
+    q6_k::RECORD,
+];
+
+/// All formats.
+pub(crate) const RECORDS: [QuantRecord; BLOCKS.len() + mlx_affine::RECORDS.len()] = {
+    let mut all = [BLOCKS[0]; BLOCKS.len() + mlx_affine::RECORDS.len()];
+    let mut number = 0;
+    while number < all.len() {
+        all[number] = match number < BLOCKS.len() {
+            true => BLOCKS[number],
+            false => mlx_affine::RECORDS[number - BLOCKS.len()],
+        };
+        number += 1;
+    }
+    all
+};
+
+static TABLE: [QuantRecord; RECORDS.len()] = RECORDS;
+
+/// The records of all formats: GGUF's, then MLX's.
+pub fn records() -> impl Iterator<Item = &'static QuantRecord> {
+    TABLE.iter()
+}
+
+/// The format that plans and tables call `name`.
+pub fn by_name(name: &str) -> Option<&'static QuantRecord> {
+    records().find(|record| record.name == name)
+}
+
+/// The format that a user calls so, in any case of letters.
+pub fn by_spelling(spelling: &str) -> Option<&'static QuantRecord> {
+    let spelling = spelling.to_ascii_lowercase();
+    records().find(|record| record.spellings.contains(&&spelling[..]))
+}
+
+/// The format whose blocks GGUF gives this number.
+pub fn by_block_kind(kind: u32) -> Option<&'static QuantRecord> {
+    records().find(|record| record.block.is_some_and(|block| block.kind == kind))
+}

@@ -1,0 +1,60 @@
+//! GGUF's Q8_0: blocks of 32 values, an f16 scale d, then 32 signed bytes q; value = d·q.
+
+use crate::blocks::{half_scale, store_half_scale};
+use crate::fit::{furthest, half_float, reciprocal};
+use crate::record::{Block, QuantRecord, RandomScales};
+use crate::{Code, QuantFormat, Scales};
+
+pub(super) const RECORD: QuantRecord = QuantRecord {
+    name: "q8_0",
+    label: "Q8_0",
+    spellings: &["q8_0"],
+    format: QuantFormat {
+        bits: 8,
+        group: 32,
+        code: Code::Signed,
+        scales: Scales::Float,
+    },
+    block: Some(Block {
+        kind: 8,
+        file_type: 7,
+        values: 32,
+        bytes: 34,
+        repack,
+        restore,
+        scale: half_scale,
+        store_scale: store_half_scale,
+        bias_at: None,
+        encode: Some(encode),
+        stand_in: None,
+    }),
+    mode: None,
+    random: RandomScales::Floats {
+        random: 0x01ff,
+        fixed: 3 << 10,
+    },
+};
+
+impl QuantFormat {
+    /// GGUF's Q8_0: signed 8 bits, groups of 32.
+    pub const Q8_0: QuantFormat = RECORD.format;
+}
+
+fn repack(block: &[u8], quants: &mut [u8]) {
+    quants.copy_from_slice(&block[2..]);
+}
+
+fn restore(quants: &[u8], block: &mut [u8]) {
+    block[2..].copy_from_slice(quants);
+}
+
+/// Byte-equal to the `gguf` Python package's.
+fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    let scale = furthest(values).abs() / 127.0;
+    let inverse = reciprocal(scale);
+    block[..2].copy_from_slice(&half_float(scale)?);
+    for (out, value) in block[2..].iter_mut().zip(values) {
+        *out = (value * inverse).round() as i8 as u8;
+    }
+    Some(())
+}

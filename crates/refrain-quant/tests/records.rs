@@ -1,0 +1,98 @@
+//! What holds of every record.
+
+use refrain_quant::{ScaleType, records};
+
+fn random_bytes(count: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..count).map(|_| byte()).collect()
+}
+
+#[test]
+fn a_block_is_stored_as_it_was_read() {
+    for record in records() {
+        let Some(format) = record.block else { continue };
+        let block = random_bytes(format.bytes);
+        let mut quants = vec![0; record.block_quants()];
+        let mut scale = vec![0; record.format.scale_bytes(record.format.scale_type())];
+        (format.repack)(&block, &mut quants);
+        (format.scale)(&block, &mut scale);
+        let mut again = vec![0xa5; format.bytes];
+        (format.store_scale)(&scale, &mut again);
+        if let Some(at) = format.bias_at {
+            again[at..at + 2].copy_from_slice(&block[at..at + 2]);
+        }
+        (format.restore)(&quants, &mut again);
+        assert!(again == block, "{}", record.name);
+    }
+}
+
+#[test]
+fn what_is_encoded_is_near() {
+    let values: Vec<f32> = random_bytes(256)
+        .iter()
+        .map(|&byte| f32::from(byte) / 128.0 - 1.0)
+        .collect();
+    for record in records() {
+        let Some((format, encode)) = record.block.and_then(|block| Some((block, block.encode?))) else {
+            continue;
+        };
+        let mut block = vec![0xa5; format.bytes];
+        let mut now = vec![f32::NAN; format.values];
+        encode(&values[..format.values], &mut block).expect("small numbers");
+        record.dequantise_block(&block, &mut now);
+        let bound = if record.format.bits == 3 { 0.3 } else { 0.17 };
+        for (value, now) in values.iter().zip(&now) {
+            assert!((value - now).abs() < bound, "{}: {now} is not {value}", record.name);
+        }
+    }
+}
+
+#[test]
+fn names_numbers_and_spellings_are_each_of_one_record() {
+    let kinds = records().filter_map(|r| r.block.map(|block| format!("type {}", block.kind)));
+    let names = records().map(|r| format!("name {}", r.name));
+    let spellings = records().flat_map(|r| r.spellings.iter().map(|word| format!("spelling {word}")));
+    let mut all: Vec<String> = kinds.chain(names).chain(spellings).collect();
+    let count = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), count);
+}
+
+#[test]
+fn sizes_fit_each_other() {
+    for record in records() {
+        assert_eq!(record.format.check(256), Ok(()), "{}", record.name);
+        let Some(block) = record.block else { continue };
+        assert_eq!(block.values, record.format.unit(), "{}", record.name);
+        assert_eq!(record.format.has_biases(), block.bias_at.is_some(), "{}", record.name);
+        let stand_in = block.stand_in.map(refrain_quant::by_name);
+        assert!(stand_in.is_none_or(|found| found.is_some()), "{}", record.name);
+        assert!(
+            record.format.takes_scales(record.format.scale_type()),
+            "{}",
+            record.name
+        );
+    }
+}
+
+#[test]
+fn a_factor_that_is_no_number_is_found() {
+    for record in records() {
+        let stored = record.format.scale_type();
+        let unit = vec![0xff; record.format.scale_bytes(stored)];
+        assert!(record.odd_factor(stored, &unit).is_some(), "{}", record.name);
+        assert!(
+            record.odd_factor(stored, &vec![0; unit.len()]).is_none(),
+            "{}",
+            record.name
+        );
+    }
+    assert!(ScaleType::U8.read(&[255]).is_nan());
+    assert_eq!(ScaleType::U8.read(&[128]), 1.0);
+    assert_eq!(ScaleType::U8.read(&[0]), 2f32.powi(-128));
+}
