@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     refrain_fuzz::exercise(Checkpoint::from_gguf_bytes(input.to_vec()));

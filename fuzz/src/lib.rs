@@ -1,6 +1,7 @@
 //! What the fuzz targets share.
 
-use refrain_formats::{Checkpoint, Conversation, Error, Tokenizer};
+use refrain_formats::{Conversation, Error, Tokenizer};
+use refrain_models::Checkpoint;
 
 /// A configuration that opens with any weights.
 pub const CONFIG: &[u8] = br#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::{ChatTemplate, Checkpoint, Conversation, ThoughtMarks, Tokenizer};
+use refrain_formats::{ChatTemplate, Conversation, ThoughtMarks, Tokenizer};
+use refrain_models::Checkpoint;
 use serde_json::Value;
 
 use crate::answer::{AnswerWriter, Thoughts};

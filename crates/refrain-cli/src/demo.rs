@@ -1,6 +1,7 @@
 //! The model inside the program.
 
-use refrain_formats::{Checkpoint, Error};
+use refrain_formats::Error;
+use refrain_models::Checkpoint;
 
 /// Its name on the command line.
 pub(crate) const NAME: &str = "demo";

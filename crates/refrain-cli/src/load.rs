@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
 use refrain_engine::{LoadOptions, Model, Progress, Session};
-use refrain_formats::{Checkpoint, ModelConfig};
+use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, complain, human_bytes};
 use crate::{Global, interrupt};

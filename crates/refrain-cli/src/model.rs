@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::{ChatTemplate, Checkpoint, Description, Tokenizer, TokenizerFiles};
+use refrain_formats::{ChatTemplate, Description, Tokenizer, TokenizerFiles};
 use refrain_hub::Outline;
+use refrain_models::Checkpoint;
 
 use crate::hub::MissingFiles;
 use crate::{Global, demo, hub};

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use clap::Args;
 use refrain_engine::SamplerOptions;
-use refrain_formats::{Checkpoint, GenerationConfig};
+use refrain_formats::GenerationConfig;
+use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
 use crate::Usage;

@@ -7,14 +7,19 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 9] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &[]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
     ("refrain-formats", &["refrain-quant"], &[]),
     ("refrain-hub", &[], &[]),
-    ("refrain-models", &["refrain", "refrain-formats"], &[]),
+    ("refrain-models", &["refrain", "refrain-formats"], &["refrain-write"]),
+    (
+        "refrain-write",
+        &["refrain-formats", "refrain-models", "refrain-quant"],
+        &[],
+    ),
     (
         "refrain-engine",
         &["refrain", "refrain-formats", "refrain-models"],
@@ -27,7 +32,9 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 9] = [
             "refrain-engine",
             "refrain-formats",
             "refrain-hub",
+            "refrain-models",
             "refrain-vulkan",
+            "refrain-write",
         ],
         &[],
     ),

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
-use refrain_formats::{Checkpoint, Conversation};
+use refrain_formats::Conversation;
+use refrain_models::Checkpoint;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

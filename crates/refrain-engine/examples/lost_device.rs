@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 use refrain_vulkan::{
     Access, Command, CommandList, Device as VulkanDevice, Error, Kernel, MemoryClass, OpenOptions, Options, Vulkan,
 };

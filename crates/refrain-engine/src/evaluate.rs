@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_token_beyond_the_vocabulary_is_an_error() {
-        let checkpoint = refrain_formats::Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
+        let checkpoint = refrain_models::Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let options = crate::LoadOptions::default();
         let model = crate::Model::load(&checkpoint, &refrain::Device::cpu(), &options).expect("loads");
         let mut session = Session::new(&model, 16).expect("fits");

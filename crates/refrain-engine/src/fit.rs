@@ -4,7 +4,7 @@
 //! ```no_run
 //! use refrain_engine::Device;
 //! use refrain_engine::fit::{Fit, Needs, Offer};
-//! use refrain_formats::Checkpoint;
+//! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let device = Device::cpu();
@@ -16,7 +16,8 @@
 
 use refrain::speed;
 use refrain::{Device, Error};
-use refrain_formats::{Checkpoint, TensorInfo};
+use refrain_formats::TensorInfo;
+use refrain_models::Checkpoint;
 
 use crate::Session;
 

@@ -7,7 +7,8 @@ mod tokens;
 use std::time::{Duration, Instant};
 
 use refrain::sample::{MOST_STOP_IDS, Settings};
-use refrain_formats::{Checkpoint, Tokenizer};
+use refrain_formats::Tokenizer;
+use refrain_models::Checkpoint;
 
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};
 use crate::{Error, Session};

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
-//! use refrain_formats::Checkpoint;
+//! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let tokenizer = checkpoint.tokenizer()?;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use refrain::{Counters, Device};
-use refrain_formats::{Checkpoint, ModelConfig};
+use refrain_models::{Checkpoint, ModelConfig};
 use refrain_models::{Decoder, Progress};
 
 use crate::Error;

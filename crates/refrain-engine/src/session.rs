@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use refrain::sample::Settings;
 use refrain::{DType, Device, Function, LowerOptions, Run, Tape, TapeMode, Write};
-use refrain_formats::ModelConfig;
+use refrain_models::ModelConfig;
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::mode::{Mode, ModeCache, ModeChoice, Trial};

@@ -242,7 +242,7 @@ mod null;
 mod tests {
     use super::*;
     use refrain::Device;
-    use refrain_formats::Checkpoint;
+    use refrain_models::Checkpoint;
 
     use crate::{LoadOptions, Mode, Model};
 

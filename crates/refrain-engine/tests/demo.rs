@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::{TestGpu, relative_l2};
 use refrain_engine::{Device, LoadOptions, Model, Session};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 
 fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo");

@@ -7,7 +7,8 @@ mod generate;
 use std::path::Path;
 
 use refrain_engine::{Device, Finish, GenerateOptions, LoadOptions, Model, Session};
-use refrain_formats::{Checkpoint, Tokenizer};
+use refrain_formats::Tokenizer;
+use refrain_models::Checkpoint;
 
 fn demo() -> Checkpoint {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::{TestGpu, relative_l2};
 use refrain_engine::{Device, LoadOptions, Model, Session};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 use safetensors::SafeTensors;
 
 /// The checkpoints of the repository, or those of the directory that `REFRAIN_CHECKPOINTS` names.

@@ -14,7 +14,7 @@ use refrain::plan::{Block, Plan};
 use refrain::sample::Settings;
 use refrain::{Function, LowerOptions};
 use refrain_engine::{Device, LoadOptions, Model, Session};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 use refrain_vulkan::DeviceInfo;
 
 /// A device that lowers like a card and computes nothing.
@@ -108,7 +108,7 @@ fn every_barrier_of_a_decode_step_is_needed_and_missed() {
             assert!(
                 !proof.unordered.is_empty(),
                 "barrier {number}, {:?}, {options:?}",
-                model.config().architecture
+                model.config().family
             );
         }
     }

@@ -8,18 +8,20 @@ use crate::tensor::Span;
 
 /// In which order a file holds a tensor's rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum RowOrder {
+pub enum RowOrder {
+    /// As the tensor.
     AsStored,
     /// The rows of each head are stored so that the two halves of the head alternate (pairs for
     /// interleaved rotary embeddings), as GGUF files of Llama models have it.
     Interleaved {
+        /// Rows of a head.
         head_dim: usize,
     },
 }
 
 impl RowOrder {
     /// The row of the file that holds row `row` of the tensor.
-    pub(crate) fn stored(self, row: usize) -> usize {
+    pub fn stored(self, row: usize) -> usize {
         match self {
             RowOrder::AsStored => row,
             RowOrder::Interleaved { head_dim } => {
@@ -29,8 +31,9 @@ impl RowOrder {
             }
         }
     }
+
     /// The row of the tensor that row `stored` of the file holds.
-    pub(crate) fn logical(self, stored: usize) -> usize {
+    pub fn logical(self, stored: usize) -> usize {
         match self {
             RowOrder::AsStored => stored,
             RowOrder::Interleaved { head_dim } => {
@@ -91,7 +94,7 @@ pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: Blo
 
 /// Write one block from what the planes of the resident layout hold of it: the quants in the order of their
 /// values, the scale (a record for K-quants), and the bias where the encoding has one.
-pub(crate) fn store_block(format: Block, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
+pub fn store_block(format: Block, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
     (format.store_scale)(scale, block);
     if let Some(at) = format.bias_at {
         block[at..at + bias.len()].copy_from_slice(bias);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::checkpoint::directory;
+use crate::directory;
 use crate::files::FileSet;
 use crate::gguf::{self, GgufFiles};
 use crate::write::contents::CONFIG;
@@ -39,7 +39,7 @@ impl Description {
             return Ok(gguf::describe(GgufFiles::open(&path)?));
         }
         let config = set.json(CONFIG);
-        let tensors = directory::weights(&set, None, false);
+        let tensors = directory::weights(&set, None, &|name| Some(name.to_owned()));
         let (config, tensors) = match (config, tensors) {
             (Err(error), Err(_)) | (Ok(None), Err(error)) => return Err(error),
             (config, tensors) => (config.ok().flatten().unwrap_or_default(), tensors.ok()),

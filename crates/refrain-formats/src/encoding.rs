@@ -51,7 +51,7 @@ impl Encoding {
     ///
     /// # Panics
     /// If no format has that name.
-    pub(crate) fn named(name: &str) -> Encoding {
+    pub fn named(name: &str) -> Encoding {
         let record = refrain_quant::by_name(name);
         Encoding::Quantised(record.unwrap_or_else(|| panic!("{name:?} is no quantised format")))
     }
@@ -90,12 +90,12 @@ impl Encoding {
     }
 
     /// GGUF's blocks of it, where it has such.
-    pub(crate) fn block(self) -> Option<refrain_quant::Block> {
+    pub fn block(self) -> Option<refrain_quant::Block> {
         self.quantised()?.block
     }
 
     /// Values in one GGUF block; 1 for encodings without blocks.
-    pub(crate) fn block_values(self) -> usize {
+    pub fn block_values(self) -> usize {
         self.block().map_or(1, |block| block.values)
     }
 

@@ -121,14 +121,16 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn file(file: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// That a file is damaged or says something that cannot be.
+    pub fn file(file: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::File {
             file: file.into(),
             reason: reason.into(),
         }
     }
 
-    pub(crate) fn tensor(file: impl Into<String>, tensor: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// The same of one tensor of a file.
+    pub fn tensor(file: impl Into<String>, tensor: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Tensor {
             file: file.into(),
             tensor: tensor.into(),

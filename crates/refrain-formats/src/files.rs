@@ -130,7 +130,7 @@ impl FileSet {
 }
 
 /// A JSON object in the order of the file.
-pub(crate) type JsonObject = serde_json::Map<String, serde_json::Value>;
+pub type JsonObject = serde_json::Map<String, serde_json::Value>;
 
 /// Parse a text that must hold one JSON object. Python writes the non-numbers `NaN` and
 /// `Infinity` into JSON, which no standard allows: those are refused.
@@ -150,7 +150,7 @@ pub(crate) fn parse_object(label: &str, text: &str) -> Result<JsonObject, Error>
 }
 
 /// What a JSON value is, in words.
-pub(crate) fn json_kind(value: &serde_json::Value) -> &'static str {
+pub fn json_kind(value: &serde_json::Value) -> &'static str {
     match value {
         serde_json::Value::Null => "null",
         serde_json::Value::Bool(_) => "truth value",

@@ -324,7 +324,8 @@ impl<'a> Tensor<'a> {
         &self.files[span.file].bytes()[span.range.clone()]
     }
 
-    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
+    /// That something is wrong with it.
+    pub fn error(&self, reason: impl Into<String>) -> Error {
         let file = match self.storage {
             TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => data.file,
             TensorStorage::Planes { quants, .. } => quants.file,

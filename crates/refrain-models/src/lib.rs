@@ -1,30 +1,53 @@
-//! Model architectures, one file each, written only with arrays.
+//! Families of models, one file each, written only with arrays.
+//!
+//! [`Checkpoint::open`] finds the family of a checkpoint's files by the names that its record ([`family::Family`]) has,
+//! and reads its hyperparameters; [`load`] brings its weights onto a device.
 //!
 //! A model sees its tokens on one flat axis: activations are `[T, hidden]`, and which sequence,
 //! position and cache slot a token has are arrays of a [`Batch`]. Prefill chunks, decoding and batches
 //! of both are the same traced program.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), refrain_formats::Error> {
+//! use refrain_models::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
+//! let config = checkpoint.config();
+//! let embedding = checkpoint.expect(
+//!     "model.embed_tokens.weight",
+//!     &[config.vocab_size, config.hidden_size],
+//! )?;
+//! println!("{} {:?}", embedding.info.encoding, embedding.info.shape);
+//! let tokenizer = checkpoint.tokenizer()?;
+//! println!("{:?}", tokenizer.encode("Once upon a time", true)?);
+//! # Ok(()) }
+//! ```
 
 mod batch;
 pub mod blocks;
+mod checkpoint;
+pub mod config;
 mod error;
-mod gemma3;
-mod llama;
+mod families;
+pub mod family;
 mod loader;
-mod olmo2;
-mod phi3;
-mod qwen3;
-mod qwen3_5_moe;
 mod stack;
 mod state;
-mod transformer;
+mod synthetic;
+pub mod tensors;
+pub mod transformer;
 
 use refrain::{Array, DType, Device};
-use refrain_formats::{Architecture, Checkpoint, ModelConfig};
 
 pub use batch::{Batch, Pages};
+pub use checkpoint::Checkpoint;
+pub use config::ModelConfig;
 pub use error::Error;
+pub use families::FAMILIES;
+pub use family::Family;
 pub use loader::{Loader, Progress};
 pub use state::{Cache, LayerState, Recurrence};
+pub use synthetic::{Spec, architectures};
 
 /// A decoder: logits for the tokens of a batch.
 pub trait Decoder: Send + Sync {
@@ -54,13 +77,5 @@ pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
 /// A tensor that is missing or of the wrong shape, a damaged file, a device without enough memory.
 pub fn load(checkpoint: &Checkpoint, device: &Device, progress: &dyn Fn(Progress)) -> Result<Box<dyn Decoder>, Error> {
     let loader = Loader::new(checkpoint, device, progress);
-    let style = match checkpoint.config().architecture {
-        Architecture::Llama | Architecture::Qwen2 | Architecture::Mistral | Architecture::SmolLm3 => llama::STYLE,
-        Architecture::Qwen3 => qwen3::STYLE,
-        Architecture::Olmo2 | Architecture::Olmo3 => olmo2::STYLE,
-        Architecture::Phi3 => phi3::STYLE,
-        Architecture::Gemma3 => gemma3::STYLE,
-        Architecture::Qwen3_5Moe => return Ok(Box::new(qwen3_5_moe::Qwen3_5Moe::load(&loader)?)),
-    };
-    Ok(Box::new(transformer::Transformer::load(&loader, &style)?))
+    (checkpoint.config().family.build)(&loader)
 }

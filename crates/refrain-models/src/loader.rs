@@ -1,11 +1,11 @@
 use std::cell::Cell;
 
 use refrain::{Array, DType, Device, QuantFormat, Quantised};
-use refrain_formats::{Checkpoint, Encoding, ModelConfig, Tensor};
+use refrain_formats::{Encoding, Tensor};
 
-use crate::Error;
 use crate::blocks::{Linear, Weight};
 use crate::stack::Stack;
+use crate::{Checkpoint, Error, ModelConfig};
 
 /// How far loading has come.
 #[derive(Clone, Copy, Debug)]

@@ -1,28 +1,88 @@
+//! Dense decoders: what most families are, each by its own style.
+
 use refrain::{Array, DType};
+use refrain_formats::RowOrder;
 
 use crate::blocks::{Attention, Embedding, Head, Mlp, QkNorm, QkvStyle, RmsNorm, Ropes};
+use crate::config::{MAX_LAYERS, ModelConfig};
+use crate::tensors::{Names, Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
-/// What sets one family of dense transformers apart from another, beyond its configuration. Norms are
-/// named as under `model.layers.N`; `None` stands where a family has none.
-pub(crate) struct Style {
+/// What sets one family of dense transformers apart from another, beyond its configuration. Norms are named as in a
+/// layer, by Hugging Face and in GGUF; `None` stands where a family has none.
+pub struct Style {
     /// The norm of what attention reads.
-    pub before_attention: Option<&'static str>,
+    pub before_attention: Option<Names>,
     /// The norm of what attention adds to the residual stream.
-    pub after_attention: Option<&'static str>,
+    pub after_attention: Option<Names>,
     /// The norm of what the feed-forward network reads.
-    pub before_mlp: Option<&'static str>,
+    pub before_mlp: Option<Names>,
     /// The norm of what the feed-forward network adds to the residual stream.
-    pub after_mlp: Option<&'static str>,
+    pub after_mlp: Option<Names>,
     /// The norms of queries and keys.
     pub qk_norm: QkNorm,
     /// Whether q, k and v share one tensor, and gate and up another.
     pub fused: bool,
+    /// Whether converters to GGUF reorder the rows of queries and keys for interleaved rotary embeddings.
+    pub interleaved: bool,
+}
+
+impl Style {
+    /// Norms before attention and the feed-forward network, as most families have them.
+    pub const USUAL: Style = Style {
+        before_attention: Some(["input_layernorm", "attn_norm"]),
+        after_attention: None,
+        before_mlp: Some(["post_attention_layernorm", "ffn_norm"]),
+        after_mlp: None,
+        qk_norm: QkNorm::None,
+        fused: false,
+        interleaved: false,
+    };
+
+    /// The tensors of a model of this style.
+    pub fn tensors(&self, config: &ModelConfig) -> Vec<TensorRow> {
+        let (hidden, head) = (config.hidden_size, config.head_dim);
+        let mut table = Table::new(config);
+        let qkv = match self.fused {
+            true => QkvStyle::Fused,
+            false => QkvStyle::Apart,
+        };
+        for number in 0..config.layers.min(MAX_LAYERS) {
+            let layer = table.layer(number);
+            let norms = [
+                self.before_attention,
+                self.after_attention,
+                self.before_mlp,
+                self.after_mlp,
+            ];
+            norms.into_iter().flatten().for_each(|names| layer.norm(names, hidden));
+            Attention::tensors(
+                layer,
+                config,
+                self.qk_norm,
+                qkv,
+                match self.interleaved {
+                    true => RowOrder::Interleaved { head_dim: head },
+                    false => RowOrder::AsStored,
+                },
+            );
+            Mlp::tensors(layer, config, self.fused);
+        }
+        table.rows()
+    }
+
+    /// Brings a model of this style onto a device.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn build(&self, loader: &Loader<'_>) -> Result<Box<dyn Decoder>, Error> {
+        Ok(Box::new(Transformer::load(loader, self)?))
+    }
 }
 
 /// A dense decoder: blocks of grouped-query attention and a gated feed-forward network, each added to a
 /// residual stream.
-pub(crate) struct Transformer {
+pub struct Transformer {
     embedding: Embedding,
     layers: Vec<Layer>,
     norm: RmsNorm,
@@ -41,6 +101,9 @@ struct Layer {
 
 impl Transformer {
     /// Loads the weights under Hugging Face's names.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, style: &Style) -> Result<Transformer, Error> {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
@@ -60,8 +123,8 @@ impl Transformer {
 impl Layer {
     fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
-        let norm = |own: Option<&str>| {
-            own.map(|own| loader.norm(&name(own), loader.config.hidden_size))
+        let norm = |own: Option<Names>| {
+            own.map(|[own, _]| loader.norm(&name(own), loader.config.hidden_size))
                 .transpose()
         };
         let qkv = if style.fused { QkvStyle::Fused } else { QkvStyle::Apart };

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed;
-use refrain_formats::{Checkpoint, TensorInfo, WholeFile};
+use refrain_formats::{TensorInfo, WholeFile};
+use refrain_models::Checkpoint;
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -115,7 +116,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let measured = measure::all(&loaded, &tests, arguments)?;
         rows.extend(measured.into_iter().map(|figures| BenchRow {
             model: name.clone(),
-            arch: checkpoint.config().architecture.name().to_owned(),
+            arch: checkpoint.config().family.name.to_owned(),
             format: weight_format(&checkpoint),
             layers: checkpoint.config().layers,
             parameters: checkpoint.tensors().map(TensorInfo::values).sum(),

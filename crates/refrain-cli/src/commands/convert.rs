@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use refrain_formats::Error;
-use refrain_formats::convert::{self, Converted, Deviation, MixedFile, Recipe, Report};
+use refrain_write::convert::{self, Converted, Deviation, MixedFile, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_bytes};

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use refrain::Device;
 use refrain_engine::{Divergence, Score, Session, Windows, divergence, perplexity};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
 use crate::numbers::count;

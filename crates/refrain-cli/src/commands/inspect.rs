@@ -3,7 +3,9 @@
 use clap::Args;
 use refrain::Device;
 use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
-use refrain_formats::{Checkpoint, Error, Format, ModelConfig, RopeScaling, TensorInfo};
+use refrain_formats::{Error, Format, TensorInfo};
+use refrain_models::config::RopeScaling;
+use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
 
 use crate::output::{self, about_rate, human_bytes, human_count};
@@ -112,7 +114,7 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
     let tensors: Vec<&TensorInfo> = checkpoint.tensors().collect();
     let parameters: usize = tensors.iter().map(|tensor| tensor.values()).sum();
     vec![
-        ("architecture", config.architecture.to_string()),
+        ("architecture", config.family.to_string()),
         ("format", format_name(checkpoint.format()).to_owned()),
         ("parameters", human_count(parameters as u64)),
         (
@@ -190,7 +192,7 @@ fn rope(config: &ModelConfig) -> String {
 fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
     let config = checkpoint.config();
     json!({
-        "architecture": config.architecture.name(),
+        "architecture": config.family.name,
         "format": format_name(checkpoint.format()),
         "parameters": checkpoint.tensors().map(TensorInfo::values).sum::<usize>(),
         "weight_bytes": weight_bytes(checkpoint),

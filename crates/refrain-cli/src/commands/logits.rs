@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use refrain_engine::Session;
-use refrain_formats::{ModelConfig, WholeFile};
+use refrain_formats::WholeFile;
+use refrain_models::ModelConfig;
 use serde_json::{Value, json};
 
 use crate::{Global, device, input, interrupt, load, model};

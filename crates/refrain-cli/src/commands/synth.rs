@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use refrain_formats::synthetic;
+use refrain_write::synthetic;
 
 use crate::{Global, interrupt, load, output};
 
@@ -13,8 +13,8 @@ fn help() -> String {
     format!(
         "Architectures: {}\nFormats: {}; those of MLX also with -g32, -g64 or -g128; of tiny-hybrid \
          and qwen3.5-35b-a3b no GGUF file can be written\n\n{EXAMPLES}",
-        synthetic::architectures().join(", "),
-        synthetic::formats().join(", ")
+        refrain_models::architectures().join(", "),
+        refrain_formats::synthetic::formats().join(", ")
     )
 }
 

@@ -129,7 +129,7 @@ impl Session {
             "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
             self.model.device().name(),
             driver.unwrap_or_default(),
-            config.architecture,
+            config.family,
             config.layers,
             config.hidden_size,
             self.model.weight_bytes(),

@@ -13,7 +13,7 @@ use common::TestGpu;
 use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
-use refrain_formats::Checkpoint;
+use refrain_models::Checkpoint;
 use refrain_vulkan::DeviceKind;
 
 /// A synthetic model, or one of the fixtures where the name has no format behind a colon.

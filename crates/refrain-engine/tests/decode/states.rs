@@ -5,7 +5,8 @@ use std::path::Path;
 use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
-use refrain_formats::{Checkpoint, Encoding, State};
+use refrain_formats::{Encoding, State};
+use refrain_models::Checkpoint;
 
 use crate::common::{TestGpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};

@@ -1,30 +1,23 @@
 //! GGUF files: metadata, tensors and tokenizer in one file.
 
-mod config;
 mod describe;
-mod layers;
-pub(crate) mod mixture;
-mod names;
 mod parts;
 mod reader;
-mod rope;
-mod tensors;
 mod tokenizer;
 mod value;
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::tensor::{TensorInfo, TensorStorage};
+use crate::blocks::RowOrder;
+use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::tokenizer::BROKEN_TOKENIZER;
-use crate::{ChatTemplate, Error, ModelConfig, Tokenizer, guard};
+use crate::{ChatTemplate, Error, Tokenizer, guard};
 
 pub(crate) use describe::describe;
-pub(crate) use names::gguf as name;
 pub(crate) use parts::{GgufFiles, in_directory};
 pub use reader::holds_whole_header;
-pub(crate) use rope::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
-pub(crate) use tensors::row_order;
-pub(crate) use tokenizer::pre_tokenizer_name;
+pub use tokenizer::pre_tokenizer_name;
+pub(crate) use value::GgufValue;
 
 use reader::TensorEntry;
 use value::GgufMetadata;
@@ -35,8 +28,8 @@ use value::GgufMetadata;
 pub(crate) struct Gguf {
     /// The file's name for messages.
     file: String,
-    metadata: GgufMetadata,
-    tensors: Vec<TensorEntry>,
+    pub(crate) metadata: GgufMetadata,
+    pub(crate) tensors: Vec<TensorEntry>,
 }
 
 impl Gguf {
@@ -53,14 +46,37 @@ impl Gguf {
         })
     }
 
-    /// The model's hyperparameters.
-    pub(crate) fn config(&self, bytes: &[u8]) -> Result<ModelConfig, Error> {
-        config::read(self, bytes)
+    /// The file's name for messages.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
     }
 
-    /// The tensors under Hugging Face's names, sorted.
-    pub(crate) fn tensors(&self, config: &ModelConfig) -> Result<Vec<(TensorInfo, TensorStorage)>, Error> {
-        tensors::assemble(self, config)
+    /// The tensors under the file's own names.
+    pub(crate) fn tensors(&self) -> Vec<(TensorInfo, TensorStorage)> {
+        let tensor = |entry: &TensorEntry| {
+            let info = TensorInfo {
+                name: entry.name.clone(),
+                shape: entry.shape.clone(),
+                encoding: entry.encoding,
+                bytes: entry.range.len() as u64,
+            };
+            let data = Span {
+                file: entry.file,
+                range: entry.range.clone(),
+            };
+            let rows = RowOrder::AsStored;
+            let storage = match entry.encoding.block_bytes() {
+                Some(_) => TensorStorage::Blocks { data, rows },
+                None => TensorStorage::Plain { data, rows },
+            };
+            (info, storage)
+        };
+        self.tensors.iter().map(tensor).collect()
+    }
+
+    /// The tokens that end a text.
+    pub(crate) fn eos_ids(&self, bytes: &[u8]) -> Result<Vec<u32>, Error> {
+        tokenizer::eos_ids(self, bytes)
     }
 
     /// The tokenizer in the file.
@@ -100,13 +116,5 @@ impl Gguf {
 
     fn error(&self, reason: impl Into<String>) -> Error {
         Error::file(&self.file, reason)
-    }
-
-    /// Something that a model may have, and that cannot be computed here.
-    fn unsupported(&self, reason: impl Into<String>) -> Error {
-        Error::Unsupported {
-            file: self.file.clone(),
-            reason: reason.into(),
-        }
     }
 }

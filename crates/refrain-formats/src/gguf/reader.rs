@@ -8,7 +8,7 @@ use crate::{Encoding, Error};
 
 /// One tensor of the file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TensorEntry {
+pub(crate) struct TensorEntry {
     /// The file's own name for it.
     pub name: String,
     /// Outermost axis first (the file has them the other way round).

@@ -9,7 +9,7 @@ use super::reader::Cursor;
 
 /// The types of metadata values, by their number in the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum ValueType {
+pub(crate) enum ValueType {
     U8,
     I8,
     U16,
@@ -26,14 +26,14 @@ pub(super) enum ValueType {
 }
 
 impl ValueType {
-    pub(super) fn by_number(number: u32) -> Option<Self> {
+    pub(crate) fn by_number(number: u32) -> Option<Self> {
         use ValueType::*;
         const ALL: [ValueType; 13] = [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64];
         ALL.get(number as usize).copied()
     }
 
     /// Bytes of a value of this type; the fewest possible for strings and arrays.
-    pub(super) fn least_bytes(self) -> usize {
+    pub(crate) fn least_bytes(self) -> usize {
         use ValueType::*;
         match self {
             U8 | I8 | Bool => 1,
@@ -47,7 +47,7 @@ impl ValueType {
 
 /// One metadata value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum GgufValue {
+pub(crate) enum GgufValue {
     /// Any integer.
     Integer(i128),
     Float(f64),
@@ -76,7 +76,7 @@ impl GgufValue {
 
 /// All metadata of a file.
 #[derive(Debug, Default)]
-pub(super) struct GgufMetadata {
+pub(crate) struct GgufMetadata {
     pub file: String,
     pub values: BTreeMap<String, GgufValue>,
     /// Where each value lies in the file: the number of its type, and what follows.
@@ -92,15 +92,11 @@ impl GgufMetadata {
         )
     }
 
-    pub(super) fn error(&self, reason: impl Into<String>) -> Error {
+    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
         Error::file(&self.file, reason)
     }
 
-    fn missing(&self, key: &str) -> Error {
-        Error::file(&self.file, format!("metadata {key} is missing"))
-    }
-
-    pub(super) fn string(&self, key: &str) -> Result<Option<&str>, Error> {
+    pub(crate) fn string(&self, key: &str) -> Result<Option<&str>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::String(text)) => Ok(Some(text)),
@@ -108,7 +104,7 @@ impl GgufMetadata {
         }
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Bool(flag)) => Ok(Some(*flag)),
@@ -116,7 +112,7 @@ impl GgufMetadata {
         }
     }
 
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Float(number)) => Ok(Some(*number)),
@@ -126,7 +122,7 @@ impl GgufMetadata {
     }
 
     /// A positive count.
-    pub(super) fn count(&self, key: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn count(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Integer(number)) => match usize::try_from(*number) {
@@ -141,7 +137,7 @@ impl GgufMetadata {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn whole(&self, key: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn whole(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Integer(number)) => match usize::try_from(*number) {
@@ -152,12 +148,8 @@ impl GgufMetadata {
         }
     }
 
-    pub(super) fn needed_count(&self, key: &str) -> Result<usize, Error> {
-        self.count(key)?.ok_or_else(|| self.missing(key))
-    }
-
     /// A token id.
-    pub(super) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
+    pub(crate) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Integer(number)) => u32::try_from(*number)
@@ -168,7 +160,7 @@ impl GgufMetadata {
     }
 
     /// The length of an array.
-    pub(super) fn array_length(&self, key: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn array_length(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Array { count, .. }) => Ok(Some(*count)),
@@ -177,7 +169,7 @@ impl GgufMetadata {
     }
 
     /// An array of strings.
-    pub(super) fn strings<'a>(&self, key: &str, bytes: &'a [u8]) -> Result<Option<Vec<&'a str>>, Error> {
+    pub(crate) fn strings<'a>(&self, key: &str, bytes: &'a [u8]) -> Result<Option<Vec<&'a str>>, Error> {
         self.items(key, bytes, "an array of strings", |item, cursor| match item {
             ValueType::String => Some(cursor.string("a string")),
             _ => None,
@@ -185,7 +177,7 @@ impl GgufMetadata {
     }
 
     /// An array of numbers.
-    pub(super) fn numbers(&self, key: &str, bytes: &[u8]) -> Result<Option<Vec<f64>>, Error> {
+    pub(crate) fn numbers(&self, key: &str, bytes: &[u8]) -> Result<Option<Vec<f64>>, Error> {
         self.items(key, bytes, "an array of numbers", |item, cursor| {
             match item {
                 ValueType::String | ValueType::Array => return None,

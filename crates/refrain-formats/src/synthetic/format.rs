@@ -2,12 +2,12 @@
 
 use refrain_quant::QuantRecord;
 
-use crate::gguf::mixture::{self, MixedFile};
-use crate::{Encoding, Format, ModelConfig};
+use crate::mixed::{self, MatrixPlace, MixedFile};
+use crate::{Encoding, Format};
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum SyntheticFormat {
+pub enum SyntheticFormat {
     /// All matrices alike.
     Alike(Encoding),
     /// As in a GGUF file of several formats.
@@ -34,7 +34,7 @@ pub(super) fn names() -> Vec<&'static str> {
 
 impl SyntheticFormat {
     /// The format of a name, such as `q4_0`, `mlx4` or `mlx4-g32`, in any case of letters.
-    pub(super) fn by_name(name: &str) -> Option<SyntheticFormat> {
+    pub fn by_name(name: &str) -> Option<SyntheticFormat> {
         let name = name.to_ascii_lowercase();
         if name == MIXED.name() {
             return Some(SyntheticFormat::Mixed(MIXED));
@@ -46,7 +46,7 @@ impl SyntheticFormat {
     }
 
     /// The kind of checkpoint that the format belongs to.
-    pub(super) fn format(self) -> Format {
+    pub fn format(self) -> Format {
         match self {
             SyntheticFormat::Mixed(_) => Format::Gguf,
             SyntheticFormat::Alike(encoding) if encoding.block().is_some() => Format::Gguf,
@@ -56,7 +56,7 @@ impl SyntheticFormat {
     }
 
     /// Bits and group size of MLX's formats.
-    pub(super) fn affine(self) -> Option<(u8, u16)> {
+    pub fn affine(self) -> Option<(u8, u16)> {
         match self {
             SyntheticFormat::Alike(Encoding::Quantised(record)) if record.is_mlx_affine() => {
                 Some((record.format.bits as u8, record.format.group as u16))
@@ -66,15 +66,15 @@ impl SyntheticFormat {
     }
 
     /// How the matrix `name` of so many columns is stored.
-    pub(super) fn of_matrix(self, config: &ModelConfig, name: &str, columns: usize) -> Encoding {
+    pub fn of_matrix(self, place: MatrixPlace, name: &str, columns: usize) -> Encoding {
         match self {
-            SyntheticFormat::Alike(encoding) => mixture::for_columns(encoding, columns),
-            SyntheticFormat::Mixed(file) => mixture::for_columns(file.encoding(config, name), columns),
+            SyntheticFormat::Alike(encoding) => mixed::for_columns(encoding, columns),
+            SyntheticFormat::Mixed(file) => mixed::for_columns(file.encoding(place, name), columns),
         }
     }
 
     /// How the norms' gains are stored: as converters to each format do it.
-    pub(super) fn of_vectors(self) -> Encoding {
+    pub fn of_vectors(self) -> Encoding {
         match (self.format(), self) {
             (Format::Mlx, _) => Encoding::BF16,
             (Format::Safetensors, SyntheticFormat::Alike(encoding)) => encoding,
@@ -83,7 +83,7 @@ impl SyntheticFormat {
     }
 
     /// GGUF's number of the kind of file (`general.file_type`).
-    pub(super) fn file_type(self) -> u32 {
+    pub fn file_type(self) -> u32 {
         match self {
             SyntheticFormat::Mixed(file) => file.file_type(),
             SyntheticFormat::Alike(Encoding::F16) => 1,

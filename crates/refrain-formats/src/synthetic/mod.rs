@@ -1,27 +1,12 @@
-//! Checkpoints of random weights in the shapes of real models: for measurements and tests without a
-//! download.
-//!
-//! [`Checkpoint::synthetic`](crate::Checkpoint::synthetic) makes one on the spot; [`write()`] writes
-//! the same weights to disk, in the layout that its format has everywhere.
+//! Random weights in place of a file's, for measurements and tests without a download: always the same, made when they
+//! are read.
 
-mod architectures;
 mod format;
 mod random;
 mod scales;
-mod shapes;
-mod spec;
-#[cfg(test)]
-mod tests;
-mod write;
 
-pub(crate) use random::RandomTensor;
-pub(crate) use spec::Spec;
-pub use write::write;
-
-/// The known architectures, as `ARCH` of `ARCH:FORMAT` names them.
-pub fn architectures() -> Vec<&'static str> {
-    architectures::ALL.iter().map(|(name, _)| *name).collect()
-}
+pub use format::SyntheticFormat;
+pub use random::RandomTensor;
 
 /// The known formats, as `FORMAT` of `ARCH:FORMAT` names them: safetensors (`f32`, `f16`, `bf16`), GGUF
 /// (`q8_0` to `q4_k_m`), and MLX's of 2 to 8 bits (`mlx4` in groups of 64, or of another size as in

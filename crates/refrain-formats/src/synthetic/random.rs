@@ -18,7 +18,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One tensor of random values.
 #[derive(Debug, Clone)]
-pub(crate) struct RandomTensor {
+pub struct RandomTensor {
     seed: u64,
     values: usize,
     encoding: Encoding,
@@ -28,7 +28,7 @@ pub(crate) struct RandomTensor {
 
 impl RandomTensor {
     /// A matrix, or by its name what else models have; norms' gains are stored less `offset`.
-    pub(super) fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
+    pub fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
         RandomTensor {
             seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),
             values: shape.iter().product(),
@@ -45,7 +45,7 @@ impl RandomTensor {
     }
 
     /// Bytes in files.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         if let Some(bytes) = self.encoding.block_bytes() {
             return (self.values / self.encoding.block_values() * bytes) as u64;
         }

@@ -70,7 +70,7 @@ impl ChatTemplate {
     }
 
     /// All sources by name.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.templates
             .iter()
             .map(|(name, source)| (name.as_str(), source.as_str()))

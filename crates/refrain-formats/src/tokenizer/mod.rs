@@ -52,7 +52,7 @@ impl Tokenizer {
     }
 
     /// Add the tokens that end a text according to the generation configuration.
-    pub(crate) fn with_eos_ids(mut self, ids: &[u32]) -> Self {
+    pub fn with_eos_ids(mut self, ids: &[u32]) -> Self {
         if !ids.is_empty() {
             self.eos_ids = ids.to_owned();
         }
@@ -70,7 +70,10 @@ impl Tokenizer {
     }
 
     /// The whole of it as `tokenizer.json` has it.
-    pub(crate) fn to_json(&self) -> Result<Value, Error> {
+    ///
+    /// # Errors
+    /// If it cannot be said so.
+    pub fn to_json(&self) -> Result<Value, Error> {
         serde_json::to_value(&self.inner).map_err(|error| Error::Tokenizer(error.to_string()))
     }
 

@@ -12,11 +12,13 @@ use super::{Item, ListedTensor, Target};
 use crate::Error;
 
 /// Safetensors files are split above this many bytes.
-pub(crate) const SHARD: u64 = 4 << 30;
+pub const SHARD: u64 = 4 << 30;
 
 /// What is in the directory beside the weights: config.json, and further files by name.
-pub(crate) struct DirectoryContents {
+pub struct DirectoryContents {
+    /// The object of config.json.
     pub config: Value,
+    /// Further files by name.
     pub files: Vec<(String, Vec<u8>)>,
     /// What the weights' files say that they are for: `pt` or `mlx`.
     pub framework: &'static str,
@@ -24,7 +26,10 @@ pub(crate) struct DirectoryContents {
 
 /// Writes all of it beside the target; [`Target::finish_directory`] gives it its name. Files of weights hold at
 /// most `shard_bytes`, where an item is not larger by itself.
-pub(crate) fn write(
+///
+/// # Errors
+/// If a tensor is damaged, the disk is full, or whoever watches stopped it.
+pub fn write(
     contents: &DirectoryContents,
     items: Vec<Item<'_>>,
     shard_bytes: u64,
@@ -66,7 +71,7 @@ pub(crate) fn write(
 }
 
 /// JSON for people to read.
-pub(crate) fn pretty(value: &Value) -> Vec<u8> {
+pub fn pretty(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 

@@ -9,35 +9,42 @@ use super::{Item, Target};
 use crate::{Encoding, Error};
 
 /// Tensors begin at multiples of this many bytes after the header.
-pub(crate) const ALIGNMENT: u64 = 32;
+pub const ALIGNMENT: u64 = 32;
 
 /// The format's first four bytes.
 const MAGIC: &[u8; 4] = b"GGUF";
 
 /// One metadata value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum MetadataValue {
+pub enum MetadataValue {
+    /// u32.
     U32(u32),
+    /// f32.
     F32(f32),
+    /// bool.
     Bool(bool),
+    /// A string.
     Text(String),
+    /// An array of strings.
     Texts(Vec<String>),
+    /// An array of f32.
     F32s(Vec<f32>),
+    /// An array of i32.
     I32s(Vec<i32>),
+    /// An array of bool.
     Bools(Vec<bool>),
     /// Another file's: the number of its type, and what follows.
     Raw(Vec<u8>),
 }
 
 /// Metadata in the order of the file.
-pub(crate) type MetadataEntries = Vec<(String, MetadataValue)>;
+pub type MetadataEntries = Vec<(String, MetadataValue)>;
 
 /// Writes all of it beside the target; [`Target::finish_file`] gives it its name.
-pub(crate) fn write(
-    metadata: &MetadataEntries,
-    items: &[Item<'_>],
-    target: &mut Target<'_>,
-) -> Result<NamedTempFile, Error> {
+///
+/// # Errors
+/// If a tensor is damaged, the disk is full, or whoever watches stopped it.
+pub fn write(metadata: &MetadataEntries, items: &[Item<'_>], target: &mut Target<'_>) -> Result<NamedTempFile, Error> {
     target.expect(items.iter().map(Item::total).sum());
     let mut unfinished = target.unfinished_file()?;
     let file = unfinished.as_file_mut();

@@ -4,12 +4,10 @@
 //! for, and gets its own name when it is whole and on the disk. What makes it readable (a GGUF file's
 //! first bytes, a directory's config.json) is written last.
 
-pub(crate) mod config_json;
 pub(crate) mod contents;
-pub(crate) mod directory;
-pub(crate) mod gguf;
-pub(crate) mod gguf_metadata;
-pub(crate) mod hybrid;
+mod conversion;
+pub mod directory;
+pub mod gguf;
 mod target;
 mod unfinished;
 mod whole;
@@ -20,8 +18,9 @@ use std::ops::Range;
 
 use crate::{Encoding, Error, Tensor};
 
-pub use target::WriteProgress;
-pub(crate) use target::{Shape, Target};
+pub use conversion::{Conversion, Converted, Deviation};
+pub use target::{Shape, Target, WriteProgress};
+pub use unfinished::UnfinishedDirectory;
 pub use whole::WholeFile;
 
 /// Bytes that are made before they are written: what writing takes of memory.
@@ -29,28 +28,33 @@ const PIECE: usize = 16 << 20;
 
 /// A tensor as a file lists it.
 #[derive(Debug, Clone)]
-pub(crate) struct ListedTensor {
+pub struct ListedTensor {
+    /// Its name in the file.
     pub name: String,
+    /// How its numbers are stored.
     pub encoding: Encoding,
     /// Outermost axis first; in the units of the encoding's words.
     pub shape: Vec<usize>,
+    /// Bytes that it takes.
     pub bytes: u64,
 }
 
 /// Makes a range of rows of all parts of an item, each into a buffer of its own.
-pub(crate) type MakeRows<'a> = Box<dyn Fn(Range<usize>, &mut [&mut [u8]]) -> Result<(), Error> + 'a>;
+pub type MakeRows<'a> = Box<dyn Fn(Range<usize>, &mut [&mut [u8]]) -> Result<(), Error> + 'a>;
 
 /// Tensors that are made together, row by row: a single one, or weights, scales and biases.
-pub(crate) struct Item<'a> {
+pub struct Item<'a> {
+    /// The tensors.
     pub parts: Vec<ListedTensor>,
     /// Rows that every part has; a vector is one row.
     pub rows: usize,
+    /// Makes them.
     pub make: MakeRows<'a>,
 }
 
 impl<'a> Item<'a> {
     /// An item of one tensor, given its rows' maker.
-    pub(crate) fn single(
+    pub fn single(
         part: ListedTensor,
         rows: usize,
         make: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Error> + 'a,
@@ -63,7 +67,7 @@ impl<'a> Item<'a> {
     }
 
     /// An item of one tensor whose bytes are there.
-    pub(crate) fn bytes(part: ListedTensor, bytes: Vec<u8>) -> Self {
+    pub fn bytes(part: ListedTensor, bytes: Vec<u8>) -> Self {
         Self::single(part, 1, move |_, out| {
             out.copy_from_slice(&bytes);
             Ok(())
@@ -71,7 +75,7 @@ impl<'a> Item<'a> {
     }
 
     /// A tensor as it lies in memory: its data, or its quants, scales and biases as MLX stores them.
-    pub(crate) fn planes(tensor: Tensor<'a>) -> Self {
+    pub fn planes(tensor: Tensor<'a>) -> Self {
         let info = tensor.info;
         let part = |name: String, encoding, columns: usize, bytes| {
             let mut shape = info.shape.clone();
@@ -118,7 +122,7 @@ impl<'a> Item<'a> {
     }
 
     /// Bytes of all parts.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 

@@ -24,7 +24,7 @@ pub struct WriteProgress {
 
 /// What kind of checkpoint is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// A GGUF file.
     File,
     /// A directory of config.json and safetensors files.
@@ -32,7 +32,7 @@ pub(crate) enum Shape {
 }
 
 /// What is written, and how far that has come.
-pub(crate) struct Target<'a> {
+pub struct Target<'a> {
     /// As the user calls it.
     out: &'a Path,
     /// What `out` leads to, through symbolic links.
@@ -50,7 +50,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// If something is at `out` that must not be replaced.
-    pub(crate) fn new(
+    pub fn new(
         out: &'a Path,
         shape: Shape,
         replace: bool,
@@ -99,12 +99,15 @@ impl<'a> Target<'a> {
     }
 
     /// Says how many bytes are to be written in all.
-    pub(crate) fn expect(&mut self, total: u64) {
+    pub fn expect(&mut self, total: u64) {
         self.total = total;
     }
 
     /// Gives an error its path.
-    pub(crate) fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
+    ///
+    /// # Errors
+    /// That result's, as one of writing.
+    pub fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
         result.map_err(|source| Error::Write {
             path: self.out.to_owned(),
             source,
@@ -112,7 +115,10 @@ impl<'a> Target<'a> {
     }
 
     /// Counts so many bytes as written.
-    pub(crate) fn advance(&mut self, bytes: usize) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// If whoever watches stopped it.
+    pub fn advance(&mut self, bytes: usize) -> Result<(), Error> {
         self.done += bytes as u64;
         let progress = WriteProgress {
             done: self.done.min(self.total),
@@ -127,17 +133,26 @@ impl<'a> Target<'a> {
     }
 
     /// A file beside the target, which goes away unless it is given the target's name.
-    pub(crate) fn unfinished_file(&self) -> Result<NamedTempFile, Error> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unfinished_file(&self) -> Result<NamedTempFile, Error> {
         self.io(unfinished::file_in(parent(&self.place)))
     }
 
     /// A directory beside the target, which goes away unless it is given the target's name.
-    pub(crate) fn unfinished_directory(&self) -> Result<UnfinishedDirectory, Error> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unfinished_directory(&self) -> Result<UnfinishedDirectory, Error> {
         self.io(unfinished::directory_in(parent(&self.place)))
     }
 
     /// Gives a whole file, which is on the disk, the target's name.
-    pub(crate) fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// What the system says, or that something is there that may not be replaced.
+    pub fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
         self.check()?;
         let named = match self.replace {
             true => file.persist(&self.place),
@@ -149,7 +164,10 @@ impl<'a> Target<'a> {
     }
 
     /// Gives a whole directory, whose files are on the disk, the target's name.
-    pub(crate) fn finish_directory(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// What the system says, or that something is there that may not be replaced.
+    pub fn finish_directory(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
         sync_directory(directory.path());
         self.check()?;
         match self.place.symlink_metadata() {

@@ -16,7 +16,7 @@ const PREFIX: &str = ".refrain-";
 const SUFFIX: &str = ".partial";
 
 /// A directory that is being written.
-pub(crate) struct UnfinishedDirectory {
+pub struct UnfinishedDirectory {
     directory: TempDir,
     /// Says that its writer lives.
     _lock: Option<File>,
@@ -24,7 +24,7 @@ pub(crate) struct UnfinishedDirectory {
 
 impl UnfinishedDirectory {
     /// Where it lies for now.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 

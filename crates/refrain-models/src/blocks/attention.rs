@@ -1,7 +1,9 @@
 use refrain::{Array, AttentionParams, DType, fast};
-use refrain_formats::LayerRope;
+use refrain_formats::RowOrder;
 
 use super::{Linear, RmsNorm, Ropes};
+use crate::config::{LayerRope, ModelConfig};
+use crate::tensors::Table;
 use crate::{Batch, Cache, Error, Loader};
 
 /// What of the queries and keys is normalised, before they are rotated.
@@ -48,6 +50,31 @@ enum Qkv {
 }
 
 impl Attention {
+    /// Its tensors in a layer; `rows` is the order in which GGUF has those of queries and keys.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, qk_norm: QkNorm, style: QkvStyle, rows: RowOrder) {
+        let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
+        let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let stored = RowOrder::AsStored;
+        if style == QkvStyle::Fused {
+            let all = [inner + 2 * kv_inner, hidden];
+            layer.linear(["self_attn.qkv_proj", "attn_qkv"], all, bias, stored);
+        } else {
+            let queries = if style == QkvStyle::Gated { 2 * inner } else { inner };
+            layer.linear(["self_attn.q_proj", "attn_q"], [queries, hidden], bias, rows);
+            layer.linear(["self_attn.k_proj", "attn_k"], [kv_inner, hidden], bias, rows);
+            layer.linear(["self_attn.v_proj", "attn_v"], [kv_inner, hidden], bias, stored);
+        }
+        let output = config.attention_output_bias;
+        layer.linear(["self_attn.o_proj", "attn_output"], [hidden, inner], output, stored);
+        let widths = match qk_norm {
+            QkNorm::None => return,
+            QkNorm::Heads => [head_dim; 2],
+            QkNorm::Projection => [inner, kv_inner],
+        };
+        layer.norm(["self_attn.q_norm", "attn_q_norm"], widths[0]);
+        layer.norm(["self_attn.k_norm", "attn_k_norm"], widths[1]);
+    }
+
     /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm` and `k_norm` if there
     /// are any. Window and positions are those of layer `layer`.
     ///

@@ -1,7 +1,8 @@
 use refrain::{Array, DType, fast};
-use refrain_formats::DeltaNets;
 
 use super::{Linear, RmsNorm};
+use crate::config::{DeltaNets, ModelConfig};
+use crate::tensors::Table;
 use crate::{Batch, Error, Loader, Recurrence};
 
 /// Added to the squared length of queries and keys.
@@ -24,6 +25,28 @@ pub struct DeltaNet {
 }
 
 impl DeltaNet {
+    /// Its tensors in a layer.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, sizes: &DeltaNets) {
+        let (hidden, heads, values) = (
+            config.hidden_size,
+            sizes.value_heads,
+            sizes.value_heads * sizes.value_dim,
+        );
+        let channels = sizes.channels();
+        layer.add(["linear_attn.A_log", "ssm_a"], &[heads]);
+        layer.add(["linear_attn.dt_bias", "ssm_dt.bias"], &[heads]);
+        layer.part(["linear_attn.conv1d", "ssm_conv1d"], ".weight", &[channels, sizes.taps]);
+        layer.norm(["linear_attn.norm", "ssm_norm"], sizes.value_dim);
+        let mut matrix = |names, shape: [usize; 2]| {
+            layer.part(names, ".weight", &shape);
+        };
+        matrix(["linear_attn.in_proj_qkv", "attn_qkv"], [channels, hidden]);
+        matrix(["linear_attn.in_proj_z", "attn_gate"], [values, hidden]);
+        matrix(["linear_attn.in_proj_a", "ssm_alpha"], [heads, hidden]);
+        matrix(["linear_attn.in_proj_b", "ssm_beta"], [heads, hidden]);
+        matrix(["linear_attn.out_proj", "ssm_out"], [hidden, values]);
+    }
+
     /// `{name}.in_proj_qkv`, `in_proj_z`, `in_proj_a`, `in_proj_b`, `conv1d`, `A_log`, `dt_bias`, `norm` and
     /// `out_proj`.
     ///

@@ -1,6 +1,6 @@
 //! How fast each pair of a rotary embedding turns.
 
-use refrain_formats::RopeScaling;
+use crate::config::RopeScaling;
 
 /// Radians per position of each pair, θ^(−2i/dims) of base `theta`, scaled, in sequences of at most `context`
 /// tokens; computed in f64.

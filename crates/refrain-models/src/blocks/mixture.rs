@@ -1,8 +1,9 @@
 use refrain::Array;
-use refrain_formats::Activation;
 
 use super::mlp::activate;
 use super::{Linear, Mlp, Weight};
+use crate::config::{Activation, MixtureConfig, ModelConfig};
+use crate::tensors::Table;
 use crate::{Error, Loader};
 
 /// A mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token is computed by the few
@@ -28,12 +29,44 @@ enum GateUp {
 }
 
 impl Mixture {
+    /// Its tensors in a layer.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, sizes: &MixtureConfig) {
+        let (hidden, inner, experts) = (config.hidden_size, sizes.intermediate_size, sizes.experts);
+        let shared = sizes.shared_intermediate_size;
+        layer.part(["mlp.gate", "ffn_gate_inp"], ".weight", &[experts, hidden]);
+        layer.add(
+            ["mlp.experts.down_proj", "ffn_down_exps.weight"],
+            &[experts, hidden, inner],
+        );
+        // Together as transformers has them, or apart as mlx-lm and GGUF do.
+        let apart = config.quantisation.is_some();
+        layer
+            .add(
+                ["mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"],
+                &[experts, 2 * inner, hidden],
+            )
+            .needed = !apart;
+        for names in [
+            ["mlp.experts.gate_proj", "ffn_gate_exps.weight"],
+            ["mlp.experts.up_proj", "ffn_up_exps.weight"],
+        ] {
+            layer.add(names, &[experts, inner, hidden]).needed = apart;
+        }
+        let mut matrix = |names, shape: [usize; 2]| {
+            layer.part(names, ".weight", &shape);
+        };
+        matrix(["mlp.shared_expert_gate", "ffn_gate_inp_shexp"], [1, hidden]);
+        matrix(["mlp.shared_expert.gate_proj", "ffn_gate_shexp"], [shared, hidden]);
+        matrix(["mlp.shared_expert.up_proj", "ffn_up_shexp"], [shared, hidden]);
+        matrix(["mlp.shared_expert.down_proj", "ffn_down_shexp"], [hidden, shared]);
+    }
+
     /// `{name}.gate` (the router), `{name}.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and
     /// `down_proj`, `{name}.shared_expert` and `shared_expert_gate`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, sizes: &refrain_formats::MixtureConfig) -> Result<Mixture, Error> {
+    pub fn load(loader: &Loader<'_>, name: &str, sizes: &MixtureConfig) -> Result<Mixture, Error> {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
         let linear = |part: &str, outputs| loader.linear(&format!("{name}.{part}"), outputs, hidden, false);
         let all = format!("{name}.experts");

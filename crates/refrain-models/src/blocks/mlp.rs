@@ -1,7 +1,9 @@
 use refrain::Array;
-use refrain_formats::Activation;
+use refrain_formats::RowOrder;
 
 use super::Linear;
+use crate::config::{Activation, ModelConfig};
+use crate::tensors::Table;
 use crate::{Error, Loader};
 
 /// The gated feed-forward network: down(activation(gate(x)) · up(x)) (Shazeer 2020).
@@ -18,6 +20,19 @@ enum GateUp {
 }
 
 impl Mlp {
+    /// Its tensors in a layer.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, fused: bool) {
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        let mut add = |names, shape| layer.linear(names, shape, bias, RowOrder::AsStored);
+        if fused {
+            add(["mlp.gate_up_proj", "ffn_up"], [2 * inner, hidden]);
+        } else {
+            add(["mlp.gate_proj", "ffn_gate"], [inner, hidden]);
+            add(["mlp.up_proj", "ffn_up"], [inner, hidden]);
+        }
+        add(["mlp.down_proj", "ffn_down"], [hidden, inner]);
+    }
+
     /// `{name}.gate_proj` and `up_proj`, or `gate_up_proj` if `fused`, and `down_proj`.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
+use crate::config::{LayerRope, ModelConfig, RopeScaling};
 use refrain::{Array, Device, RopeParams, fast};
-use refrain_formats::{LayerRope, ModelConfig, RopeScaling};
 
 use super::frequencies::frequencies;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use tokenizers::processors::template::TemplateProcessing;
 
-pub(crate) use pre_tokenizers::name_of as pre_tokenizer_name;
+pub use pre_tokenizers::name_of as pre_tokenizer_name;
 
 use super::Gguf;
 use crate::{ChatTemplate, Error, Tokenizer};

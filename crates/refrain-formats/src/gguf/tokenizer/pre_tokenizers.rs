@@ -57,7 +57,7 @@ pub(super) fn find(name: &str) -> Option<&'static PreTokenizer> {
 }
 
 /// The name of what cuts by these patterns, if there is one. Of several, one that also takes whole words or not.
-pub(crate) fn name_of(patterns: &[&str], whole_words: bool) -> Option<&'static str> {
+pub fn name_of(patterns: &[&str], whole_words: bool) -> Option<&'static str> {
     let cutting = || PRE_TOKENIZERS.iter().filter(|known| known.patterns == patterns);
     let exact = cutting().find(|known| known.whole_words == whole_words);
     exact.or(cutting().next()).map(|known| known.names[0])

@@ -1,0 +1,310 @@
+//! One tensor's way: a few rows at a time, each on any thread, to values and on to their new encoding.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use refrain_quant::{QuantFormat, QuantPlanes, ScaleType};
+
+use super::{Item, ListedTensor};
+use crate::blocks::{Blocks, RowOrder};
+use crate::dequantise::widen;
+use crate::tensor::TensorStorage;
+use crate::{Encoding, Error, Tensor, quantise};
+
+/// How far a tensor's values are from what they were.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Deviation {
+    /// Sum of the squared differences.
+    squares: f64,
+    /// Sum of the squares of what they were.
+    reference: f64,
+    /// The largest difference.
+    largest: f64,
+}
+
+impl Deviation {
+    /// Root of the mean squared difference, over that of the values; 0 for a tensor of zeros that stayed one.
+    pub fn relative_rms(&self) -> f64 {
+        match (self.squares, self.reference) {
+            (0.0, _) => 0.0,
+            (squares, reference) => (squares / reference).sqrt(),
+        }
+    }
+
+    /// The largest difference.
+    pub fn largest(&self) -> f64 {
+        self.largest
+    }
+
+    /// Both together.
+    pub fn and(self, other: Deviation) -> Deviation {
+        Deviation {
+            squares: self.squares + other.squares,
+            reference: self.reference + other.reference,
+            largest: self.largest.max(other.largest),
+        }
+    }
+
+    fn between(values: &[f32], now: &[f32]) -> Deviation {
+        let pairs = values.iter().zip(now);
+        pairs.fold(Deviation::default(), |sum, (&value, &now)| {
+            let difference = f64::from(now) - f64::from(value);
+            sum.and(Deviation {
+                squares: difference * difference,
+                reference: f64::from(value) * f64::from(value),
+                largest: difference.abs(),
+            })
+        })
+    }
+}
+
+/// What became of a tensor.
+#[derive(Debug, Clone)]
+pub struct Converted {
+    /// Its name in Hugging Face's naming.
+    pub name: String,
+    /// Its shape, outermost axis first.
+    pub shape: Vec<usize>,
+    /// How it was stored.
+    pub from: Encoding,
+    /// How it is stored now.
+    pub to: Encoding,
+    /// Bytes that it takes now.
+    pub bytes: u64,
+    /// How far its values are from what they were.
+    pub deviation: Deviation,
+}
+
+/// A tensor and what becomes of it.
+pub struct Conversion<'a> {
+    /// The tensor.
+    pub tensor: Tensor<'a>,
+    /// Its name in the new checkpoint.
+    pub name: String,
+    /// How it is stored then.
+    pub to: Encoding,
+    /// What scales and biases of MLX's quantisation are stored as.
+    pub scales: Encoding,
+    /// In which order the new file has its rows.
+    pub order: RowOrder,
+    /// Added to each value: families differ in where the one of a norm's gains stands.
+    pub added: f32,
+    deviation: Mutex<Deviation>,
+}
+
+/// Memory for one row.
+#[derive(Default)]
+struct RowBuffer {
+    values: Vec<f32>,
+    now: Vec<f32>,
+}
+
+impl<'a> Conversion<'a> {
+    /// `tensor` under the name `name`, its rows in order and its values as they are.
+    pub fn new(tensor: Tensor<'a>, name: String, to: Encoding) -> Self {
+        Conversion {
+            tensor,
+            name,
+            to,
+            scales: Encoding::F16,
+            order: RowOrder::AsStored,
+            added: 0.0,
+            deviation: Mutex::default(),
+        }
+    }
+
+    /// What became of the tensor, once it has been written.
+    pub fn outcome(&self) -> Converted {
+        let info = self.tensor.info;
+        let deviation = match self.deviation.lock() {
+            Ok(deviation) => *deviation,
+            Err(poisoned) => *poisoned.into_inner(),
+        };
+        Converted {
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            from: info.encoding,
+            to: self.to,
+            bytes: self.item().total(),
+            deviation,
+        }
+    }
+
+    /// What is to be written.
+    pub fn item(&self) -> Item<'_> {
+        let info = self.tensor.info;
+        let (rows, columns) = (info.rows(), info.columns());
+        let part = |name: String, encoding: Encoding, columns: usize, row_bytes: usize| {
+            let mut shape = info.shape.clone();
+            if let Some(last) = shape.last_mut() {
+                *last = columns;
+            }
+            let bytes = (rows * row_bytes) as u64;
+            ListedTensor {
+                name,
+                encoding,
+                shape,
+                bytes,
+            }
+        };
+        let Some(affine) = self.to.quantised().filter(|record| record.is_mlx_affine()) else {
+            let row_bytes = match self.to.block_bytes() {
+                Some(block) => columns / self.to.block_values() * block,
+                None => columns * self.to.value_bytes().unwrap_or(4),
+            };
+            let part = part(self.name.clone(), self.to, columns, row_bytes);
+            return Item::single(part, rows, move |rows, out| self.make_rows(rows, out));
+        };
+        let layer = self.name.strip_suffix(".weight").unwrap_or(&self.name);
+        let format = affine.format;
+        let (words, groups) = (format.words(columns), format.scales(columns));
+        let factors = groups * self.scales.value_bytes().unwrap_or(2);
+        Item {
+            parts: vec![
+                part(self.name.clone(), Encoding::U32, words, 4 * words),
+                part(format!("{layer}.scales"), self.scales, groups, factors),
+                part(format!("{layer}.biases"), self.scales, groups, factors),
+            ],
+            rows,
+            make: Box::new(move |rows, out| match out {
+                [quants, scales, biases] => self.make_affine_rows(format, rows, [quants, scales, biases]),
+                _ => Ok(()),
+            }),
+        }
+    }
+
+    fn make_rows(&self, rows: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
+        let (row_bytes, last) = (out.len() / rows.len().max(1), rows.end);
+        if row_bytes == 0 {
+            return Ok(());
+        }
+        let made = out
+            .par_chunks_exact_mut(row_bytes)
+            .zip(rows)
+            .map_init(RowBuffer::default, |memory, (out, row)| {
+                self.read(row, memory)?;
+                if self.copy(row, out) {
+                    return Ok(Deviation::between(&memory.values, &memory.values));
+                }
+                quantise::row(self.to, &memory.values, out).ok_or_else(|| self.out_of_range(row))?;
+                match self.to.quantised() {
+                    None => widen(self.to, out, &mut memory.now),
+                    Some(record) => {
+                        let values = memory.now.chunks_exact_mut(self.to.block_values());
+                        let bytes = self.to.block_bytes().unwrap_or(1);
+                        for (block, values) in out.chunks_exact(bytes).zip(values) {
+                            record.dequantise_block(block, values);
+                        }
+                    }
+                }
+                Ok(Deviation::between(&memory.values, &memory.now))
+            });
+        self.count(made.collect::<Result<_, _>>()?);
+        self.discard(last);
+        Ok(())
+    }
+
+    fn make_affine_rows(
+        &self,
+        format: QuantFormat,
+        rows: Range<usize>,
+        [quants, scales, biases]: [&mut [u8]; 3],
+    ) -> Result<(), Error> {
+        let (count, last) = (rows.len().max(1), rows.end);
+        let (words, factors) = (quants.len() / count, scales.len() / count);
+        let stored = self.scales.as_scales().unwrap_or(ScaleType::F16);
+        let copied = self.tensor.info.encoding == self.to && self.tensor.scale_encoding() == Some(self.scales);
+        let parts = quants
+            .par_chunks_exact_mut(words)
+            .zip(scales.par_chunks_exact_mut(factors))
+            .zip(biases.par_chunks_exact_mut(factors));
+        let made = parts
+            .zip(rows)
+            .map_init(RowBuffer::default, |memory, (((quants, scales), biases), row)| {
+                self.read(row, memory)?;
+                if copied {
+                    self.tensor.write_quants((row * words) as u64, quants)?;
+                    self.tensor.write_scales((row * factors) as u64, scales)?;
+                    self.tensor.write_biases((row * factors) as u64, biases)?;
+                    return Ok(Deviation::between(&memory.values, &memory.values));
+                }
+                let parts = [&mut *quants, &mut *scales, &mut *biases];
+                refrain_quant::quantise_affine(format, stored, &memory.values, parts)
+                    .ok_or_else(|| self.out_of_range(row))?;
+                let planes = QuantPlanes {
+                    format,
+                    stored,
+                    quants,
+                    scales,
+                    biases,
+                };
+                planes.read(0, &mut memory.now);
+                Ok(Deviation::between(&memory.values, &memory.now))
+            });
+        self.count(made.collect::<Result<_, _>>()?);
+        self.discard(last);
+        Ok(())
+    }
+
+    /// Gives the source's pages back once the row before `end` has been read and it is the last.
+    fn discard(&self, end: usize) {
+        if end == self.tensor.info.rows() {
+            self.tensor.discard();
+        }
+    }
+
+    /// Copies row `row` of the new file from the old one, if both have it in the same blocks.
+    fn copy(&self, row: usize, out: &mut [u8]) -> bool {
+        let TensorStorage::Blocks { data, rows } = self.tensor.storage else {
+            return false;
+        };
+        let Some(size) = self.to.block_bytes().filter(|_| self.tensor.info.encoding == self.to) else {
+            return false;
+        };
+        let blocks = Blocks::new(&self.tensor, data, *rows);
+        let first = self.order.logical(row) * (out.len() / size);
+        for (index, out) in out.chunks_exact_mut(size).enumerate() {
+            out.copy_from_slice(blocks.block(first + index));
+        }
+        true
+    }
+
+    /// Reads the values of row `row` of the new file.
+    fn read(&self, row: usize, memory: &mut RowBuffer) -> Result<(), Error> {
+        let columns = self.tensor.info.columns();
+        memory.values.resize(columns, 0.0);
+        memory.now.resize(columns, 0.0);
+        if self.tensor.info.shape.len() == 1 {
+            // A vector is one row here, but the order is that of its values.
+            self.tensor.dequantise_rows(0, &mut memory.now)?;
+            for (index, value) in memory.values.iter_mut().enumerate() {
+                *value = memory.now[self.order.logical(index)];
+            }
+        } else {
+            self.tensor
+                .dequantise_rows(self.order.logical(row), &mut memory.values)?;
+        }
+        if self.added != 0.0 {
+            memory.values.iter_mut().for_each(|value| *value += self.added);
+        }
+        Ok(())
+    }
+
+    fn count(&self, rows: Vec<Deviation>) {
+        let sum = rows.into_iter().fold(Deviation::default(), Deviation::and);
+        let mut deviation = match self.deviation.lock() {
+            Ok(deviation) => deviation,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        *deviation = deviation.and(sum);
+    }
+
+    fn out_of_range(&self, row: usize) -> Error {
+        let row = self.order.logical(row);
+        self.tensor.error(format!(
+            "row {row} holds a value that is no number, or one too large for {}",
+            self.to
+        ))
+    }
+}

@@ -1,0 +1,344 @@
+//! The tables against the keys of transformers' configuration classes, and against what reading does with them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{FAMILIES, ModelConfig, family};
+
+/// What all classes of transformers 5.23 declare.
+const OF_ALL: [&str; 25] = [
+    "architectures",
+    "attention_dropout",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "dtype",
+    "eos_token_id",
+    "hidden_size",
+    "id2label",
+    "initializer_range",
+    "is_encoder_decoder",
+    "label2id",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "output_hidden_states",
+    "pad_token_id",
+    "problem_type",
+    "return_dict",
+    "rms_norm_eps",
+    "rope_parameters",
+    "tie_word_embeddings",
+    "transformers_version",
+    "use_cache",
+    "vocab_size",
+];
+
+/// What they take beside that, by names of their own or of earlier versions.
+const ACCEPTED: [&str; 13] = [
+    "attn_implementation",
+    "experts_implementation",
+    "layer_types",
+    "name_or_path",
+    "num_labels",
+    "original_max_position_embeddings",
+    "output_attentions",
+    "partial_rotary_factor",
+    "per_layer_config",
+    "rope_scaling",
+    "rope_theta",
+    "tie_last_hidden_states",
+    "torch_dtype",
+];
+
+/// What the class of one family declares beside [`OF_ALL`].
+fn of_class(family: &Family) -> &'static [&'static str] {
+    match family.name {
+        "qwen3" => &[
+            "intermediate_size",
+            "head_dim",
+            "hidden_act",
+            "attention_bias",
+            "use_sliding_window",
+            "sliding_window",
+            "max_window_layers",
+        ],
+        "llama" => &[
+            "intermediate_size",
+            "hidden_act",
+            "pretraining_tp",
+            "attention_bias",
+            "mlp_bias",
+            "head_dim",
+        ],
+        "qwen2" => &[
+            "intermediate_size",
+            "hidden_act",
+            "use_sliding_window",
+            "sliding_window",
+            "max_window_layers",
+        ],
+        "mistral" => &["intermediate_size", "head_dim", "hidden_act", "sliding_window"],
+        "smollm3" => &[
+            "intermediate_size",
+            "hidden_act",
+            "use_sliding_window",
+            "sliding_window",
+            "no_rope_layers",
+            "no_rope_layer_interval",
+            "attention_bias",
+            "mlp_bias",
+        ],
+        "olmo2" => &["intermediate_size", "hidden_act", "attention_bias"],
+        "olmo3" => &["intermediate_size", "hidden_act", "attention_bias", "sliding_window"],
+        "phi3" => &[
+            "intermediate_size",
+            "resid_pdrop",
+            "embd_pdrop",
+            "hidden_act",
+            "sliding_window",
+        ],
+        "gemma3_text" => &[
+            "intermediate_size",
+            "head_dim",
+            "hidden_activation",
+            "attention_bias",
+            "query_pre_attn_scalar",
+            "sliding_window",
+            "sliding_window_pattern",
+            "rope_local_base_freq",
+            "final_logit_softcapping",
+            "attn_logit_softcapping",
+            "use_bidirectional_attention",
+        ],
+        "qwen3_5_moe_text" => &[
+            "hidden_act",
+            "attention_bias",
+            "head_dim",
+            "full_attention_interval",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_value_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "moe_intermediate_size",
+            "shared_expert_intermediate_size",
+            "num_experts_per_tok",
+            "num_experts",
+            "output_router_logits",
+            "router_aux_loss_coef",
+        ],
+        other => panic!("what does the class of {other} declare?"),
+    }
+}
+
+fn is_followed(family: &Family, key: &str) -> bool {
+    !is_without_effect(family, key) && (FOLLOWED.contains(&key) || family.keys.followed.contains(&key))
+}
+
+fn is_without_effect(family: &Family, key: &str) -> bool {
+    family.keys.without_effect.contains(&key) || (WITHOUT_EFFECT.contains(&key) && !family.keys.followed.contains(&key))
+}
+
+fn is_refused(family: &Family, key: &str) -> bool {
+    let known = is_followed(family, key) || is_without_effect(family, key);
+    !known && REFUSED.iter().any(|(refused, _)| *refused == key)
+}
+
+/// A model whose keys all matter, with one of them changed.
+fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> {
+    let mut config = json!({
+        "model_type": family.name, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 40,
+        "max_position_embeddings": 128, "tie_word_embeddings": false,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64
+        }
+    });
+    if family.keys.followed.contains(&"sliding_window") {
+        config["sliding_window"] = json!(8);
+    }
+    if family.keys.followed.contains(&"use_sliding_window") {
+        config["use_sliding_window"] = json!(true);
+        config["max_window_layers"] = json!(2);
+    }
+    config[key] = value;
+    let metadata = Metadata::of_json(config.as_object().unwrap(), "config.json");
+    let family = family::find(&metadata, FAMILIES)?;
+    check(&metadata, family)?;
+    let config = (family.read)(&metadata)?;
+    config.validate("config.json")?;
+    Ok(config)
+}
+
+fn named(name: &str) -> &'static Family {
+    FAMILIES.iter().find(|family| family.name == name).unwrap()
+}
+
+fn usual(family: &Family) -> ModelConfig {
+    read(family, "transformers_version", json!("5.23.0")).unwrap()
+}
+
+/// A value that no usual model has.
+fn other(family: &Family, key: &str) -> Value {
+    match key {
+        "attention_bias" | "mlp_bias" | "tie_word_embeddings" => json!(true),
+        "use_sliding_window" => json!(false),
+        "hidden_act" => json!("gelu_pytorch_tanh"),
+        "hidden_activation" => json!("silu"),
+        "layer_types" => json!([
+            "sliding_attention",
+            "full_attention",
+            "full_attention",
+            "full_attention"
+        ]),
+        "no_rope_layers" => json!([0, 1, 1, 1]),
+        "partial_rotary_factor" => json!(0.5),
+        "quantization" | "quantization_config" => json!({"bits": 4, "group_size": 64}),
+        "rms_norm_eps" => json!(1e-3),
+        "rope_parameters" => match family.name {
+            "gemma3_text" | "olmo3" => json!({"full_attention": {"rope_theta": 7e4}}),
+            _ => json!({"rope_theta": 7e4}),
+        },
+        "rope_scaling" => json!({"type": "linear", "factor": 2.0}),
+        "model_type" => json!("gpt2"),
+        "rope_theta" | "rope_local_base_freq" => json!(12345.0),
+        "head_dim" => json!(64),
+        "num_attention_heads" => json!(2),
+        "num_key_value_heads" | "num_hidden_layers" | "num_experts_per_tok" => json!(2),
+        "max_window_layers" => json!(1),
+        "full_attention_interval" | "sliding_window_pattern" | "no_rope_layer_interval" => json!(2),
+        "linear_conv_kernel_dim" => json!(5),
+        "linear_num_key_heads" | "linear_num_value_heads" => json!(64),
+        _ => json!(48),
+    }
+}
+
+#[test]
+fn every_key_of_transformers_is_followed_or_without_effect_or_refused() {
+    for family in FAMILIES {
+        for key in OF_ALL.iter().chain(&ACCEPTED).chain(of_class(family)) {
+            let roles = [
+                is_followed(family, key),
+                is_without_effect(family, key),
+                is_refused(family, key),
+            ];
+            assert_eq!(
+                roles.iter().filter(|role| **role).count(),
+                1,
+                "{family} {key}: {roles:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_followed_changes_the_model() {
+    for family in FAMILIES {
+        for key in FOLLOWED.iter().chain(family.keys.followed) {
+            if !is_followed(family, key) {
+                continue;
+            }
+            if let Ok(found) = read(family, key, other(family, key)) {
+                assert!(found != usual(family), "{family} {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_without_effect_changes_nothing() {
+    for family in FAMILIES {
+        for key in WITHOUT_EFFECT.iter().chain(family.keys.without_effect) {
+            if !is_without_effect(family, key) {
+                continue;
+            }
+            for value in [json!(3), json!(true), json!("words"), json!([1]), json!(null)] {
+                let found = read(family, key, value.clone()).unwrap();
+                assert!(found == usual(family), "{family} {key} {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_that_nothing_follows_may_only_say_what_is_done_anyway() {
+    for family in FAMILIES {
+        for (key, neutral) in REFUSED {
+            if !is_refused(family, key) {
+                continue;
+            }
+            let (harmless, harmful) = match neutral {
+                Neutral::Nothing => (json!(null), json!(4)),
+                Neutral::Flag(flag) => (json!(flag), json!(!flag)),
+                Neutral::Number(number) => (json!(number), json!(number + 2.5)),
+                Neutral::Word(word) => (json!(word), json!("relu")),
+                Neutral::Empty => (json!([]), json!([1])),
+                Neutral::WholeContext => (json!(128), json!(127)),
+            };
+            for value in [harmless, json!(null)] {
+                let found = read(family, key, value.clone()).unwrap();
+                assert!(found == usual(family), "{family} {key} {value}");
+            }
+            let message = read(family, key, harmful).unwrap_err().to_string();
+            let expected = format!("config.json: {key} ");
+            assert!(message.starts_with(&expected), "{family} {key}: {message}");
+        }
+    }
+}
+
+#[test]
+fn layers_of_other_types_than_the_family_has_are_refused() {
+    let [full, local] = ["full_attention", "sliding_attention"];
+    for (name, accepted, refused) in [
+        ("llama", [full; 4], [full, full, local, full]),
+        ("olmo2", [full; 4], [local; 4]),
+        ("phi3", [local; 4], [local, local, local, full]),
+    ] {
+        let family = named(name);
+        let found = read(family, "layer_types", json!(accepted)).unwrap();
+        assert!(found == usual(family), "{family}");
+        let message = read(family, "layer_types", json!(refused)).unwrap_err().to_string();
+        assert!(message.contains("layer_types names layers"), "{message}");
+    }
+    let ministral = read(named("mistral"), "layer_types", json!([local, full, local, full])).unwrap();
+    let windows = Vec::from_iter((0..4).map(|layer| ministral.layer_attention(layer).window));
+    assert_eq!(windows, [Some(8), None, Some(8), None]);
+}
+
+#[test]
+fn settings_of_rotary_embeddings_that_nothing_follows_are_refused() {
+    let refused = |name, key: &str, value: Value| read(named(name), key, value).unwrap_err().to_string();
+    for (value, expected) in [
+        (
+            json!({"type": "linear", "factor": 2.0, "alpha": 8}),
+            "alpha 8 among the settings of the rotary embedding",
+        ),
+        (json!({"factor": 2.0}), "has a factor, 2, but no rope_type"),
+        (
+            json!({"type": "longrope", "short_factor": [], "long_factor": [], "short_mscale": 1.1}),
+            "short_mscale 1.1 among",
+        ),
+        (
+            json!({"type": "yarn", "factor": 2.0, "truncate": 1}),
+            "truncate is 1, not true or false",
+        ),
+    ] {
+        let message = refused("qwen2", "rope_scaling", value);
+        assert!(message.contains(expected), "{message}");
+    }
+    let nested = json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}});
+    let message = refused("mistral", "rope_parameters", nested);
+    assert!(message.contains("whose layers share them"), "{message}");
+    let message = refused("gemma3_text", "rope_parameters", json!({"rope_theta": 1e6}));
+    assert!(message.contains("one object for each of its layer types"), "{message}");
+    let message = refused("qwen3", "rope_parameters", json!({"rope_theta": 7e4}));
+    assert!(message.contains("contradict each other"), "{message}");
+    let part = json!({"sliding_attention": {"partial_rotary_factor": 0.5}});
+    let message = refused("olmo3", "rope_parameters", part);
+    assert!(
+        message.contains("partial_rotary_factor 0.5 of layers with a window"),
+        "{message}"
+    );
+}

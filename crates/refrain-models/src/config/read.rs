@@ -1,0 +1,271 @@
+//! What nearly all families read alike; each file of a family says what is its own.
+
+use refrain_formats::{Error, Key, Metadata};
+
+use super::layers::Activation;
+use super::{ModelConfig, rope_gguf, rope_json};
+use crate::family::Family;
+
+/// Width of the residual stream.
+pub const HIDDEN: Key = Key::new("hidden_size", "embedding_length");
+/// Width inside the feed-forward network.
+pub const INNER: Key = Key::new("intermediate_size", "feed_forward_length");
+/// Number of transformer blocks.
+pub const LAYERS: Key = Key::new("num_hidden_layers", "block_count");
+/// Number of query heads.
+pub const HEADS: Key = Key::new("num_attention_heads", "attention.head_count");
+/// Number of key and value heads.
+pub const KV_HEADS: Key = Key::new("num_key_value_heads", "attention.head_count_kv");
+/// Width of a head.
+pub const HEAD: Key = Key::new("head_dim", "attention.key_length");
+/// The same of values, where GGUF speaks of it.
+const VALUE_HEAD: Key = Key::gguf("attention.value_length");
+/// Rows of the token embedding.
+pub const VOCABULARY: Key = Key::new("vocab_size", "vocab_size");
+/// Longest context.
+pub const CONTEXT: Key = Key::new("max_position_embeddings", "context_length");
+/// Added to the mean square in RMS norms.
+pub const EPS: Key = Key::new("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+/// Bound of the logits.
+pub const LOGIT_CAP: Key = Key::new("final_logit_softcapping", "final_logit_softcapping");
+
+/// What a family takes where a `config.json` is silent, as transformers does, and how it reads what is there.
+pub struct Defaults {
+    /// The family.
+    pub family: &'static Family,
+    /// `None`: hidden_size / num_attention_heads.
+    pub head_dim: Option<usize>,
+    /// `None`: there must be one in the file.
+    pub heads: Option<usize>,
+    /// `None`: num_attention_heads.
+    pub kv_heads: Option<usize>,
+    /// `None`: there must be one in the file.
+    pub vocab_size: Option<usize>,
+    /// Longest context.
+    pub max_position: usize,
+    /// Base of the rotary embedding.
+    pub rope_theta: f64,
+    /// The fraction of each head that is rotated.
+    pub rotated: f64,
+    /// Whether layers with a window have rotary settings of their own.
+    pub rope_by_layer_type: bool,
+    /// The context length of the pretraining; early files of such a family call LongRoPE by other names.
+    pub longrope_original: Option<f64>,
+    /// The setting that has it.
+    pub eps: Key,
+    /// Added to the mean square in norms.
+    pub norm_eps: f64,
+    /// Whether the token embedding is also the output head.
+    pub tie_word_embeddings: bool,
+    /// What the activation is called in `config.json`.
+    pub activation_key: &'static str,
+    /// What is applied to the gate of the feed-forward network.
+    pub activation: Activation,
+    /// Which projections have biases in `config.json`; in GGUF, those that there are.
+    pub biases: Biases,
+}
+
+/// Which projections have biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Biases {
+    /// Those to queries, keys and values.
+    pub attention: bool,
+    /// That of what attention mixed.
+    pub output: bool,
+    /// Those of the feed-forward network.
+    pub mlp: bool,
+}
+
+impl Defaults {
+    /// What transformers takes for most families.
+    pub const fn of(family: &'static Family) -> Defaults {
+        Defaults {
+            family,
+            head_dim: None,
+            heads: None,
+            kv_heads: None,
+            vocab_size: None,
+            max_position: 32768,
+            rope_theta: 10_000.0,
+            rotated: 1.0,
+            rope_by_layer_type: false,
+            longrope_original: None,
+            eps: EPS,
+            norm_eps: 1e-6,
+            tie_word_embeddings: false,
+            activation_key: "hidden_act",
+            activation: Activation::Silu,
+            biases: Biases {
+                attention: false,
+                output: false,
+                mlp: false,
+            },
+        }
+    }
+}
+
+/// A flag of `config.json`, false where it is silent.
+///
+/// # Errors
+/// If the file says what cannot be, or asks for what is not supported.
+pub fn flag(metadata: &Metadata<'_>, key: &'static str) -> Result<bool, Error> {
+    Ok(metadata.flag(Key::json(key))?.unwrap_or(false))
+}
+
+/// A model of these hyperparameters, whose layers all see everything. `inner` is the width inside the feed-forward
+/// network, where it does not stand under the usual name.
+///
+/// # Errors
+/// If the file says what cannot be, or asks for what is not supported.
+pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize>) -> Result<ModelConfig, Error> {
+    let hidden_size = metadata.needed(HIDDEN)?;
+    let layers = metadata.needed(LAYERS)?;
+    let or_default = |found: Option<usize>, default: Option<usize>, key: Key| {
+        found
+            .or(default.filter(|_| !metadata.is_gguf()))
+            .ok_or_else(|| metadata.missing(key))
+    };
+    let heads = or_default(metadata.count_of_layers(HEADS)?, defaults.heads, HEADS)?;
+    let head_dim = head_dim(metadata, defaults, hidden_size, heads)?;
+    let rope = rope(metadata, defaults, head_dim)?;
+    let has = |tensor: &str| metadata.tensor_shape(tensor).is_some();
+    let biases = match metadata.is_gguf() {
+        true => Biases {
+            attention: has("blk.0.attn_q.bias"),
+            output: has("blk.0.attn_output.bias"),
+            mlp: has("blk.0.ffn_gate.bias"),
+        },
+        false => defaults.biases,
+    };
+    Ok(ModelConfig {
+        family: defaults.family,
+        hidden_size,
+        intermediate_size: match inner {
+            Some(inner) => inner,
+            None => metadata
+                .count_of_layers(INNER)?
+                .ok_or_else(|| metadata.missing(INNER))?,
+        },
+        layers,
+        heads,
+        kv_heads: metadata
+            .count_of_layers(KV_HEADS)?
+            .or(defaults.kv_heads.filter(|_| !metadata.is_gguf()))
+            .unwrap_or(heads),
+        head_dim,
+        vocab_size: match metadata.tensor_shape("token_embd.weight") {
+            Some(&[rows, ..]) => rows,
+            _ => or_default(metadata.count(VOCABULARY)?, defaults.vocab_size, VOCABULARY)?,
+        },
+        rms_norm_eps: match metadata.number(defaults.eps)? {
+            Some(eps) => eps as f32,
+            None if metadata.is_gguf() => 1e-6,
+            None => defaults.norm_eps as f32,
+        },
+        rope_theta: rope.theta,
+        local_rope_theta: rope.local_theta,
+        max_position: rope.max_position,
+        rope_scaling: rope.scaling,
+        rope_dims: rope.dims,
+        tie_word_embeddings: match metadata.is_gguf() {
+            true => !has("output.weight"),
+            false => metadata
+                .flag(Key::json("tie_word_embeddings"))?
+                .unwrap_or(defaults.tie_word_embeddings),
+        },
+        attention_bias: biases.attention,
+        attention_output_bias: biases.output,
+        attention_scale: (head_dim as f64).powf(-0.5) as f32,
+        mlp_bias: biases.mlp,
+        activation: activation(metadata, defaults)?,
+        embedding_scale: 1.0,
+        norm_offset: 0.0,
+        logit_cap: None,
+        layer_attention: Vec::new(),
+        delta_nets: None,
+        mixture: None,
+        bos_ids: metadata.bos_ids()?,
+        eos_ids: metadata.eos_ids()?,
+        quantisation: metadata.quantisation()?,
+    })
+}
+
+/// How positions are encoded.
+struct RopeSettings {
+    theta: f64,
+    local_theta: f64,
+    scaling: super::RopeScaling,
+    dims: usize,
+    max_position: usize,
+}
+
+fn rope(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> Result<RopeSettings, Error> {
+    if !metadata.is_gguf() {
+        let max_position = metadata.count(CONTEXT)?.unwrap_or(defaults.max_position);
+        let rope = rope_json::read(metadata, defaults, max_position)?;
+        return Ok(RopeSettings {
+            theta: rope.theta,
+            local_theta: rope_json::local_theta(metadata)?.unwrap_or(rope.theta),
+            scaling: rope.scaling,
+            dims: (head_dim as f64 * rope.rotated) as usize,
+            max_position: rope.max_position,
+        });
+    }
+    let theta = metadata.number(Key::gguf("rope.freq_base"))?.unwrap_or(10_000.0);
+    Ok(RopeSettings {
+        theta,
+        local_theta: metadata.number(Key::gguf("rope.freq_base_swa"))?.unwrap_or(theta),
+        scaling: rope_gguf::scaling(metadata)?,
+        dims: metadata.count(Key::gguf("rope.dimension_count"))?.unwrap_or(head_dim),
+        max_position: metadata.needed(CONTEXT)?,
+    })
+}
+
+/// The width of a head, or what transformers and llama.cpp take where it is missing.
+fn head_dim(metadata: &Metadata<'_>, defaults: &Defaults, hidden_size: usize, heads: usize) -> Result<usize, Error> {
+    let (keys, values) = (metadata.count(HEAD)?, metadata.count(VALUE_HEAD)?);
+    if let (Some(keys), Some(values)) = (keys, values)
+        && keys != values
+    {
+        return Err(metadata.unsupported(format!(
+            "keys of {keys} and values of {values} per head are not supported: they must be equal"
+        )));
+    }
+    if let Some(head_dim) = keys.or(values) {
+        return Ok(head_dim);
+    }
+    if let Some(head_dim) = defaults.head_dim
+        && !metadata.is_gguf()
+        && !metadata.mentions(HEAD)
+    {
+        return Ok(head_dim);
+    }
+    if hidden_size.is_multiple_of(heads) {
+        return Ok(hidden_size / heads);
+    }
+    Err(metadata.error(match metadata.is_gguf() {
+        true => format!(
+            "embedding_length ({hidden_size}) is not a multiple of head_count ({heads}), and there \
+             is no key_length"
+        ),
+        false => format!(
+            "hidden_size ({hidden_size}) is not a multiple of num_attention_heads ({heads}), and \
+             there is no head_dim"
+        ),
+    }))
+}
+
+/// The activation of the feed-forward network.
+fn activation(metadata: &Metadata<'_>, defaults: &Defaults) -> Result<Activation, Error> {
+    let key = defaults.activation_key;
+    let Some(value) = metadata.json(key) else {
+        return Ok(defaults.activation);
+    };
+    match value.as_str() {
+        Some("silu" | "swish") => Ok(Activation::Silu),
+        Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+        _ => Err(metadata.unsupported(format!(
+            "{key} {value} is not supported (supported: \"silu\", \"gelu_pytorch_tanh\")"
+        ))),
+    }
+}

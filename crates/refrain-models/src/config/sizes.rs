@@ -1,0 +1,100 @@
+//! What models with recurrent layers or mixtures of experts have beside a dense transformer's sizes.
+
+use refrain_formats::Error;
+
+use super::{MAX_HEADS, MAX_LAYERS, MAX_WIDTH};
+
+/// Gated delta nets (arXiv 2412.06464) in the place of attention.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeltaNets {
+    /// Number of query and key heads; divides `value_heads`.
+    pub key_heads: usize,
+    /// Number of value heads, each with a state of its own.
+    pub value_heads: usize,
+    /// Width of one query or key head.
+    pub key_dim: usize,
+    /// Width of one value head.
+    pub value_dim: usize,
+    /// Tokens that the short convolution sees, the newest included.
+    pub taps: usize,
+    /// Which layers are such; layers beyond its end are not.
+    pub layers: Vec<bool>,
+}
+
+/// A mixture of experts in the place of each feed-forward network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MixtureConfig {
+    /// Number of routed experts.
+    pub experts: usize,
+    /// Experts that each token is routed to.
+    pub used: usize,
+    /// Width inside a routed expert.
+    pub intermediate_size: usize,
+    /// Width inside the expert that all tokens share.
+    pub shared_intermediate_size: usize,
+}
+
+impl DeltaNets {
+    /// Channels of the short convolution: those of queries, keys and values.
+    pub fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
+        check_counts(
+            file,
+            &[
+                ("linear_num_key_heads", self.key_heads, MAX_HEADS),
+                ("linear_num_value_heads", self.value_heads, MAX_HEADS),
+                ("linear_key_head_dim", self.key_dim, MAX_HEAD),
+                ("linear_value_head_dim", self.value_dim, MAX_HEAD),
+                ("linear_conv_kernel_dim", self.taps, MAX_TAPS),
+                ("the number of layer_types", self.layers.len(), MAX_LAYERS),
+            ],
+        )?;
+        match self.value_heads.is_multiple_of(self.key_heads) {
+            true => Ok(()),
+            false => Err(Error::file(
+                file,
+                format!(
+                    "linear_num_value_heads ({}) is not a multiple of linear_num_key_heads ({})",
+                    self.value_heads, self.key_heads
+                ),
+            )),
+        }
+    }
+}
+
+impl MixtureConfig {
+    pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
+        check_counts(
+            file,
+            &[
+                ("num_experts", self.experts, MAX_EXPERTS),
+                ("num_experts_per_tok", self.used, self.experts),
+                ("moe_intermediate_size", self.intermediate_size, MAX_WIDTH),
+                (
+                    "shared_expert_intermediate_size",
+                    self.shared_intermediate_size,
+                    MAX_WIDTH,
+                ),
+            ],
+        )
+    }
+}
+
+/// What kernels keep in registers.
+const MAX_HEAD: usize = 512;
+const MAX_TAPS: usize = 16;
+const MAX_EXPERTS: usize = 1 << 12;
+
+/// Fails for a count that is zero or above its limit.
+pub(super) fn check_counts(file: &str, counts: &[(&str, usize, usize)]) -> Result<(), Error> {
+    match counts.iter().find(|(_, value, limit)| *value == 0 || value > limit) {
+        None => Ok(()),
+        Some((name, value, limit)) => Err(Error::file(
+            file,
+            format!("{name} is {value}, which is not between 1 and {limit}"),
+        )),
+    }
+}

@@ -1,0 +1,69 @@
+//! Checkpoints of models that also take images or sound: the text model inside of them.
+
+use std::borrow::Cow;
+
+use refrain_formats::JsonObject;
+use serde_json::Value;
+
+use crate::family::Family;
+
+/// The `config.json` of the text model, and whether that is only a part of `object`: the one under
+/// `text_config`, if only that is of a supported architecture, with what it leaves to the whole.
+pub(crate) fn text_config<'o>(object: &'o JsonObject, families: &[&'static Family]) -> (Cow<'o, JsonObject>, bool) {
+    let known = |object: &JsonObject| {
+        let name = object.get("model_type").and_then(Value::as_str);
+        name.is_some_and(|name| families.iter().any(|family| family.name == name))
+    };
+    let own = object.get("text_config").and_then(Value::as_object);
+    let Some(own) = own.filter(|own| !known(object) && known(own)) else {
+        return (Cow::Borrowed(object), false);
+    };
+    let mut text = own.clone();
+    // What the whole says of texts holds; the text model's own words are often defaults.
+    for key in ["bos_token_id", "eos_token_id", "quantization", "quantization_config"] {
+        if let Some(value) = object.get(key).filter(|value| !value.is_null()) {
+            text.insert(key.to_owned(), value.clone());
+        }
+    }
+    (Cow::Owned(text), true)
+}
+
+/// What a tensor (or layer) of the whole is called in its text model; `None` if it is no part of it.
+pub(crate) fn text_name(name: &str) -> Option<String> {
+    let name = match name.strip_prefix("language_model.") {
+        Some(own) => own.to_owned(),
+        None => match name.strip_prefix("model.language_model.") {
+            Some(own) => format!("model.{own}"),
+            None => name.to_owned(),
+        },
+    };
+    let text = ["model.embed_tokens", "model.layers.", "model.norm.", "lm_head"];
+    text.iter().any(|start| name.starts_with(start)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_text_model_lose_what_leads_to_it() {
+        for (name, expected) in [
+            (
+                "language_model.model.layers.3.mlp.up_proj.weight",
+                Some("model.layers.3.mlp.up_proj.weight"),
+            ),
+            (
+                "model.language_model.embed_tokens.weight",
+                Some("model.embed_tokens.weight"),
+            ),
+            ("language_model.lm_head.weight", Some("lm_head.weight")),
+            ("lm_head.weight", Some("lm_head.weight")),
+            ("model.norm.weight", Some("model.norm.weight")),
+            ("vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight", None),
+            ("model.vision_tower.patch_conv.weight", None),
+            ("multi_modal_projector.linear_1.weight", None),
+        ] {
+            assert_eq!(text_name(name).as_deref(), expected, "{name}");
+        }
+    }
+}

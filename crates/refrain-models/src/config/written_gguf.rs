@@ -1,0 +1,204 @@
+//! What llama.cpp wants to know of a model, as GGUF metadata.
+
+use refrain_formats::Encoding;
+use refrain_formats::write::gguf::{ALIGNMENT, MetadataEntries, MetadataValue};
+use refrain_formats::write::{Item, ListedTensor};
+
+use super::layers::{PATTERN, WINDOW};
+use super::rope_gguf::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
+use super::{LayerRope, ModelConfig, RopeScaling};
+
+/// Everything but the tokenizer. `file_type` is llama.cpp's number of the mixture of encodings.
+pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEntries {
+    let architecture = config.family.gguf.unwrap_or(config.family.name);
+    let own = |key: &str| format!("{architecture}.{key}");
+    let count = |value: usize| MetadataValue::U32(value as u32);
+    let mut metadata = vec![
+        (
+            "general.architecture".to_owned(),
+            MetadataValue::Text(architecture.to_owned()),
+        ),
+        ("general.type".to_owned(), MetadataValue::Text("model".to_owned())),
+        ("general.name".to_owned(), MetadataValue::Text(name.to_owned())),
+        ("general.alignment".to_owned(), MetadataValue::U32(ALIGNMENT as u32)),
+        ("general.file_type".to_owned(), MetadataValue::U32(file_type)),
+        ("general.quantization_version".to_owned(), MetadataValue::U32(2)),
+        (own("block_count"), count(config.layers)),
+        (own("context_length"), count(config.max_position)),
+        (own("embedding_length"), count(config.hidden_size)),
+        (own("feed_forward_length"), count(config.intermediate_size)),
+        (own("attention.head_count"), count(config.heads)),
+        (own("attention.head_count_kv"), count(config.kv_heads)),
+        (own("attention.key_length"), count(config.head_dim)),
+        (own("attention.value_length"), count(config.head_dim)),
+        (
+            own("attention.layer_norm_rms_epsilon"),
+            MetadataValue::F32(config.rms_norm_eps),
+        ),
+        (own("rope.dimension_count"), count(config.rope_dims)),
+        (own("rope.freq_base"), MetadataValue::F32(config.rope_theta as f32)),
+        (own("vocab_size"), count(config.vocab_size)),
+    ];
+    metadata
+        .extend(rope_scaling(&config.rope_scaling).map(|(key, value)| (own(&format!("rope.scaling.{key}")), value)));
+    let local = (0..config.layers).any(|layer| config.layer_attention(layer).rope == LayerRope::Local);
+    if local && config.local_rope_theta != config.rope_theta {
+        let theta = MetadataValue::F32(config.local_rope_theta as f32);
+        metadata.push((own("rope.freq_base_swa"), theta));
+    }
+    metadata.extend(
+        (config.family.gguf_metadata)(config)
+            .into_iter()
+            .map(|(key, value)| (own(key), value)),
+    );
+    metadata
+}
+
+/// How the rotary frequencies are stretched, where it takes no more than numbers.
+fn rope_scaling(scaling: &RopeScaling) -> impl Iterator<Item = (&'static str, MetadataValue)> {
+    let number = |value: f64| MetadataValue::F32(value as f32);
+    let kind = |name: &str| ("type", MetadataValue::Text(name.to_owned()));
+    let keys = match scaling {
+        RopeScaling::Linear { factor } => vec![kind("linear"), ("factor", number(*factor))],
+        RopeScaling::Yarn {
+            factor,
+            original_max_position,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+            ..
+        } => vec![
+            kind("yarn"),
+            ("factor", number(*factor)),
+            (
+                "original_context_length",
+                MetadataValue::U32(*original_max_position as u32),
+            ),
+            ("yarn_beta_fast", number(*beta_fast)),
+            ("yarn_beta_slow", number(*beta_slow)),
+            // Readers multiply it by what the paper gives.
+            (
+                "attn_factor",
+                number(attention_factor / (1.0 + 0.1 * factor.max(1.0).ln())),
+            ),
+        ],
+        RopeScaling::LongRope {
+            original_max_position,
+            attention_factor,
+            ..
+        } => vec![
+            (
+                "original_context_length",
+                MetadataValue::U32(*original_max_position as u32),
+            ),
+            ("attn_factor", number(*attention_factor)),
+        ],
+        RopeScaling::None | RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) | RopeScaling::Dynamic { .. } => {
+            vec![]
+        }
+    };
+    keys.into_iter()
+}
+
+/// What the files of some families have of their own.
+pub type OwnMetadata = Vec<(&'static str, MetadataValue)>;
+
+/// The window, of families whose layers all have it.
+pub fn window(config: &ModelConfig) -> OwnMetadata {
+    let window = config.window().map(|window| MetadataValue::U32(window as u32));
+    window.into_iter().map(|window| (WINDOW.gguf, window)).collect()
+}
+
+/// The window, and which layers have it.
+pub fn listed_windows(config: &ModelConfig) -> OwnMetadata {
+    let mut keys = window(config);
+    if !keys.is_empty() {
+        keys.push((PATTERN.gguf, MetadataValue::Bools(local(config))));
+    }
+    keys
+}
+
+/// The window, and every how many layers there is one without; as a list where that is no number.
+pub fn periodic_windows(config: &ModelConfig) -> OwnMetadata {
+    let mut keys = window(config);
+    let local = local(config);
+    let period = config.first_without_window().map_or(0, |first| first + 1);
+    let periodic = period > 0 && (0..local.len()).all(|n| local[n] != (n + 1).is_multiple_of(period));
+    if !keys.is_empty() {
+        // llama.cpp takes one number here.
+        keys.push((
+            PATTERN.gguf,
+            match periodic {
+                true => MetadataValue::U32(period as u32),
+                false => MetadataValue::Bools(local),
+            },
+        ));
+    }
+    keys
+}
+
+fn local(config: &ModelConfig) -> Vec<bool> {
+    let windowed = |layer| config.layer_attention(layer).window.is_some();
+    (0..config.layers).map(windowed).collect()
+}
+
+/// What llama.cpp's converter writes for a model without a tokenizer.
+pub fn no_tokenizer(config: &ModelConfig) -> MetadataEntries {
+    let mut metadata = vec![(
+        "tokenizer.ggml.model".to_owned(),
+        MetadataValue::Text("none".to_owned()),
+    )];
+    for (role, ids) in [("bos", &config.bos_ids), ("eos", &config.eos_ids)] {
+        if let Some(&id) = ids.first() {
+            metadata.push((format!("tokenizer.ggml.{role}_token_id"), MetadataValue::U32(id)));
+        }
+    }
+    metadata
+}
+
+/// The tensors of what the rotary frequencies are divided by, if the model's scaling asks for any.
+pub fn rope_items(config: &ModelConfig) -> Vec<Item<'static>> {
+    if let RopeScaling::LongRope { short, long, .. } = &config.rope_scaling {
+        return vec![rope_item(LONG_FACTORS, long), rope_item(SHORT_FACTORS, short)];
+    }
+    let divisors = rope_divisors(config);
+    divisors
+        .iter()
+        .map(|divisors| rope_item(ROPE_FACTORS, divisors))
+        .collect()
+}
+
+fn rope_item(name: &str, divisors: &[f32]) -> Item<'static> {
+    let part = ListedTensor {
+        name: name.to_owned(),
+        encoding: Encoding::F32,
+        shape: vec![divisors.len()],
+        bytes: 4 * divisors.len() as u64,
+    };
+    let bytes = divisors.iter().flat_map(|divisor| divisor.to_le_bytes()).collect();
+    Item::bytes(part, bytes)
+}
+
+/// What the rotary frequencies are divided by (`rope_freqs.weight`), if the model's scaling asks for
+/// it: those with fewer than `low_freq_factor` turns in the original context by `factor`, those with
+/// more than `high_freq_factor` turns by 1, and in between by the reciprocal of the two reciprocals'
+/// mean, weighted by the turns (Llama 3.1's rule).
+pub fn rope_divisors(config: &ModelConfig) -> Option<Vec<f32>> {
+    let (factor, low_freq_factor, high_freq_factor, original_max_position) = match &config.rope_scaling {
+        RopeScaling::Factors(factors) => return Some(factors.clone()),
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position,
+        } => (*factor, *low_freq_factor, *high_freq_factor, *original_max_position),
+        _ => return None,
+    };
+    let divisor = |pair: usize| {
+        let frequency = config.rope_theta.powf(-2.0 * pair as f64 / config.rope_dims as f64);
+        let turns = original_max_position * frequency / std::f64::consts::TAU;
+        let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
+        (1.0 / ((1.0 - kept) / factor + kept)) as f32
+    };
+    Some((0..config.rope_dims / 2).map(divisor).collect())
+}

@@ -1,0 +1,174 @@
+//! `config.json`, as it is published with models of each family.
+
+use refrain_formats::{Encoding, Quantisation};
+use serde_json::{Map, Value, json};
+
+use super::{ModelConfig, RopeScaling};
+
+/// The contents of the file, of a model whose weights are stored in (or, if quantised, were made of) numbers
+/// of the encoding `numbers`.
+pub fn object(config: &ModelConfig, numbers: Encoding) -> Value {
+    let mut object = json!({
+        "architectures": [config.family.class],
+        "attention_bias": config.attention_bias,
+        "attention_dropout": 0.0,
+        "bos_token_id": config.bos_ids.first(),
+        "eos_token_id": config.eos_ids.first(),
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position,
+        "model_type": config.family.name,
+        "num_attention_heads": config.heads,
+        "num_hidden_layers": config.layers,
+        "num_key_value_heads": config.kv_heads,
+        // The shortest decimal that gives the same f32 again.
+        "rms_norm_eps": config.rms_norm_eps.to_string().parse::<f64>().unwrap_or(1e-6),
+        "rope_scaling": rope_scaling(&config.rope_scaling),
+        "rope_theta": config.rope_theta,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "torch_dtype": dtype(numbers),
+        "transformers_version": "4.51.0",
+        "use_cache": true,
+        "vocab_size": config.vocab_size,
+    });
+    if let Some(fields) = object.as_object_mut() {
+        fields.extend(own_fields(config));
+        if let Some(quantisation) = &config.quantisation {
+            put_quantisation(fields, quantisation);
+        }
+    }
+    match (config.family.whole, &config.quantisation) {
+        (Some(names), Some(_)) => wrapped(names, object),
+        _ => object,
+    }
+}
+
+/// Adds what mlx-lm reads, and what transformers writes no more since version 5, where it is missing.
+pub fn put_old_keys(fields: &mut Map<String, Value>, config: &ModelConfig) {
+    let mut put = |key: &str, value: Value| {
+        let missing = fields.get(key).is_none_or(Value::is_null);
+        if missing && !value.is_null() {
+            fields.insert(key.to_owned(), value);
+        }
+    };
+    put("rope_theta", json!(config.rope_theta));
+    put("rope_scaling", rope_scaling(&config.rope_scaling));
+    let own = own_fields(config);
+    for key in config.family.old_keys {
+        put(key, own[*key].clone());
+    }
+}
+
+/// The type of numbers that are not quantised, or were before.
+pub fn dtype(numbers: Encoding) -> &'static str {
+    match numbers {
+        Encoding::F32 => "float32",
+        Encoding::BF16 => "bfloat16",
+        _ => "float16",
+    }
+}
+
+/// Says how MLX quantised the weights: MLX reads the first entry, transformers the second.
+pub fn put_quantisation(fields: &mut Map<String, Value>, quantisation: &Quantisation) {
+    let mut own = Map::new();
+    own.insert("group_size".to_owned(), json!(quantisation.group_size));
+    own.insert("bits".to_owned(), json!(quantisation.bits));
+    for (layer, settings) in &quantisation.overrides {
+        let value = match settings {
+            Some((bits, group_size)) => json!({ "group_size": group_size, "bits": bits }),
+            None => json!(false),
+        };
+        own.insert(layer.clone(), value);
+    }
+    fields.insert("quantization".to_owned(), Value::Object(own.clone()));
+    fields.insert("quantization_config".to_owned(), Value::Object(own));
+}
+
+/// What only some families have.
+fn own_fields(config: &ModelConfig) -> Map<String, Value> {
+    match (config.family.config_json)(config) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// The text model's `config.json` inside that of the whole model, which is what mlx-lm reads.
+fn wrapped([class, name]: [&str; 2], mut text: Value) -> Value {
+    let mut whole = Map::new();
+    if let Some(fields) = text.as_object_mut() {
+        for key in ["quantization", "quantization_config"] {
+            whole.extend(fields.remove_entry(key));
+        }
+        whole.extend(
+            fields
+                .get_key_value("tie_word_embeddings")
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
+    }
+    whole.insert("architectures".to_owned(), json!([class]));
+    whole.insert("model_type".to_owned(), json!(name));
+    whole.insert("text_config".to_owned(), text);
+    Value::Object(whole)
+}
+
+fn rope_scaling(scaling: &RopeScaling) -> Value {
+    match scaling {
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position,
+        } => json!({
+            "factor": factor,
+            "high_freq_factor": high_freq_factor,
+            "low_freq_factor": low_freq_factor,
+            "original_max_position_embeddings": *original_max_position as u64,
+            "rope_type": "llama3",
+        }),
+        RopeScaling::Linear { factor } => json!({ "factor": factor, "rope_type": "linear", "type": "linear" }),
+        RopeScaling::Yarn {
+            factor,
+            original_max_position,
+            beta_fast,
+            beta_slow,
+            truncate,
+            attention_factor,
+        } => json!({
+            "attention_factor": attention_factor,
+            "beta_fast": beta_fast,
+            "beta_slow": beta_slow,
+            "factor": factor,
+            "original_max_position_embeddings": *original_max_position as u64,
+            "rope_type": "yarn",
+            "truncate": truncate,
+            "type": "yarn",
+        }),
+        RopeScaling::LongRope {
+            short,
+            long,
+            original_max_position,
+            attention_factor,
+        } => json!({
+            "attention_factor": attention_factor,
+            "long_factor": long,
+            "original_max_position_embeddings": original_max_position,
+            "rope_type": "longrope",
+            "short_factor": short,
+            "type": "longrope",
+        }),
+        RopeScaling::Dynamic {
+            factor,
+            original_max_position,
+        } => json!({
+            "factor": factor,
+            "original_max_position_embeddings": original_max_position,
+            "rope_type": "dynamic",
+            "type": "dynamic",
+        }),
+        // Divisors by themselves have no name in config.json.
+        RopeScaling::None | RopeScaling::Factors(_) => Value::Null,
+    }
+}

@@ -1,0 +1,117 @@
+//! Gemma 3's text decoder (Gemma team 2025, arXiv:2503.19786): norms before and after the blocks, and of the queries and
+//! keys head by head; windows in five of six layers, with a rotary base of their own.
+
+use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::{Error, Key, Metadata};
+use serde_json::json;
+
+use crate::blocks::QkNorm;
+use crate::config::layers::{self, PATTERN, WINDOW};
+use crate::config::read::{self, Biases, Defaults, LOGIT_CAP};
+use crate::config::{Activation, LayerRope, ModelConfig, rope_json, written_gguf};
+use crate::family::{Family, Keys};
+use crate::transformer::Style;
+
+pub(super) static GEMMA3: Family = Family {
+    name: "gemma3_text",
+    class: "Gemma3ForCausalLM",
+    gguf: Some("gemma3"),
+    about: "Gemma 3's text decoder",
+    keys: Keys {
+        followed: &[
+            "attention_bias",
+            "final_logit_softcapping",
+            "hidden_activation",
+            "query_pre_attn_scalar",
+            "rope_local_base_freq",
+            "sliding_window",
+            "sliding_window_pattern",
+        ],
+        without_effect: &["hidden_act", "use_qk_norm"],
+        followed_in_gguf: &[WINDOW.gguf, LOGIT_CAP.gguf],
+    },
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json: |config| {
+        json!({
+            "attn_logit_softcapping": null,
+            "final_logit_softcapping": config.logit_cap,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "layer_types": config.layer_types(),
+            "query_pre_attn_scalar": f64::from(config.attention_scale).powi(-2).round() as u64,
+            "rope_local_base_freq": config.local_rope_theta,
+            "sliding_window": config.window(),
+            "sliding_window_pattern": config.first_without_window().map(|first| first + 1),
+        })
+    },
+    old_keys: &["rope_local_base_freq", "sliding_window_pattern"],
+    gguf_metadata: |config| {
+        let mut keys = written_gguf::periodic_windows(config);
+        keys.extend(config.logit_cap.map(|cap| (LOGIT_CAP.gguf, MetadataValue::F32(cap))));
+        keys
+    },
+    // Gains are stored less one in directories, and whole in GGUF files.
+    in_directory: |config| config.norm_offset = 1.0,
+    ..Family::DENSE
+};
+
+const STYLE: Style = Style {
+    before_attention: Some(["input_layernorm", "attn_norm"]),
+    after_attention: Some(["post_attention_layernorm", "post_attention_norm"]),
+    before_mlp: Some(["pre_feedforward_layernorm", "ffn_norm"]),
+    after_mlp: Some(["post_feedforward_layernorm", "post_ffw_norm"]),
+    qk_norm: QkNorm::Heads,
+    ..Style::USUAL
+};
+
+/// The rotary base of layers with a window.
+const LOCAL_BASE: Key = Key::new("rope_local_base_freq", "rope.freq_base_swa");
+/// What scores are divided by the root of. GGUF files have no key for it.
+const SCORED: Key = Key::json("query_pre_attn_scalar");
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let bias = read::flag(metadata, "attention_bias")?;
+    let defaults = Defaults {
+        head_dim: Some(256),
+        heads: Some(8),
+        kv_heads: Some(4),
+        vocab_size: Some(262_208),
+        max_position: 131_072,
+        rope_theta: 1e6,
+        rope_by_layer_type: true,
+        tie_word_embeddings: true,
+        activation_key: "hidden_activation",
+        activation: Activation::GeluTanh,
+        biases: Biases {
+            attention: bias,
+            output: bias,
+            mlp: false,
+        },
+        ..Defaults::of(&GEMMA3)
+    };
+    let mut config = read::decoder(metadata, &defaults, None)?;
+    config.embedding_scale = (config.hidden_size as f32).sqrt();
+    config.norm_offset = if metadata.is_gguf() { 0.0 } else { 1.0 };
+    config.logit_cap = metadata.number(LOGIT_CAP)?.map(|cap| cap as f32);
+    let scored = match (metadata.is_gguf(), config.layers) {
+        (false, _) => metadata.number(SCORED)?.unwrap_or(256.0),
+        // Of these models only that with 62 layers (27B) takes the head size from the width.
+        (true, 62) => (config.hidden_size / config.heads) as f64,
+        (true, _) => config.head_dim as f64,
+    };
+    config.attention_scale = scored.powf(-0.5) as f32;
+    config.local_rope_theta = match rope_json::local_theta(metadata)? {
+        Some(theta) => theta,
+        None => metadata.number(LOCAL_BASE)?.unwrap_or(10_000.0),
+    };
+    let usual = (!metadata.is_gguf() && !metadata.mentions(WINDOW)).then_some(4096);
+    let window = layers::window(metadata)?.or(usual);
+    let period = match metadata.is_gguf() && metadata.is_list(PATTERN) {
+        true => 6,
+        false => metadata.count(PATTERN)?.unwrap_or(6),
+    };
+    let local = |layer: usize| !(layer + 1).is_multiple_of(period);
+    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;
+    Ok(config)
+}

@@ -1,0 +1,27 @@
+//! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
+
+mod gemma3;
+mod llama;
+mod mistral;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3_5;
+mod smollm3;
+
+use crate::family::Family;
+
+/// All that there are. Where several have one name in GGUF files, the first takes it.
+pub const FAMILIES: &[&Family] = &[
+    &qwen3::QWEN3,
+    &llama::LLAMA,
+    &qwen2::QWEN2,
+    &mistral::MISTRAL,
+    &smollm3::SMOLLM3,
+    &olmo2::OLMO2,
+    &olmo2::OLMO3,
+    &phi3::PHI3,
+    &gemma3::GEMMA3,
+    &qwen3_5::QWEN3_5_MOE,
+];

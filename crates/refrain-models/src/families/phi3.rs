@@ -1,0 +1,72 @@
+//! Phi-3 (Abdin et al. 2024, arXiv:2404.14219): a Llama with q, k and v in one tensor, and gate and up in another.
+
+use refrain_formats::{Error, Metadata};
+use serde_json::json;
+
+use crate::config::layers::{self, WINDOW};
+use crate::config::read::{self, Defaults};
+use crate::config::{LayerAttention, LayerRope, MAX_LAYERS, ModelConfig, RopeScaling, written_gguf};
+use crate::family::{Family, Keys};
+use crate::transformer::Style;
+
+pub(super) static PHI3: Family = Family {
+    name: "phi3",
+    class: "Phi3ForCausalLM",
+    gguf: Some("phi3"),
+    about: "Phi-3",
+    keys: Keys {
+        followed: &["hidden_act", "sliding_window"],
+        followed_in_gguf: &[WINDOW.gguf],
+        ..Keys::COMMON
+    },
+    rotates_part: true,
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json: |config| {
+        json!({
+            "original_max_position_embeddings": match config.rope_scaling {
+                RopeScaling::LongRope { original_max_position, .. } => original_max_position,
+                _ => config.max_position,
+            },
+            "pad_token_id": null,
+            "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
+            "sliding_window": config.window(),
+        })
+    },
+    old_keys: &["partial_rotary_factor", "original_max_position_embeddings"],
+    gguf_metadata: written_gguf::window,
+    ..Family::DENSE
+};
+
+const STYLE: Style = Style {
+    fused: true,
+    ..Style::USUAL
+};
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let defaults = Defaults {
+        max_position: 4096,
+        longrope_original: Some(4096.0),
+        norm_eps: 1e-5,
+        ..Defaults::of(&PHI3)
+    };
+    let mut config = read::decoder(metadata, &defaults, None)?;
+    let window = layers::window(metadata)?;
+    if metadata.is_gguf() {
+        let all = LayerAttention {
+            window,
+            rope: LayerRope::Global,
+        };
+        config.layer_attention = vec![all; config.layers.min(MAX_LAYERS)];
+        return Ok(config);
+    }
+    let local = window.is_some();
+    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    if local && !(0..config.layers.min(MAX_LAYERS)).all(|layer| config.layer_attention(layer).window.is_some()) {
+        return Err(metadata.error(
+            "layer_types names layers without a window, which those of phi3 all have where there is a sliding_window",
+        ));
+    }
+    Ok(config)
+}

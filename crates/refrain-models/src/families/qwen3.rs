@@ -1,0 +1,92 @@
+//! Qwen3, dense (Qwen team 2025, arXiv:2505.09388): a Llama whose queries and keys are normalised head by head before
+//! they are rotated.
+
+use refrain_formats::{Error, Metadata};
+
+use super::qwen2;
+use crate::blocks::QkNorm;
+use crate::config::ModelConfig;
+use crate::config::read::{self, Biases, Defaults};
+use crate::family::{Family, Keys};
+use crate::transformer::Style;
+
+pub(super) static QWEN3: Family = Family {
+    name: "qwen3",
+    class: "Qwen3ForCausalLM",
+    gguf: Some("qwen3"),
+    about: "Qwen3, dense",
+    keys: Keys {
+        followed: &[
+            "attention_bias",
+            "hidden_act",
+            "max_window_layers",
+            "sliding_window",
+            "use_sliding_window",
+        ],
+        // Queries and keys are normalised here, whatever the key says.
+        without_effect: &["use_qk_norm"],
+        ..Keys::COMMON
+    },
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json: qwen2::config_json,
+    sizes: &[
+        ("tiny", tiny),
+        ("qwen3-0.6b", || sized([1024, 3072, 28, 16, 8], true)),
+        ("qwen3-1.7b", || sized([2048, 6144, 28, 16, 8], true)),
+        ("qwen3-4b", || sized([2560, 9728, 36, 32, 8], true)),
+        ("qwen3-8b", || sized([4096, 12288, 36, 32, 8], false)),
+        ("qwen3-14b", || sized([5120, 17408, 40, 40, 8], false)),
+        ("qwen3-32b", || sized([5120, 25600, 64, 64, 8], false)),
+    ],
+    ..Family::DENSE
+};
+
+const STYLE: Style = Style {
+    qk_norm: QkNorm::Heads,
+    ..Style::USUAL
+};
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let bias = read::flag(metadata, "attention_bias")?;
+    let defaults = Defaults {
+        head_dim: Some(128),
+        biases: Biases {
+            attention: bias,
+            output: bias,
+            mlp: false,
+        },
+        ..Defaults::of(&QWEN3)
+    };
+    let mut config = read::decoder(metadata, &defaults, None)?;
+    config.layer_attention = qwen2::windows(metadata, config.layers)?;
+    Ok(config)
+}
+
+/// A published size: hidden size, intermediate size, layers, heads, key and value heads.
+fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
+    ModelConfig {
+        vocab_size: 151_936,
+        rope_theta: 1e6,
+        local_rope_theta: 1e6,
+        max_position: 40_960,
+        tie_word_embeddings: tied,
+        bos_ids: vec![151_643],
+        eos_ids: vec![151_645],
+        ..ModelConfig::of_sizes(&QWEN3, sizes, 128)
+    }
+}
+
+/// Its structure at a size for tests. Rows are whole blocks of every format.
+fn tiny() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 997,
+        rope_theta: 1e6,
+        local_rope_theta: 1e6,
+        max_position: 4096,
+        bos_ids: vec![1],
+        eos_ids: vec![2],
+        ..ModelConfig::of_sizes(&QWEN3, [256, 512, 6, 8, 2], 64)
+    }
+}

@@ -1,0 +1,136 @@
+//! What `ARCH:FORMAT` stands for: a configuration and a list of tensors.
+
+use std::collections::BTreeMap;
+
+use refrain_formats::synthetic::{self, RandomTensor, SyntheticFormat};
+use refrain_formats::{Error, Format, Quantisation, TensorInfo};
+
+use crate::config::ModelConfig;
+use crate::families::FAMILIES;
+use crate::family::Family;
+
+/// The known architectures, as `ARCH` of `ARCH:FORMAT` names them: those for tests first.
+pub fn architectures() -> Vec<&'static str> {
+    names(FAMILIES)
+}
+
+fn names(families: &[&'static Family]) -> Vec<&'static str> {
+    let sizes = families.iter().flat_map(|family| family.sizes);
+    let mut names: Vec<&str> = sizes.map(|(name, _)| *name).collect();
+    names.sort_by_key(|name| !name.starts_with("tiny"));
+    names
+}
+
+/// A synthetic checkpoint by its name.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// `ARCH:FORMAT`.
+    name: String,
+    config: fn() -> ModelConfig,
+    weights: SyntheticFormat,
+}
+
+impl Spec {
+    /// Reads `ARCH:FORMAT`, of the sizes that `families` list.
+    ///
+    /// # Errors
+    /// If architecture or format are not known: with those that are.
+    pub fn parse(spec: &str, families: &[&'static Family]) -> Result<Spec, Error> {
+        let error = |reason: String| Error::Synthetic {
+            spec: spec.to_owned(),
+            reason,
+        };
+        let formats = || {
+            let names = synthetic::formats().join(", ");
+            format!("{names}; those of MLX also with -g32, -g64 or -g128")
+        };
+        let Some((architecture, format)) = spec.split_once(':') else {
+            return Err(error(format!(
+                "must be ARCH:FORMAT, such as qwen3-0.6b:q4_0 (architectures: {}; formats: {})",
+                names(families).join(", "),
+                formats()
+            )));
+        };
+        let mut known = families.iter().flat_map(|family| family.sizes);
+        let Some((_, config)) = known.find(|(name, _)| *name == architecture) else {
+            return Err(error(format!(
+                "architecture {architecture:?} is not known (known: {})",
+                names(families).join(", ")
+            )));
+        };
+        let Some(weights) = SyntheticFormat::by_name(format) else {
+            return Err(error(format!("format {format:?} is not known (known: {})", formats())));
+        };
+        Ok(Spec {
+            name: spec.to_owned(),
+            config: *config,
+            weights,
+        })
+    }
+
+    /// Its name in messages, which is also what the command line calls it.
+    pub fn label(&self) -> String {
+        format!("synthetic:{}", self.name)
+    }
+
+    /// Its name as that of a model.
+    pub fn name(&self) -> String {
+        let architecture = self.name.split(':').next().unwrap_or_default();
+        format!("{architecture} (random weights)")
+    }
+
+    /// How its weights are stored.
+    pub fn weights(&self) -> SyntheticFormat {
+        self.weights
+    }
+
+    /// The kind of checkpoint that its format belongs to.
+    pub fn format(&self) -> Format {
+        self.weights.format()
+    }
+
+    /// The model's hyperparameters.
+    pub fn config(&self) -> ModelConfig {
+        let quantisation = self.weights.affine().map(|(bits, group_size)| Quantisation {
+            bits,
+            group_size,
+            overrides: BTreeMap::new(),
+        });
+        let config = (self.config)();
+        ModelConfig {
+            // mlx-lm adds it to the gains that it stores.
+            norm_offset: if quantisation.is_some() {
+                0.0
+            } else {
+                config.norm_offset
+            },
+            quantisation,
+            ..config
+        }
+    }
+
+    /// All tensors, sorted by name.
+    pub fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, RandomTensor)> {
+        let place = config.matrix_place();
+        let tensor = |(name, shape): (String, Vec<usize>)| {
+            let encoding = match shape[..] {
+                [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
+                    self.weights.of_matrix(place, &name, columns)
+                }
+                _ => self.weights.of_vectors(),
+            };
+            let random = RandomTensor::new(&name, &shape, encoding, config.norm_offset);
+            let info = TensorInfo {
+                name,
+                shape,
+                encoding,
+                bytes: random.bytes(),
+            };
+            (info, random)
+        };
+        let needed = (config.family.tensors)(config).into_iter().filter(|row| row.needed);
+        let mut tensors: Vec<_> = needed.map(|row| tensor((row.name, row.shape))).collect();
+        tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+        tensors
+    }
+}

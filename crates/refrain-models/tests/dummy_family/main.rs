@@ -1,0 +1,86 @@
+//! A family that is not in this crate goes the whole way through the public doors: opened from a directory and from
+//! GGUF, converted both ways, made of random weights, run.
+
+mod family;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use refrain::{Array, DType, Device};
+use refrain_formats::CheckpointFiles;
+use refrain_models::{Batch, Checkpoint, Family, Pages, Spec};
+use refrain_write::convert::{ConvertOptions, Recipe, convert};
+use refrain_write::synthetic;
+
+use family::BIGRAM;
+
+const FAMILIES: &[&Family] = &[&BIGRAM];
+
+fn open(path: &Path) -> Checkpoint {
+    Checkpoint::read(CheckpointFiles::open(path).unwrap(), FAMILIES).unwrap()
+}
+
+/// Logits for each of `tokens`.
+fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
+    let device = Device::cpu();
+    let decoder = refrain_models::load(checkpoint, &device, &|_| {}).unwrap();
+    let pages = Pages {
+        size: 16,
+        per_sequence: 1,
+        context: 16,
+    };
+    let positions: Vec<i32> = (0..tokens.len() as i32).collect();
+    let batch = Batch {
+        tokens: Array::from_slice(&device, tokens, &[tokens.len()]),
+        positions: Array::from_slice(&device, &positions, &[tokens.len()]),
+        sequences: Array::from_slice(&device, &vec![0u32; tokens.len()], &[tokens.len()]),
+        pages: Array::from_slice(&device, &[0u32], &[1, 1]),
+        wanted: None,
+        page_size: pages.size,
+        context: pages.context,
+        decode: false,
+    };
+    let mut states = decoder.new_states(DType::F32, pages, 1).unwrap();
+    decoder.forward(&batch, &mut states).to_vec::<f32>().unwrap()
+}
+
+#[test]
+fn a_family_of_ones_own_is_made_opened_converted_and_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = Spec::parse("tiny-bigram:f16", FAMILIES).unwrap();
+    let made = Checkpoint::made(&spec);
+    let directory = folder.path().join("bigram");
+    synthetic::write_spec(&spec, &directory, &|_| ControlFlow::Continue(())).unwrap();
+    let options = ConvertOptions {
+        recipe: Recipe::F16,
+        name: "bigram",
+        replace: false,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    let read = open(&directory);
+    let (gguf, back) = (folder.path().join("bigram.gguf"), folder.path().join("back"));
+    convert(&read, &gguf, &options).unwrap();
+    convert(&open(&gguf), &back, &options).unwrap();
+
+    let tokens = [7, 3, 7, 99];
+    let expected = logits(&made, &tokens);
+    assert_eq!(expected.len(), 400);
+    assert!(expected.iter().all(|logit| logit.is_finite()));
+    assert!(expected[..100] == expected[200..300] && expected[..100] != expected[100..200]);
+    for checkpoint in [read, open(&gguf), open(&back)] {
+        assert_eq!(*checkpoint.config().family, BIGRAM);
+        assert!(checkpoint.config() == made.config(), "{:?}", checkpoint.config());
+        assert!(logits(&checkpoint, &tokens) == expected, "{}", checkpoint.name());
+    }
+}
+
+#[test]
+fn families_that_are_not_given_are_not_found() {
+    let files = [("config.json", br#"{"model_type": "llama"}"#.to_vec())];
+    let files = CheckpointFiles::from_files(files).unwrap();
+    let message = Checkpoint::read(files, FAMILIES).unwrap_err().to_string();
+    assert!(
+        message.contains("\"llama\" is not supported (supported: bigram)"),
+        "{message}"
+    );
+}

@@ -1,0 +1,139 @@
+//! Whether a converted checkpoint computes what its source computes.
+
+use std::path::Path;
+
+use refrain_formats::{CheckpointFiles, Error};
+use refrain_models::config::written_gguf::rope_divisors;
+use refrain_models::config::{Activation, LayerRope, RopeScaling, all_close};
+use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
+
+/// Opens what was written of `source`, whose family need not be one of those that are known.
+pub(super) fn reopened(source: &Checkpoint, path: &Path) -> Result<Checkpoint, Error> {
+    let mut families = FAMILIES.to_vec();
+    families.extend((!families.contains(&source.config().family)).then_some(source.config().family));
+    Checkpoint::read(CheckpointFiles::open(path)?, &families)
+}
+
+/// Compares what was written with its source; what is lost only in rare cases becomes a note.
+///
+/// # Errors
+/// If the new format cannot hold the model.
+pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<String>) -> Result<(), Error> {
+    let (old, new) = (source.config(), written.config());
+    let lost = lost(old, new);
+    if !lost.is_empty() {
+        return Err(Error::Conversion(format!(
+            "{}: the new format cannot say what this model needs: {}",
+            source.name(),
+            lost.join(", ")
+        )));
+    }
+    let windows = |config: &ModelConfig| Vec::from_iter((0..config.layers).map(|n| config.layer_attention(n).window));
+    let shortest = (windows(old).into_iter().zip(windows(new)))
+        .filter(|(old, new)| old != new)
+        .filter_map(|(old, _)| old)
+        .min();
+    if let Some(window) = shortest.filter(|window| *window < old.max_position) {
+        notes.push(format!(
+            "the new format has no word for this model's layers that see the last {window} tokens only: texts longer \
+             than that will be continued otherwise"
+        ));
+    }
+    for info in source.tensors() {
+        let there = written.tensor(&info.name).is_some();
+        let dropped =
+            info.name.ends_with("rotary_emb.inv_freq") || (old.tie_word_embeddings && info.name == "lm_head.weight");
+        if !there && !dropped {
+            return Err(Error::MissingTensor {
+                checkpoint: written.name().to_owned(),
+                tensor: info.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Names of the settings that came out otherwise.
+fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
+    let both = |get: fn(&ModelConfig) -> f64| close(get(old), get(new));
+    let counts = |get: fn(&ModelConfig) -> usize| get(old) == get(new);
+    let checks = [
+        ("hidden_size", counts(|c| c.hidden_size)),
+        ("intermediate_size", counts(|c| c.intermediate_size)),
+        ("num_hidden_layers", counts(|c| c.layers)),
+        ("num_attention_heads", counts(|c| c.heads)),
+        ("num_key_value_heads", counts(|c| c.kv_heads)),
+        ("head_dim", counts(|c| c.head_dim)),
+        ("vocab_size", counts(|c| c.vocab_size)),
+        ("max_position_embeddings", counts(|c| c.max_position)),
+        ("rms_norm_eps", both(|c| c.rms_norm_eps.into())),
+        ("rotary embeddings", counts(|c| c.rope_dims) && same_rotation(old, new)),
+        (
+            "tie_word_embeddings",
+            old.tie_word_embeddings == new.tie_word_embeddings,
+        ),
+        ("attention_bias", old.attention_bias == new.attention_bias),
+        (
+            "attention_bias (output)",
+            old.attention_output_bias == new.attention_output_bias,
+        ),
+        ("mlp_bias", old.mlp_bias == new.mlp_bias),
+        ("attention scale", both(|c| c.attention_scale.into())),
+        ("embedding scale", both(|c| c.embedding_scale.into())),
+        (
+            "hidden_act",
+            matches!(
+                (old.activation, new.activation),
+                (Activation::Silu, Activation::Silu) | (Activation::GeluTanh, Activation::GeluTanh)
+            ),
+        ),
+        ("final_logit_softcapping", both(|c| c.logit_cap.unwrap_or(0.0).into())),
+        (
+            "which layers are rotated, and how",
+            (0..old.layers).all(|n| same_rope(old, new, n)),
+        ),
+        (
+            "which layers have windows",
+            (0..old.layers).all(|n| window_kept_or_dropped(old, new, n)),
+        ),
+    ];
+    checks
+        .into_iter()
+        .filter(|(_, kept)| !kept)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Whether a layer rotates its queries and keys as before.
+fn same_rope(old: &ModelConfig, new: &ModelConfig, layer: usize) -> bool {
+    let [a, b] = [old, new].map(|config| config.layer_attention(layer).rope);
+    let plain =
+        |config: &ModelConfig| config.rope_scaling == RopeScaling::None && config.local_rope_theta == config.rope_theta;
+    match (a, b) {
+        (LayerRope::Local, LayerRope::Local) => (old.local_rope_theta - new.local_rope_theta).abs() < 1e-3,
+        (LayerRope::None, _) | (_, LayerRope::None) => a == b,
+        _ => a == b || (plain(old) && plain(new)),
+    }
+}
+
+fn window_kept_or_dropped(old: &ModelConfig, new: &ModelConfig, layer: usize) -> bool {
+    let [a, b] = [old, new].map(|config| config.layer_attention(layer).window);
+    a == b || b.is_none()
+}
+
+/// Whether both rotate by the same angles in layers without a base of their own.
+pub(super) fn same_rotation(old: &ModelConfig, new: &ModelConfig) -> bool {
+    let divisors = |config: &ModelConfig| match &config.rope_scaling {
+        RopeScaling::None => Some(vec![1.0; config.rope_dims / 2]),
+        RopeScaling::Linear { factor } => Some(vec![*factor as f32; config.rope_dims / 2]),
+        _ => rope_divisors(config),
+    };
+    if (old.rope_theta - new.rope_theta).abs() > 1e-6 * old.rope_theta {
+        return false;
+    }
+    match (divisors(old), divisors(new)) {
+        (Some(a), Some(b)) => all_close(&a, &b),
+        _ => old.rope_scaling.is_close(&new.rope_scaling),
+    }
+}

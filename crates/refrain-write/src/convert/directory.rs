@@ -1,0 +1,153 @@
+//! To a directory of config.json and safetensors, as transformers and mlx-lm read it.
+
+use std::collections::BTreeMap;
+
+use refrain_formats::write::{Conversion, Target, directory};
+use refrain_formats::{Encoding, Error, Quantisation};
+use refrain_models::config::{RopeScaling, written_json};
+use refrain_models::{Checkpoint, ModelConfig};
+use serde_json::{Value, json};
+
+use super::{ConvertOptions, Report, compare, tokenizer_files};
+
+pub(super) fn write(
+    source: &Checkpoint,
+    options: &ConvertOptions<'_>,
+    target: &mut Target<'_>,
+) -> Result<Report, Error> {
+    let plain = match options.recipe.affine() {
+        Some(_) => plain_encoding(source),
+        None => Encoding::F16,
+    };
+    let mut config = as_hugging_face(source)?;
+    let conversions = conversions(source, &config, plain, options);
+    config.quantisation = quantisation(&conversions, options);
+    let contents = directory::DirectoryContents {
+        config: config_object(source, &config, plain),
+        files: tokenizer_files::files(source)?,
+        framework: match options.recipe.affine() {
+            Some(_) => "mlx",
+            None => "pt",
+        },
+    };
+    let items = conversions.iter().map(Conversion::item).collect();
+    let written = directory::write(&contents, items, directory::SHARD, target)?;
+    let mut notes = Vec::new();
+    compare::check(source, &compare::reopened(source, written.path())?, &mut notes)?;
+    target.finish_directory(written)?;
+    Ok(Report {
+        tensors: conversions.iter().map(Conversion::outcome).collect(),
+        notes,
+    })
+}
+
+/// What is not quantised keeps the type of the source's matrices, where it has one.
+fn plain_encoding(source: &Checkpoint) -> Encoding {
+    let embedding = source.tensor("model.embed_tokens.weight");
+    let stored = embedding.map(|tensor| match tensor.info.encoding {
+        Encoding::Quantised(record) if record.is_mlx_affine() => tensor.scale_encoding().unwrap_or(Encoding::F16),
+        encoding => encoding,
+    });
+    match stored {
+        Some(encoding @ (Encoding::F32 | Encoding::BF16)) => encoding,
+        _ => Encoding::F16,
+    }
+}
+
+/// The model as config.json has it: GGUF files list the divisors of Llama's rotary frequencies.
+fn as_hugging_face(source: &Checkpoint) -> Result<ModelConfig, Error> {
+    let mut config = source.config().clone();
+    let from = config.family;
+    (from.in_directory)(&mut config);
+    if let RopeScaling::Factors(factors) = &config.rope_scaling {
+        config.rope_scaling = llama3_scaling(&config, factors).ok_or_else(|| {
+            Error::Conversion(format!(
+                "{}: its rotary frequencies are divided by factors that no config.json can say",
+                source.name()
+            ))
+        })?;
+    }
+    Ok(config)
+}
+
+/// Llama 3's scaling, if that is where the divisors come from. All published models take 1 and 4 as the turns
+/// between which it sets in; a divisor of a frequency in between tells the original context.
+fn llama3_scaling(config: &ModelConfig, divisors: &[f32]) -> Option<RopeScaling> {
+    let (low, high) = (1.0, 4.0);
+    let factor = f64::from(divisors.iter().copied().fold(1.0, f32::max));
+    let context = |(pair, divisor): (usize, &f32)| {
+        let kept = (1.0 / f64::from(*divisor) - 1.0 / factor) / (1.0 - 1.0 / factor);
+        let frequency = config.rope_theta.powf(-2.0 * pair as f64 / config.rope_dims as f64);
+        let turns = low + kept * (high - low);
+        (0.01..0.99)
+            .contains(&kept)
+            .then_some((turns * std::f64::consts::TAU / frequency).round())
+    };
+    let scaling = RopeScaling::Llama3 {
+        factor,
+        low_freq_factor: low,
+        high_freq_factor: high,
+        original_max_position: divisors.iter().enumerate().find_map(context).unwrap_or(8192.0),
+    };
+    let guess = ModelConfig {
+        rope_scaling: scaling.clone(),
+        ..config.clone()
+    };
+    compare::same_rotation(config, &guess).then_some(scaling)
+}
+
+fn conversions<'a>(
+    source: &'a Checkpoint,
+    config: &ModelConfig,
+    plain: Encoding,
+    options: &ConvertOptions<'_>,
+) -> Vec<Conversion<'a>> {
+    let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
+    let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
+    kept.filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
+        .map(|tensor| {
+            let info = tensor.info;
+            let to = options.recipe.directory_encoding(plain, info);
+            let mut conversion = Conversion::new(tensor, info.name.clone(), to);
+            conversion.scales = plain;
+            if info.name.ends_with("norm.weight") {
+                conversion.added = source.config().norm_offset - config.norm_offset;
+            }
+            conversion
+        })
+        .collect()
+}
+
+/// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
+fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
+    let affine = options.recipe.affine()?;
+    let matrices = conversions
+        .iter()
+        .filter(|conversion| conversion.tensor.info.shape.len() > 1);
+    let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
+    let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
+    Some(Quantisation {
+        bits: affine.format.bits as u8,
+        group_size: affine.format.group as u16,
+        overrides: layers.map(|layer| (layer.to_owned(), None)).collect::<BTreeMap<_, _>>(),
+    })
+}
+
+/// The source's own config.json where it has one, else one made of what its metadata say.
+fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> Value {
+    // Of a checkpoint that takes images too, only the text model is written.
+    let metadata = source.files().metadata().filter(|_| !source.is_text_part());
+    let own = metadata.and_then(|metadata| metadata.object().cloned());
+    let mut object = own.map_or_else(|| written_json::object(config, plain), Value::Object);
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("quantization");
+        fields.remove("quantization_config");
+        fields.remove("dtype");
+        fields.insert("torch_dtype".to_owned(), json!(written_json::dtype(plain)));
+        written_json::put_old_keys(fields, config);
+        if let Some(quantisation) = &config.quantisation {
+            written_json::put_quantisation(fields, quantisation);
+        }
+    }
+    object
+}

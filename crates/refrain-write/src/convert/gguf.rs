@@ -1,0 +1,70 @@
+//! To a GGUF file, as llama.cpp reads it.
+
+use std::collections::HashMap;
+
+use refrain_formats::Error;
+use refrain_formats::write::{Conversion, Target, gguf};
+use refrain_models::config::written_gguf;
+use refrain_models::{Checkpoint, ModelConfig};
+
+use super::{ConvertOptions, Report, compare, vocabulary};
+
+pub(super) fn write(
+    source: &Checkpoint,
+    options: &ConvertOptions<'_>,
+    target: &mut Target<'_>,
+) -> Result<Report, Error> {
+    let config = as_gguf(source);
+    let conversions = conversions(source, &config, options)?;
+    let name = source.files().model_name();
+    let mut notes = Vec::new();
+    let mut metadata = written_gguf::metadata(name.unwrap_or(options.name), options.recipe.file_type(), &config);
+    metadata.extend(vocabulary::metadata(source, &mut notes)?);
+    let mut items = written_gguf::rope_items(&config);
+    items.extend(conversions.iter().map(Conversion::item));
+    let written = gguf::write(&metadata, &items, target)?;
+    compare::check(source, &compare::reopened(source, written.path())?, &mut notes)?;
+    target.finish_file(written)?;
+    Ok(Report {
+        tensors: conversions.iter().map(Conversion::outcome).collect(),
+        notes,
+    })
+}
+
+/// The model as a GGUF file has it: some families go by another's name, and gains of norms are whole.
+fn as_gguf(source: &Checkpoint) -> ModelConfig {
+    let config = source.config();
+    ModelConfig {
+        family: config.family.in_gguf(),
+        norm_offset: 0.0,
+        quantisation: None,
+        ..config.clone()
+    }
+}
+
+fn conversions<'a>(
+    source: &'a Checkpoint,
+    config: &ModelConfig,
+    options: &ConvertOptions<'_>,
+) -> Result<Vec<Conversion<'a>>, Error> {
+    let rows = (config.family.tensors)(config);
+    let known: HashMap<&str, _> = rows.iter().map(|row| (&row.name[..], row)).collect();
+    let mut conversions = Vec::new();
+    for tensor in source.tensors().filter_map(|info| source.tensor(&info.name)) {
+        let info = tensor.info;
+        // Left over from training, or never read.
+        if info.name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && info.name == "lm_head.weight") {
+            continue;
+        }
+        let Some(row) = known.get(&info.name[..]) else {
+            return Err(tensor.error("has no name in GGUF files of this architecture"));
+        };
+        let mut conversion = Conversion::new(tensor, row.gguf.clone(), options.recipe.gguf_encoding(config, info));
+        conversion.order = row.rows;
+        if info.name.ends_with("norm.weight") {
+            conversion.added = source.config().norm_offset;
+        }
+        conversions.push(conversion);
+    }
+    Ok(conversions)
+}

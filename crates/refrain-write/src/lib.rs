@@ -1,0 +1,4 @@
+//! Checkpoints made: converted from others ([`convert`]), or of random weights ([`synthetic`]).
+
+pub mod convert;
+pub mod synthetic;

@@ -1,0 +1,171 @@
+//! Writing a synthetic checkpoint to disk.
+
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use refrain_formats::write::{Item, ListedTensor, Shape, Target, WriteProgress, directory, gguf};
+use refrain_formats::{Error, Format, RowOrder, Tensor, store_block};
+use refrain_models::config::{written_gguf, written_json};
+use refrain_models::tensors::TensorRow;
+use refrain_models::{Checkpoint, FAMILIES, ModelConfig, Spec};
+
+#[cfg(test)]
+mod tests;
+
+/// Write the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`: a directory as Hugging Face has it
+/// for `f32`, `f16` and `bf16` (of several files above 4 GiB), the same quantised by MLX for `mlx2` to
+/// `mlx8`, a GGUF file for the rest. The weights are those of [`Checkpoint::synthetic`].
+///
+/// `progress` is told after every piece, and may break to stop.
+///
+/// # Errors
+/// If `spec` is not known, something is at `out` already, the disk is full or the system refuses
+/// otherwise, or `progress` stopped it. Nothing is left at `out` then, nor beside it.
+pub fn write(spec: &str, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
+    write_shards(&Spec::parse(spec, FAMILIES)?, out, directory::SHARD, progress)
+}
+
+/// [`write()`] of a name that has been read: [`Spec::parse`] takes other families too.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_spec(spec: &Spec, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
+    write_shards(spec, out, directory::SHARD, progress)
+}
+
+/// [`write()`] with files of at most `shard` bytes of weights, where the format splits them.
+fn write_shards(
+    spec: &Spec,
+    out: &Path,
+    shard: u64,
+    progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let checkpoint = Checkpoint::made(spec);
+    let gguf = spec.format() == Format::Gguf;
+    if gguf != out.extension().is_some_and(|extension| extension == "gguf") {
+        return Err(Error::Synthetic {
+            spec: spec.label(),
+            reason: match gguf {
+                true => format!(
+                    "it is a GGUF file, whose name must end in .gguf; {} is no name for that",
+                    out.display()
+                ),
+                false => format!("it is a directory; {} is no name for that", out.display()),
+            },
+        });
+    }
+    let shape = if gguf { Shape::File } else { Shape::Directory };
+    let mut target = Target::new(out, shape, false, progress)?;
+    let config = checkpoint.config();
+    let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
+    if !gguf {
+        let items = tensors.map(|tensor| published(config, Item::planes(tensor)));
+        let contents = directory::DirectoryContents {
+            config: written_json::object(config, spec.weights().of_vectors()),
+            files: Vec::new(),
+            framework: match config.quantisation {
+                Some(_) => "mlx",
+                None => "pt",
+            },
+        };
+        let written = directory::write(&contents, items.collect(), shard, &mut target)?;
+        return target.finish_directory(written);
+    }
+    if config.family.gguf.is_none() {
+        return Err(Error::Synthetic {
+            spec: spec.label(),
+            reason: "no GGUF file of this architecture can be written; f32, f16, bf16 and MLX's formats can".to_owned(),
+        });
+    }
+    let mut metadata = written_gguf::metadata(&spec.name(), spec.weights().file_type(), config);
+    metadata.extend(written_gguf::no_tokenizer(config));
+    let mut items = written_gguf::rope_items(config);
+    let rows = (config.family.tensors)(config);
+    let known: HashMap<&str, _> = rows.iter().map(|row| (&row.name[..], row)).collect();
+    items.extend(tensors.filter_map(|tensor| Some(gguf_item(known.get(&tensor.info.name[..])?, tensor))));
+    let written = gguf::write(&metadata, &items, &mut target)?;
+    target.finish_file(written)
+}
+
+/// A tensor as a GGUF file has it.
+fn gguf_item<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Item<'a> {
+    let info = tensor.info;
+    let part = ListedTensor {
+        name: row.gguf.clone(),
+        encoding: info.encoding,
+        shape: info.shape.clone(),
+        bytes: info.bytes,
+    };
+    if !tensor.is_quantised() {
+        let mut item = Item::planes(tensor);
+        item.parts = vec![part];
+        return item;
+    }
+    let order = row.rows;
+    Item::single(part, info.rows(), move |rows, out| pack_rows(&tensor, rows, order, out))
+}
+
+/// Packs these rows of the file into `out`.
+fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut [u8]) -> Result<(), Error> {
+    let Some(format) = tensor.info.encoding.block() else {
+        return Ok(());
+    };
+    let all = tensor.info.rows().max(1) as u64;
+    let [quants, scales, biases] =
+        [tensor.quants_bytes(), tensor.scales_bytes(), tensor.biases_bytes()].map(|bytes| (bytes / all) as usize);
+    let blocks = tensor.info.columns() / format.values;
+    let buffers = || [vec![0; quants], vec![0; scales], vec![0; biases]];
+    let pack = |[quants, scales, biases]: &mut [Vec<u8>; 3], (out, row): (&mut [u8], usize)| {
+        let row = order.logical(row) as u64;
+        tensor.write_quants(row * quants.len() as u64, quants)?;
+        tensor.write_scales(row * scales.len() as u64, scales)?;
+        if !biases.is_empty() {
+            tensor.write_biases(row * biases.len() as u64, biases)?;
+        }
+        let block_bytes = out.len() / blocks;
+        for (index, block) in out.chunks_exact_mut(block_bytes).enumerate() {
+            let [quants, scale, bias] = [&*quants, &*scales, &*biases].map(|plane| {
+                let bytes = plane.len() / blocks;
+                &plane[index * bytes..][..bytes]
+            });
+            store_block(format, quants, scale, bias, block);
+        }
+        Ok(())
+    };
+    let row_bytes = tensor.info.bytes as usize / all as usize;
+    let rows = out.par_chunks_exact_mut(row_bytes).zip(rows);
+    rows.try_for_each_init(buffers, pack)
+}
+
+/// Gives an item's parts the names and shapes that transformers, or for quantised weights mlx-lm, has for short
+/// convolutions, experts, and the text decoder of a whole model.
+fn published<'a>(config: &ModelConfig, mut item: Item<'a>) -> Item<'a> {
+    let mlx = config.quantisation.is_some();
+    for part in &mut item.parts {
+        if part.name.ends_with("conv1d.weight") {
+            // The one channel that each filter sees.
+            part.shape.insert(if mlx { part.shape.len() } else { 1 }, 1);
+        }
+        if mlx {
+            part.name = mlx_name(config, &part.name);
+        }
+    }
+    item
+}
+
+fn mlx_name(config: &ModelConfig, name: &str) -> String {
+    let name = match name.split_once(".mlp.experts.") {
+        Some((layer, part)) => {
+            let kind = if part.contains('.') { "" } else { ".weight" };
+            format!("{layer}.mlp.switch_mlp.{part}{kind}")
+        }
+        None => name.to_owned(),
+    };
+    match config.family.whole {
+        Some(_) => format!("language_model.{name}"),
+        None => name,
+    }
+}

@@ -1,0 +1,238 @@
+//! Damaged GGUF files, each with its message.
+
+use refrain_models::Checkpoint;
+
+use crate::support::{GgufBuilder, Meta, message};
+
+/// Open each of these files, and compare the message.
+fn check(cases: &[(Vec<u8>, &str)]) {
+    for (bytes, expected) in cases {
+        let found = message(Checkpoint::from_gguf_bytes(bytes.clone()));
+        assert!(found.contains(expected), "{found:?} lacks {expected:?}");
+        assert!(found.starts_with("embedded model: "), "{found}");
+    }
+}
+
+fn good() -> GgufBuilder {
+    GgufBuilder::new("llama")
+}
+
+fn with_tensor() -> GgufBuilder {
+    good().tensor("t", &[2, 32], 0, vec![0; 256])
+}
+
+#[test]
+fn damaged_headers_have_their_message() {
+    let mut version = with_tensor();
+    version.version = 1;
+    let mut big_endian = with_tensor();
+    big_endian.version = 3u32.swap_bytes();
+    check(&[
+        (
+            version.bytes(),
+            "is of GGUF version 1, but only versions 2 and 3 are supported",
+        ),
+        (big_endian.bytes(), "is a big-endian GGUF file, which is not supported"),
+        (b"GGML....".to_vec(), "is not a GGUF file: its first four bytes are not"),
+        (vec![], "is cut short: it ends within its first four bytes at byte 0"),
+        (
+            changed(with_tensor(), 8, u64::MAX),
+            "claims 18446744073709551615 tensors, more than",
+        ),
+        (
+            changed(with_tensor(), 16, 1 << 60),
+            "claims 1152921504606846976 metadata values",
+        ),
+        (
+            changed(with_tensor(), 24, 1 << 40),
+            "claims 1099511627776 bytes of text",
+        ),
+        (
+            good().set("general.alignment", Meta::U32(24)).bytes(),
+            "metadata general.alignment is 24, not a small power of two",
+        ),
+    ]);
+}
+
+#[test]
+fn damaged_tensors_have_their_message() {
+    check(&[
+        (
+            good().tensor("t", &[2, 32], 12, vec![0; 256]).bytes(),
+            "tensor t: its rows of 32 values are not whole Q4_K blocks of 256",
+        ),
+        (
+            good().tensor("t", &[2, 32], 20, vec![0; 256]).bytes(),
+            "tensor t: is of type IQ4_NL, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+             Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K)",
+        ),
+        (
+            good().tensor("t", &[2, 32], 999, vec![0; 256]).bytes(),
+            "tensor t: is of type number 999 (unknown)",
+        ),
+        (
+            good().tensor("t", &[2, 33], 8, vec![0; 256]).bytes(),
+            "tensor t: its rows of 33 values are not whole Q8_0 blocks of 32",
+        ),
+        (
+            good().tensor("t", &[1 << 62, 32], 0, vec![0; 256]).bytes(),
+            "tensor t: its shape [4611686018427387904, 32] is absurd",
+        ),
+        (
+            good().tensor("t", &[1, 1, 1, 1, 1], 0, vec![0; 4]).bytes(),
+            "tensor t: has 5 axes, more than the 4 allowed",
+        ),
+        (
+            good().tensor("t", &[4, 32], 0, vec![0; 256]).bytes(),
+            "tensor t: its 512 bytes at offset 0 lie outside of the file, which has 256 bytes of data",
+        ),
+        (
+            with_tensor().tensor("t", &[1], 0, vec![0; 4]).bytes(),
+            "tensor t: is there twice",
+        ),
+        (
+            good()
+                .tensor("a", &[16], 0, vec![0; 32])
+                .tensor("b", &[8], 0, vec![0; 32])
+                .bytes(),
+            "tensor b: its bytes overlap those of a",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_metadata_has_its_message() {
+    check(&[
+        (
+            good().set("general.architecture", Meta::Text("mamba")).bytes(),
+            r#"architecture "mamba" is not"#,
+        ),
+        (
+            good().without("general.architecture").bytes(),
+            "metadata general.architecture is missing",
+        ),
+        (
+            good().without("llama.block_count").bytes(),
+            "metadata llama.block_count is missing",
+        ),
+        (
+            good().set("llama.block_count", Meta::Text("x")).bytes(),
+            "metadata llama.block_count is a string, where a positive count is needed",
+        ),
+        (
+            good().set("llama.attention.head_count", Meta::U32(0)).bytes(),
+            "metadata llama.attention.head_count is 0, not a positive count",
+        ),
+        (
+            good()
+                .set("llama.feed_forward_length", Meta::I32s(vec![96, 32]))
+                .bytes(),
+            "metadata llama.feed_forward_length differs from layer to layer",
+        ),
+        (
+            good().set("llama.expert_count", Meta::U32(8)).bytes(),
+            "metadata llama.expert_count is 8, which is not supported of llama",
+        ),
+        (
+            good().set("llama.rope.scaling.type", Meta::Text("mrope")).bytes(),
+            r#"rope scaling "mrope" is not supported"#,
+        ),
+        (
+            good().set("llama.rope.scaling.type", Meta::Text("yarn")).bytes(),
+            "metadata llama.rope.scaling.factor is missing",
+        ),
+        (
+            good().set("llama.rope.scaling.type", Meta::Text("longrope")).bytes(),
+            "needs the tensors rope_factors_short.weight and rope_factors_long.weight",
+        ),
+        (
+            good().tensor("rope_freqs.weight", &[3], 0, vec![0; 12]).bytes(),
+            "there are 3 rope factors, but 16 frequencies",
+        ),
+        (
+            good()
+                .tensor("blk.0.attn_q.weight", &[40, 64], 0, vec![0; 10240])
+                .bytes(),
+            "tensor blk.0.attn_q.weight: its 40 rows are not whole heads of 32",
+        ),
+    ]);
+}
+
+/// The file with eight bytes at `at` replaced.
+fn changed(gguf: GgufBuilder, at: usize, value: u64) -> Vec<u8> {
+    let mut bytes = gguf.bytes();
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error() {
+    let bytes = GgufBuilder::new("qwen3").tensor("t", &[2, 32], 0, vec![0; 256]).bytes();
+    assert!(Checkpoint::from_gguf_bytes(bytes.clone()).is_ok());
+    for length in 0..bytes.len() {
+        assert!(
+            Checkpoint::from_gguf_bytes(bytes[..length].to_vec()).is_err(),
+            "cut to {length} bytes"
+        );
+    }
+}
+
+#[test]
+fn metadata_and_names_become_those_of_hugging_face() {
+    let gguf = GgufBuilder::new("llama")
+        .set("tokenizer.ggml.eos_token_id", Meta::U32(2))
+        .set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5))
+        .set("llama.rope.scaling.type", Meta::Text("linear"))
+        .set("llama.rope.scaling.factor", Meta::F32(2.0))
+        .tensor("token_embd.weight", &[40, 64], 0, vec![0; 10240])
+        .tensor("blk.0.attn_q.bias", &[64], 0, vec![0; 256]);
+    let checkpoint = gguf.open().unwrap();
+    let config = checkpoint.config();
+    assert_eq!(
+        (config.layers, config.heads, config.kv_heads, config.head_dim),
+        (1, 2, 1, 32)
+    );
+    assert_eq!((config.vocab_size, config.rms_norm_eps), (40, 1e-5));
+    assert_eq!(
+        config.rope_scaling,
+        refrain_models::config::RopeScaling::Linear { factor: 2.0 }
+    );
+    assert!(config.tie_word_embeddings && config.attention_bias && !config.mlp_bias);
+    assert_eq!(checkpoint.generation().eos_ids, [2]);
+    let names: Vec<&str> = checkpoint.tensors().map(|info| info.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.bias"]
+    );
+}
+
+#[test]
+fn a_file_without_tensors_says_so_where_weights_are_needed() {
+    let checkpoint = good().open().unwrap();
+    let found = message(checkpoint.expect("model.norm.weight", &[64]));
+    assert!(found.contains("embedded model: holds no weights"), "{found}");
+}
+
+#[test]
+fn metadata_that_nothing_follows_may_only_say_what_is_done_anyway() {
+    let opened = |key: &'static str, value: Meta| GgufBuilder::new("llama").set(key, value).open();
+    for (key, harmless, harmful) in [
+        ("llama.attention.scale", 0.0, 0.25),
+        ("llama.attention.max_alibi_bias", 0.0, 8.0),
+        ("llama.embedding_scale", 1.0, 12.0),
+        ("llama.residual_scale", 1.0, 0.5),
+        ("llama.logit_scale", 1.0, 16.0),
+        ("llama.attn_logit_softcapping", 0.0, 50.0),
+        ("llama.final_logit_softcapping", 0.0, 30.0),
+    ] {
+        assert!(opened(key, Meta::F32(harmless)).is_ok(), "{key}");
+        let found = message(opened(key, Meta::F32(harmful)));
+        let expected = format!("metadata {key} is {harmful}, which is not supported of llama");
+        assert!(found.contains(&expected), "{found}");
+    }
+    for (key, harmless) in [("llama.attention.causal", true), ("llama.use_parallel_residual", false)] {
+        assert!(opened(key, Meta::Bool(harmless)).is_ok(), "{key}");
+        let found = message(opened(key, Meta::Bool(!harmless)));
+        assert!(found.contains(&format!("metadata {key} is {}", !harmless)), "{found}");
+    }
+}

@@ -1,0 +1,333 @@
+//! Checkpoints in other formats.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use refrain_formats::{Error, WriteProgress};
+use refrain_models::Checkpoint;
+use refrain_models::config::RopeScaling;
+use refrain_write::convert::{ConvertOptions, Recipe, Report, convert};
+use serde_json::Value;
+
+use crate::support::fixtures;
+
+fn go_on(_: WriteProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+pub fn options(recipe: Recipe) -> ConvertOptions<'static> {
+    ConvertOptions {
+        recipe,
+        name: "test",
+        replace: false,
+        progress: &go_on,
+    }
+}
+
+pub fn open(name: &str) -> Checkpoint {
+    let directory = fixtures().join(name);
+    let file = directory.join("model.gguf");
+    Checkpoint::open(if file.exists() { &file } else { &directory }).unwrap()
+}
+
+/// Converts a fixture; also gives the result's path.
+pub fn converted(source: &Checkpoint, recipe: Recipe, gguf: bool, folder: &Path) -> (PathBuf, Result<Report, Error>) {
+    let out = folder.join(if gguf { "model.gguf" } else { "model" });
+    let report = convert(source, &out, &options(recipe));
+    (out, report)
+}
+
+/// Names of all fixtures that are checkpoints.
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(fixtures())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = entries
+        .filter(|path| path.join("tokens.json").exists())
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert!(names.len() > 20);
+    names
+}
+
+/// The recipe of a name.
+pub fn recipe(name: &str) -> Recipe {
+    Recipe::by_name(name).unwrap()
+}
+
+const ALL: [(&str, bool); 11] = [
+    ("f16", true),
+    ("q8_0", true),
+    ("q6_k", true),
+    ("q5_k_m", true),
+    ("q4_k_m", true),
+    ("q3_k_m", true),
+    ("q4_0", true),
+    ("mlx3-g32", false),
+    ("f16", false),
+    ("mlx4", false),
+    ("mlx8", false),
+];
+
+/// What GGUF has no keys for, by what is in the names of the fixtures that have it.
+const UNSAYABLE: [(&str, &str); 3] = [
+    ("gemma3", "attention scale"),
+    ("dynamic", "rotary embeddings"),
+    ("smollm3", "which layers are rotated"),
+];
+
+/// Relative RMS error of one tensor's values.
+fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
+    let values = |checkpoint: &Checkpoint| {
+        let offset = if name.ends_with("norm.weight") {
+            checkpoint.config().norm_offset
+        } else {
+            0.0
+        };
+        let mut values = checkpoint.tensor(name).unwrap().dequantise().unwrap();
+        values.iter_mut().for_each(|value| *value += offset);
+        values
+    };
+    let (old, new) = (values(source), values(result));
+    assert_eq!(old.len(), new.len(), "{name}");
+    let squares = old.iter().zip(&new).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+    let reference = old.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>();
+    (squares / reference).sqrt()
+}
+
+#[test]
+fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are() {
+    let mut refused = BTreeSet::new();
+    for name in names() {
+        let source = open(&name);
+        for (recipe, gguf) in ALL.map(|(name, gguf)| (recipe(name), gguf)) {
+            let folder = tempfile::tempdir().unwrap();
+            let (out, report) = converted(&source, recipe, gguf, folder.path());
+            if name.starts_with("qwen3.5") {
+                let message = report.unwrap_err().to_string();
+                assert!(message.contains("cannot be converted yet"), "{name}: {message}");
+                continue;
+            }
+            if let Err(error) = &report {
+                let known = UNSAYABLE.iter().find(|(fixtures, _)| gguf && name.contains(fixtures));
+                let (_, reason) = known.unwrap_or_else(|| panic!("{name} {recipe}: {error}"));
+                assert!(error.to_string().contains(reason), "{name} {recipe}: {error}");
+                refused.insert(*reason);
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
+                continue;
+            }
+            let report = report.unwrap();
+            let result = Checkpoint::open(&out).unwrap();
+            for tensor in &report.tensors {
+                let found = error(&source, &result, &tensor.name);
+                let bound = match &tensor.to.to_string()[..] {
+                    "F32" => 0.0,
+                    "F16" => 5e-4,
+                    "BF16" => 4e-3,
+                    "Q3_K" | "MLX 3-bit/32" => 0.26,
+                    "Q8_0" | "MLX 8-bit/64" => 0.012,
+                    "Q6_K" => 0.03,
+                    "Q5_0" | "Q5_1" | "Q5_K" => 0.06,
+                    _ => 0.13,
+                };
+                let what = format!("{name} {recipe} {} {}", tensor.name, tensor.to);
+                assert!(found <= bound, "{what}: {found}");
+                let said = tensor.deviation.relative_rms();
+                // Where the one of a norm's gains moves, the error is relative to other values.
+                let offset = |checkpoint: &Checkpoint| checkpoint.config().norm_offset;
+                let moved = tensor.name.ends_with("norm.weight") && offset(&source) != offset(&result);
+                assert!(
+                    moved || (said - found).abs() <= 1e-6 + 1e-3 * found,
+                    "{what}: {found}, reported {said}"
+                );
+                assert_eq!(result.tensor(&tensor.name).unwrap().info.encoding, tensor.to, "{what}");
+            }
+        }
+    }
+    assert_eq!(refused.len(), UNSAYABLE.len(), "{refused:?}");
+}
+
+#[test]
+fn the_tokenizer_goes_with_the_model() {
+    let texts = [
+        "Hello, world! 12345 tokens\n\n\tand  spaces ",
+        "naïve café — 漢字 🙂",
+        "it's the end<|im_end|>",
+        "",
+    ];
+    for name in names() {
+        let source = open(&name);
+        let old = source.tokenizer().unwrap();
+        for (recipe, gguf) in [(recipe("q8_0"), true), (recipe("mlx8"), false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (out, report) = converted(&source, recipe, gguf, folder.path());
+            let Ok(_) = report else { continue };
+            let result = Checkpoint::open(&out).unwrap();
+            let new = result.tokenizer().unwrap();
+            for text in texts {
+                let ids = |tokenizer: &refrain_formats::Tokenizer| tokenizer.encode(text, true).unwrap();
+                assert_eq!(ids(&new), ids(&old), "{name} {recipe} {text:?}");
+            }
+            assert_eq!(new.bos_id(), old.bos_id(), "{name} {recipe}");
+            let sorted = |tokenizer: &refrain_formats::Tokenizer| {
+                let mut ids = tokenizer.eos_ids().to_vec();
+                ids.sort_unstable();
+                ids
+            };
+            assert_eq!(sorted(&new), sorted(&old), "{name} {recipe}");
+            assert_eq!(
+                result.special_tokens().unwrap(),
+                source.special_tokens().unwrap(),
+                "{name} {recipe}"
+            );
+            let template = |checkpoint: &Checkpoint| {
+                checkpoint
+                    .chat_template()
+                    .unwrap()
+                    .map(|t| t.source(false).unwrap().to_owned())
+            };
+            assert_eq!(template(&result), template(&source), "{name} {recipe}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_stay_what_they_are_are_copied() {
+    for (name, recipe, gguf) in [
+        ("llama-gguf-q8_0", recipe("q8_0"), true),
+        ("qwen3-mlx4", recipe("mlx4"), false),
+    ] {
+        let source = open(name);
+        let folder = tempfile::tempdir().unwrap();
+        let (out, report) = converted(&source, recipe, gguf, folder.path());
+        assert!(
+            report
+                .unwrap()
+                .tensors
+                .iter()
+                .all(|tensor| tensor.deviation.largest() == 0.0)
+        );
+        let result = Checkpoint::open(&out).unwrap();
+        for info in source.tensors() {
+            let (old, new) = (source.tensor(&info.name).unwrap(), result.tensor(&info.name).unwrap());
+            assert_eq!(
+                old.dequantise().unwrap(),
+                new.dequantise().unwrap(),
+                "{name} {}",
+                info.name
+            );
+        }
+    }
+}
+
+#[test]
+fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
+    let source = open("llama-f32");
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = converted(&source, Recipe::F16, true, folder.path());
+    let between = Checkpoint::open(&file).unwrap();
+    assert!(matches!(between.config().rope_scaling, RopeScaling::Factors(_)));
+    let (directory, _) = converted(&between, Recipe::F16, false, folder.path());
+    let back = Checkpoint::open(&directory).unwrap();
+    let (old, new) = (&source.config().rope_scaling, &back.config().rope_scaling);
+    let (RopeScaling::Llama3 { factor: a, .. }, RopeScaling::Llama3 { factor: b, .. }) = (old, new) else {
+        panic!("{old:?} became {new:?}");
+    };
+    assert!((a - b).abs() < 1e-5 * a, "{old:?} became {new:?}");
+}
+
+#[test]
+fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for entry in std::fs::read_dir(fixtures().join("phi3-longrope-short-bf16")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, source.join(path.file_name().unwrap())).unwrap();
+    }
+    let file = source.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let old = config.as_object_mut().unwrap();
+    let mut rope = old.remove("rope_scaling").unwrap();
+    for key in [
+        "rope_theta",
+        "partial_rotary_factor",
+        "original_max_position_embeddings",
+    ] {
+        rope[key] = old.remove(key).unwrap();
+    }
+    old.insert("rope_parameters".to_owned(), rope);
+    // Where the file is silent, the original length of this family is 4096.
+    old.insert("original_max_position_embeddings".to_owned(), 48.into());
+    std::fs::write(&file, config.to_string()).unwrap();
+
+    let source = Checkpoint::open(&source).unwrap();
+    assert_eq!((source.config().rope_dims, source.config().head_dim), (24, 32));
+    let (path, report) = converted(&source, Recipe::F16, false, folder.path());
+    report.unwrap();
+    let result = Checkpoint::open(&path).unwrap();
+    assert_eq!(result.config().rope_dims, 24);
+    assert_eq!(result.config().rope_scaling, source.config().rope_scaling);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
+    let source = open("qwen3-bf16");
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |recipe, out: &str, replace| {
+        let options = ConvertOptions {
+            replace,
+            ..options(recipe)
+        };
+        convert(&source, &folder.path().join(out), &options)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(recipe("q8_0"), "directory", false).contains("must end in .gguf"));
+    assert!(refused(recipe("mlx4"), "m.gguf", false).contains("makes a directory"));
+    assert!(refused(recipe("q8_0"), "no/such/folder/m.gguf", false).contains("cannot write"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // What is no checkpoint is not replaced either.
+    std::fs::create_dir(folder.path().join("home")).unwrap();
+    std::fs::write(folder.path().join("home/precious"), "kept").unwrap();
+    assert!(refused(recipe("mlx4"), "home", false).contains("exists already"));
+    assert!(refused(recipe("mlx4"), "home", true).contains("holds precious, which no checkpoint has"));
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("home/precious")).unwrap(),
+        "kept"
+    );
+}
+
+#[test]
+fn quantising_what_is_quantised_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, recipe, expected) in [
+        ("qwen3-mlx4", recipe("q4_k_m"), true),
+        ("llama-gguf-q8_0", recipe("mlx4"), true),
+        ("llama-gguf-q8_0", recipe("q8_0"), false),
+        ("llama-gguf-q8_0", Recipe::F16, false),
+        ("qwen3-bf16", recipe("mlx8"), false),
+    ] {
+        let gguf = !matches!(recipe, Recipe::Mlx(_));
+        let out = folder
+            .path()
+            .join(format!("{name}-{recipe}{}", if gguf { ".gguf" } else { "" }));
+        let notes = convert(&open(name), &out, &options(recipe)).unwrap().notes;
+        let noted = notes.iter().any(|note| note.contains("is quantised already"));
+        assert_eq!(noted, expected, "{name} {recipe}: {notes:?}");
+    }
+}
+
+#[test]
+fn models_without_tokenizer_convert_too() {
+    let source = Checkpoint::synthetic("tiny-llama:f16").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (out, report) = converted(&source, recipe("q4_k_m"), true, folder.path());
+    assert!(report.unwrap().notes.iter().any(|note| note.contains("no tokenizer")));
+    assert_eq!(
+        Checkpoint::open(&out).unwrap().config().eos_ids,
+        source.config().eos_ids
+    );
+}

@@ -1,0 +1,49 @@
+//! Files that somebody else cuts short while they are read.
+
+#![cfg(unix)]
+
+use std::fs::File;
+use std::process::Command;
+
+use refrain_formats::say_when_files_are_cut_short;
+use refrain_models::Checkpoint;
+use refrain_write::synthetic;
+
+/// Names the file for [`reading_a_file_that_is_cut_short`].
+const FILE: &str = "REFRAIN_TEST_CUT_SHORT";
+
+/// Run by [`a_file_that_is_cut_short_ends_the_program_with_a_message`], in a program of its own: it ends.
+#[test]
+fn reading_a_file_that_is_cut_short() {
+    let Some(path) = std::env::var_os(FILE) else { return };
+    say_when_files_are_cut_short();
+    // Another, which stays whole, must not be blamed.
+    let other = Checkpoint::synthetic("tiny:f16").unwrap();
+    let checkpoint = Checkpoint::open(path.as_ref()).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    for checkpoint in [&other, &checkpoint] {
+        for info in checkpoint.tensors() {
+            let _ = checkpoint.tensor(&info.name).unwrap().dequantise();
+        }
+    }
+    println!("read all");
+}
+
+#[test]
+fn a_file_that_is_cut_short_ends_the_program_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    synthetic::write("tiny:q8_0", &path, &|_| std::ops::ControlFlow::Continue(())).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "cut_short::reading_a_file_that_is_cut_short", "--nocapture"])
+        .env(FILE, &path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "error: cannot read {}: it was cut short while it was being read",
+        path.display()
+    );
+    assert!(message.lines().any(|line| line == expected), "{message}");
+}

@@ -1,0 +1,226 @@
+//! Hybrids as transformers, their publishers and mlx-lm lay them out.
+
+use refrain_formats::Encoding;
+use refrain_models::config::{DeltaNets, MixtureConfig};
+use refrain_models::{Checkpoint, ModelConfig};
+use serde_json::json;
+
+use crate::support::{fixtures, safetensors_raw};
+
+fn open(fixture: &str) -> Checkpoint {
+    Checkpoint::open(&fixtures().join(fixture)).unwrap()
+}
+
+/// The tensors of what layer `number` mixes tokens with.
+fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)> {
+    let (hidden, inner) = (config.hidden_size, config.heads * config.head_dim);
+    let nets = config.delta_nets.as_ref().unwrap();
+    let (heads, values) = (nets.value_heads, nets.value_heads * nets.value_dim);
+    match config.is_recurrent(number) {
+        true => vec![
+            ("linear_attn.A_log", vec![heads]),
+            ("linear_attn.dt_bias", vec![heads]),
+            ("linear_attn.conv1d.weight", vec![nets.channels(), nets.taps]),
+            ("linear_attn.norm.weight", vec![nets.value_dim]),
+            ("linear_attn.in_proj_qkv.weight", vec![nets.channels(), hidden]),
+            ("linear_attn.in_proj_z.weight", vec![values, hidden]),
+            ("linear_attn.in_proj_a.weight", vec![heads, hidden]),
+            ("linear_attn.in_proj_b.weight", vec![heads, hidden]),
+            ("linear_attn.out_proj.weight", vec![hidden, values]),
+        ],
+        false => vec![
+            ("self_attn.q_norm.weight", vec![config.head_dim]),
+            ("self_attn.k_norm.weight", vec![config.head_dim]),
+            ("self_attn.q_proj.weight", vec![2 * inner, hidden]),
+            (
+                "self_attn.k_proj.weight",
+                vec![config.kv_heads * config.head_dim, hidden],
+            ),
+            (
+                "self_attn.v_proj.weight",
+                vec![config.kv_heads * config.head_dim, hidden],
+            ),
+            ("self_attn.o_proj.weight", vec![hidden, inner]),
+        ],
+    }
+}
+
+/// The tensors of a mixture's router and of the expert that all tokens share.
+fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'static str, Vec<usize>)> {
+    let (hidden, shared) = (config.hidden_size, sizes.shared_intermediate_size);
+    vec![
+        ("mlp.gate.weight", vec![sizes.experts, hidden]),
+        ("mlp.shared_expert.gate_proj.weight", vec![shared, hidden]),
+        ("mlp.shared_expert.up_proj.weight", vec![shared, hidden]),
+        ("mlp.shared_expert.down_proj.weight", vec![hidden, shared]),
+        ("mlp.shared_expert_gate.weight", vec![1, hidden]),
+    ]
+}
+
+/// Checks that every layer has its tensors and `experts`, and that there is nothing else.
+fn check(fixture: &str, offset: f32, experts: impl Fn(usize, [usize; 3]) -> Vec<(String, Vec<usize>)>) {
+    let checkpoint = open(fixture);
+    let config = checkpoint.config();
+    assert_eq!((config.family.name, config.norm_offset), ("qwen3_5_moe_text", offset));
+    let sizes = config.mixture.as_ref().unwrap();
+    let mut count = 3;
+    for number in 0..config.layers {
+        let own = [mixer(config, number), around_the_experts(config, sizes)].concat();
+        let own = own.into_iter().map(|(part, shape)| (part.to_owned(), shape));
+        let tensors: Vec<_> = own
+            .chain(experts(
+                number,
+                [sizes.experts, sizes.intermediate_size, config.hidden_size],
+            ))
+            .collect();
+        count += 2 + tensors.len();
+        for (part, shape) in tensors {
+            checkpoint
+                .expect(&format!("model.layers.{number}.{part}"), &shape)
+                .unwrap();
+        }
+    }
+    assert_eq!(checkpoint.tensors().count(), count, "{fixture} has other tensors");
+}
+
+#[test]
+fn experts_lie_apart_together_or_as_mlx_has_them() {
+    check("qwen3.5-moe-bf16", 1.0, |_, [count, inner, hidden]| {
+        let parts = [
+            ("gate_proj", [inner, hidden]),
+            ("up_proj", [inner, hidden]),
+            ("down_proj", [hidden, inner]),
+        ];
+        (0..count)
+            .flat_map(|e| parts.map(|(part, shape)| (format!("mlp.experts.{e}.{part}.weight"), shape.to_vec())))
+            .collect()
+    });
+    check("qwen3.5-moe-vision-f16", 1.0, |_, [count, inner, hidden]| {
+        vec![
+            ("mlp.experts.gate_up_proj".to_owned(), vec![count, 2 * inner, hidden]),
+            ("mlp.experts.down_proj".to_owned(), vec![count, hidden, inner]),
+        ]
+    });
+    check("qwen3.5-moe-mlx4", 0.0, |_, [count, inner, hidden]| {
+        vec![
+            ("mlp.experts.gate_proj".to_owned(), vec![count, inner, hidden]),
+            ("mlp.experts.up_proj".to_owned(), vec![count, inner, hidden]),
+            ("mlp.experts.down_proj".to_owned(), vec![count, hidden, inner]),
+        ]
+    });
+}
+
+#[test]
+fn a_layer_keeps_the_bits_that_mlx_gave_it() {
+    let checkpoint = open("qwen3.5-moe-mlx4");
+    let encoding = |name: &str| checkpoint.tensor(name).unwrap().info.encoding;
+    let affine = |bits| Encoding::Quantised(refrain_quant::by_name(&format!("mlx{bits}g64")).unwrap());
+    assert_eq!(encoding("model.layers.0.mlp.experts.up_proj"), affine(4));
+    assert_eq!(encoding("model.layers.0.mlp.gate.weight"), affine(8));
+    assert_eq!(encoding("model.layers.0.linear_attn.A_log"), Encoding::F32);
+}
+
+#[test]
+fn sizes_and_kinds_of_layers_are_read() {
+    let checkpoint = open("qwen3.5-moe-vision-f16");
+    let config = checkpoint.config();
+    let nets = DeltaNets {
+        key_heads: 1,
+        value_heads: 3,
+        key_dim: 16,
+        value_dim: 24,
+        taps: 4,
+        layers: vec![true, true, false],
+    };
+    assert_eq!(config.delta_nets, Some(nets));
+    let mixture = MixtureConfig {
+        experts: 5,
+        used: 3,
+        intermediate_size: 16,
+        shared_intermediate_size: 32,
+    };
+    assert_eq!(config.mixture, Some(mixture));
+    assert_eq!(
+        (config.rope_dims, config.head_dim, config.attention_layers()),
+        (8, 32, 1)
+    );
+    assert_eq!(config.rope_theta, 1e7);
+}
+
+#[test]
+fn gains_are_whole_where_mlx_named_the_experts_though_no_layer_is_recurrent() {
+    for (experts, offset) in [("switch_mlp.up_proj.weight", 0.0), ("experts.gate_up_proj", 1.0)] {
+        let name = format!("model.layers.0.mlp.{experts}");
+        let header = json!({ name: {"dtype": "F16", "shape": [1, 1, 1], "data_offsets": [0, 2]} });
+        let config = config(&json!({"layer_types": ["full_attention", "full_attention"]}));
+        let files = [
+            ("config.json", config.into_bytes()),
+            ("model.safetensors", safetensors_raw(&header.to_string(), &[0, 0])),
+        ];
+        let checkpoint = Checkpoint::from_files(files).unwrap();
+        assert_eq!(checkpoint.config().norm_offset, offset, "{experts}");
+    }
+}
+
+/// A configuration of this family that has `changed`.
+fn config(changed: &serde_json::Value) -> String {
+    let mut config = json!({
+        "model_type": "qwen3_5_moe_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "vocab_size": 100, "layer_types": ["linear_attention", "full_attention"],
+    });
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(changed.as_object().unwrap().clone());
+    config.to_string()
+}
+
+/// What is wrong with a configuration of this family that has `changed`.
+fn fault(changed: &serde_json::Value) -> String {
+    let config = config(changed);
+    let files = [("config.json", config)];
+    let files = files.map(|(name, text)| (name, text.into_bytes()));
+    Checkpoint::from_files(files).unwrap_err().to_string()
+}
+
+#[test]
+fn sizes_that_no_model_has_are_refused() {
+    for (changed, expected) in [
+        (
+            json!({"linear_num_value_heads": 24}),
+            "linear_num_value_heads (24) is not a multiple of linear_num_key_heads",
+        ),
+        (
+            json!({"linear_conv_kernel_dim": 99}),
+            "linear_conv_kernel_dim is 99, which is not between 1 and 16",
+        ),
+        (
+            json!({"num_experts": 4}),
+            "num_experts_per_tok is 8, which is not between 1 and 4",
+        ),
+        (
+            json!({"moe_intermediate_size": 0}),
+            "moe_intermediate_size is 0, not a positive count",
+        ),
+        (
+            json!({"layer_types": ["full_attention"]}),
+            "layer_types lists 1 layers of 2",
+        ),
+        (
+            json!({"layer_types": ["mamba", "mamba"]}),
+            "layers of type \"mamba\" are not supported",
+        ),
+        (
+            json!({"partial_rotary_factor": 1.5}),
+            "rotary embeddings cover 384 of 256",
+        ),
+        (
+            json!({"norm_topk_prob": false}),
+            "norm_topk_prob false is not supported",
+        ),
+        (json!({}), "there is no .safetensors file"),
+    ] {
+        let found = fault(&changed);
+        assert!(found.contains(expected), "{changed}: {found}");
+    }
+}

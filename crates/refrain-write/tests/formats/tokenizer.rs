@@ -1,0 +1,124 @@
+//! Tokenisations as transformers makes them.
+
+use std::path::Path;
+
+use refrain_formats::{Tokenizer, TokenizerFiles};
+use refrain_models::Checkpoint;
+use serde::Deserialize;
+
+use crate::fetched::fetched;
+use crate::support::fixtures;
+
+#[derive(Deserialize)]
+struct Expected {
+    text: String,
+    ids: Vec<u32>,
+    plain_ids: Vec<u32>,
+    decoded: String,
+}
+
+/// Encode and decode every text of a file of expectations, both at once and token by token.
+fn check(tokenizer: &Tokenizer, file: &Path) {
+    let cases: Vec<Expected> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert!(cases.len() > 20);
+    for case in cases {
+        let what = format!("{:?} by {}", case.text, file.display());
+        assert_eq!(tokenizer.encode(&case.text, true).unwrap(), case.ids, "{what}");
+        assert_eq!(tokenizer.encode(&case.text, false).unwrap(), case.plain_ids, "{what}");
+        assert_eq!(tokenizer.decode(&case.ids, true).unwrap(), case.decoded, "{what}");
+        let mut stream = tokenizer.decode_stream(true);
+        let mut text = String::new();
+        for &id in &case.ids {
+            text += &stream.step(id).unwrap();
+        }
+        text += &stream.finish().unwrap();
+        assert_eq!(text, case.decoded, "{what}");
+    }
+}
+
+#[test]
+fn texts_become_the_ids_of_transformers_and_ids_the_texts() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(fixtures().join("tokenizers")).unwrap() {
+        let directory = entry.unwrap().path();
+        let name = directory.file_name().unwrap().to_str().unwrap();
+        let own = directory.join("tokenizer.json").exists();
+        let source = if own {
+            Some(directory.clone())
+        } else {
+            fetched(&format!("tokenizers/{name}"))
+        };
+        let Some(source) = source else { continue };
+        let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
+        check(&tokenizer, &directory.join("expected.json"));
+        checked += 1;
+    }
+    assert!(checked >= 3);
+}
+
+#[test]
+fn tokenizers_in_gguf_files_give_the_same_ids() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(fixtures()).unwrap() {
+        let directory = entry.unwrap().path();
+        if directory.join("model.gguf").exists() {
+            let checkpoint = Checkpoint::open(&directory.join("model.gguf")).unwrap();
+            check(&checkpoint.tokenizer().unwrap(), &directory.join("tokenizations.json"));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 5);
+}
+
+#[test]
+fn a_stream_gives_out_whole_characters_only() {
+    let source = fixtures().join("tokenizers/small-qwen2");
+    let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
+    let text = "a 😀 日本 é";
+    let ids = tokenizer.encode(text, false).unwrap();
+    assert!(ids.len() > text.chars().count(), "some characters must be split");
+    let mut stream = tokenizer.decode_stream(false);
+    let pieces: Vec<String> = ids.iter().map(|&id| stream.step(id).unwrap()).collect();
+    assert!(pieces.iter().any(String::is_empty));
+    assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
+    assert_eq!(pieces.concat() + &stream.finish().unwrap(), text);
+
+    // A character that is never completed comes out at the end.
+    let start = tokenizer.encode("𒀀", false).unwrap()[0];
+    let mut stream = tokenizer.decode_stream(false);
+    assert_eq!(stream.step(start).unwrap(), "");
+    assert_eq!(stream.finish().unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn special_tokens_that_are_marks_of_the_text_are_given_out_and_no_others() {
+    let source = fixtures().join("tokenizers/small-qwen2");
+    let text = "a 😀<|im_start|> b<|im_end|>c";
+    let told = |tokenizer: Tokenizer| {
+        let ids = tokenizer.encode_rendered(text).unwrap();
+        let mut stream = tokenizer.decode_stream(true);
+        let pieces: Vec<String> = ids.iter().map(|&id| stream.step(id).unwrap()).collect();
+        pieces.concat() + &stream.finish().unwrap()
+    };
+    let tokenizer = || TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
+    assert_eq!(told(tokenizer()), "a 😀 bc");
+    assert_eq!(told(tokenizer().show(&["<|im_start|>thought"])), "a 😀<|im_start|> bc");
+}
+
+#[test]
+fn ids_outside_of_the_vocabulary_are_errors_but_in_a_stream_no_text() {
+    let source = fixtures().join("tokenizers/small-qwen2");
+    let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
+    let id = 1_000_000;
+    assert_eq!(tokenizer.token(id), None);
+    let found = tokenizer.decode(&[0, id], false).unwrap_err().to_string();
+    assert!(
+        found.starts_with("tokenizer: token id 1000000 is not in the vocabulary of "),
+        "{found}"
+    );
+    let mut stream = tokenizer.decode_stream(false);
+    let ids = tokenizer.encode("𒀀 a", false).unwrap();
+    let padded = ids.iter().flat_map(|&own| [id, own, id]);
+    let text: String = padded.map(|id| stream.step(id).unwrap()).collect();
+    assert_eq!(text + &stream.finish().unwrap(), "𒀀 a");
+}
