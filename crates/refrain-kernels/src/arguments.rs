@@ -1,5 +1,8 @@
 use crate::{Push, Unsupported};
 
+/// What push constants may take.
+pub(crate) const BYTES: usize = 128;
+
 /// The push constants of one call while they are collected, with names for the shader: addresses first,
 /// then numbers, which go into a record where they are too many.
 #[derive(Default)]
@@ -41,17 +44,17 @@ impl Arguments {
     }
 
     fn recorded(&self) -> bool {
-        8 * self.addresses.len() + 4 * self.numbers.len() > 128
+        8 * self.addresses.len() + 4 * self.numbers.len() > BYTES
     }
 
     /// Fails when the addresses alone are too many.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), Unsupported> {
         let numbers = if self.recorded() { 8 } else { 4 * self.numbers.len() };
         match 8 * self.addresses.len() + numbers {
-            ..=128 => Ok(()),
+            ..=BYTES => Ok(()),
             bytes => Err(Unsupported::Size {
                 op,
-                what: format!("arguments take {bytes} bytes; the most is 128"),
+                what: format!("arguments take {bytes} bytes; the most is {BYTES}"),
             }),
         }
     }

@@ -6,7 +6,7 @@ use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
 use crate::graph::StateUpdate;
 use crate::passes::Options;
-use crate::program::{Bindings, Found};
+use crate::program::{Bindings, Lookup};
 use crate::written::Written;
 use crate::{Array, Error, Layout};
 
@@ -61,7 +61,7 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
 struct Pending<'a> {
     arrays: Vec<&'a Array>,
     written: Written,
-    found: Found,
+    found: Lookup,
 }
 
 /// Those of the arrays that are not ready, and what computing them works on.
@@ -80,7 +80,7 @@ fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<Work>),
     let arrays = pending;
     let written = Written::of(&arrays, Options::default())?;
     // Here, where nobody else makes arrays ready: the graph is of what was seen.
-    let found = Found::on(arrays[0].device(), &written)?;
+    let found = Lookup::on(arrays[0].device(), &written)?;
     if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }

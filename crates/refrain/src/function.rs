@@ -3,11 +3,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::array::{Content, Value};
 use crate::claims::{Claim, Work};
 use crate::device::Flush;
-use crate::execute::{Arguments, Difference, Executable, Tape, TapeMode, layout_in_storage};
+use crate::execute::{ArgumentMemory, Difference, Executable, Tape, TapeMode, layout_in_storage};
 use crate::graph::Graph;
 use crate::passes::Options;
 use crate::plan::{Input, Operand, Plan};
-use crate::program::{Bindings, Found, Program};
+use crate::program::{Bindings, Lookup, Program};
 use crate::written::Written;
 use crate::{Array, Device, Element, Error, eval};
 
@@ -55,7 +55,7 @@ impl Function {
         // What another thread has begun to evaluate is evaluated before it is traced.
         let ((written, found), claim) = Claim::of(|| {
             let written = Written::of(outputs, options)?;
-            let found = Found::on(outputs[0].device(), &written)?;
+            let found = Lookup::on(outputs[0].device(), &written)?;
             let work = written.states().map(Work::on).collect();
             Ok(((written, found), work))
         })?;
@@ -163,7 +163,7 @@ impl Function {
         }
         eval(&given.iter().map(|(_, array)| array).collect::<Vec<_>>())?;
         let memory = given.iter().map(|(input, array)| (input.offset, storage_of(array)));
-        let arguments = Arguments::Arrays(memory.collect());
+        let arguments = ArgumentMemory::Arrays(memory.collect());
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
         let executable = Executable::with_arguments(&self.device, compiled, bindings, arguments)?;
         let calling = self.own();

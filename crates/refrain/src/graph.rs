@@ -117,6 +117,20 @@ impl Graph {
         })
     }
 
+    /// For each node, the nodes that use it, in order.
+    pub(crate) fn users(&self) -> Vec<Vec<usize>> {
+        let mut users: Vec<Vec<usize>> = vec![vec![]; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate() {
+            for edge in &node.inputs {
+                let users = &mut users[edge.node];
+                if users.last() != Some(&number) {
+                    users.push(number);
+                }
+            }
+        }
+        users
+    }
+
     /// How many inputs (and outputs of the graph) use each node.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.nodes.len()];
@@ -185,15 +199,16 @@ impl Builder<'_> {
     }
 
     fn add_stored(&mut self, array: &Array) {
+        let content = array.content();
         let Content::Ready(Value {
             storage,
             layout,
             version,
-        }) = array.content().clone()
+        }) = &*content
         else {
             unreachable!("leaves are ready")
         };
-        let slot = self.written.slot_of(&storage);
+        let (slot, version) = (self.written.slot_of(storage), *version);
         let node = match self.stored.get(&(slot, version)) {
             Some(&node) => node,
             None => {
@@ -209,11 +224,13 @@ impl Builder<'_> {
                 node
             }
         };
+        let layout = layout.clone();
         self.edges.insert(array.id(), Edge { node, layout });
     }
 
     fn add_computed(&mut self, array: &Array, number: usize) -> Result<(), Error> {
-        let Content::Lazy(primitive, inputs) = array.content().clone() else {
+        let content = array.content();
+        let Content::Lazy(primitive, inputs) = &*content else {
             unreachable!("nobody else makes it ready")
         };
         let edge = |input: &Array| self.edges[&input.id()].clone();
@@ -221,7 +238,7 @@ impl Builder<'_> {
         // What has been updated is named by the version before.
         if !matches!(primitive, Primitive::Updated) {
             for edge in &inputs {
-                self.check_version(&primitive, edge)?;
+                self.check_version(primitive, edge)?;
             }
         }
         for &updated in primitive.updates() {
@@ -247,7 +264,7 @@ impl Builder<'_> {
             Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => seen,
             _ => None,
         };
-        let node = Node::new(primitive, inputs, array.shape().to_vec(), array.dtype());
+        let node = Node::new(primitive.clone(), inputs, array.shape().to_vec(), array.dtype());
         let edge = Edge {
             node: self.push(node, state),
             layout: Layout::contiguous(array.shape()),

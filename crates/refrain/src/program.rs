@@ -44,36 +44,36 @@ impl Program {
 }
 
 /// A program that was looked for: its own, or what it is to be lowered from.
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     Kept(Arc<Program>),
     New(Traced),
 }
 
-impl Found {
+impl Lookup {
     /// The program of what was written on `device`. Looks at the arrays and lowers nothing.
     ///
     /// # Errors
     /// [`Error::StaleState`].
-    pub fn on(device: &Device, written: &Written) -> Result<Found, Error> {
+    pub fn on(device: &Device, written: &Written) -> Result<Lookup, Error> {
         match device.programs().find(&written.signature) {
-            Some(program) => Ok(Found::Kept(program)),
-            None => Ok(Found::New(Traced::of(written)?)),
+            Some(program) => Ok(Lookup::Kept(program)),
+            None => Ok(Lookup::New(Traced::of(written)?)),
         }
     }
 
     /// For each output that is a state or a view of one: what it sees of it.
     pub fn seen(&self) -> &[Option<Seen>] {
         match self {
-            Found::Kept(program) => &program.seen,
-            Found::New(traced) => &traced.seen,
+            Lookup::Kept(program) => &program.seen,
+            Lookup::New(traced) => &traced.seen,
         }
     }
 
     /// The program as it was written.
     pub fn graph(&self) -> &Graph {
         match self {
-            Found::Kept(program) => &program.graph,
-            Found::New(traced) => &traced.graph,
+            Lookup::Kept(program) => &program.graph,
+            Lookup::New(traced) => &traced.graph,
         }
     }
 
@@ -83,8 +83,8 @@ impl Found {
     /// What the device cannot compute; too little memory; a shader that the driver refuses.
     pub fn lowered(self, device: &Device, written: Signature, options: Options) -> Result<Arc<Program>, Error> {
         match self {
-            Found::Kept(program) => Ok(program),
-            Found::New(traced) => {
+            Lookup::Kept(program) => Ok(program),
+            Lookup::New(traced) => {
                 let program = Arc::new(Program::lower(traced, device, options)?);
                 device.programs().keep(written, program.clone());
                 Ok(program)

@@ -5,6 +5,9 @@ use super::{OP, Planes};
 use crate::arguments::Arguments;
 use crate::{Unsupported, elementwise};
 
+/// As many addresses always fit, however many numbers there are.
+pub(super) const ALWAYS_FIT: usize = crate::arguments::BYTES / 8 - 1;
+
 /// Where a call finds x.
 pub(super) enum Inputs<'a> {
     /// x and its norm's weight themselves.

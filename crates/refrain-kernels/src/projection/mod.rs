@@ -250,6 +250,10 @@ impl Problem<'_> {
 
     /// Fails where arguments are too many.
     fn check(&self) -> Result<(), Unsupported> {
+        // Each operand takes one address at most, and all numbers together another.
+        if self.operands <= arguments::ALWAYS_FIT {
+            return Ok(());
+        }
         for sections in self.alike() {
             arguments::arguments(self, &sections, Given)?;
         }

@@ -71,14 +71,14 @@ pub(crate) struct Memory {
     slots: Vec<Storage>,
     /// Of each of the plan's leaves, its slot.
     leaves: Vec<usize>,
-    arguments: Arguments,
+    arguments: ArgumentMemory,
     scratch: Option<Storage>,
     tickets: Option<Storage>,
     outputs: Vec<Storage>,
 }
 
 /// Where a function's arguments lie.
-pub(crate) enum Arguments {
+pub(crate) enum ArgumentMemory {
     /// Together, as the host writes them; there may be none.
     Control(Option<Storage>),
     /// Each in memory of its own: that, and where in the control block the plan has it.
@@ -90,7 +90,7 @@ impl Memory {
         device: &Device,
         compiled: &Compiled,
         bindings: Bindings,
-        arguments: Arguments,
+        arguments: ArgumentMemory,
     ) -> Result<Memory, Error> {
         let plan = compiled.plan();
         let scratch = |bytes| device.allocate(MemoryClass::Scratch, bytes);
@@ -112,8 +112,8 @@ impl Memory {
         match block {
             Block::Storage(n) => &self.slots[self.leaves[n]],
             Block::Control => match &self.arguments {
-                Arguments::Control(control) => control.as_ref().expect("a plan with inputs has a control block"),
-                Arguments::Arrays(_) => unreachable!("arguments are looked for by their places"),
+                ArgumentMemory::Control(control) => control.as_ref().expect("a plan with inputs has a control block"),
+                ArgumentMemory::Arrays(_) => unreachable!("arguments are looked for by their places"),
             },
             Block::Scratch => self
                 .scratch
@@ -127,7 +127,7 @@ impl Memory {
     /// The memory at a place, and bytes from its start.
     pub(crate) fn at(&self, place: Place) -> (&Storage, u64) {
         match (&self.arguments, place.block) {
-            (Arguments::Arrays(arrays), Block::Control) => {
+            (ArgumentMemory::Arrays(arrays), Block::Control) => {
                 let argument = arrays.iter().find(|(offset, _)| *offset == place.offset);
                 (&argument.expect("every argument is bound").1, 0)
             }
@@ -149,7 +149,7 @@ impl Executable {
     pub fn new(device: &Device, compiled: Arc<Compiled>, bindings: Bindings) -> Result<Executable, Error> {
         let control = some(compiled.plan.control_bytes);
         let control = control.map(|bytes| device.allocate(MemoryClass::Control, bytes));
-        let arguments = Arguments::Control(control.transpose()?);
+        let arguments = ArgumentMemory::Control(control.transpose()?);
         Executable::with_arguments(device, compiled, bindings, arguments)
     }
 
@@ -157,7 +157,7 @@ impl Executable {
         device: &Device,
         compiled: Arc<Compiled>,
         bindings: Bindings,
-        arguments: Arguments,
+        arguments: ArgumentMemory,
     ) -> Result<Executable, Error> {
         let memory = Memory::allocate(device, &compiled, bindings, arguments)?;
         let recorded = compiled.commands.as_ref().map(|commands| commands.bound_to(&memory));
@@ -200,7 +200,7 @@ impl Executable {
 
     /// Writes the control block. Waits until the device has done what it was given with the old one.
     pub(crate) fn write_control(&self, bytes: &[u8]) -> Result<(), Error> {
-        let Arguments::Control(Some(control)) = &self.memory.arguments else {
+        let ArgumentMemory::Control(Some(control)) = &self.memory.arguments else {
             return Ok(());
         };
         match (&self.recorded, self.device.backend()) {

@@ -2,10 +2,10 @@
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
-use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
 
 use super::Operation;
-use super::number::{Beside, Number, Term, filled};
+use super::number::{Number, Term, filled};
 use crate::{Array, DType, Device, Primitive};
 
 /// The dtype in which two operands meet: floats before integers, wider before narrower.
@@ -51,19 +51,26 @@ struct Steps {
 }
 
 impl Steps {
-    /// Loads the operands, each converted to `dtype` if it is another; returns where they are.
-    fn load(operands: &[(&Array, DType)]) -> (Steps, Vec<usize>) {
+    /// Loads the operands, each converted to `dtype` if it is another; returns where they are. Numbers come first.
+    fn load(operands: &[(Side<'_>, DType)]) -> (Steps, Vec<usize>) {
         let mut this = Steps {
-            inputs: operands.iter().map(|(a, _)| a.dtype()).collect(),
+            inputs: vec![],
             steps: vec![],
         };
-        let mut at = Vec::new();
-        for (number, (array, dtype)) in operands.iter().enumerate() {
-            let mut step = this.push(Step::Input(number));
-            if array.dtype() != *dtype {
-                step = this.push(Step::Cast(step, *dtype));
+        let mut at: Vec<usize> = (operands.iter())
+            .map(|(side, _)| match *side {
+                Side::Number(value, dtype) => this.push(Step::Constant { value, dtype }),
+                Side::Array(_) => 0,
+            })
+            .collect();
+        for ((side, dtype), at) in operands.iter().zip(&mut at) {
+            if let Side::Array(array) = side {
+                this.inputs.push(array.dtype());
+                *at = this.push(Step::Input(this.inputs.len() - 1));
             }
-            at.push(step);
+            if side.dtype() != *dtype {
+                *at = this.push(Step::Cast(*at, *dtype));
+            }
         }
         (this, at)
     }
@@ -82,18 +89,65 @@ impl Steps {
     }
 }
 
-/// One value per element of the operands, each broadcast to the others and converted to its dtype.
-fn apply(operation: Operation, operands: &[(&Array, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
-    let Some(shape) = broadcast_shapes(operands.iter().map(|(a, _)| a.shape())) else {
-        let shapes: Vec<String> = operands.iter().map(|(a, _)| format!("{:?}", a.shape())).collect();
-        let arrays: Vec<&Array> = operands.iter().map(|(a, _)| *a).collect();
+/// An operand: an array, or a number that stands beside one.
+#[derive(Clone, Copy)]
+enum Side<'a> {
+    Array(&'a Array),
+    Number(Scalar, DType),
+}
+
+impl<'a> Side<'a> {
+    fn dtype(self) -> DType {
+        match self {
+            Side::Array(array) => array.dtype(),
+            Side::Number(_, dtype) => dtype,
+        }
+    }
+
+    fn array(self) -> Option<&'a Array> {
+        match self {
+            Side::Array(array) => Some(array),
+            Side::Number(..) => None,
+        }
+    }
+}
+
+/// One value per element of the operands, each broadcast to the others and converted to its dtype. One at least is an
+/// array.
+fn apply(operation: Operation, operands: &[(Side<'_>, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
+    let arrays: Vec<&Array> = operands.iter().filter_map(|(side, _)| side.array()).collect();
+    let Some(shape) = broadcast_shapes(arrays.iter().map(|a| a.shape())) else {
+        let shapes: Vec<String> = arrays.iter().map(|a| format!("{:?}", a.shape())).collect();
         return operation.invalid(&arrays, format!("shapes {} do not broadcast", shapes.join(" and ")));
     };
     let (steps, loaded) = Steps::load(operands);
     let expression = steps.finish(last(&loaded));
-    let inputs: Vec<Array> = operands.iter().map(|(a, _)| operation.broadcast(a, &shape)).collect();
+    let inputs: Vec<Array> = arrays.iter().map(|a| operation.broadcast(a, &shape)).collect();
     let inputs: Vec<&Array> = inputs.iter().collect();
     operation.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
+}
+
+fn binary(operation: Operation, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
+    use BinaryOp::*;
+    let common = promote(sides[0].dtype(), sides[1].dtype());
+    let common = match kind {
+        // Numbers: truth values add up as integers, and a quotient or power is a fraction.
+        Add | Sub | Mul | Rem | Shl | Shr if common == DType::Bool => DType::I32,
+        Div | Pow if !common.is_float() => DType::F32,
+        _ => common,
+    };
+    if matches!(kind, And | Or | Xor | Shl | Shr) && common.is_float() {
+        let what = format!("{} and {} are not both integers", sides[0].dtype(), sides[1].dtype());
+        let arrays: Vec<&Array> = sides.iter().filter_map(|side| side.array()).collect();
+        return operation.invalid(&arrays, what);
+    }
+    let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) {
+        DType::Bool
+    } else {
+        common
+    };
+    let operands = sides.map(|side| (side, common));
+    apply(operation, &operands, |x| Step::Binary(kind, x[0], x[1]), result)
 }
 
 impl Array {
@@ -146,30 +200,33 @@ impl Array {
             _ => DType::F32,
         };
         let result = if kind == UnaryOp::Not { DType::Bool } else { dtype };
-        apply(operation, &[(self, dtype)], |x| Step::Unary(kind, x[0]), result)
+        apply(
+            operation,
+            &[(Side::Array(self), dtype)],
+            |x| Step::Unary(kind, x[0]),
+            result,
+        )
     }
 
     fn binary(&self, operation: Operation, kind: BinaryOp, other: impl Term) -> Array {
-        use BinaryOp::*;
-        let other = &other.beside(operation, self);
-        let common = promote(self.dtype(), other.dtype());
-        let common = match kind {
-            // Numbers: truth values add up as integers, and a quotient or power is a fraction.
-            Add | Sub | Mul | Rem | Shl | Shr if common == DType::Bool => DType::I32,
-            Div | Pow if !common.is_float() => DType::F32,
-            _ => common,
-        };
-        if matches!(kind, And | Or | Xor | Shl | Shr) && common.is_float() {
-            let what = format!("{} and {} are not both integers", self.dtype(), other.dtype());
-            return operation.invalid(&[self, other], what);
+        match other.scalar_beside(self) {
+            Some((value, dtype)) => binary(operation, kind, [Side::Array(self), Side::Number(value, dtype)]),
+            None => {
+                let other = other.beside(operation, self);
+                binary(operation, kind, [self, &other].map(Side::Array))
+            }
         }
-        let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) {
-            DType::Bool
-        } else {
-            common
-        };
-        let operands = [(self, common), (other, common)];
-        apply(operation, &operands, |x| Step::Binary(kind, x[0], x[1]), result)
+    }
+
+    /// `number` beside and before this array.
+    fn binary_after(&self, operation: Operation, kind: BinaryOp, number: impl Term) -> Array {
+        match number.scalar_beside(self) {
+            Some((value, dtype)) => binary(operation, kind, [Side::Number(value, dtype), Side::Array(self)]),
+            None => {
+                let number = number.beside(operation, self);
+                binary(operation, kind, [&number, self].map(Side::Array))
+            }
+        }
     }
 
     /// The elements converted, for every pair of dtypes: floats round to nearest even; to integers they
@@ -192,7 +249,7 @@ impl Array {
         let other = a.array().or(b.array()).unwrap_or(self);
         let [a, b] = [a.beside(operation, other), b.beside(operation, other)];
         let dtype = promote(a.dtype(), b.dtype());
-        let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)];
+        let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)].map(|(a, dtype)| (Side::Array(a), dtype));
         apply(operation, &operands, |x| Step::Select(x[0], x[1], x[2]), dtype)
     }
 
@@ -332,7 +389,7 @@ macro_rules! operators {
             #[track_caller]
             fn $method(self, other: &Array) -> Array {
                 let operation = Operation::new(stringify!($method));
-                self.beside(operation, other).binary(operation, BinaryOp::$op, other)
+                other.binary_after(operation, BinaryOp::$op, self)
             }
         }
         impl $trait<Array> for $number {

@@ -86,6 +86,9 @@ pub trait Beside {
     /// The array that this is.
     fn array(&self) -> Option<&Array>;
 
+    /// The number that this is, where a dtype holds it beside `array`.
+    fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)>;
+
     /// This as an array, where `operation` takes it beside `array`.
     fn beside(&self, operation: Operation, array: &Array) -> Array;
 }
@@ -93,6 +96,10 @@ pub trait Beside {
 impl Beside for Array {
     fn array(&self) -> Option<&Array> {
         Some(self)
+    }
+
+    fn scalar_beside(&self, _: &Array) -> Option<(Scalar, DType)> {
+        None
     }
 
     fn beside(&self, _: Operation, _: &Array) -> Array {
@@ -105,6 +112,10 @@ impl Beside for &Array {
         Some(self)
     }
 
+    fn scalar_beside(&self, _: &Array) -> Option<(Scalar, DType)> {
+        None
+    }
+
     fn beside(&self, _: Operation, _: &Array) -> Array {
         Array::clone(self)
     }
@@ -113,6 +124,11 @@ impl Beside for &Array {
 impl Beside for Number {
     fn array(&self) -> Option<&Array> {
         None
+    }
+
+    fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)> {
+        let dtype = self.dtype_beside(array.dtype());
+        Some((self.in_dtype(dtype)?, dtype))
     }
 
     fn beside(&self, operation: Operation, array: &Array) -> Array {
@@ -132,6 +148,10 @@ macro_rules! numbers {
         impl Beside for $rust {
             fn array(&self) -> Option<&Array> {
                 None
+            }
+
+            fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)> {
+                Number::from(*self).scalar_beside(array)
             }
 
             fn beside(&self, operation: Operation, array: &Array) -> Array {

@@ -101,26 +101,22 @@ pub(super) fn sweep(graph: Graph) -> Graph {
             graph.nodes[number].inputs.iter().for_each(|e| needed[e.node] = true);
         }
     }
-    let mut renamed = vec![usize::MAX; graph.nodes.len()];
-    let mut nodes = Vec::new();
-    let rename = |renamed: &[usize], edges: Vec<Edge>| -> Vec<Edge> {
-        edges
-            .into_iter()
-            .map(|e| Edge {
-                node: renamed[e.node],
-                ..e
-            })
-            .collect()
-    };
-    for (number, node) in graph.nodes.into_iter().enumerate() {
-        if needed[number] {
-            renamed[number] = nodes.len();
-            let inputs = rename(&renamed, node.inputs);
-            nodes.push(Node { inputs, ..node });
+    if needed.iter().all(|needed| *needed) {
+        return graph;
+    }
+    let Graph { mut nodes, mut outputs } = graph;
+    let mut renamed = vec![usize::MAX; nodes.len()];
+    let (mut number, mut kept) = (0, 0);
+    nodes.retain_mut(|node| {
+        let keep = needed[number];
+        if keep {
+            node.inputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+            renamed[number] = kept;
+            kept += 1;
         }
-    }
-    Graph {
-        nodes,
-        outputs: rename(&renamed, graph.outputs),
-    }
+        number += 1;
+        keep
+    });
+    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+    Graph { nodes, outputs }
 }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::hash::Hash;
 
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::expert_matmul::{self, Matrices};
@@ -10,6 +10,7 @@ use refrain_kernels::{
 use super::canonicalise::copy_of;
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
+use crate::signature::{FastMap, Signature};
 use crate::{DType, Device, Error, Layout, Primitive};
 
 /// A graph whose nodes know their dispatches.
@@ -48,7 +49,7 @@ pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
         traits,
         nodes: vec![],
         kernels: vec![],
-        found: HashMap::new(),
+        found: FastMap::default(),
     };
     let mut renamed = Vec::with_capacity(graph.nodes.len());
     let rename = |renamed: &[usize], edges: &[Edge]| -> Vec<Edge> {
@@ -80,7 +81,7 @@ struct Chooser<'a> {
     nodes: Vec<Node>,
     kernels: Vec<Kernels>,
     /// Kernels found so far, by primitive and operands: layers are alike, and texts take time to build.
-    found: HashMap<(String, Vec<Operand>), Kernels>,
+    found: FastMap<Signature, Kernels>,
 }
 
 impl Chooser<'_> {
@@ -142,11 +143,12 @@ impl Chooser<'_> {
                 layout: node.written.clone(),
             }])
             .collect();
-        let key = (format!("{:?}", node.primitive), operands);
+        let mut key = Signature::default();
+        (&node.primitive, &operands).hash(&mut key);
         if let Some(kernels) = self.found.get(&key) {
             return Ok(kernels.clone());
         }
-        let kernels = kernels(self.traits, &node.primitive, &key.1)?;
+        let kernels = kernels(self.traits, &node.primitive, &operands)?;
         self.found.insert(key, kernels.clone());
         Ok(kernels)
     }

@@ -46,11 +46,9 @@ fn names(plan: &Plan) -> Vec<String> {
 
 /// A kernel's name without what the device's features and generated text add to it.
 fn short(name: &str) -> String {
-    let name = ["+subgroup", "+s16", "+s8", "+dot"]
-        .iter()
-        .fold(name.to_string(), |name, tag| name.replacen(tag, "", 1));
     let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
     name.split('.')
+        .map(|part| part.split('+').next().unwrap_or_default())
         .filter(|part| !is_hash(part))
         .collect::<Vec<_>>()
         .join(".")

@@ -15,9 +15,9 @@ use crate::{Device, Primitive};
 
 /// Makes what stands before attention a part of it, where attention promises single tokens.
 pub(super) fn join(graph: Graph, device: &Device) -> Graph {
-    let uses = graph.use_counts();
+    let (uses, users) = (graph.use_counts(), graph.users());
     let found = (0..graph.nodes.len())
-        .map(|n| joined(&graph, &uses, n, device))
+        .map(|n| joined(&graph, &uses, &users[n], n, device))
         .collect();
     replace(graph, found)
 }
@@ -31,7 +31,7 @@ struct Prepared {
     norm: Option<(Norm, Option<Edge>)>,
 }
 
-fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Replacement> {
+fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device: &Device) -> Option<Replacement> {
     let node = &graph.nodes[number];
     let Primitive::PagedAttention(params) = node.primitive else {
         return None;
@@ -57,7 +57,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     }
     let whole = [&makers, &[q, k].map(Prepared::as_it_is)];
     let states = [k_state, v_state].map(Edge::clone);
-    let gate = gate(graph, uses, number);
+    let gate = gate(graph, uses, users, number);
     // With a gate, or without it where that does not fit.
     let forms = [gate.as_ref(), None]
         .into_iter()
@@ -95,8 +95,8 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
 }
 
 /// The node that multiplies what node `number` gives by the sigmoid of a gate, and the gate, if it is there before.
-fn gate(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Edge)> {
-    let user = (number + 1..graph.nodes.len()).find(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number))?;
+fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option<(usize, Edge)> {
+    let &user = users.first()?;
     let node = &graph.nodes[user];
     let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
         return None;

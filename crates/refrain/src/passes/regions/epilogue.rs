@@ -25,6 +25,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 }
 
 /// A use of a product by an elementwise node: which input it is, and from which column on it is seen.
+#[derive(Clone)]
 struct Use {
     input: usize,
     product: Product,
@@ -39,9 +40,25 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     if !node.dtype.is_float() || node.shape.contains(&0) {
         return None;
     }
-    let mut found: Vec<Use> = (0..node.inputs.len())
-        .filter_map(|input| used(graph, uses, node, input, device))
-        .collect();
+    let found = (0..node.inputs.len()).filter_map(|input| used(graph, uses, node, input, device));
+    let found: Vec<Use> = found.collect();
+    // Each is looked at by itself where they do not go together.
+    let alone = |found: &[Use]| -> Vec<Use> {
+        let computes = |used: &&Use| used.product.computes(graph, device);
+        found.iter().filter(computes).cloned().collect()
+    };
+    with_products(graph, node, expression, found.clone(), device)
+        .or_else(|| with_products(graph, node, expression, alone(&found), device))
+}
+
+/// The node with those of the products that go together.
+fn with_products(
+    graph: &Graph,
+    node: &Node,
+    expression: &Expression,
+    mut found: Vec<Use>,
+    device: &Device,
+) -> Option<Node> {
     // The product that is computed last; with it those that read the same and are stored alike.
     let last = found.iter().max_by_key(|u| node.inputs[u.input].node)?;
     let (x, parts) = (

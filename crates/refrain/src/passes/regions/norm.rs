@@ -11,8 +11,9 @@ use crate::{DType, Device, Primitive};
 
 /// Makes norms a part of the products that are their only users.
 pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
-    for number in 0..graph.nodes.len() {
-        for (user, node) in joined(&graph, number, device).unwrap_or_default() {
+    let users = graph.users();
+    for (number, users) in users.iter().enumerate() {
+        for (user, node) in joined(&graph, number, users, device).unwrap_or_default() {
             graph.nodes[user] = node;
         }
     }
@@ -20,14 +21,14 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 }
 
 /// The users of norm `number` with the norm made part of them, if all of them can have it.
-fn joined(graph: &Graph, number: usize, device: &Device) -> Option<Vec<(usize, Node)>> {
+fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
     if !matches!(norm.primitive, Primitive::RmsNorm { .. }) || graph.outputs.iter().any(|e| e.node == number) {
         return None;
     }
-    let users = (number..graph.nodes.len()).filter(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number));
     users
-        .map(|user| {
+        .iter()
+        .map(|&user| {
             if let Primitive::ExpertProjection(_) = graph.nodes[user].primitive {
                 return experts::normed(graph, user, number, device).map(|node| (user, node));
             }

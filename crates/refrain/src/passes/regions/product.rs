@@ -12,6 +12,7 @@ const FEW_ON_CPU: usize = 8;
 
 /// A node that multiplies tokens `[T, K]` with matrices, whether or not it does more: as a
 /// projection.
+#[derive(Clone)]
 pub(super) struct Product {
     pub projection: Projection,
     /// The projection's operands but the result.
@@ -24,7 +25,8 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Node `number`, if it is a product that `device` computes as a projection.
+    /// Node `number`, if it is a product that may be computed as a projection: whether `device` takes its operands as
+    /// they lie, [`Product::computes`] tells.
     pub(super) fn of(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
         let node = &graph.nodes[number];
         let &[tokens, columns] = &node.shape[..] else {
@@ -50,7 +52,7 @@ impl Product {
         let written = node.written.is_contiguous() && node.written.offset == 0;
         // What reads a state must stay where it is.
         let moves = !product.inputs.iter().any(|edge| is_state(graph, edge));
-        (written && moves && product.takes(device) && product.computes(graph, device)).then_some(product)
+        (written && moves && product.takes(device)).then_some(product)
     }
 
     /// x `[T, K]`.

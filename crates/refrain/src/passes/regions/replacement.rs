@@ -16,6 +16,9 @@ pub(super) struct Replacement {
 
 /// The graph with what was found in the place of the nodes of these numbers.
 pub(super) fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
+    if found.iter().all(Option::is_none) {
+        return graph;
+    }
     let count = graph.nodes.len();
     let mut dropped = vec![false; count];
     let mut absorbed_by: Vec<Option<usize>> = vec![None; count];

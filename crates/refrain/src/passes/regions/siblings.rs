@@ -8,28 +8,36 @@ use crate::{Device, Layout};
 /// Makes products that read the same one node, in the place of the first of them.
 pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
     let mut joined = vec![false; graph.nodes.len()];
+    let mut users = graph.users();
     for number in 0..graph.nodes.len() {
         if joined[number] {
             continue;
         }
-        let members = siblings(&graph, &joined, number, device);
+        let members = siblings(&graph, &users, &joined, number, device);
         if members.len() > 1 {
             members.iter().for_each(|(member, _)| joined[*member] = true);
-            merge(&mut graph, members);
+            merge(&mut graph, &mut users, members);
         }
     }
     graph
 }
 
 /// Product `first` and those behind it that can be computed together with it.
-fn siblings(graph: &Graph, joined: &[bool], first: usize, device: &Device) -> Vec<(usize, Product)> {
+fn siblings(
+    graph: &Graph,
+    users: &[Vec<usize>],
+    joined: &[bool],
+    first: usize,
+    device: &Device,
+) -> Vec<(usize, Product)> {
     let Some(product) = single(graph, first, device) else {
         return Vec::new();
     };
     let mut together = vec![(first, product)];
-    for (number, joined) in joined.iter().enumerate().skip(first + 1) {
+    let readers = users[together[0].1.x().node].iter();
+    for &number in readers.filter(|&&number| number > first) {
         let reads_same = graph.nodes[number].inputs.first() == Some(together[0].1.x());
-        if *joined || !reads_same {
+        if joined[number] || !reads_same {
             continue;
         }
         let Some(product) = single(graph, number, device).filter(|p| alike(&together[0].1, p)) else {
@@ -39,7 +47,7 @@ fn siblings(graph: &Graph, joined: &[bool], first: usize, device: &Device) -> Ve
         let there = |e: &Edge| e.node < first && !is_state(graph, e);
         if product.inputs.iter().all(there) {
             together.push((number, product));
-            if !side_by_side(&together).computes(graph, device) || !seen_apart(graph, &together) {
+            if !side_by_side(&together).computes(graph, device) || !seen_apart(graph, users, &together) {
                 together.pop();
             }
         }
@@ -102,26 +110,35 @@ fn starts(members: &[(usize, Product)]) -> Vec<usize> {
 }
 
 /// Whether all users of the members' results can see them as columns of wider rows.
-fn seen_apart(graph: &Graph, members: &[(usize, Product)]) -> bool {
+fn seen_apart(graph: &Graph, users: &[Vec<usize>], members: &[(usize, Product)]) -> bool {
     let width = members.iter().map(|(_, p)| p.columns).sum();
-    let mut edges = graph.nodes.iter().flat_map(|n| &n.inputs);
+    let users = members.iter().flat_map(|(number, _)| &users[*number]);
+    let mut edges = users.flat_map(|&user| &graph.nodes[user].inputs);
     edges.all(|edge| match members.iter().find(|(number, _)| *number == edge.node) {
         Some((_, product)) => within(&edge.layout, product.columns, width, 0).is_some(),
         None => true,
     })
 }
 
-fn merge(graph: &mut Graph, members: Vec<(usize, Product)>) {
+fn merge(graph: &mut Graph, users: &mut [Vec<usize>], members: Vec<(usize, Product)>) {
     let place = members[0].0;
     let starts = starts(&members);
     let merged = side_by_side(&members);
     let width = merged.columns;
-    for edge in graph.nodes.iter_mut().skip(place).flat_map(|n| &mut n.inputs) {
-        if let Some(i) = members.iter().position(|(number, _)| *number == edge.node) {
-            edge.layout = within(&edge.layout, members[i].1.columns, width, starts[i]).expect("tried before");
-            edge.node = place;
+    let mut all: Vec<usize> = (members.iter())
+        .flat_map(|(number, _)| std::mem::take(&mut users[*number]))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    for &user in &all {
+        for edge in &mut graph.nodes[user].inputs {
+            if let Some(i) = members.iter().position(|(number, _)| *number == edge.node) {
+                edge.layout = within(&edge.layout, members[i].1.columns, width, starts[i]).expect("tried before");
+                edge.node = place;
+            }
         }
     }
+    users[place] = all;
     graph.nodes[place] = merged.into_node();
 }
 
