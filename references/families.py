@@ -10,6 +10,7 @@ from transformers import (
     Qwen2Config,
     Qwen3_5MoeConfig,
     Qwen3_5MoeTextConfig,
+    Qwen3MoeConfig,
     SmolLM3Config,
 )
 
@@ -141,6 +142,21 @@ def qwen3_5_moe(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linear
         moe_intermediate_size=widths[0],
         shared_expert_intermediate_size=widths[1],
         rope_parameters=parameters,
+    )
+
+
+def qwen3_moe(*shape, head_dim, experts, width, renormalised=True, tied=False):
+    """A Qwen 3 with a mixture of experts in each layer: `experts` all and those used for a token, `width` inside each."""
+    return Qwen3MoeConfig(
+        **sizes(*shape),
+        head_dim=head_dim,
+        num_experts=experts[0],
+        num_experts_per_tok=experts[1],
+        moe_intermediate_size=width,
+        norm_topk_prob=renormalised,
+        decoder_sparse_step=1,
+        tie_word_embeddings=tied,
+        rope_parameters=rope(1e6),
     )
 
 

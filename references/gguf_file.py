@@ -30,6 +30,7 @@ ARCHITECTURES = {
     "olmo3": gguf.MODEL_ARCH.OLMO2,
     "phi3": gguf.MODEL_ARCH.PHI3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
 }
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
@@ -75,6 +76,10 @@ def add_settings(writer, fixture):
         writer.add_sliding_window_pattern(config.sliding_window_pattern)
         if config.final_logit_softcapping is not None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if config.model_type == "qwen3_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     add_rope_scaling(writer, config)
 
 
@@ -121,19 +126,32 @@ def add_tensors(writer, fixture, model):
             factors = np.array(global_rope(config)[f"{name}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{name}.weight", factors)
     for name, parameter in model.named_parameters():
-        stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         heads = interleaved_heads(config, name)
         added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
-        data = interleave(parameter.detach().numpy() + added, heads)
-        kind = (
-            Kind.F32
-            if data.ndim == 1
-            else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
-        )
-        stored = quantise(data, kind)
-        writer.add_tensor(stored_name, stored, raw_dtype=kind)
-        values[name] = halves(gguf.quants.dequantize(stored, kind) - added, heads)
+        parts = []
+        for part, value in experts_apart(name, parameter.detach().numpy()):
+            stored_name = names.get_name(part, try_suffixes=(".weight", ".bias"))
+            if not stored_name.endswith((".weight", ".bias")):
+                stored_name += ".weight"
+            data = interleave(value + added, heads)
+            kind = (
+                Kind.F32
+                if data.ndim == 1 or "ffn_gate_inp" in stored_name
+                else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
+            )
+            stored = quantise(data, kind)
+            writer.add_tensor(stored_name, stored, raw_dtype=kind)
+            parts.append(halves(gguf.quants.dequantize(stored, kind) - added, heads))
+        values[name] = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return values
+
+
+def experts_apart(name, value):
+    """Gate and up of all experts, which transformers keeps in one tensor."""
+    if not name.endswith("experts.gate_up_proj"):
+        return [(name, value)]
+    stem = name.removesuffix("gate_up_proj")
+    return list(zip([f"{stem}gate_proj", f"{stem}up_proj"], np.split(value, 2, axis=1), strict=True))
 
 
 def quantise(data, kind):

@@ -1,4 +1,4 @@
-"""Qwen3.5-MoE checkpoints in the layouts that are published: inside a model that also sees, and by mlx-lm."""
+"""Mixtures of experts in the layouts that are published: Qwen3.5-MoE inside a model that also sees, and by mlx-lm."""
 
 import mlx.core as mx
 import numpy as np
@@ -48,7 +48,7 @@ def write_mlx(fixture, directory):
     tensors, values, overrides = {}, {}, {}
     for name, parameter in model.named_parameters():
         parts = []
-        for part, value in as_mlx(name, parameter.detach().numpy()):
+        for part, value in as_mlx(config, name, parameter.detach().numpy()):
             dtype = mx.float32 if name.endswith("A_log") else mlx_affine.DTYPES[options["dtype"]]
             original = mx.array(value).astype(dtype)
             module = part.removesuffix(".weight")
@@ -63,12 +63,17 @@ def write_mlx(fixture, directory):
             words, scales, biases = mx.quantize(original, group, bits)
             tensors |= {part: words, f"{module}.scales": scales, f"{module}.biases": biases}
             parts.append(mlx_affine.dequantise(words, scales, biases, group, bits))
-        values[name] = as_transformers(name, parts)
+        values[name] = as_transformers(config, name, parts)
     mx.save_safetensors(str(directory / "model.safetensors"), tensors, metadata={"format": "mlx"})
     mlx_affine.write_index(tensors, directory)
-    families.with_vision(config).save_pretrained(directory)
+    hybrid = is_hybrid(config)
+    config.architectures = [type(model).__name__]
+    (families.with_vision(config) if hybrid else config).save_pretrained(directory)
     huggingface.finish(fixture, directory)
     settings = mlx_affine.quantisation(options | {"modules": overrides})
+    if not hybrid:
+        huggingface.edit_json(directory / "config.json", lambda value: value | settings)
+        return reference.with_parameters(model, values)
     # mlx-lm goes by this and not by layer_types; published configurations have both.
     interval = {"full_attention_interval": config.layer_types.index("full_attention") + 1}
     huggingface.edit_json(
@@ -77,9 +82,14 @@ def write_mlx(fixture, directory):
     return reference.with_parameters(model, values)
 
 
-def as_mlx(name, value):
+def is_hybrid(config):
+    """Whether the model is a Qwen3.5-MoE."""
+    return config.model_type == "qwen3_5_moe_text"
+
+
+def as_mlx(config, name, value):
     """The tensors that mlx-lm keeps for one of transformers'."""
-    own = f"language_model.{name}"
+    own = f"language_model.{name}" if is_hybrid(config) else name
     if name.endswith("experts.gate_up_proj"):
         gate, up = np.split(value, 2, axis=1)
         stem = own.replace("experts.gate_up_proj", "switch_mlp")
@@ -88,12 +98,12 @@ def as_mlx(name, value):
         return [(own.replace("experts.down_proj", "switch_mlp.down_proj") + ".weight", value)]
     if "conv1d" in name:
         return [(own, np.moveaxis(value, 2, 1))]
-    return [(own, value + 1 if name.endswith(SHIFTED) else value)]
+    return [(own, value + 1 if is_hybrid(config) and name.endswith(SHIFTED) else value)]
 
 
-def as_transformers(name, parts):
+def as_transformers(config, name, parts):
     """One of transformers' tensors from those that mlx-lm keeps for it."""
     if "conv1d" in name:
         return np.moveaxis(parts[0], 1, 2)
     value = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-    return value - 1 if name.endswith(SHIFTED) else value
+    return value - 1 if is_hybrid(config) and name.endswith(SHIFTED) else value

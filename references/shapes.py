@@ -93,6 +93,7 @@ def fixtures():
         *long_contexts(),
         *with_images(),
         *hybrids(),
+        *mixtures(),
     ]
 
 
@@ -402,4 +403,20 @@ def hybrids():
         Fixture("qwen3.5-moe-f32", f32, "f32", 88, "qwen2", 311, 1, 101),
         Fixture("qwen3.5-moe-mlx4", mlx4, "hybrid-mlx", 84, "qwen2", 311, 1, 43, options=mlx4_options),
         Fixture("qwen3.5-moe-mlx8-group32", mlx8, "hybrid-mlx", 85, "qwen2", 331, 1, 43, options=mlx8_options),
+    ]
+
+
+def mixtures():
+    """Qwen 3 with mixtures of experts; seeds as those of the hybrids."""
+    moe = families.qwen3_moe
+    bf16 = moe(48, 64, 2, 4, 2, 307, head_dim=32, experts=(6, 2), width=24)
+    f32 = moe(32, 64, 3, 2, 1, 313, head_dim=32, experts=(5, 3), width=40, renormalised=False, tied=True)
+    mlx = moe(64, 64, 2, 2, 1, 311, head_dim=32, experts=(4, 2), width=64)
+    gguf = moe(64, 64, 2, 2, 1, 317, head_dim=32, experts=(5, 2), width=32)
+    mlx_options = {"bits": 4, "group": 64, "dtype": "bf16"}
+    return [
+        Fixture("qwen3-moe-bf16", bf16, "bf16", 91, "qwen2", 307, 1, 43, options={"published": True}),
+        Fixture("qwen3-moe-f32", f32, "f32", 92, "qwen2", 311, 1, 41),
+        Fixture("qwen3-moe-mlx4", mlx, "hybrid-mlx", 93, "qwen2", 311, 1, 43, options=mlx_options),
+        Fixture("qwen3-moe-gguf-q8_0", gguf, "gguf", 94, "qwen2", 311, 1, 43, options={"kind": "Q8_0"}),
     ]

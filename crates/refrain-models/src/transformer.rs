@@ -3,7 +3,7 @@
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 
-use crate::blocks::{Attention, Embedding, Head, Mlp, QkNorm, QkvStyle, RmsNorm, Ropes};
+use crate::blocks::{Attention, Embedding, Head, Mixture, Mlp, QkNorm, QkvStyle, RmsNorm, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::tensors::{Names, Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -66,7 +66,10 @@ impl Style {
                     false => RowOrder::AsStored,
                 },
             );
-            Mlp::tensors(layer, config, self.fused);
+            match &config.mixture {
+                Some(mixture) => Mixture::tensors(layer, config, mixture),
+                None => Mlp::tensors(layer, config, self.fused),
+            }
         }
         table.rows()
     }
@@ -95,8 +98,30 @@ struct Layer {
     attention: Attention,
     after_attention: Option<RmsNorm>,
     before_mlp: Option<RmsNorm>,
-    mlp: Mlp,
+    mlp: FeedForward,
     after_mlp: Option<RmsNorm>,
+}
+
+/// What computes each token by itself.
+enum FeedForward {
+    Mlp(Mlp),
+    Mixture(Mixture),
+}
+
+impl FeedForward {
+    fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<FeedForward, Error> {
+        Ok(match &loader.config.mixture {
+            Some(mixture) => FeedForward::Mixture(Mixture::load(loader, name, mixture)?),
+            None => FeedForward::Mlp(Mlp::load(loader, name, fused)?),
+        })
+    }
+
+    fn forward(&self, x: &Array) -> Array {
+        match self {
+            FeedForward::Mlp(mlp) => mlp.forward(x),
+            FeedForward::Mixture(mixture) => mixture.forward(x),
+        }
+    }
 }
 
 impl Transformer {
@@ -133,7 +158,7 @@ impl Layer {
             attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, qkv)?,
             after_attention: norm(style.after_attention)?,
             before_mlp: norm(style.before_mlp)?,
-            mlp: Mlp::load(loader, &name("mlp"), style.fused)?,
+            mlp: FeedForward::load(loader, &name("mlp"), style.fused)?,
             after_mlp: norm(style.after_mlp)?,
         })
     }

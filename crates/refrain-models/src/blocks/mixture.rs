@@ -1,24 +1,28 @@
 use refrain::Array;
 
 use super::mlp::activate;
-use super::{Linear, Mlp, Weight};
+use super::{Linear, Mlp, Router, Weight};
 use crate::config::{Activation, MixtureConfig, ModelConfig};
 use crate::tensors::Table;
 use crate::{Error, Loader};
 
 /// A mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token is computed by the few
-/// feed-forward networks that a router scores highest, their results weighted by its scores, and by one that
-/// all tokens share behind a gate of its own.
+/// feed-forward networks that a router scores highest, their results weighted by its scores, and perhaps by one
+/// that all tokens share.
 pub struct Mixture {
-    router: Linear,
+    router: Router,
     gate_up: GateUp,
     down: Weight,
-    shared: Mlp,
-    shared_gate: Linear,
-    used: usize,
+    shared: Option<SharedExpert>,
     inner: usize,
     hidden: usize,
     activation: Activation,
+}
+
+/// What computes every token, behind a gate of its own.
+struct SharedExpert {
+    expert: Mlp,
+    gate: Linear,
 }
 
 /// The matrices of all experts.
@@ -32,7 +36,6 @@ impl Mixture {
     /// Its tensors in a layer.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, sizes: &MixtureConfig) {
         let (hidden, inner, experts) = (config.hidden_size, sizes.intermediate_size, sizes.experts);
-        let shared = sizes.shared_intermediate_size;
         layer.part(["mlp.gate", "ffn_gate_inp"], ".weight", &[experts, hidden]);
         layer.add(
             ["mlp.experts.down_proj", "ffn_down_exps.weight"],
@@ -52,6 +55,9 @@ impl Mixture {
         ] {
             layer.add(names, &[experts, inner, hidden]).needed = apart;
         }
+        let Some(shared) = sizes.shared_intermediate_size else {
+            return;
+        };
         let mut matrix = |names, shape: [usize; 2]| {
             layer.part(names, ".weight", &shape);
         };
@@ -62,17 +68,16 @@ impl Mixture {
     }
 
     /// `{name}.gate` (the router), `{name}.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and
-    /// `down_proj`, `{name}.shared_expert` and `shared_expert_gate`.
+    /// `down_proj`; `{name}.shared_expert` and `shared_expert_gate` if there are such.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, sizes: &MixtureConfig) -> Result<Mixture, Error> {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
-        let linear = |part: &str, outputs| loader.linear(&format!("{name}.{part}"), outputs, hidden, false);
         let all = format!("{name}.experts");
         let experts = |part: &str, shape| loader.experts(&all, part, sizes.experts, shape);
         Ok(Mixture {
-            router: linear("gate", sizes.experts)?,
+            router: Router::load(loader, &format!("{name}.gate"), sizes.experts, &sizes.router)?,
             gate_up: match loader.has(&format!("{all}.gate_up_proj")) {
                 true => GateUp::Fused(experts("gate_up_proj", [2 * inner, hidden])?),
                 false => GateUp::Apart(
@@ -81,14 +86,13 @@ impl Mixture {
                 ),
             },
             down: experts("down_proj", [hidden, inner])?,
-            shared: Mlp::of_width(
-                loader,
-                &format!("{name}.shared_expert"),
-                sizes.shared_intermediate_size,
-                false,
-            )?,
-            shared_gate: linear("shared_expert_gate", 1)?,
-            used: sizes.used,
+            shared: match sizes.shared_intermediate_size {
+                Some(width) => Some(SharedExpert {
+                    expert: Mlp::of_width(loader, &format!("{name}.shared_expert"), width, false)?,
+                    gate: loader.linear(&format!("{name}.shared_expert_gate"), 1, hidden, false)?,
+                }),
+                None => None,
+            },
             inner,
             hidden,
             activation: loader.config.activation,
@@ -97,11 +101,7 @@ impl Mixture {
 
     /// x `[T, hidden]` → `[T, hidden]`.
     pub fn forward(&self, x: &Array) -> Array {
-        let scores = self.router.forward(x).softmax();
-        let experts = scores.top_k(self.used);
-        let weights = scores.take_along(&experts);
-        let weights = &weights / weights.sum(&[-1]).expand_dims(1);
-
+        let [experts, weights] = self.router.forward(x);
         let each = x.expand_dims(1);
         let [gate, up] = match &self.gate_up {
             GateUp::Apart(gate, up) => [gate, up].map(|w| w.expert_matmul(&each, &experts, self.inner)),
@@ -109,6 +109,10 @@ impl Mixture {
         };
         let inner = activate(&gate, self.activation) * up;
         let routed = self.down.expert_matmul(&inner, &experts, self.hidden) * weights.expand_dims(2);
-        routed.sum(&[1]) + self.shared_gate.forward(x).sigmoid() * self.shared.forward(x)
+        let routed = routed.sum(&[1]);
+        match &self.shared {
+            Some(shared) => routed + shared.gate.forward(x).sigmoid() * shared.expert.forward(x),
+            None => routed,
+        }
     }
 }

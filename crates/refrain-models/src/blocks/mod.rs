@@ -8,6 +8,7 @@ mod mixture;
 mod mlp;
 mod norm;
 mod rope;
+mod router;
 
 pub use attention::{Attention, QkNorm, QkvStyle};
 pub use delta_net::DeltaNet;
@@ -17,3 +18,4 @@ pub use mixture::Mixture;
 pub use mlp::Mlp;
 pub use refrain::nn::{Linear, RmsNorm, Weight};
 pub use rope::{Rope, Ropes};
+pub use router::Router;

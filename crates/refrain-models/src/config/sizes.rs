@@ -26,12 +26,22 @@ pub struct DeltaNets {
 pub struct MixtureConfig {
     /// Number of routed experts.
     pub experts: usize,
-    /// Experts that each token is routed to.
-    pub used: usize,
+    /// How a token's experts are chosen.
+    pub router: RouterConfig,
     /// Width inside a routed expert.
     pub intermediate_size: usize,
-    /// Width inside the expert that all tokens share.
-    pub shared_intermediate_size: usize,
+    /// Width inside the expert that all tokens share, if there is one.
+    pub shared_intermediate_size: Option<usize>,
+}
+
+/// How a token's experts are chosen: those of the largest scores, which are a softmax over all, and what each adds is
+/// weighted by its score.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterConfig {
+    /// Experts that each token is routed to.
+    pub used: usize,
+    /// Whether the scores of those are divided by their sum.
+    pub renormalise: bool,
 }
 
 impl DeltaNets {
@@ -71,11 +81,11 @@ impl MixtureConfig {
             file,
             &[
                 ("num_experts", self.experts, MAX_EXPERTS),
-                ("num_experts_per_tok", self.used, self.experts),
+                ("num_experts_per_tok", self.router.used, self.experts),
                 ("moe_intermediate_size", self.intermediate_size, MAX_WIDTH),
                 (
                     "shared_expert_intermediate_size",
-                    self.shared_intermediate_size,
+                    self.shared_intermediate_size.unwrap_or(1),
                     MAX_WIDTH,
                 ),
             ],

@@ -8,6 +8,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_moe;
 mod smollm3;
 
 use crate::family::Family;
@@ -15,6 +16,7 @@ use crate::family::Family;
 /// All that there are. Where several have one name in GGUF files, the first takes it.
 pub const FAMILIES: &[&Family] = &[
     &qwen3::QWEN3,
+    &qwen3_moe::QWEN3_MOE,
     &llama::LLAMA,
     &qwen2::QWEN2,
     &mistral::MISTRAL,

@@ -43,7 +43,7 @@ pub(super) static QWEN3: Family = Family {
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+pub(super) const STYLE: Style = Style {
     qk_norm: QkNorm::Heads,
     ..Style::USUAL
 };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::blocks::{Attention, DeltaNet, Embedding, Head, Mixture, QkNorm, QkvStyle, RmsNorm, Ropes};
 use crate::config::read::{self, Biases, Defaults};
-use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, ModelConfig};
+use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
 use crate::tensors::{Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -65,9 +65,12 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, FileError> {
     let count = |key: &'static str, usual: usize| Ok::<_, FileError>(metadata.count(Key::json(key))?.unwrap_or(usual));
     let mixture = MixtureConfig {
         experts: count("num_experts", 256)?,
-        used: count("num_experts_per_tok", 8)?,
+        router: RouterConfig {
+            used: count("num_experts_per_tok", 8)?,
+            renormalise: true,
+        },
         intermediate_size: count("moe_intermediate_size", 512)?,
-        shared_intermediate_size: count("shared_expert_intermediate_size", 512)?,
+        shared_intermediate_size: Some(count("shared_expert_intermediate_size", 512)?),
     };
     let config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
     Ok(ModelConfig {
@@ -126,7 +129,7 @@ fn config_json(config: &ModelConfig) -> Value {
         "linear_value_head_dim": nets.value_dim,
         "moe_intermediate_size": mixture.intermediate_size,
         "num_experts": mixture.experts,
-        "num_experts_per_tok": mixture.used,
+        "num_experts_per_tok": mixture.router.used,
         "rope_parameters": {
             "mrope_interleaved": true,
             "mrope_section": [pairs - 2 * (pairs / 3), pairs / 3, pairs / 3],
@@ -175,9 +178,12 @@ fn a3b_35b() -> ModelConfig {
         }),
         mixture: Some(MixtureConfig {
             experts: 256,
-            used: 8,
+            router: RouterConfig {
+                used: 8,
+                renormalise: true,
+            },
             intermediate_size: 512,
-            shared_intermediate_size: 512,
+            shared_intermediate_size: Some(512),
         }),
         bos_ids: vec![248_044],
         eos_ids: vec![248_046],
@@ -204,9 +210,12 @@ fn tiny() -> ModelConfig {
         }),
         mixture: Some(MixtureConfig {
             experts: 8,
-            used: 2,
+            router: RouterConfig {
+                used: 2,
+                renormalise: true,
+            },
             intermediate_size: 256,
-            shared_intermediate_size: 256,
+            shared_intermediate_size: Some(256),
         }),
         bos_ids: vec![1],
         eos_ids: vec![2],

@@ -55,7 +55,7 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
     let after = ("post_attention_layernorm", hidden);
     let heads = [("self_attn.q_norm", head), ("self_attn.k_norm", head)];
     match config.family.name {
-        "qwen3" => [[("input_layernorm", hidden), after], heads].concat(),
+        "qwen3" | "qwen3_moe" => [[("input_layernorm", hidden), after], heads].concat(),
         "olmo2" | "olmo3" => vec![
             after,
             ("post_feedforward_layernorm", hidden),
@@ -92,6 +92,8 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
     ];
     match config.family.name {
         "phi3" => [fused, both].concat(),
+        // Experts are in a test of their own.
+        "qwen3_moe" => [&apart[..3], &both[..1]].concat(),
         // What its layers do not share is in a test of its own.
         "qwen3_5_moe_text" => Vec::new(),
         _ => [&apart[..], &both].concat(),

@@ -1,7 +1,7 @@
 //! Hybrids as transformers, their publishers and mlx-lm lay them out.
 
 use refrain_formats::Encoding;
-use refrain_models::config::{DeltaNets, MixtureConfig};
+use refrain_models::config::{DeltaNets, MixtureConfig, RouterConfig};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
 
 /// The tensors of a mixture's router and of the expert that all tokens share.
 fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'static str, Vec<usize>)> {
-    let (hidden, shared) = (config.hidden_size, sizes.shared_intermediate_size);
+    let (hidden, shared) = (config.hidden_size, sizes.shared_intermediate_size.unwrap());
     vec![
         ("mlp.gate.weight", vec![sizes.experts, hidden]),
         ("mlp.shared_expert.gate_proj.weight", vec![shared, hidden]),
@@ -111,6 +111,43 @@ fn experts_lie_apart_together_or_as_mlx_has_them() {
 }
 
 #[test]
+fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
+    for (fixture, together) in [
+        ("qwen3-moe-bf16", false),
+        ("qwen3-moe-mlx4", true),
+        ("qwen3-moe-gguf-q8_0/model.gguf", true),
+    ] {
+        let checkpoint = open(fixture);
+        let config = checkpoint.config();
+        let sizes = config.mixture.as_ref().unwrap();
+        let (inner, hidden) = (sizes.intermediate_size, config.hidden_size);
+        for (part, [rows, columns]) in [
+            ("gate_proj", [inner, hidden]),
+            ("up_proj", [inner, hidden]),
+            ("down_proj", [hidden, inner]),
+        ] {
+            let experts = "model.layers.1.mlp.experts";
+            match together {
+                true => checkpoint.expect(&format!("{experts}.{part}"), &[sizes.experts, rows, columns]),
+                false => checkpoint.expect(&format!("{experts}.2.{part}.weight"), &[rows, columns]),
+            }
+            .unwrap();
+        }
+        assert_eq!(sizes.shared_intermediate_size, None);
+        assert!(sizes.router.renormalise, "{fixture}");
+    }
+    assert!(
+        !open("qwen3-moe-f32")
+            .config()
+            .mixture
+            .as_ref()
+            .unwrap()
+            .router
+            .renormalise
+    );
+}
+
+#[test]
 fn a_layer_keeps_the_bits_that_mlx_gave_it() {
     let checkpoint = open("qwen3.5-moe-mlx4");
     let encoding = |name: &str| checkpoint.tensor(name).unwrap().info.encoding;
@@ -135,9 +172,12 @@ fn sizes_and_kinds_of_layers_are_read() {
     assert_eq!(config.delta_nets, Some(nets));
     let mixture = MixtureConfig {
         experts: 5,
-        used: 3,
+        router: RouterConfig {
+            used: 3,
+            renormalise: true,
+        },
         intermediate_size: 16,
-        shared_intermediate_size: 32,
+        shared_intermediate_size: Some(32),
     };
     assert_eq!(config.mixture, Some(mixture));
     assert_eq!(

@@ -128,6 +128,21 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "output_router_logits",
             "router_aux_loss_coef",
         ],
+        "qwen3_moe" => &[
+            "intermediate_size",
+            "hidden_act",
+            "attention_bias",
+            "use_sliding_window",
+            "sliding_window",
+            "decoder_sparse_step",
+            "moe_intermediate_size",
+            "num_experts_per_tok",
+            "num_experts",
+            "norm_topk_prob",
+            "output_router_logits",
+            "router_aux_loss_coef",
+            "mlp_only_layers",
+        ],
         other => panic!("what does the class of {other} declare?"),
     }
 }
@@ -183,7 +198,7 @@ fn usual(family: &Family) -> ModelConfig {
 /// A value that no usual model has.
 fn other(family: &Family, key: &str) -> Value {
     match key {
-        "attention_bias" | "mlp_bias" | "tie_word_embeddings" => json!(true),
+        "attention_bias" | "mlp_bias" | "norm_topk_prob" | "tie_word_embeddings" => json!(true),
         "use_sliding_window" => json!(false),
         "hidden_act" => json!("gelu_pytorch_tanh"),
         "hidden_activation" => json!("silu"),

@@ -1,0 +1,38 @@
+use refrain::Array;
+
+use super::Linear;
+use crate::config::RouterConfig;
+use crate::{Error, Loader};
+
+/// What chooses the experts of each token.
+pub struct Router {
+    scores: Linear,
+    used: usize,
+    renormalise: bool,
+}
+
+impl Router {
+    /// The matrix `{name}.weight` `[experts, hidden]`.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn load(loader: &Loader<'_>, name: &str, experts: usize, config: &RouterConfig) -> Result<Router, Error> {
+        Ok(Router {
+            scores: loader.linear(name, experts, loader.config.hidden_size, false)?,
+            used: config.used,
+            renormalise: config.renormalise,
+        })
+    }
+
+    /// x `[T, hidden]` → each token's experts u32 `[T, U]` and their weights f32 `[T, U]`.
+    pub fn forward(&self, x: &Array) -> [Array; 2] {
+        let scores = self.scores.forward(x).softmax();
+        let experts = scores.top_k(self.used);
+        let weights = scores.take_along(&experts);
+        let weights = match self.renormalise {
+            true => &weights / weights.sum(&[-1]).expand_dims(1),
+            false => weights,
+        };
+        [experts, weights]
+    }
+}

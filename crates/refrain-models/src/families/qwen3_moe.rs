@@ -1,0 +1,148 @@
+//! Qwen3's mixtures of experts (Qwen team 2025, arXiv:2505.09388): a Qwen3 with a mixture in each layer.
+
+use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::{Error, Key, Metadata};
+use serde_json::{Value, json};
+
+use super::qwen2;
+use super::qwen3::STYLE;
+use crate::config::read::{self, Biases, Defaults};
+use crate::config::{MixtureConfig, ModelConfig, RouterConfig};
+use crate::family::{Family, Keys};
+
+pub(super) static QWEN3_MOE: Family = Family {
+    name: "qwen3_moe",
+    class: "Qwen3MoeForCausalLM",
+    gguf: Some("qwen3moe"),
+    about: "Qwen3's mixtures of experts",
+    keys: Keys {
+        followed: &[
+            "attention_bias",
+            "hidden_act",
+            "max_window_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "sliding_window",
+            "use_sliding_window",
+        ],
+        // Queries and keys are normalised here, whatever the key says; every layer is a mixture.
+        without_effect: &["intermediate_size", "use_qk_norm"],
+        followed_in_gguf: &[EXPERTS.gguf],
+    },
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json,
+    gguf_metadata: |config| {
+        let Some(mixture) = &config.mixture else {
+            return Vec::new();
+        };
+        vec![
+            (EXPERTS.gguf, MetadataValue::U32(mixture.experts as u32)),
+            (USED.gguf, MetadataValue::U32(mixture.router.used as u32)),
+            (WIDTH.gguf, MetadataValue::U32(mixture.intermediate_size as u32)),
+        ]
+    },
+    sizes: &[("tiny-mixture", tiny), ("qwen3-30b-a3b", a3b_30b)],
+    ..Family::DENSE
+};
+
+const EXPERTS: Key = Key::new("num_experts", "expert_count");
+/// What transformers calls them since version 5.
+const LOCAL_EXPERTS: Key = Key::json("num_local_experts");
+const USED: Key = Key::new("num_experts_per_tok", "expert_used_count");
+const WIDTH: Key = Key::new("moe_intermediate_size", "expert_feed_forward_length");
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let bias = read::flag(metadata, "attention_bias")?;
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        biases: Biases {
+            attention: bias,
+            output: bias,
+            mlp: false,
+        },
+        ..Defaults::of(&QWEN3_MOE)
+    };
+    let count = |key, usual| match (metadata.count(key)?, metadata.is_gguf()) {
+        (Some(count), _) => Ok(count),
+        (None, true) => Err(metadata.missing(key)),
+        (None, false) => Ok(usual),
+    };
+    let experts = match metadata.count(LOCAL_EXPERTS)? {
+        Some(experts) => experts,
+        None => count(EXPERTS, 128)?,
+    };
+    let mixture = MixtureConfig {
+        experts,
+        router: RouterConfig {
+            used: count(USED, 8)?,
+            // llama.cpp knows nothing else.
+            renormalise: metadata.is_gguf() || read::flag(metadata, "norm_topk_prob")?,
+        },
+        intermediate_size: count(WIDTH, 768)?,
+        shared_intermediate_size: None,
+    };
+    let config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
+    Ok(ModelConfig {
+        layer_attention: qwen2::windows(metadata, config.layers)?,
+        mixture: Some(mixture),
+        ..config
+    })
+}
+
+fn config_json(config: &ModelConfig) -> Value {
+    let mut fields = qwen2::config_json(config);
+    if let Some(mixture) = &config.mixture {
+        fields["decoder_sparse_step"] = json!(1);
+        fields["mlp_only_layers"] = json!([]);
+        fields["moe_intermediate_size"] = json!(mixture.intermediate_size);
+        fields["norm_topk_prob"] = json!(mixture.router.renormalise);
+        fields["num_experts"] = json!(mixture.experts);
+        fields["num_experts_per_tok"] = json!(mixture.router.used);
+    }
+    fields
+}
+
+/// Qwen3-30B-A3B.
+fn a3b_30b() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 151_936,
+        rope_theta: 1e6,
+        local_rope_theta: 1e6,
+        max_position: 40_960,
+        mixture: Some(mixture(128, 8, 768)),
+        bos_ids: vec![151_643],
+        eos_ids: vec![151_645],
+        ..ModelConfig::of_sizes(&QWEN3_MOE, [2048, 768, 48, 32, 4], 128)
+    }
+}
+
+/// Its structure at a size for tests. Rows are whole blocks of every format.
+fn tiny() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 997,
+        rope_theta: 1e6,
+        local_rope_theta: 1e6,
+        max_position: 4096,
+        mixture: Some(mixture(8, 2, 256)),
+        bos_ids: vec![1],
+        eos_ids: vec![2],
+        ..ModelConfig::of_sizes(&QWEN3_MOE, [256, 256, 3, 4, 2], 64)
+    }
+}
+
+fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConfig {
+    MixtureConfig {
+        experts,
+        router: RouterConfig {
+            used,
+            renormalise: true,
+        },
+        intermediate_size,
+        shared_intermediate_size: None,
+    }
+}
