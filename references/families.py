@@ -3,6 +3,7 @@
 from transformers import (
     Gemma3Config,
     Gemma3TextConfig,
+    GraniteConfig,
     MistralConfig,
     Olmo2Config,
     Olmo3Config,
@@ -157,6 +158,22 @@ def qwen3_moe(*shape, head_dim, experts, width, renormalised=True, tied=False):
         decoder_sparse_step=1,
         tie_word_embeddings=tied,
         rope_parameters=rope(1e6),
+    )
+
+
+def granite(*shape, multipliers, tied=True, bias=False, mlp_bias=False):
+    """A Llama with multipliers: of the embedding, the scores, what joins the residual stream, and below the logits."""
+    embedding, attention, residual, logits = multipliers
+    return GraniteConfig(
+        **sizes(*shape),
+        embedding_multiplier=embedding,
+        attention_multiplier=attention,
+        residual_multiplier=residual,
+        logits_scaling=logits,
+        attention_bias=bias,
+        mlp_bias=mlp_bias,
+        tie_word_embeddings=tied,
+        rope_parameters=rope(1e4),
     )
 
 

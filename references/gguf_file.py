@@ -31,6 +31,7 @@ ARCHITECTURES = {
     "phi3": gguf.MODEL_ARCH.PHI3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "granite": gguf.MODEL_ARCH.GRANITE,
 }
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
@@ -68,7 +69,7 @@ def add_settings(writer, fixture):
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type in ("llama", "phi3"):
+    if config.model_type in ("llama", "granite", "phi3"):
         writer.add_rope_dimension_count(rotated_size(config))
     if config.model_type in ("olmo3", "phi3", "gemma3_text") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
@@ -80,6 +81,11 @@ def add_settings(writer, fixture):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if config.model_type == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
     add_rope_scaling(writer, config)
 
 
@@ -174,7 +180,7 @@ def ordinary_blocks(kind, data):
 
 def interleaved_heads(config, name):
     """How many heads a tensor's rows belong to if they are reordered for interleaved RoPE, else None."""
-    if config.model_type not in ("llama", "mistral", "smollm3"):
+    if config.model_type not in ("granite", "llama", "mistral", "smollm3"):
         return None
     if "q_proj" in name:
         return config.num_attention_heads

@@ -167,6 +167,16 @@ def gemma3(draw):
     return with_two_ropes(config, draw, local_theta=1e4)
 
 
+def granite(draw):
+    config = families.granite(
+        *joint_sizes(draw),
+        multipliers=(draw.pick(1.0, 12.0), draw.pick(0.02, 0.125, 0.3), draw.pick(0.22, 1.0), draw.pick(1.5, 6.0)),
+        tied=draw.flip(),
+        bias=not draw.gguf and draw.flip(),
+        mlp_bias=not draw.gguf and draw.flip(),
+    )
+    return with_rope(config, draw)
+
 FAMILIES = {
     "qwen3": (qwen3, ("qwen2",)),
     "llama": (llama, ("llama3", "llama2")),
@@ -177,6 +187,7 @@ FAMILIES = {
     "olmo3": (olmo3, ("qwen2",)),
     "phi3": (phi3, ("llama2",)),
     "gemma3": (gemma3, ("qwen2",)),
+    "granite": (granite, ("llama2",)),
 }
 
 

@@ -94,6 +94,7 @@ def fixtures():
         *with_images(),
         *hybrids(),
         *mixtures(),
+        *multiplied(),
     ]
 
 
@@ -419,4 +420,17 @@ def mixtures():
         Fixture("qwen3-moe-f32", f32, "f32", 92, "qwen2", 311, 1, 41),
         Fixture("qwen3-moe-mlx4", mlx, "hybrid-mlx", 93, "qwen2", 311, 1, 43, options=mlx_options),
         Fixture("qwen3-moe-gguf-q8_0", gguf, "gguf", 94, "qwen2", 311, 1, 43, options={"kind": "Q8_0"}),
+    ]
+
+
+def multiplied():
+    """Granite."""
+    bf16 = families.granite(64, 96, 2, 4, 2, 401, multipliers=(12.0, 0.11, 0.22, 2.5))
+    gguf = families.granite(64, 96, 2, 2, 1, 397, multipliers=(6.0, 0.2, 0.3, 0.7), tied=False)
+    mlx = families.granite(64, 64, 2, 2, 2, 401, multipliers=(10.0, 0.15, 0.5, 1.5), mlp_bias=True)
+    mlx_options = {"bits": 6, "group": 32, "dtype": "f16"}
+    return [
+        Fixture("granite-bf16", bf16, "bf16", 101, "llama2", 397, 1, options={"published": True}),
+        Fixture("granite-gguf-q8_0", gguf, "gguf", 102, "llama2", 397, 1, options={"kind": "Q8_0"}),
+        Fixture("granite-mlx6-group32", mlx, "mlx", 103, "llama2", 397, 1, options=mlx_options),
     ]

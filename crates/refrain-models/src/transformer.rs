@@ -91,6 +91,7 @@ pub struct Transformer {
     norm: RmsNorm,
     head: Head,
     ropes: Ropes,
+    residual_scale: f32,
 }
 
 struct Layer {
@@ -139,6 +140,7 @@ impl Transformer {
                 .collect::<Result<_, _>>()?,
             norm: loader.norm("model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
+            residual_scale: config.residual_scale,
             embedding,
             head,
         })
@@ -178,11 +180,22 @@ impl Decoder for Transformer {
         for (layer, state) in self.layers.iter().zip(states) {
             let read = normed(&x, &layer.before_attention);
             let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
-            x = &x + normed(&mixed, &layer.after_attention);
+            x = &x + self.scaled(normed(&mixed, &layer.after_attention));
             let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
-            x = &x + normed(&thought, &layer.after_mlp);
+            x = &x + self.scaled(normed(&thought, &layer.after_mlp));
         }
         self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
+    }
+}
+
+impl Transformer {
+    /// What a block adds to the residual stream.
+    fn scaled(&self, x: Array) -> Array {
+        if self.residual_scale == 1.0 {
+            x
+        } else {
+            x * self.residual_scale
+        }
     }
 }
 

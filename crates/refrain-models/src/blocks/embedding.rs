@@ -33,6 +33,7 @@ impl Embedding {
 pub struct Head {
     weight: Weight,
     cap: Option<f32>,
+    divisor: f32,
 }
 
 impl Head {
@@ -48,15 +49,21 @@ impl Head {
                 false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
             },
             cap: config.logit_cap,
+            divisor: config.logit_divisor,
         })
     }
 
-    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap.
+    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap, and divided.
     pub fn forward(&self, x: &Array) -> Array {
         let logits = self.weight.matmul(x);
-        match self.cap {
+        let logits = match self.cap {
             Some(cap) => (logits * (1.0 / cap)).tanh() * cap,
             None => logits,
+        };
+        if self.divisor == 1.0 {
+            logits
+        } else {
+            logits * (1.0 / self.divisor)
         }
     }
 }

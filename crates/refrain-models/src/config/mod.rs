@@ -66,6 +66,10 @@ pub struct ModelConfig {
     pub activation: Activation,
     /// What the token embedding is multiplied by.
     pub embedding_scale: f32,
+    /// What the blocks add to the residual stream is multiplied by.
+    pub residual_scale: f32,
+    /// What logits are divided by.
+    pub logit_divisor: f32,
     /// Added to the gains of norms as they are stored.
     pub norm_offset: f32,
     /// Bound of the logits, which become cap · tanh(logit / cap).
@@ -121,6 +125,8 @@ impl ModelConfig {
             mlp_bias: false,
             activation: Activation::Silu,
             embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_divisor: 1.0,
             norm_offset: 0.0,
             logit_cap: None,
             layer_attention: Vec::new(),

@@ -179,6 +179,8 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         mlp_bias: biases.mlp,
         activation: activation(metadata, defaults)?,
         embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_divisor: 1.0,
         norm_offset: 0.0,
         logit_cap: None,
         layer_attention: Vec::new(),

@@ -1,6 +1,7 @@
 //! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
 
 mod gemma3;
+mod granite;
 mod llama;
 mod mistral;
 mod olmo2;
@@ -25,5 +26,6 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::OLMO3,
     &phi3::PHI3,
     &gemma3::GEMMA3,
+    &granite::GRANITE,
     &qwen3_5::QWEN3_5_MOE,
 ];

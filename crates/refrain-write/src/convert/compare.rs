@@ -81,6 +81,8 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ("mlp_bias", old.mlp_bias == new.mlp_bias),
         ("attention scale", both(|c| c.attention_scale.into())),
         ("embedding scale", both(|c| c.embedding_scale.into())),
+        ("residual scale", both(|c| c.residual_scale.into())),
+        ("logit scale", both(|c| c.logit_divisor.into())),
         (
             "hidden_act",
             matches!(

@@ -143,6 +143,16 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "router_aux_loss_coef",
             "mlp_only_layers",
         ],
+        "granite" => &[
+            "intermediate_size",
+            "hidden_act",
+            "attention_bias",
+            "mlp_bias",
+            "embedding_multiplier",
+            "logits_scaling",
+            "residual_multiplier",
+            "attention_multiplier",
+        ],
         other => panic!("what does the class of {other} declare?"),
     }
 }

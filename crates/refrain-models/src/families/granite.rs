@@ -1,0 +1,126 @@
+//! Granite 3 (IBM 2024): a Llama with multipliers of the embedding, of scores, of what joins the residual stream, and
+//! below the logits.
+
+use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::{Error, Key, Metadata};
+use serde_json::json;
+
+use crate::config::read::{self, Biases, Defaults};
+use crate::config::{LayerRope, ModelConfig, layers};
+use crate::family::{Family, Keys};
+use crate::transformer::Style;
+
+pub(super) static GRANITE: Family = Family {
+    name: "granite",
+    class: "GraniteForCausalLM",
+    gguf: Some("granite"),
+    about: "Granite 3, dense",
+    keys: Keys {
+        followed: &[
+            "attention_bias",
+            "attention_multiplier",
+            "embedding_multiplier",
+            "hidden_act",
+            "logits_scaling",
+            "mlp_bias",
+            "residual_multiplier",
+        ],
+        followed_in_gguf: &[ATTENTION.gguf, EMBEDDING.gguf, RESIDUAL.gguf, LOGITS.gguf],
+        ..Keys::COMMON
+    },
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json: |config| {
+        json!({
+            "attention_multiplier": decimal(config.attention_scale),
+            "embedding_multiplier": decimal(config.embedding_scale),
+            "logits_scaling": decimal(config.logit_divisor),
+            "mlp_bias": config.mlp_bias,
+            "residual_multiplier": decimal(config.residual_scale),
+        })
+    },
+    gguf_metadata: |config| {
+        vec![
+            (ATTENTION.gguf, MetadataValue::F32(config.attention_scale)),
+            (EMBEDDING.gguf, MetadataValue::F32(config.embedding_scale)),
+            (RESIDUAL.gguf, MetadataValue::F32(config.residual_scale)),
+            (LOGITS.gguf, MetadataValue::F32(config.logit_divisor)),
+        ]
+    },
+    sizes: &[
+        ("granite-3.3-2b", || sized([2048, 8192, 40, 32, 8], 64, 8.0)),
+        ("granite-3.3-8b", || sized([4096, 12800, 40, 32, 8], 128, 16.0)),
+    ],
+    ..Family::DENSE
+};
+
+const STYLE: Style = Style {
+    interleaved: true,
+    ..Style::USUAL
+};
+
+/// What scores are multiplied by.
+const ATTENTION: Key = Key::new("attention_multiplier", "attention.scale");
+/// What the token embedding is multiplied by.
+const EMBEDDING: Key = Key::new("embedding_multiplier", "embedding_scale");
+/// What the blocks add to the residual stream is multiplied by.
+const RESIDUAL: Key = Key::new("residual_multiplier", "residual_scale");
+/// What logits are divided by.
+const LOGITS: Key = Key::new("logits_scaling", "logit_scale");
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let bias = read::flag(metadata, "attention_bias")?;
+    let defaults = Defaults {
+        max_position: 2048,
+        biases: Biases {
+            attention: bias,
+            output: bias,
+            mlp: read::flag(metadata, "mlp_bias")?,
+        },
+        ..Defaults::of(&GRANITE)
+    };
+    let config = read::decoder(metadata, &defaults, None)?;
+    let multiplier = |key: Key, otherwise: f32| match metadata.number(key)? {
+        None => Ok(otherwise),
+        Some(value) if (value as f32).is_finite() && value as f32 > 0.0 => Ok(value as f32),
+        Some(value) => Err(metadata.error(format!("{} is {value}, not a positive number", metadata.name(key)))),
+    };
+    // Where GGUF files say 0, it is the usual one.
+    let usual = metadata.is_gguf() && metadata.number(ATTENTION)?.is_none_or(|scale| scale == 0.0);
+    Ok(ModelConfig {
+        attention_scale: match usual {
+            true => config.attention_scale,
+            false => multiplier(ATTENTION, 1.0)?,
+        },
+        embedding_scale: multiplier(EMBEDDING, 1.0)?,
+        residual_scale: multiplier(RESIDUAL, 1.0)?,
+        logit_divisor: multiplier(LOGITS, 1.0)?,
+        layer_attention: layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?,
+        ..config
+    })
+}
+
+/// The shortest decimal that gives the same f32 again.
+fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}
+
+/// Granite 3.3.
+fn sized(sizes: [usize; 5], head_dim: usize, logit_divisor: f32) -> ModelConfig {
+    ModelConfig {
+        vocab_size: 49_159,
+        rms_norm_eps: 1e-5,
+        rope_theta: 1e7,
+        local_rope_theta: 1e7,
+        max_position: 131_072,
+        tie_word_embeddings: true,
+        attention_scale: 1.0 / head_dim as f32,
+        embedding_scale: 12.0,
+        residual_scale: 0.22,
+        logit_divisor,
+        bos_ids: vec![0],
+        eos_ids: vec![0],
+        ..ModelConfig::of_sizes(&GRANITE, sizes, head_dim)
+    }
+}
