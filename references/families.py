@@ -13,6 +13,7 @@ from transformers import (
     Qwen3_5MoeTextConfig,
     Qwen3MoeConfig,
     SmolLM3Config,
+    Starcoder2Config,
 )
 
 
@@ -174,6 +175,17 @@ def granite(*shape, multipliers, tied=True, bias=False, mlp_bias=False):
         mlp_bias=mlp_bias,
         tie_word_embeddings=tied,
         rope_parameters=rope(1e4),
+    )
+
+
+def starcoder2(*shape, tied=True, window=None, bias=True):
+    """LayerNorms, biases nearly everywhere, and a feed-forward network without a gate."""
+    return Starcoder2Config(
+        **sizes(*shape),
+        use_bias=bias,
+        sliding_window=window,
+        tie_word_embeddings=tied,
+        rope_parameters=rope(1e5),
     )
 
 

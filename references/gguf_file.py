@@ -32,6 +32,7 @@ ARCHITECTURES = {
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "granite": gguf.MODEL_ARCH.GRANITE,
+    "starcoder2": gguf.MODEL_ARCH.STARCODER2,
 }
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
@@ -64,7 +65,10 @@ def add_settings(writer, fixture):
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if config.model_type == "starcoder2":
+        writer.add_layer_norm_eps(config.norm_epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(global_rope(config)["rope_theta"])
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))

@@ -177,6 +177,14 @@ def granite(draw):
     )
     return with_rope(config, draw)
 
+
+def starcoder2(draw):
+    # GGUF files say nothing of windows, and always have biases.
+    window = None if draw.gguf else draw.pick(None, draw.window())
+    sizes = joint_sizes(draw)
+    return with_rope(families.starcoder2(*sizes, tied=draw.flip(), window=window, bias=draw.gguf or draw.flip()), draw)
+
+
 FAMILIES = {
     "qwen3": (qwen3, ("qwen2",)),
     "llama": (llama, ("llama3", "llama2")),
@@ -188,6 +196,7 @@ FAMILIES = {
     "phi3": (phi3, ("llama2",)),
     "gemma3": (gemma3, ("qwen2",)),
     "granite": (granite, ("llama2",)),
+    "starcoder2": (starcoder2, ("qwen2",)),
 }
 
 

@@ -95,6 +95,7 @@ def fixtures():
         *hybrids(),
         *mixtures(),
         *multiplied(),
+        *layer_norms(),
     ]
 
 
@@ -433,4 +434,14 @@ def multiplied():
         Fixture("granite-bf16", bf16, "bf16", 101, "llama2", 397, 1, options={"published": True}),
         Fixture("granite-gguf-q8_0", gguf, "gguf", 102, "llama2", 397, 1, options={"kind": "Q8_0"}),
         Fixture("granite-mlx6-group32", mlx, "mlx", 103, "llama2", 397, 1, options=mlx_options),
+    ]
+
+
+def layer_norms():
+    """StarCoder2."""
+    bf16 = families.starcoder2(64, 96, 2, 2, 1, 401, window=9)
+    gguf = families.starcoder2(64, 128, 2, 2, 2, 397, tied=False)
+    return [
+        Fixture("starcoder2-bf16", bf16, "bf16", 111, "qwen2", 311, 1),
+        Fixture("starcoder2-gguf-q8_0", gguf, "gguf", 112, "qwen2", 311, 1, options={"kind": "Q8_0"}),
     ]

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use refrain_formats::write::gguf::MetadataValue;
-use refrain_formats::{Error, Metadata};
+use refrain_formats::{Error, Key, Metadata};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
+use crate::config::read::EPS;
 use crate::families::FAMILIES;
 use crate::tensors::TensorRow;
 use crate::transformer::Style;
@@ -24,6 +25,8 @@ pub struct Family {
     pub gguf: Option<&'static str>,
     /// What the keys of `config.json` (and of GGUF) are to it.
     pub keys: Keys,
+    /// What is added to the mean square in norms: the setting that has it.
+    pub eps: Key,
     /// Whether heads may be rotated in part.
     pub rotates_part: bool,
     /// Whether a `config.json` of weights quantised by MLX has the text decoder under `text_config`, as that of this
@@ -88,6 +91,7 @@ impl Family {
         class: "",
         gguf: None,
         keys: Keys::COMMON,
+        eps: EPS,
         rotates_part: false,
         whole: None,
         read: |metadata| Err(metadata.unsupported("nothing reads the files of this family")),

@@ -3,7 +3,7 @@
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 
-use crate::blocks::{Attention, Embedding, Head, Mixture, Mlp, QkNorm, QkvStyle, RmsNorm, Ropes};
+use crate::blocks::{Attention, Embedding, Head, Mixture, Mlp, MlpStyle, Norm, NormKind, QkNorm, QkvStyle, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::tensors::{Names, Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -21,8 +21,12 @@ pub struct Style {
     pub after_mlp: Option<Names>,
     /// The norms of queries and keys.
     pub qk_norm: QkNorm,
-    /// Whether q, k and v share one tensor, and gate and up another.
-    pub fused: bool,
+    /// The kind of all but those.
+    pub norm: NormKind,
+    /// How queries, keys and values are projected.
+    pub qkv: QkvStyle,
+    /// How the feed-forward network's inner values are.
+    pub mlp: MlpStyle,
     /// Whether converters to GGUF reorder the rows of queries and keys for interleaved rotary embeddings.
     pub interleaved: bool,
 }
@@ -35,7 +39,9 @@ impl Style {
         before_mlp: Some(["post_attention_layernorm", "ffn_norm"]),
         after_mlp: None,
         qk_norm: QkNorm::None,
-        fused: false,
+        norm: NormKind::Rms,
+        qkv: QkvStyle::Apart,
+        mlp: MlpStyle::Gated,
         interleaved: false,
     };
 
@@ -43,10 +49,9 @@ impl Style {
     pub fn tensors(&self, config: &ModelConfig) -> Vec<TensorRow> {
         let (hidden, head) = (config.hidden_size, config.head_dim);
         let mut table = Table::new(config);
-        let qkv = match self.fused {
-            true => QkvStyle::Fused,
-            false => QkvStyle::Apart,
-        };
+        if self.norm == NormKind::Layer {
+            table.add(["model.norm.bias", "output_norm.bias"], &[hidden]);
+        }
         for number in 0..config.layers.min(MAX_LAYERS) {
             let layer = table.layer(number);
             let norms = [
@@ -55,12 +60,14 @@ impl Style {
                 self.before_mlp,
                 self.after_mlp,
             ];
-            norms.into_iter().flatten().for_each(|names| layer.norm(names, hidden));
+            for names in norms.into_iter().flatten() {
+                Norm::tensors(layer, self.norm, names, hidden);
+            }
             Attention::tensors(
                 layer,
                 config,
                 self.qk_norm,
-                qkv,
+                self.qkv,
                 match self.interleaved {
                     true => RowOrder::Interleaved { head_dim: head },
                     false => RowOrder::AsStored,
@@ -68,7 +75,7 @@ impl Style {
             );
             match &config.mixture {
                 Some(mixture) => Mixture::tensors(layer, config, mixture),
-                None => Mlp::tensors(layer, config, self.fused),
+                None => Mlp::tensors(layer, config, self.mlp),
             }
         }
         table.rows()
@@ -88,19 +95,19 @@ impl Style {
 pub struct Transformer {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    norm: Norm,
     head: Head,
     ropes: Ropes,
     residual_scale: f32,
 }
 
 struct Layer {
-    before_attention: Option<RmsNorm>,
+    before_attention: Option<Norm>,
     attention: Attention,
-    after_attention: Option<RmsNorm>,
-    before_mlp: Option<RmsNorm>,
+    after_attention: Option<Norm>,
+    before_mlp: Option<Norm>,
     mlp: FeedForward,
-    after_mlp: Option<RmsNorm>,
+    after_mlp: Option<Norm>,
 }
 
 /// What computes each token by itself.
@@ -110,10 +117,10 @@ enum FeedForward {
 }
 
 impl FeedForward {
-    fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<FeedForward, Error> {
+    fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<FeedForward, Error> {
         Ok(match &loader.config.mixture {
             Some(mixture) => FeedForward::Mixture(Mixture::load(loader, name, mixture)?),
-            None => FeedForward::Mlp(Mlp::load(loader, name, fused)?),
+            None => FeedForward::Mlp(Mlp::load(loader, name, style)?),
         })
     }
 
@@ -138,7 +145,7 @@ impl Transformer {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number, style))
                 .collect::<Result<_, _>>()?,
-            norm: loader.norm("model.norm", config.hidden_size)?,
+            norm: Norm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             residual_scale: config.residual_scale,
             embedding,
@@ -151,16 +158,15 @@ impl Layer {
     fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
         let norm = |own: Option<Names>| {
-            own.map(|[own, _]| loader.norm(&name(own), loader.config.hidden_size))
+            own.map(|[own, _]| Norm::load(loader, style.norm, &name(own), loader.config.hidden_size))
                 .transpose()
         };
-        let qkv = if style.fused { QkvStyle::Fused } else { QkvStyle::Apart };
         Ok(Layer {
             before_attention: norm(style.before_attention)?,
-            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, qkv)?,
+            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, style.qkv)?,
             after_attention: norm(style.after_attention)?,
             before_mlp: norm(style.before_mlp)?,
-            mlp: FeedForward::load(loader, &name("mlp"), style.fused)?,
+            mlp: FeedForward::load(loader, &name("mlp"), style.mlp)?,
             after_mlp: norm(style.after_mlp)?,
         })
     }
@@ -199,7 +205,7 @@ impl Transformer {
     }
 }
 
-fn normed(x: &Array, norm: &Option<RmsNorm>) -> Array {
+fn normed(x: &Array, norm: &Option<Norm>) -> Array {
     match norm {
         Some(norm) => norm.forward(x),
         None => x.clone(),

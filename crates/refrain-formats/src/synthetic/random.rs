@@ -37,6 +37,7 @@ impl RandomTensor {
                 Some("A_log") => Some([-4.0, 3.0]),
                 Some("dt_bias") => Some([-1.0, 2.0]),
                 Some("conv1d") => Some([-0.7, 1.4]),
+                Some("bias") => Some([-0.1, 0.2]),
                 _ if shape.len() > 1 => None,
                 _ if name.ends_with("linear_attn.norm.weight") => Some([0.9, 0.2]),
                 _ => Some([0.9 - offset, 0.2]),

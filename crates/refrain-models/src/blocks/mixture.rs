@@ -1,7 +1,7 @@
 use refrain::Array;
 
 use super::mlp::activate;
-use super::{Linear, Mlp, Router, Weight};
+use super::{Linear, Mlp, MlpStyle, Router, Weight};
 use crate::config::{Activation, MixtureConfig, ModelConfig};
 use crate::tensors::Table;
 use crate::{Error, Loader};
@@ -88,7 +88,7 @@ impl Mixture {
             down: experts("down_proj", [hidden, inner])?,
             shared: match sizes.shared_intermediate_size {
                 Some(width) => Some(SharedExpert {
-                    expert: Mlp::of_width(loader, &format!("{name}.shared_expert"), width, false)?,
+                    expert: Mlp::of_width(loader, &format!("{name}.shared_expert"), width, MlpStyle::Gated)?,
                     gate: loader.linear(&format!("{name}.shared_expert_gate"), 1, hidden, false)?,
                 }),
                 None => None,

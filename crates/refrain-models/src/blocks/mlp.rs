@@ -6,65 +6,88 @@ use crate::config::{Activation, ModelConfig};
 use crate::tensors::Table;
 use crate::{Error, Loader};
 
-/// The gated feed-forward network: down(activation(gate(x)) · up(x)) (Shazeer 2020).
+/// How the inner values of a feed-forward network are projected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MlpStyle {
+    /// `gate_proj` and `up_proj`.
+    Gated,
+    /// `gate_up_proj`: the rows of the gate, then those of up.
+    Fused,
+    /// `c_fc` without a gate, and `c_proj` behind the activation.
+    Plain,
+}
+
+/// A feed-forward network: down(activation(gate(x)) · up(x)) (Shazeer 2020, arXiv:2002.05202), or without a gate
+/// down(activation(up(x))).
 pub struct Mlp {
-    gate_up: GateUp,
+    inner: Inner,
     down: Linear,
     activation: Activation,
 }
 
-enum GateUp {
-    Apart(Linear, Linear),
-    /// The rows of the gate, then those of up.
+enum Inner {
+    Gated(Linear, Linear),
     Fused(Linear),
+    Plain(Linear),
 }
 
 impl Mlp {
     /// Its tensors in a layer.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, fused: bool) {
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
         let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
         let mut add = |names, shape| layer.linear(names, shape, bias, RowOrder::AsStored);
-        if fused {
-            add(["mlp.gate_up_proj", "ffn_up"], [2 * inner, hidden]);
-        } else {
-            add(["mlp.gate_proj", "ffn_gate"], [inner, hidden]);
-            add(["mlp.up_proj", "ffn_up"], [inner, hidden]);
+        match style {
+            MlpStyle::Gated => {
+                add(["mlp.gate_proj", "ffn_gate"], [inner, hidden]);
+                add(["mlp.up_proj", "ffn_up"], [inner, hidden]);
+            }
+            MlpStyle::Fused => add(["mlp.gate_up_proj", "ffn_up"], [2 * inner, hidden]),
+            MlpStyle::Plain => {
+                add(["mlp.c_fc", "ffn_up"], [inner, hidden]);
+                return add(["mlp.c_proj", "ffn_down"], [hidden, inner]);
+            }
         }
         add(["mlp.down_proj", "ffn_down"], [hidden, inner]);
     }
 
-    /// `{name}.gate_proj` and `up_proj`, or `gate_up_proj` if `fused`, and `down_proj`.
+    /// The projections as `style` names them under `{name}`, and `down_proj`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, fused: bool) -> Result<Mlp, Error> {
-        Mlp::of_width(loader, name, loader.config.intermediate_size, fused)
+    pub fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<Mlp, Error> {
+        Mlp::of_width(loader, name, loader.config.intermediate_size, style)
     }
 
     /// As [`Mlp::load`], `inner` wide inside.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, fused: bool) -> Result<Mlp, Error> {
+    pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, style: MlpStyle) -> Result<Mlp, Error> {
         let config = loader.config;
         let (hidden, bias) = (config.hidden_size, config.mlp_bias);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
-        let gate_up = match fused {
-            true => GateUp::Fused(project("gate_up_proj", 2 * inner)?),
-            false => GateUp::Apart(project("gate_proj", inner)?, project("up_proj", inner)?),
+        let down = if style == MlpStyle::Plain {
+            "c_proj"
+        } else {
+            "down_proj"
         };
         Ok(Mlp {
-            gate_up,
-            down: loader.linear(&format!("{name}.down_proj"), hidden, inner, bias)?,
+            inner: match style {
+                MlpStyle::Gated => Inner::Gated(project("gate_proj", inner)?, project("up_proj", inner)?),
+                MlpStyle::Fused => Inner::Fused(project("gate_up_proj", 2 * inner)?),
+                MlpStyle::Plain => Inner::Plain(project("c_fc", inner)?),
+            },
+            down: loader.linear(&format!("{name}.{down}"), hidden, inner, bias)?,
             activation: config.activation,
         })
     }
 
     /// x `[T, hidden]` → `[T, hidden]`.
     pub fn forward(&self, x: &Array) -> Array {
-        let [gate, up] = match &self.gate_up {
-            GateUp::Apart(gate, up) => [gate.forward(x), up.forward(x)],
-            GateUp::Fused(both) => both.forward(x).split(-1),
+        let [gate, up] = match &self.inner {
+            Inner::Gated(gate, up) => [gate.forward(x), up.forward(x)],
+            Inner::Fused(both) => both.forward(x).split(-1),
+            Inner::Plain(up) => return self.down.forward(&activate(&up.forward(x), self.activation)),
         };
         self.down.forward(&(activate(&gate, self.activation) * up))
     }

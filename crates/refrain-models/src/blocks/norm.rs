@@ -1,7 +1,66 @@
-use refrain::DType;
 use refrain::nn::RmsNorm;
+use refrain::{Array, DType, fast};
 
+use crate::tensors::{Names, Table};
 use crate::{Error, Loader};
+
+/// The kinds of norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    /// x / √(mean(x²) + eps) · gain (Zhang & Sennrich 2019, arXiv:1910.07467).
+    Rms,
+    /// (x − mean(x)) / √(var(x) + eps) · gain + bias (Ba et al. 2016, arXiv:1607.06450).
+    Layer,
+}
+
+/// A norm over the last axis.
+pub enum Norm {
+    /// Of the mean square.
+    Rms(RmsNorm),
+    /// Of the variance: the RMS norm of what is left without the mean, and a bias.
+    Layer {
+        /// Its gain.
+        scaled: RmsNorm,
+        /// `[n]`.
+        bias: Array,
+    },
+}
+
+impl Norm {
+    /// `{name}.weight` `[n]`, and `{name}.bias` where the kind has one.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn load(loader: &Loader<'_>, kind: NormKind, name: &str, n: usize) -> Result<Norm, Error> {
+        let scaled = loader.norm(name, n)?;
+        Ok(match kind {
+            NormKind::Rms => Norm::Rms(scaled),
+            NormKind::Layer => Norm::Layer {
+                scaled,
+                bias: loader.vector(&format!("{name}.bias"), n)?,
+            },
+        })
+    }
+
+    /// Its tensors.
+    pub fn tensors(table: &mut Table, kind: NormKind, names: Names, n: usize) {
+        table.norm(names, n);
+        if kind == NormKind::Layer {
+            table.part(names, ".bias", &[n]);
+        }
+    }
+
+    /// x `[.., n]` → the same.
+    pub fn forward(&self, x: &Array) -> Array {
+        match self {
+            Norm::Rms(norm) => norm.forward(x),
+            Norm::Layer { scaled, bias } => {
+                let centred = x - &x.mean(&[-1]).expand_dims(-1);
+                fast::rms_norm(&centred, Some(&scaled.gain), scaled.eps) + bias
+            }
+        }
+    }
+}
 
 impl Loader<'_> {
     /// The norm with gain `{name}.weight` `[n]`, to which families that store gains less one have the one added.

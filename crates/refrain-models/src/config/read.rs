@@ -51,8 +51,6 @@ pub struct Defaults {
     pub rope_by_layer_type: bool,
     /// The context length of the pretraining; early files of such a family call LongRoPE by other names.
     pub longrope_original: Option<f64>,
-    /// The setting that has it.
-    pub eps: Key,
     /// Added to the mean square in norms.
     pub norm_eps: f64,
     /// Whether the token embedding is also the output head.
@@ -90,7 +88,6 @@ impl Defaults {
             rotated: 1.0,
             rope_by_layer_type: false,
             longrope_original: None,
-            eps: EPS,
             norm_eps: 1e-6,
             tie_word_embeddings: false,
             activation_key: "hidden_act",
@@ -157,7 +154,7 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
             Some(&[rows, ..]) => rows,
             _ => or_default(metadata.count(VOCABULARY)?, defaults.vocab_size, VOCABULARY)?,
         },
-        rms_norm_eps: match metadata.number(defaults.eps)? {
+        rms_norm_eps: match metadata.number(defaults.family.eps)? {
             Some(eps) => eps as f32,
             None if metadata.is_gguf() => 1e-6,
             None => defaults.norm_eps as f32,

@@ -31,10 +31,7 @@ pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEnt
         (own("attention.head_count_kv"), count(config.kv_heads)),
         (own("attention.key_length"), count(config.head_dim)),
         (own("attention.value_length"), count(config.head_dim)),
-        (
-            own("attention.layer_norm_rms_epsilon"),
-            MetadataValue::F32(config.rms_norm_eps),
-        ),
+        (own(config.family.eps.gguf), MetadataValue::F32(config.rms_norm_eps)),
         (own("rope.dimension_count"), count(config.rope_dims)),
         (own("rope.freq_base"), MetadataValue::F32(config.rope_theta as f32)),
         (own("vocab_size"), count(config.vocab_size)),

@@ -24,8 +24,6 @@ pub fn object(config: &ModelConfig, numbers: Encoding) -> Value {
         "num_attention_heads": config.heads,
         "num_hidden_layers": config.layers,
         "num_key_value_heads": config.kv_heads,
-        // The shortest decimal that gives the same f32 again.
-        "rms_norm_eps": config.rms_norm_eps.to_string().parse::<f64>().unwrap_or(1e-6),
         "rope_scaling": rope_scaling(&config.rope_scaling),
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tie_word_embeddings,
@@ -35,6 +33,9 @@ pub fn object(config: &ModelConfig, numbers: Encoding) -> Value {
         "vocab_size": config.vocab_size,
     });
     if let Some(fields) = object.as_object_mut() {
+        // The shortest decimal that gives the same f32 again.
+        let eps = config.rms_norm_eps.to_string().parse::<f64>().unwrap_or(1e-6);
+        fields.insert(config.family.eps.json.to_owned(), json!(eps));
         fields.extend(own_fields(config));
         if let Some(quantisation) = &config.quantisation {
             put_quantisation(fields, quantisation);

@@ -11,6 +11,7 @@ mod qwen3;
 mod qwen3_5;
 mod qwen3_moe;
 mod smollm3;
+mod starcoder2;
 
 use crate::family::Family;
 
@@ -27,5 +28,6 @@ pub const FAMILIES: &[&Family] = &[
     &phi3::PHI3,
     &gemma3::GEMMA3,
     &granite::GRANITE,
+    &starcoder2::STARCODER2,
     &qwen3_5::QWEN3_5_MOE,
 ];

@@ -3,6 +3,7 @@
 use refrain_formats::{Error, Metadata};
 use serde_json::json;
 
+use crate::blocks::{MlpStyle, QkvStyle};
 use crate::config::layers::{self, WINDOW};
 use crate::config::read::{self, Defaults};
 use crate::config::{LayerAttention, LayerRope, MAX_LAYERS, ModelConfig, RopeScaling, written_gguf};
@@ -40,7 +41,8 @@ pub(super) static PHI3: Family = Family {
 };
 
 const STYLE: Style = Style {
-    fused: true,
+    qkv: QkvStyle::Fused,
+    mlp: MlpStyle::Fused,
     ..Style::USUAL
 };
 

@@ -2,7 +2,7 @@
 
 use refrain::{Array, DType, nn::RmsNorm};
 use refrain_formats::Metadata;
-use refrain_models::blocks::{Embedding, Head, Mlp};
+use refrain_models::blocks::{Embedding, Head, Mlp, MlpStyle};
 use refrain_models::config::read::{self, Defaults};
 use refrain_models::family::Keys;
 use refrain_models::tensors::Table;
@@ -23,7 +23,7 @@ pub static BIGRAM: Family = Family {
         let mut table = Table::new(config);
         let layer = table.layer(0);
         layer.norm(["norm", "ffn_norm"], config.hidden_size);
-        Mlp::tensors(layer, config, false);
+        Mlp::tensors(layer, config, MlpStyle::Gated);
         table.rows()
     },
     build: |loader| Ok(Box::new(Bigram::load(loader)?)),
@@ -60,7 +60,7 @@ impl Bigram {
             head: Head::load(loader, &embedding)?,
             embedding,
             norm: loader.norm("model.layers.0.norm", hidden)?,
-            mlp: Mlp::load(loader, "model.layers.0.mlp", false)?,
+            mlp: Mlp::load(loader, "model.layers.0.mlp", MlpStyle::Gated)?,
             last: loader.norm("model.norm", hidden)?,
         })
     }

@@ -92,6 +92,10 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
     ];
     match config.family.name {
         "phi3" => [fused, both].concat(),
+        "starcoder2" => {
+            let plain = [("mlp.c_fc", [inner, hidden], mlp), ("mlp.c_proj", [hidden, inner], mlp)];
+            [&apart[..3], &both[..1], &plain].concat()
+        }
         // Experts are in a test of their own.
         "qwen3_moe" => [&apart[..3], &both[..1]].concat(),
         // What its layers do not share is in a test of its own.

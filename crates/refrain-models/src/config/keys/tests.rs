@@ -153,6 +153,15 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "residual_multiplier",
             "attention_multiplier",
         ],
+        "starcoder2" => &[
+            "intermediate_size",
+            "hidden_act",
+            "norm_epsilon",
+            "sliding_window",
+            "residual_dropout",
+            "embedding_dropout",
+            "use_bias",
+        ],
         other => panic!("what does the class of {other} declare?"),
     }
 }
@@ -209,7 +218,8 @@ fn usual(family: &Family) -> ModelConfig {
 fn other(family: &Family, key: &str) -> Value {
     match key {
         "attention_bias" | "mlp_bias" | "norm_topk_prob" | "tie_word_embeddings" => json!(true),
-        "use_sliding_window" => json!(false),
+        "use_bias" | "use_sliding_window" => json!(false),
+        "hidden_act" if family.name == "starcoder2" => json!("silu"),
         "hidden_act" => json!("gelu_pytorch_tanh"),
         "hidden_activation" => json!("silu"),
         "layer_types" => json!([
@@ -221,7 +231,7 @@ fn other(family: &Family, key: &str) -> Value {
         "no_rope_layers" => json!([0, 1, 1, 1]),
         "partial_rotary_factor" => json!(0.5),
         "quantization" | "quantization_config" => json!({"bits": 4, "group_size": 64}),
-        "rms_norm_eps" => json!(1e-3),
+        "norm_epsilon" | "rms_norm_eps" => json!(1e-3),
         "rope_parameters" => match family.name {
             "gemma3_text" | "olmo3" => json!({"full_attention": {"rope_theta": 7e4}}),
             _ => json!({"rope_theta": 7e4}),

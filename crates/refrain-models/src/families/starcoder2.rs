@@ -1,0 +1,105 @@
+//! StarCoder2 (Lozhkov et al. 2024, arXiv:2402.19173): LayerNorms, biases in all projections, and a feed-forward network
+//! without a gate.
+
+use refrain_formats::{Error, Key, Metadata};
+use serde_json::json;
+
+use crate::blocks::{MlpStyle, NormKind};
+use crate::config::read::{self, Biases, Defaults};
+use crate::config::{Activation, LayerAttention, LayerRope, ModelConfig, layers};
+use crate::family::{Family, Keys};
+use crate::transformer::Style;
+
+pub(super) static STARCODER2: Family = Family {
+    name: "starcoder2",
+    class: "Starcoder2ForCausalLM",
+    gguf: Some("starcoder2"),
+    about: "StarCoder2",
+    keys: Keys {
+        followed: &["hidden_act", "norm_epsilon", "sliding_window", "use_bias"],
+        without_effect: &[
+            "attention_bias",
+            "embedding_dropout",
+            "residual_dropout",
+            "rms_norm_eps",
+        ],
+        ..Keys::COMMON
+    },
+    eps: Key::new("norm_epsilon", "attention.layer_norm_epsilon"),
+    read,
+    tensors: |config| STYLE.tensors(config),
+    build: |loader| STYLE.build(loader),
+    config_json: |config| {
+        json!({
+            "hidden_act": match config.activation {
+                Activation::Silu => "silu",
+                Activation::GeluTanh => "gelu_pytorch_tanh",
+            },
+            "sliding_window": config.window(),
+            "use_bias": config.attention_bias,
+        })
+    },
+    sizes: &[
+        ("starcoder2-3b", || sized([3072, 12288, 30, 24, 2], true)),
+        ("starcoder2-7b", || sized([4608, 18432, 32, 36, 4], false)),
+    ],
+    ..Family::DENSE
+};
+
+const STYLE: Style = Style {
+    norm: NormKind::Layer,
+    mlp: MlpStyle::Plain,
+    ..Style::USUAL
+};
+
+fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
+    let bias = metadata.flag(Key::json("use_bias"))?.unwrap_or(true);
+    let defaults = Defaults {
+        heads: Some(24),
+        kv_heads: Some(2),
+        vocab_size: Some(49_152),
+        max_position: 4096,
+        norm_eps: 1e-5,
+        tie_word_embeddings: true,
+        activation: Activation::GeluTanh,
+        biases: Biases {
+            attention: bias,
+            output: bias,
+            mlp: bias,
+        },
+        ..Defaults::of(&STARCODER2)
+    };
+    let mut config = read::decoder(metadata, &defaults, None)?;
+    if metadata.is_gguf() {
+        // There is no gate that could have one. GGUF files say nothing of windows.
+        config.mlp_bias = metadata.tensor_shape("blk.0.ffn_up.bias").is_some();
+        return Ok(config);
+    }
+    let window = layers::window(metadata)?;
+    let local = window.is_some();
+    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    Ok(config)
+}
+
+fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
+    let window = LayerAttention {
+        window: Some(4096),
+        rope: LayerRope::Global,
+    };
+    ModelConfig {
+        vocab_size: 49_152,
+        rms_norm_eps: 1e-5,
+        rope_theta: 1e6,
+        local_rope_theta: 1e6,
+        max_position: 16_384,
+        tie_word_embeddings: tied,
+        attention_bias: true,
+        attention_output_bias: true,
+        mlp_bias: true,
+        activation: Activation::GeluTanh,
+        layer_attention: vec![window; sizes[2]],
+        bos_ids: vec![0],
+        eos_ids: vec![0],
+        ..ModelConfig::of_sizes(&STARCODER2, sizes, 128)
+    }
+}
