@@ -426,7 +426,7 @@ def mixtures():
 
 def multiplied():
     """Granite."""
-    bf16 = families.granite(64, 96, 2, 4, 2, 401, multipliers=(12.0, 0.11, 0.22, 2.5))
+    bf16 = families.granite(96, 96, 2, 3, 1, 401, multipliers=(12.0, 0.11, 0.22, 2.5))
     gguf = families.granite(64, 96, 2, 2, 1, 397, multipliers=(6.0, 0.2, 0.3, 0.7), tied=False)
     mlx = families.granite(64, 64, 2, 2, 2, 401, multipliers=(10.0, 0.15, 0.5, 1.5), mlp_bias=True)
     mlx_options = {"bits": 6, "group": 32, "dtype": "f16"}

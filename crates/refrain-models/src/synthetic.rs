@@ -112,8 +112,11 @@ impl Spec {
     /// All tensors, sorted by name.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, RandomTensor)> {
         let place = config.matrix_place();
+        let written = self.format() == Format::Gguf && config.family.gguf.is_some();
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
+                // Which experts are chosen is told with all bits in GGUF files.
+                _ if written && name.ends_with(".mlp.gate.weight") => self.weights.of_vectors(),
                 [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
                     self.weights.of_matrix(place, &name, columns)
                 }
@@ -128,7 +131,15 @@ impl Spec {
             };
             (info, random)
         };
-        let needed = (config.family.tensors)(config).into_iter().filter(|row| row.needed);
+        // GGUF files have gate and up of all experts apart.
+        let needed = (config.family.tensors)(config).into_iter().filter(|row| {
+            let fused = row.name.ends_with(".experts.gate_up_proj");
+            let apart = row.name.ends_with(".experts.gate_proj") || row.name.ends_with(".experts.up_proj");
+            match written && (fused || apart) {
+                true => apart,
+                false => row.needed,
+            }
+        });
         let mut tensors: Vec<_> = needed.map(|row| tensor((row.name, row.shape))).collect();
         tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
         tensors

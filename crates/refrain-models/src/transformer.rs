@@ -112,15 +112,15 @@ struct Layer {
 
 /// What computes each token by itself.
 enum FeedForward {
-    Mlp(Mlp),
-    Mixture(Mixture),
+    Mlp(Box<Mlp>),
+    Mixture(Box<Mixture>),
 }
 
 impl FeedForward {
     fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<FeedForward, Error> {
         Ok(match &loader.config.mixture {
-            Some(mixture) => FeedForward::Mixture(Mixture::load(loader, name, mixture)?),
-            None => FeedForward::Mlp(Mlp::load(loader, name, style)?),
+            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, name, mixture)?)),
+            None => FeedForward::Mlp(Box::new(Mlp::load(loader, name, style)?)),
         })
     }
 

@@ -76,12 +76,26 @@ pub struct Converted {
     pub deviation: Deviation,
 }
 
-/// A tensor and what becomes of it.
-pub struct Conversion<'a> {
+/// Rows of a tensor.
+pub struct TensorRows<'a> {
     /// The tensor.
     pub tensor: Tensor<'a>,
+    /// Which of its rows.
+    pub rows: Range<usize>,
+}
+
+/// A tensor of the new checkpoint, and the rows of the old one's that it is made of, one after the other.
+pub struct Conversion<'a> {
+    sources: Vec<TensorRows<'a>>,
+    /// The first row of each.
+    starts: Vec<usize>,
+    rows: usize,
+    /// Its name in Hugging Face's naming.
+    label: String,
     /// Its name in the new checkpoint.
     pub name: String,
+    /// Its shape, outermost axis first.
+    pub shape: Vec<usize>,
     /// How it is stored then.
     pub to: Encoding,
     /// What scales and biases of MLX's quantisation are stored as.
@@ -103,9 +117,25 @@ struct RowBuffer {
 impl<'a> Conversion<'a> {
     /// `tensor` under the name `name`, its rows in order and its values as they are.
     pub fn new(tensor: Tensor<'a>, name: String, to: Encoding) -> Self {
+        let rows = 0..tensor.info.rows();
+        let (label, shape) = (tensor.info.name.clone(), tensor.info.shape.clone());
+        Self::joined(vec![TensorRows { tensor, rows }], label, shape, name, to)
+    }
+
+    /// All rows of `sources`, of which there is one at least, as a tensor of `shape` that Hugging Face names `label`.
+    pub fn joined(sources: Vec<TensorRows<'a>>, label: String, shape: Vec<usize>, name: String, to: Encoding) -> Self {
+        let mut rows = 0;
+        let starts = sources.iter().map(|source| {
+            rows += source.rows.len();
+            rows - source.rows.len()
+        });
         Conversion {
-            tensor,
+            starts: starts.collect(),
+            rows,
+            sources,
+            label,
             name,
+            shape,
             to,
             scales: Encoding::F16,
             order: RowOrder::AsStored,
@@ -114,17 +144,27 @@ impl<'a> Conversion<'a> {
         }
     }
 
+    /// The tensor that has row `row` (as the old checkpoint orders them), and which of its rows that is.
+    fn source(&self, row: usize) -> (&Tensor<'a>, usize) {
+        let index = self.starts.partition_point(|&start| start <= row).max(1) - 1;
+        let source = &self.sources[index];
+        (&source.tensor, source.rows.start + row - self.starts[index])
+    }
+
+    fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
     /// What became of the tensor, once it has been written.
     pub fn outcome(&self) -> Converted {
-        let info = self.tensor.info;
         let deviation = match self.deviation.lock() {
             Ok(deviation) => *deviation,
             Err(poisoned) => *poisoned.into_inner(),
         };
         Converted {
-            name: info.name.clone(),
-            shape: info.shape.clone(),
-            from: info.encoding,
+            name: self.label.clone(),
+            shape: self.shape.clone(),
+            from: self.sources[0].tensor.info.encoding,
             to: self.to,
             bytes: self.item().total(),
             deviation,
@@ -133,10 +173,9 @@ impl<'a> Conversion<'a> {
 
     /// What is to be written.
     pub fn item(&self) -> Item<'_> {
-        let info = self.tensor.info;
-        let (rows, columns) = (info.rows(), info.columns());
+        let (rows, columns) = (self.rows, self.columns());
         let part = |name: String, encoding: Encoding, columns: usize, row_bytes: usize| {
-            let mut shape = info.shape.clone();
+            let mut shape = self.shape.clone();
             if let Some(last) = shape.last_mut() {
                 *last = columns;
             }
@@ -214,7 +253,6 @@ impl<'a> Conversion<'a> {
         let (count, last) = (rows.len().max(1), rows.end);
         let (words, factors) = (quants.len() / count, scales.len() / count);
         let stored = self.scales.as_scales().unwrap_or(ScaleType::F16);
-        let copied = self.tensor.info.encoding == self.to && self.tensor.scale_encoding() == Some(self.scales);
         let parts = quants
             .par_chunks_exact_mut(words)
             .zip(scales.par_chunks_exact_mut(factors))
@@ -223,10 +261,11 @@ impl<'a> Conversion<'a> {
             .zip(rows)
             .map_init(RowBuffer::default, |memory, (((quants, scales), biases), row)| {
                 self.read(row, memory)?;
-                if copied {
-                    self.tensor.write_quants((row * words) as u64, quants)?;
-                    self.tensor.write_scales((row * factors) as u64, scales)?;
-                    self.tensor.write_biases((row * factors) as u64, biases)?;
+                let (tensor, row) = self.source(row);
+                if tensor.info.encoding == self.to && tensor.scale_encoding() == Some(self.scales) {
+                    tensor.write_quants((row * words) as u64, quants)?;
+                    tensor.write_scales((row * factors) as u64, scales)?;
+                    tensor.write_biases((row * factors) as u64, biases)?;
                     return Ok(Deviation::between(&memory.values, &memory.values));
                 }
                 let parts = [&mut *quants, &mut *scales, &mut *biases];
@@ -249,21 +288,22 @@ impl<'a> Conversion<'a> {
 
     /// Gives the source's pages back once the row before `end` has been read and it is the last.
     fn discard(&self, end: usize) {
-        if end == self.tensor.info.rows() {
-            self.tensor.discard();
+        if end == self.rows {
+            self.sources.iter().for_each(|source| source.tensor.discard());
         }
     }
 
     /// Copies row `row` of the new file from the old one, if both have it in the same blocks.
     fn copy(&self, row: usize, out: &mut [u8]) -> bool {
-        let TensorStorage::Blocks { data, rows } = self.tensor.storage else {
+        let (tensor, row) = self.source(self.order.logical(row));
+        let TensorStorage::Blocks { data, rows } = tensor.storage else {
             return false;
         };
-        let Some(size) = self.to.block_bytes().filter(|_| self.tensor.info.encoding == self.to) else {
+        let Some(size) = self.to.block_bytes().filter(|_| tensor.info.encoding == self.to) else {
             return false;
         };
-        let blocks = Blocks::new(&self.tensor, data, *rows);
-        let first = self.order.logical(row) * (out.len() / size);
+        let blocks = Blocks::new(tensor, data, *rows);
+        let first = row * (out.len() / size);
         for (index, out) in out.chunks_exact_mut(size).enumerate() {
             out.copy_from_slice(blocks.block(first + index));
         }
@@ -272,18 +312,18 @@ impl<'a> Conversion<'a> {
 
     /// Reads the values of row `row` of the new file.
     fn read(&self, row: usize, memory: &mut RowBuffer) -> Result<(), Error> {
-        let columns = self.tensor.info.columns();
+        let columns = self.columns();
         memory.values.resize(columns, 0.0);
         memory.now.resize(columns, 0.0);
-        if self.tensor.info.shape.len() == 1 {
+        if self.shape.len() == 1 {
             // A vector is one row here, but the order is that of its values.
-            self.tensor.dequantise_rows(0, &mut memory.now)?;
+            self.sources[0].tensor.dequantise_rows(0, &mut memory.now)?;
             for (index, value) in memory.values.iter_mut().enumerate() {
                 *value = memory.now[self.order.logical(index)];
             }
         } else {
-            self.tensor
-                .dequantise_rows(self.order.logical(row), &mut memory.values)?;
+            let (tensor, row) = self.source(self.order.logical(row));
+            tensor.dequantise_rows(row, &mut memory.values)?;
         }
         if self.added != 0.0 {
             memory.values.iter_mut().for_each(|value| *value += self.added);
@@ -301,8 +341,8 @@ impl<'a> Conversion<'a> {
     }
 
     fn out_of_range(&self, row: usize) -> Error {
-        let row = self.order.logical(row);
-        self.tensor.error(format!(
+        let (tensor, row) = self.source(self.order.logical(row));
+        tensor.error(format!(
             "row {row} holds a value that is no number, or one too large for {}",
             self.to
         ))

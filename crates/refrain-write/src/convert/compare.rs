@@ -7,6 +7,8 @@ use refrain_models::config::written_gguf::rope_divisors;
 use refrain_models::config::{Activation, LayerRope, RopeScaling, all_close};
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
 
+use super::experts;
+
 /// Opens what was written of `source`, whose family need not be one of those that are known.
 pub(super) fn reopened(source: &Checkpoint, path: &Path) -> Result<Checkpoint, Error> {
     let mut families = FAMILIES.to_vec();
@@ -43,7 +45,7 @@ pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<S
         let there = written.tensor(&info.name).is_some();
         let dropped =
             info.name.ends_with("rotary_emb.inv_freq") || (old.tie_word_embeddings && info.name == "lm_head.weight");
-        if !there && !dropped {
+        if !there && !dropped && !experts::is_one(&info.name) {
             return Err(Error::MissingTensor {
                 checkpoint: written.name().to_owned(),
                 tensor: info.name.clone(),
@@ -90,6 +92,7 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
                 (Activation::Silu, Activation::Silu) | (Activation::GeluTanh, Activation::GeluTanh)
             ),
         ),
+        ("mixture of experts", old.mixture == new.mixture),
         ("final_logit_softcapping", both(|c| c.logit_cap.unwrap_or(0.0).into())),
         (
             "which layers are rotated, and how",

@@ -8,7 +8,7 @@ use refrain_models::config::{RopeScaling, written_json};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
 
-use super::{ConvertOptions, Report, compare, tokenizer_files};
+use super::{ConvertOptions, Report, compare, experts, tokenizer_files};
 
 pub(super) fn write(
     source: &Checkpoint,
@@ -20,7 +20,7 @@ pub(super) fn write(
         None => Encoding::F16,
     };
     let mut config = as_hugging_face(source)?;
-    let conversions = conversions(source, &config, plain, options);
+    let conversions = conversions(source, &config, plain, options)?;
     config.quantisation = quantisation(&conversions, options);
     let contents = directory::DirectoryContents {
         config: config_object(source, &config, plain),
@@ -101,10 +101,12 @@ fn conversions<'a>(
     config: &ModelConfig,
     plain: Encoding,
     options: &ConvertOptions<'_>,
-) -> Vec<Conversion<'a>> {
+) -> Result<Vec<Conversion<'a>>, Error> {
     let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
     let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
-    kept.filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
+    let kept = kept.filter(|tensor| !experts::is_one(&tensor.info.name));
+    let mut conversions: Vec<Conversion<'_>> = kept
+        .filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
         .map(|tensor| {
             let info = tensor.info;
             let to = options.recipe.directory_encoding(plain, info);
@@ -115,15 +117,31 @@ fn conversions<'a>(
             }
             conversion
         })
-        .collect()
+        .collect();
+    for experts in experts::all(source, config)? {
+        let to = options.recipe.directory_encoding(plain, &experts.info());
+        let [rows, columns] = experts.shape;
+        if options.recipe.affine().is_some() {
+            let (label, name) = (experts.name(), experts.mlx_name());
+            let shape = vec![experts.each.len(), rows, columns];
+            let mut conversion = Conversion::joined(experts.each, label, shape, name, to);
+            conversion.scales = plain;
+            conversions.push(conversion);
+            continue;
+        }
+        let names = Vec::from_iter((0..experts.each.len()).map(|expert| experts.name_of(expert)));
+        for (own, name) in experts.each.into_iter().zip(names) {
+            let shape = vec![rows, columns];
+            conversions.push(Conversion::joined(vec![own], name.clone(), shape, name, to));
+        }
+    }
+    Ok(conversions)
 }
 
 /// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
 fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
     let affine = options.recipe.affine()?;
-    let matrices = conversions
-        .iter()
-        .filter(|conversion| conversion.tensor.info.shape.len() > 1);
+    let matrices = conversions.iter().filter(|conversion| conversion.shape.len() > 1);
     let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
     Some(Quantisation {

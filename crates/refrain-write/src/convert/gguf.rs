@@ -7,7 +7,7 @@ use refrain_formats::write::{Conversion, Target, gguf};
 use refrain_models::config::written_gguf;
 use refrain_models::{Checkpoint, ModelConfig};
 
-use super::{ConvertOptions, Report, compare, vocabulary};
+use super::{ConvertOptions, Report, compare, experts, vocabulary};
 
 pub(super) fn write(
     source: &Checkpoint,
@@ -52,6 +52,9 @@ fn conversions<'a>(
     let mut conversions = Vec::new();
     for tensor in source.tensors().filter_map(|info| source.tensor(&info.name)) {
         let info = tensor.info;
+        if experts::is_one(&info.name) {
+            continue;
+        }
         // Left over from training, or never read.
         if info.name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && info.name == "lm_head.weight") {
             continue;
@@ -65,6 +68,15 @@ fn conversions<'a>(
             conversion.added = source.config().norm_offset;
         }
         conversions.push(conversion);
+    }
+    for experts in experts::all(source, config)? {
+        let (label, [rows, columns]) = (experts.name(), experts.shape);
+        let Some(row) = known.get(&label[..]) else {
+            continue;
+        };
+        let to = options.recipe.gguf_encoding(config, &experts.info());
+        let shape = vec![experts.each.len(), rows, columns];
+        conversions.push(Conversion::joined(experts.each, label, shape, row.gguf.clone(), to));
     }
     Ok(conversions)
 }

@@ -2,6 +2,7 @@
 
 mod compare;
 mod directory;
+mod experts;
 mod gguf;
 mod recipe;
 mod tokenizer_files;

@@ -86,7 +86,7 @@ impl Recipe {
 
     /// What a tensor becomes in a GGUF file, as llama.cpp's quantiser chooses it.
     pub(super) fn gguf_encoding(self, config: &ModelConfig, tensor: &TensorInfo) -> Encoding {
-        if tensor.shape.len() == 1 {
+        if tensor.shape.len() == 1 || is_router(&tensor.name) {
             return Encoding::F32;
         }
         let (columns, place) = (tensor.columns(), config.matrix_place());
@@ -109,6 +109,7 @@ impl Recipe {
         match self.affine() {
             Some(record)
                 if tensor.shape.len() == 2
+                    && !is_router(&tensor.name)
                     && tensor.name.ends_with(".weight")
                     && tensor.columns().is_multiple_of(record.format.unit()) =>
             {
@@ -117,6 +118,11 @@ impl Recipe {
             _ => plain,
         }
     }
+}
+
+/// Whether the matrix chooses experts: a small one, in which bits count.
+fn is_router(name: &str) -> bool {
+    name.ends_with(".mlp.gate.weight")
 }
 
 impl fmt::Display for Recipe {

@@ -76,11 +76,13 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     // Llama has rows in another order.
     let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
     let hybrid = ["f32", "f16", "bf16", "mlx4", "mlx8-g32"].map(|format| format!("tiny-hybrid:{format}"));
+    let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
     let specs = formats
         .iter()
         .map(|format| format!("tiny:{format}"))
         .chain(llama)
-        .chain(hybrid);
+        .chain(hybrid)
+        .chain(mixture);
     for spec in specs {
         let is_gguf = Spec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
         let ending = if is_gguf { ".gguf" } else { "" };
@@ -89,7 +91,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 9);
+    assert_eq!(left.len(), formats.len() + 13);
 }
 
 #[test]
@@ -209,6 +211,9 @@ fn architectures_have_the_published_sizes() {
         ("llama-3.2-3b", 3_212_749_824),
         ("llama-3.1-8b", 8_030_261_248),
         ("qwen3.5-35b-a3b", 34_660_610_688),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("granite-3.3-2b", 2_533_539_840),
+        ("starcoder2-3b", 3_030_371_328),
     ] {
         let checkpoint = Checkpoint::synthetic(&format!("{architecture}:q4_0")).unwrap();
         let count: usize = checkpoint.tensors().map(|tensor| tensor.values()).sum();

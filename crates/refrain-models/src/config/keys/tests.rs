@@ -51,10 +51,11 @@ const ACCEPTED: [&str; 13] = [
     "torch_dtype",
 ];
 
-/// What the class of one family declares beside [`OF_ALL`].
-fn of_class(family: &Family) -> &'static [&'static str] {
-    match family.name {
-        "qwen3" => &[
+/// What the class of each family declares beside [`OF_ALL`].
+const OF_CLASSES: &[(&str, &[&str])] = &[
+    (
+        "qwen3",
+        &[
             "intermediate_size",
             "head_dim",
             "hidden_act",
@@ -63,7 +64,10 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "sliding_window",
             "max_window_layers",
         ],
-        "llama" => &[
+    ),
+    (
+        "llama",
+        &[
             "intermediate_size",
             "hidden_act",
             "pretraining_tp",
@@ -71,15 +75,24 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "mlp_bias",
             "head_dim",
         ],
-        "qwen2" => &[
+    ),
+    (
+        "qwen2",
+        &[
             "intermediate_size",
             "hidden_act",
             "use_sliding_window",
             "sliding_window",
             "max_window_layers",
         ],
-        "mistral" => &["intermediate_size", "head_dim", "hidden_act", "sliding_window"],
-        "smollm3" => &[
+    ),
+    (
+        "mistral",
+        &["intermediate_size", "head_dim", "hidden_act", "sliding_window"],
+    ),
+    (
+        "smollm3",
+        &[
             "intermediate_size",
             "hidden_act",
             "use_sliding_window",
@@ -89,16 +102,25 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "attention_bias",
             "mlp_bias",
         ],
-        "olmo2" => &["intermediate_size", "hidden_act", "attention_bias"],
-        "olmo3" => &["intermediate_size", "hidden_act", "attention_bias", "sliding_window"],
-        "phi3" => &[
+    ),
+    ("olmo2", &["intermediate_size", "hidden_act", "attention_bias"]),
+    (
+        "olmo3",
+        &["intermediate_size", "hidden_act", "attention_bias", "sliding_window"],
+    ),
+    (
+        "phi3",
+        &[
             "intermediate_size",
             "resid_pdrop",
             "embd_pdrop",
             "hidden_act",
             "sliding_window",
         ],
-        "gemma3_text" => &[
+    ),
+    (
+        "gemma3_text",
+        &[
             "intermediate_size",
             "head_dim",
             "hidden_activation",
@@ -111,7 +133,10 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "attn_logit_softcapping",
             "use_bidirectional_attention",
         ],
-        "qwen3_5_moe_text" => &[
+    ),
+    (
+        "qwen3_5_moe_text",
+        &[
             "hidden_act",
             "attention_bias",
             "head_dim",
@@ -128,7 +153,10 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "output_router_logits",
             "router_aux_loss_coef",
         ],
-        "qwen3_moe" => &[
+    ),
+    (
+        "qwen3_moe",
+        &[
             "intermediate_size",
             "hidden_act",
             "attention_bias",
@@ -143,7 +171,10 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "router_aux_loss_coef",
             "mlp_only_layers",
         ],
-        "granite" => &[
+    ),
+    (
+        "granite",
+        &[
             "intermediate_size",
             "hidden_act",
             "attention_bias",
@@ -153,7 +184,10 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "residual_multiplier",
             "attention_multiplier",
         ],
-        "starcoder2" => &[
+    ),
+    (
+        "starcoder2",
+        &[
             "intermediate_size",
             "hidden_act",
             "norm_epsilon",
@@ -162,8 +196,14 @@ fn of_class(family: &Family) -> &'static [&'static str] {
             "embedding_dropout",
             "use_bias",
         ],
-        other => panic!("what does the class of {other} declare?"),
-    }
+    ),
+];
+
+fn of_class(family: &Family) -> &'static [&'static str] {
+    let known = OF_CLASSES.iter().find(|(name, _)| *name == family.name);
+    known
+        .unwrap_or_else(|| panic!("what does the class of {family} declare?"))
+        .1
 }
 
 fn is_followed(family: &Family, key: &str) -> bool {
