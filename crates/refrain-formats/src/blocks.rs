@@ -1,7 +1,7 @@
 //! How GGUF stores matrices: blocks of 32 or 256 values, and rows in an order of its own.
 
 use rayon::prelude::*;
-use refrain_quant::{Block, QuantRecord};
+use refrain_quant::{GgufBlock, QuantRecord};
 
 use crate::Tensor;
 use crate::tensor::Span;
@@ -86,7 +86,7 @@ pub(crate) fn in_pieces(start: usize, out: &mut [u8], fill: impl Fn(usize, &mut 
 }
 
 /// Fill `out`, which lies at byte `start` of the quants plane of blocks of a format.
-pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: Block, start: usize, out: &mut [u8]) {
+pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: GgufBlock, start: usize, out: &mut [u8]) {
     for_units(record.block_quants(), start, out, |index, unit| {
         (block.repack)(blocks.block(index), unit);
     });
@@ -94,7 +94,7 @@ pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: Blo
 
 /// Write one block from what the planes of the resident layout hold of it: the quants in the order of their
 /// values, the scale (a record for K-quants), and the bias where the encoding has one.
-pub fn store_block(format: Block, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
+pub fn store_block(format: GgufBlock, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
     (format.store_scale)(scale, block);
     if let Some(at) = format.bias_at {
         block[at..at + bias.len()].copy_from_slice(bias);

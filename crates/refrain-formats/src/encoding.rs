@@ -90,7 +90,7 @@ impl Encoding {
     }
 
     /// GGUF's blocks of it, where it has such.
-    pub fn block(self) -> Option<refrain_quant::Block> {
+    pub fn block(self) -> Option<refrain_quant::GgufBlock> {
         self.quantised()?.block
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use refrain_quant::{Block, QuantRecord, ScaleType};
+use refrain_quant::{GgufBlock, QuantRecord, ScaleType};
 
 use crate::blocks::{Blocks, RowOrder, for_units, in_pieces, write_quants};
 use crate::files::FileBytes;
@@ -294,7 +294,7 @@ impl<'a> Tensor<'a> {
     }
 
     /// The format and its blocks, if it has such.
-    fn blocks_of(&self) -> Option<(&'static QuantRecord, Block)> {
+    fn blocks_of(&self) -> Option<(&'static QuantRecord, GgufBlock)> {
         let record = self.info.encoding.quantised()?;
         Some((record, record.block?))
     }

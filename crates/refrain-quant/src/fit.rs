@@ -173,3 +173,35 @@ pub(crate) fn fit_centred(group: &[f32], half: f32) -> f32 {
     }
     best
 }
+
+/// The index of the number of a book that is nearest to `value`, the first of those.
+pub fn nearest(value: f32, book: &[i8; 16]) -> u8 {
+    let distance = |index: u8| (f32::from(book[usize::from(index)]) - value).abs();
+    (1..16).fold(
+        0,
+        |best, index| if distance(index) < distance(best) { index } else { best },
+    )
+}
+
+/// Scale of a group; value ≈ scale·book[q]. Values weigh by their squares.
+pub(crate) fn fit_book(group: &[f32], book: &[i8; 16]) -> f32 {
+    let furthest = furthest(group);
+    if furthest == 0.0 {
+        return 0.0;
+    }
+    // The error falls by what the fit explains.
+    let (mut most_explained, mut best) = (0.0, 0.0);
+    for trial in -7..=7 {
+        let inverse = (f32::from(book[0]) + trial as f32) / furthest;
+        let (mut wxq, mut wqq) = (0.0f32, 0.0f32);
+        for &x in group {
+            let q = f32::from(book[usize::from(nearest(x * inverse, book))]);
+            wxq += x * x * x * q;
+            wqq += x * x * q * q;
+        }
+        if wqq > 0.0 && wxq * wxq > most_explained * wqq {
+            (most_explained, best) = (wxq * wxq / wqq, wxq / wqq);
+        }
+    }
+    best
+}

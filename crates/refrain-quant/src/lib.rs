@@ -5,7 +5,7 @@
 //! are u32 words, value `k` of a row in word `k·bits/32` at bit `(k·bits) % 32`, low bits first. **Scales** are
 //! floats (f32, f16 or bf16), one for each group of a row; or records of u32 words for 256 values each
 //! ([`ScaleRecords`]); or bytes, exponents of two. **Biases** lie as the scales do, where the format has them.
-//! What a file has is repacked into that, a block at a time ([`Block`]), or lies so already.
+//! What a file has is repacked into that, a block at a time ([`GgufBlock`]), or lies so already.
 
 mod bits;
 mod blocks;
@@ -20,7 +20,7 @@ mod shader;
 pub use format::{Code, QuantFormat, RECORD_VALUES, RecordIntegers, ScaleRecords, Scales, Unfit};
 pub use formats::{by_block_kind, by_name, by_spelling, quantise_affine, records};
 pub use planes::QuantPlanes;
-pub use record::{Block, EncodeBlock, QuantRecord, RandomScales};
+pub use record::{EncodeBlock, GgufBlock, QuantRecord, RandomScales};
 pub use scale_type::ScaleType;
 pub use shader::{Define, declarations, unpacking};
 
@@ -28,5 +28,5 @@ pub use shader::{Define, declarations, unpacking};
 pub mod tools {
     pub use crate::bits::{pack, spread};
     pub use crate::blocks::{half_scale, halves, store_half_scale, store_halves};
-    pub use crate::fit::{furthest, half_float};
+    pub use crate::fit::{furthest, half_float, nearest};
 }

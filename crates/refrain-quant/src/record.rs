@@ -15,7 +15,7 @@ pub struct QuantRecord {
     /// How it lies in memory.
     pub format: QuantFormat,
     /// GGUF's blocks of it.
-    pub block: Option<Block>,
+    pub block: Option<GgufBlock>,
     /// What MLX's `mode` calls it, where directories may hold it: words of quants, and scales (and biases) apart.
     pub mode: Option<&'static str>,
     /// How scales are made up.
@@ -27,7 +27,7 @@ pub type EncodeBlock = fn(&[f32], &mut [u8]) -> Option<()>;
 
 /// How GGUF stores a format: blocks of values along the last axis.
 #[derive(Clone, Copy)]
-pub struct Block {
+pub struct GgufBlock {
     /// The number of the type in the list of tensors.
     pub kind: u32,
     /// `general.file_type` of files whose matrices are of this type.

@@ -1,6 +1,6 @@
 //! What holds of every record.
 
-use refrain_quant::{ScaleType, records};
+use refrain_quant::{ScaleType, Scales, records};
 
 fn random_bytes(count: usize) -> Vec<u8> {
     let mut state = 1u32;
@@ -44,7 +44,9 @@ fn what_is_encoded_is_near() {
         let mut now = vec![f32::NAN; format.values];
         encode(&values[..format.values], &mut block).expect("small numbers");
         record.dequantise_block(&block, &mut now);
-        let bound = if record.format.bits == 3 { 0.3 } else { 0.17 };
+        // Exponents of two leave the largest values out of reach.
+        let is_coarse = record.format.bits == 3 || record.format.scales == Scales::E8M0;
+        let bound = if is_coarse { 0.3 } else { 0.17 };
         for (value, now) in values.iter().zip(&now) {
             assert!((value - now).abs() < bound, "{}: {now} is not {value}", record.name);
         }

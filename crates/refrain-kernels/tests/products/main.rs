@@ -7,6 +7,7 @@ mod common;
 mod attention;
 mod decode;
 mod delta_nets;
+mod dummy_format;
 mod expert_projections;
 mod experts;
 mod matmul;

@@ -98,7 +98,7 @@ impl Weights {
         out
     }
 
-    fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
+    pub fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
         let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
         self.check_product_of(values, tuning, traits, x, out);
     }

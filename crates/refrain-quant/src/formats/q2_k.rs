@@ -2,7 +2,7 @@
 //! values, f16 d and m; value = (d·a)·q − m·b.
 
 use crate::blocks::{lines, packed, store_lines, unpacked};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -18,7 +18,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
             integers: RecordIntegers::Nibbles,
         }),
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 10,
         file_type: 10,
         values: 256,

@@ -3,7 +3,7 @@
 
 use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
 use crate::fit::{centred, half_float};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -16,7 +16,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         code: Code::Middle,
         scales: Scales::Float,
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 2,
         file_type: 2,
         values: 32,

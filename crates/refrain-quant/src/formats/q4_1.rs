@@ -1,7 +1,7 @@
 //! GGUF's Q4_1: as Q4_0 with an f16 minimum m after the scale; value = d·q + m.
 
 use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -14,7 +14,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         code: Code::Bias,
         scales: Scales::Float,
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 3,
         file_type: 3,
         values: 32,

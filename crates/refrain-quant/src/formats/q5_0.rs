@@ -5,7 +5,7 @@ use crate::blocks::{
     fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
 };
 use crate::fit::{centred, half_float};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -18,7 +18,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         code: Code::Middle,
         scales: Scales::Float,
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 6,
         file_type: 8,
         values: 32,

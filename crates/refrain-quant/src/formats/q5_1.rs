@@ -4,7 +4,7 @@ use crate::blocks::{
     fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
 };
 use crate::fit::{half_float, reciprocal};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -17,7 +17,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         code: Code::Bias,
         scales: Scales::Float,
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 7,
         file_type: 9,
         values: 32,

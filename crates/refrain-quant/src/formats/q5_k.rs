@@ -4,7 +4,7 @@
 use super::six_bits::{six_bits, store_six_bits};
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
 use crate::fit::nested_with_minima;
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -20,7 +20,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
             integers: RecordIntegers::Bytes,
         }),
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 13,
         file_type: 16,
         values: 256,

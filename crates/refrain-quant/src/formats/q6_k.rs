@@ -3,7 +3,7 @@
 
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
 use crate::fit::nested_centred;
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -19,7 +19,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
             integers: RecordIntegers::Signed,
         }),
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 14,
         file_type: 18,
         values: 256,

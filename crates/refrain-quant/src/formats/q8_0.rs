@@ -2,7 +2,7 @@
 
 use crate::blocks::{half_scale, store_half_scale};
 use crate::fit::{furthest, half_float, reciprocal};
-use crate::record::{Block, QuantRecord, RandomScales};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -15,7 +15,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         code: Code::Signed,
         scales: Scales::Float,
     },
-    block: Some(Block {
+    block: Some(GgufBlock {
         kind: 8,
         file_type: 7,
         values: 32,

@@ -27,6 +27,9 @@ const F32: u32 = 0;
 const Q4_0: u32 = 2;
 const Q8_0: u32 = 8;
 
+/// What the indices of IQ4_NL and IQ4_XS stand for.
+const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
 /// A plane, read in pieces of `step` bytes.
 fn read(total: u64, step: usize, write: impl Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error>) -> Vec<u8> {
     let mut plane = vec![0xaa; total as usize];
@@ -63,6 +66,22 @@ fn from_planes(tensor: &Tensor<'_>, step: usize) -> Vec<f32> {
         .map(|k| {
             let q = quant(&quants, k * bits, bits);
             let middle = (1 << (bits - 1)) as f32;
+            if tensor.scale_encoding() == Some(Encoding::U8) {
+                // E8M0, of twice what E2M1 stands for.
+                let exponent = i32::from(scales[k / group]) - 128;
+                let numbers = [0, 1, 2, 3, 4, 6, 8, 12];
+                let number = f64::from(numbers[q as usize % 8]) * if q < 8 { 1.0 } else { -1.0 };
+                return (number * 2f64.powi(exponent)) as f32 + 0.0;
+            }
+            let label = tensor.info.encoding.to_string();
+            if label.starts_with("IQ4") {
+                let factor = |record: &[u8]| float16(&record[..2]) * f32::from(record[4 + k % 256 / group] as i8);
+                let scale = match tensor.scale_encoding() {
+                    Some(Encoding::U32) => factor(&scales[k / 256 * 12..][..12]),
+                    _ => float(&scales, k / group),
+                };
+                return scale * f32::from(IQ4[q as usize]);
+            }
             if tensor.scale_encoding() == Some(Encoding::U32) {
                 let record = &scales[k / 256 * 20..][..20];
                 let (d, m) = (float16(&record[..2]), float16(&record[2..4]));
@@ -100,8 +119,7 @@ fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
         .chunks_exact(4)
         .map(|value| u32::from_le_bytes(value.try_into().unwrap()))
         .collect();
-    if name.starts_with('q') {
-        let (_, kind) = KINDS.into_iter().find(|(kind, _)| *kind == name).unwrap();
+    if let Some((_, kind)) = KINDS.into_iter().find(|(kind, _)| *kind == name) {
         let shape = [shape[0] as u64, shape[1] as u64];
         let gguf = GgufBuilder::new("llama").tensor("w", &shape, kind, get("blocks").2);
         return (gguf.open().unwrap(), expected, "w");

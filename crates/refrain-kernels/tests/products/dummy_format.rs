@@ -1,0 +1,54 @@
+//! A format that no table knows: products and rows on the device and by the CPU executor.
+
+#[path = "../../../refrain-quant/tests/dummy_format/record.rs"]
+mod record;
+
+use crate::common::Random;
+use crate::quantised::Weights;
+use crate::support::all_traits;
+use record::RECORD;
+use refrain_kernels::cpu::FastRows;
+use refrain_kernels::matmul::Rows;
+use refrain_kernels::quantised::QuantRows;
+use refrain_kernels::{DType, Operand, tuning};
+
+#[test]
+fn a_format_from_elsewhere_is_multiplied_on_the_device() {
+    for traits in all_traits() {
+        for fixed_point in [false, true] {
+            let row = tuning::Tuning {
+                fixed_point,
+                ..*tuning::choose(&traits)
+            };
+            let weights = Weights::random(RECORD.format, [21, 192], DType::F16);
+            for tokens in [1, 3, 40] {
+                let x = Operand::contiguous(DType::F32, &[tokens, 192]);
+                let out = Operand::contiguous(DType::F32, &[tokens, 21]);
+                weights.check_product(&row, &traits, &x, &out);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_cpu_executor_multiplies_what_blocks_hold() {
+    let format = RECORD.block.expect("it has blocks");
+    let mut random = Random::new(9);
+    let (mut quants, mut scales, mut values) = (vec![0; 32 * 6], vec![0; 2 * 6], vec![0.0; 64 * 6]);
+    for b in 0..6 {
+        let wanted: Vec<f32> = (0..64).map(|_| random.unit()).collect();
+        let mut block = [0; 34];
+        (format.encode.expect("it is written"))(&wanted, &mut block).expect("small numbers");
+        (format.repack)(&block, &mut quants[32 * b..][..32]);
+        (format.scale)(&block, &mut scales[2 * b..][..2]);
+        RECORD.dequantise_block(&block, &mut values[64 * b..][..64]);
+    }
+    let rows = QuantRows::new(RECORD.format, [2, 192], &quants, DType::F16, &scales, None).expect("planes");
+    let x: Vec<f32> = (0..192).map(|_| random.unit()).collect();
+    let mut products = [0.0; 2];
+    FastRows::Quantised(rows).multiply(&x, 0..2, &mut products);
+    for (row, product) in values.chunks(192).zip(products) {
+        let expected: f32 = row.iter().zip(&x).map(|(w, x)| w * x).sum();
+        assert!((product - expected).abs() < 1e-4, "{product} is not {expected}");
+    }
+}
