@@ -345,14 +345,13 @@ fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
 /// The encoding with a number in the file's list of types, or the name of one that is not
 /// supported.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    const UNSUPPORTED: [(u32, &str); 25] = [
+    const UNSUPPORTED: [(u32, &str); 24] = [
         (9, "Q8_1"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
         (17, "IQ2_XS"),
         (18, "IQ3_XXS"),
         (19, "IQ1_S"),
-        (20, "IQ4_NL"),
         (21, "IQ3_S"),
         (22, "IQ2_S"),
         (23, "IQ4_XS"),
