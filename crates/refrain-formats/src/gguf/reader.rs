@@ -345,7 +345,7 @@ fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
 /// The encoding with a number in the file's list of types, or the name of one that is not
 /// supported.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    const UNSUPPORTED: [(u32, &str); 24] = [
+    const UNSUPPORTED: [(u32, &str); 23] = [
         (9, "Q8_1"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
@@ -354,7 +354,6 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         (19, "IQ1_S"),
         (21, "IQ3_S"),
         (22, "IQ2_S"),
-        (23, "IQ4_XS"),
         (24, "I8"),
         (25, "I16"),
         (26, "I32"),

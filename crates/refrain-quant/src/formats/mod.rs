@@ -1,6 +1,7 @@
 //! The formats, one file each, and the table of them.
 
 mod iq4_nl;
+mod iq4_xs;
 mod mlx_affine;
 mod q2_k;
 mod q3_k;
@@ -18,13 +19,14 @@ use crate::QuantRecord;
 pub use mlx_affine::quantise_affine;
 
 /// Those of GGUF, in the order in which lists name them.
-const BLOCKS: [QuantRecord; 11] = [
+const BLOCKS: [QuantRecord; 12] = [
     q8_0::RECORD,
     q4_0::RECORD,
     q4_1::RECORD,
     q5_0::RECORD,
     q5_1::RECORD,
     iq4_nl::RECORD,
+    iq4_xs::RECORD,
     q2_k::RECORD,
     q3_k::RECORD,
     q4_k::RECORD,

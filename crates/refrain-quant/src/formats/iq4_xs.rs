@@ -1,0 +1,111 @@
+//! GGUF's IQ4_XS: blocks of 256 values in groups of 32, an f16 d, the upper two bits of a factor a for each group in 2
+//! bytes, the lower four in 4, then 16 bytes for each group as IQ4_NL has them; value = (d·(a − 32))·book[q].
+
+use super::iq4_nl::BOOK;
+use crate::blocks::{pack_halves, store_halves, store_packed_halves};
+use crate::fit::{fit_book, half_float, nearest};
+use crate::record::{GgufBlock, QuantRecord, RandomScales};
+use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
+
+pub(super) const RECORD: QuantRecord = QuantRecord {
+    name: "iq4_xs",
+    label: "IQ4_XS",
+    spellings: &["iq4_xs"],
+    format: QuantFormat {
+        bits: 4,
+        group: 32,
+        code: Code::Book(BOOK),
+        scales: Scales::Records(ScaleRecords {
+            words: 3,
+            integers: RecordIntegers::Signed,
+        }),
+    },
+    block: Some(GgufBlock {
+        kind: 23,
+        file_type: 30,
+        values: 256,
+        bytes: 136,
+        repack,
+        restore,
+        scale,
+        store_scale,
+        bias_at: None,
+        encode: Some(encode),
+        stand_in: Some("iq4_nl"),
+    }),
+    mode: None,
+    random: RandomScales::Records {
+        // Subnormal, as in most files.
+        exponent: 0,
+        random: 7,
+        least: 13,
+        with_signs: true,
+    },
+};
+
+impl QuantFormat {
+    /// GGUF's IQ4_XS: as [`QuantFormat::IQ4_NL`], scales in two levels.
+    pub const IQ4_XS: QuantFormat = RECORD.format;
+}
+
+/// Where the groups' indices begin.
+const QUANTS: usize = 8;
+
+fn repack(block: &[u8], quants: &mut [u8]) {
+    for (stored, quants) in block[QUANTS..].chunks_exact(16).zip(quants.chunks_exact_mut(16)) {
+        pack_halves(stored, quants);
+    }
+}
+
+fn restore(quants: &[u8], block: &mut [u8]) {
+    for (stored, quants) in block[QUANTS..].chunks_exact_mut(16).zip(quants.chunks_exact(16)) {
+        store_packed_halves(quants, stored);
+    }
+}
+
+fn scale(block: &[u8], record: &mut [u8]) {
+    record[..4].copy_from_slice(&[block[0], block[1], 0, 0]);
+    for (g, factor) in record[4..].iter_mut().enumerate() {
+        let low = block[4 + g / 2] >> (4 * (g % 2)) & 15;
+        let high = block[2 + g / 4] >> (2 * (g % 4)) & 3;
+        *factor = (low | high << 4).wrapping_sub(32);
+    }
+}
+
+fn store_scale(record: &[u8], block: &mut [u8]) {
+    block[..2].copy_from_slice(&record[..2]);
+    block[2..QUANTS].fill(0);
+    for (g, factor) in record[4..].iter().enumerate() {
+        let factor = factor.wrapping_add(32) & 63;
+        block[4 + g / 2] |= (factor & 15) << (4 * (g % 2));
+        block[2 + g / 4] |= (factor >> 4) << (2 * (g % 4));
+    }
+}
+
+fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    let mut scales = [0.0f32; 8];
+    for (scale, group) in scales.iter_mut().zip(values.chunks_exact(32)) {
+        *scale = fit_book(group, &BOOK);
+    }
+    let furthest = crate::fit::furthest(&scales);
+    let stored = half_float(furthest / -32.0)?;
+    let d = half::f16::from_le_bytes(stored).to_f32();
+    let mut record = [0; 12];
+    record[..2].copy_from_slice(&stored);
+    for (g, group) in values.chunks_exact(32).enumerate() {
+        let mut quants = [nearest(0.0, &BOOK); 32];
+        if d != 0.0 {
+            let factor = (scales[g] / d).round().clamp(-32.0, 31.0);
+            record[4 + g] = factor as i8 as u8;
+            let step = d * factor;
+            if step != 0.0 {
+                for (q, value) in quants.iter_mut().zip(group) {
+                    *q = nearest(value / step, &BOOK);
+                }
+            }
+        }
+        store_halves(&quants, &mut block[QUANTS + 16 * g..][..16]);
+    }
+    store_scale(&record, block);
+    Some(())
+}
