@@ -74,12 +74,10 @@ pub enum RandomScales {
         /// Whether as many become −1 − n.
         with_signs: bool,
     },
-    /// Bytes: random bits, and what is added to them.
+    /// Bytes, of which a quarter are one less than usual.
     Bytes {
-        /// Random bits.
-        random: u8,
-        /// The least byte.
-        least: u8,
+        /// The usual byte.
+        usual: u8,
     },
 }
 

@@ -345,7 +345,7 @@ fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
 /// The encoding with a number in the file's list of types, or the name of one that is not
 /// supported.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    const UNSUPPORTED: [(u32, &str); 23] = [
+    const UNSUPPORTED: [(u32, &str); 22] = [
         (9, "Q8_1"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
@@ -366,7 +366,6 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         (34, "TQ1_0"),
         (35, "TQ2_0"),
         (36, "IQ4_NL_4_4"),
-        (39, "MXFP4"),
         (40, "NVFP4"),
         (41, "Q1_0"),
     ];

@@ -20,7 +20,7 @@ pub(super) fn stored(of: &QuantRecord) -> ScaleType {
 pub(super) fn scales(of: RandomScales, word: u64) -> u64 {
     match of {
         RandomScales::Floats { random, fixed } => (word & lanes(random)) | lanes(fixed),
-        RandomScales::Bytes { random, least } => (word & bytes(random)) + bytes(least),
+        RandomScales::Bytes { usual } => bytes(usual) - (word & word >> 1 & bytes(1)),
         RandomScales::Records { .. } => word,
     }
 }

@@ -3,6 +3,7 @@
 mod iq4_nl;
 mod iq4_xs;
 mod mlx_affine;
+mod mxfp4;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -19,7 +20,7 @@ use crate::QuantRecord;
 pub use mlx_affine::quantise_affine;
 
 /// Those of GGUF, in the order in which lists name them.
-const BLOCKS: [QuantRecord; 12] = [
+const BLOCKS: [QuantRecord; 13] = [
     q8_0::RECORD,
     q4_0::RECORD,
     q4_1::RECORD,
@@ -27,6 +28,7 @@ const BLOCKS: [QuantRecord; 12] = [
     q5_1::RECORD,
     iq4_nl::RECORD,
     iq4_xs::RECORD,
+    mxfp4::RECORD,
     q2_k::RECORD,
     q3_k::RECORD,
     q4_k::RECORD,

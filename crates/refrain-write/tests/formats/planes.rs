@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::support::{GgufBuilder, config, fixtures, message, open, safetensors};
 
 /// GGUF's numbers of types, by the names of their fixtures.
-const KINDS: [(&str, u32); 12] = [
+const KINDS: [(&str, u32); 13] = [
     ("q4_0", 2),
     ("q4_1", 3),
     ("q5_0", 6),
@@ -24,6 +24,7 @@ const KINDS: [(&str, u32); 12] = [
     ("q6_k", 14),
     ("iq4_nl", 20),
     ("iq4_xs", 23),
+    ("mxfp4", 39),
 ];
 const F32: u32 = 0;
 const Q4_0: u32 = 2;
