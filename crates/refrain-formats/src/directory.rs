@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::config::Quantisation;
 use crate::files::{FileBytes, FileSet};
+use crate::microscaling;
 use crate::mlx::{self, RawTensor};
 use crate::safetensors;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
@@ -85,11 +86,12 @@ pub(crate) fn weights(
         tensor.info.name = own(&tensor.info.name)?;
         Some((tensor.info.name.clone(), tensor))
     });
-    let raw: BTreeMap<String, RawTensor> = named.collect();
-    let mut tensors = match quantisation {
-        Some(quantisation) => mlx::assemble(raw, quantisation, &labels)?,
-        None => raw.into_values().map(RawTensor::plain).collect(),
-    };
+    let mut raw: BTreeMap<String, RawTensor> = named.collect();
+    let mut tensors = microscaling::join(&mut raw, &labels)?;
+    match quantisation {
+        Some(quantisation) => tensors.extend(mlx::assemble(raw, quantisation, &labels)?),
+        None => tensors.extend(raw.into_values().map(RawTensor::plain)),
+    }
     tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     Ok(DirectoryWeights { files, labels, tensors })
 }

@@ -1,5 +1,5 @@
-//! MLX's affine quantisation in safetensors: a layer `X` is three tensors, `X.weight` (u32 words of
-//! packed quants), `X.scales` and `X.biases`.
+//! MLX's quantisation in safetensors: a layer `X` is two or three tensors, `X.weight` (u32 words of
+//! packed quants), `X.scales` and, of an affine one, `X.biases`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,10 +145,7 @@ fn assemble_layer(
 ) -> Result<(TensorInfo, TensorStorage), Error> {
     let error =
         |tensor: &RawTensor, reason: String| Error::tensor(&labels[tensor.span.file], &tensor.info.name, reason);
-    let record = match quantisation.of(layer) {
-        Some((bits, group)) => refrain_quant::by_name(&format!("mlx{bits}g{group}")),
-        None => None,
-    };
+    let record = quantisation.of(layer);
     let has_biases = record.is_none_or(|record| record.format.has_biases());
     let parts = QuantisedLayer::take(raw, layer, has_biases, labels)?;
     let Some(record) = record else {

@@ -91,9 +91,8 @@ impl Spec {
 
     /// The model's hyperparameters.
     pub fn config(&self) -> ModelConfig {
-        let quantisation = self.weights.affine().map(|(bits, group_size)| Quantisation {
-            bits,
-            group_size,
+        let quantisation = self.weights.affine().map(|format| Quantisation {
+            format,
             overrides: BTreeMap::new(),
         });
         let config = (self.config)();

@@ -1,7 +1,8 @@
 //! What `config.json` says of MLX's quantisation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use refrain_quant::{QuantFormat, QuantRecord};
 use serde_json::Value;
 
 use crate::config::Quantisation;
@@ -19,9 +20,13 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
         }
     };
     if let Some(method) = object.get("quant_method").and_then(Value::as_str) {
+        // What its tensors are is told by their names.
+        if method == "mxfp4" {
+            return Ok(None);
+        }
         return Err(metadata.unsupported(format!(
-            "weights quantised by {method:?} are not supported (supported: MLX's affine \
-             quantisation, and GGUF files)"
+            "weights quantised by {method:?} are not supported (supported: MLX's \
+             quantisation, \"mxfp4\", and GGUF files)"
         )));
     }
     for key in ["bits", "group_size"] {
@@ -29,7 +34,7 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
             return Err(metadata.error(format!("quantization of the model lacks {key}")));
         }
     }
-    let (bits, group_size) = settings(metadata, object, "the model")?;
+    let format = settings(metadata, object, "the model")?;
     let mut overrides = BTreeMap::new();
     for (key, value) in object {
         let own = match value {
@@ -39,34 +44,43 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
         };
         overrides.insert(key.clone(), own);
     }
-    Ok(Some(Quantisation {
-        bits,
-        group_size,
-        overrides,
-    }))
+    Ok(Some(Quantisation { format, overrides }))
 }
 
-/// The `bits` and `group_size` of an object, checked to be ones that are supported. What is null, or missing from a
-/// layer's own, is MLX's default.
-fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<(u8, u16), Error> {
+/// The format that the `mode`, `bits` and `group_size` of an object name. What is null, or missing from a layer's own,
+/// is MLX's default.
+fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<&'static QuantRecord, Error> {
     let given = |key: &str| object.get(key).filter(|value| !value.is_null());
-    if let Some(mode) = given("mode").filter(|mode| mode.as_str() != Some("affine")) {
-        return Err(metadata.unsupported(format!(
-            "quantization mode {mode} of {what} is not supported (supported: \"affine\")"
-        )));
-    }
-    let choose = |key: &str, default: u64, supported: &[u64]| {
+    let modes = BTreeSet::from_iter(refrain_quant::records().filter_map(|record| record.mode));
+    let mode = match given("mode") {
+        None => "affine",
+        Some(mode) => *modes.iter().find(|known| mode.as_str() == Some(known)).ok_or_else(|| {
+            let known = Vec::from_iter(modes.iter().map(|mode| format!("{mode:?}"))).join(", ");
+            metadata.unsupported(format!(
+                "quantization mode {mode} of {what} is not supported (supported: {known})"
+            ))
+        })?,
+    };
+    let records = || refrain_quant::records().filter(|record| record.mode == Some(mode));
+    let choose = |key: &str, default: u64, of: fn(&QuantFormat) -> u32| {
+        let supported = BTreeSet::from_iter(records().map(|record| u64::from(of(&record.format))));
         let Some(value) = given(key) else {
-            return Ok(default);
+            // MLX's default, or what there is no choice of.
+            return Ok(*supported.get(&default).or(supported.first()).unwrap_or(&default));
         };
         value.as_u64().filter(|value| supported.contains(value)).ok_or_else(|| {
             metadata.unsupported(format!(
-                "quantization {key} {value} of {what} is not supported (supported: {supported:?})"
+                "quantization {key} {value} of {what} is not supported (supported: {:?})",
+                Vec::from_iter(&supported)
             ))
         })
     };
-    Ok((
-        choose("bits", 4, &[2, 3, 4, 5, 6, 8])? as u8,
-        choose("group_size", 64, &[32, 64, 128])? as u16,
-    ))
+    let bits = choose("bits", 4, |format| format.bits)?;
+    let group = choose("group_size", 64, |format| format.group)?;
+    let fits = |format: QuantFormat| [format.bits, format.group].map(u64::from) == [bits, group];
+    records().find(|record| fits(record.format)).ok_or_else(|| {
+        metadata.unsupported(format!(
+            "quantization of {what} in {bits} bits and groups of {group} is not supported"
+        ))
+    })
 }

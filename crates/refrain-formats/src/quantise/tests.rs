@@ -119,6 +119,54 @@ fn k_quants_err_no_more_than_those_of_llama_cpp() {
 }
 
 #[test]
+fn mxfp4_blocks_are_those_of_the_gguf_package() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/quantised/mxfp4.safetensors"
+    );
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (values, columns) = values(&file, "original", Encoding::F32);
+    let expected = file.tensor("blocks").unwrap();
+    let row_bytes = expected.shape()[1];
+    for (values, expected) in values.chunks(columns).zip(expected.data().chunks(row_bytes)) {
+        let mut out = vec![0xaa; row_bytes];
+        row(Encoding::named("mxfp4"), values, &mut out).unwrap();
+        assert!(out == expected);
+    }
+}
+
+#[test]
+fn numbers_of_a_book_lie_nearer_to_normal_values_than_even_steps() {
+    let bytes = fixture();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (values, columns) = values(&file, "normal", Encoding::F16);
+    let error = |name: &str| {
+        let encoding = Encoding::named(name);
+        let record = encoding.quantised().unwrap();
+        let block = record.block.unwrap();
+        let (mut squares, mut out) = (0.0, vec![0xaa; columns / block.values * block.bytes]);
+        for values in values.chunks(columns) {
+            row(encoding, values, &mut out).unwrap();
+            let mut now = vec![0.0; block.values];
+            for (bytes, values) in out.chunks(block.bytes).zip(values.chunks(block.values)) {
+                record.dequantise_block(bytes, &mut now);
+                squares += values
+                    .iter()
+                    .zip(&now)
+                    .map(|(a, b)| f64::from(a - b).powi(2))
+                    .sum::<f64>();
+            }
+        }
+        let reference: f64 = values.iter().map(|a| f64::from(*a).powi(2)).sum();
+        (squares / reference).sqrt()
+    };
+    let errors = ["q4_0", "iq4_nl", "iq4_xs", "mxfp4"].map(error);
+    println!("q4_0, iq4_nl, iq4_xs, mxfp4: {errors:?}");
+    assert!(errors[1] < 0.9 * errors[0] && errors[2] < errors[0], "{errors:?}");
+}
+
+#[test]
 fn odd_blocks_have_values_near_theirs() {
     let rows = [
         vec![0.0; 256],

@@ -55,12 +55,10 @@ impl SyntheticFormat {
         }
     }
 
-    /// Bits and group size of MLX's formats.
-    pub fn affine(self) -> Option<(u8, u16)> {
+    /// MLX's format, if it is one.
+    pub fn affine(self) -> Option<&'static QuantRecord> {
         match self {
-            SyntheticFormat::Alike(Encoding::Quantised(record)) if record.is_mlx_affine() => {
-                Some((record.format.bits as u8, record.format.group as u16))
-            }
+            SyntheticFormat::Alike(Encoding::Quantised(record)) if record.is_mlx_affine() => Some(record),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! `config.json`, as it is published with models of each family.
 
-use refrain_formats::{Encoding, Quantisation};
+use refrain_formats::{Encoding, QuantRecord, Quantisation};
 use serde_json::{Map, Value, json};
 
 use super::{ModelConfig, RopeScaling};
@@ -74,12 +74,19 @@ pub fn dtype(numbers: Encoding) -> &'static str {
 
 /// Says how MLX quantised the weights: MLX reads the first entry, transformers the second.
 pub fn put_quantisation(fields: &mut Map<String, Value>, quantisation: &Quantisation) {
-    let mut own = Map::new();
-    own.insert("group_size".to_owned(), json!(quantisation.group_size));
-    own.insert("bits".to_owned(), json!(quantisation.bits));
-    for (layer, settings) in &quantisation.overrides {
-        let value = match settings {
-            Some((bits, group_size)) => json!({ "group_size": group_size, "bits": bits }),
+    let settings = |record: &QuantRecord| {
+        let mut own = Map::new();
+        own.insert("group_size".to_owned(), json!(record.format.group));
+        own.insert("bits".to_owned(), json!(record.format.bits));
+        if !record.is_mlx_affine() {
+            own.insert("mode".to_owned(), json!(record.mode));
+        }
+        own
+    };
+    let mut own = settings(quantisation.format);
+    for (layer, format) in &quantisation.overrides {
+        let value = match format {
+            Some(record) => Value::Object(settings(record)),
             None => json!(false),
         };
         own.insert(layer.clone(), value);

@@ -145,8 +145,7 @@ fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) ->
     let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
     Some(Quantisation {
-        bits: affine.format.bits as u8,
-        group_size: affine.format.group as u16,
+        format: affine,
         overrides: layers.map(|layer| (layer.to_owned(), None)).collect::<BTreeMap<_, _>>(),
     })
 }

@@ -21,7 +21,7 @@ pub enum Recipe {
 }
 
 /// Formats of blocks that whole files are made of: those with more bits than mixtures, and those with fewer.
-const BLOCKS: [&[&str]; 2] = [&["q8_0", "q6_k"], &["q4_0"]];
+const BLOCKS: [&[&str]; 2] = [&["q8_0", "q6_k"], &["q4_0", "iq4_nl", "iq4_xs"]];
 
 impl Recipe {
     /// All of them but MLX's with groups of other sizes than 64: from the largest files to the smallest, GGUF's first.

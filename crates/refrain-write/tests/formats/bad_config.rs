@@ -229,8 +229,8 @@ fn quantisations_that_are_not_supported_have_their_message() {
             "quantization of the model lacks group_size",
         ),
         (
-            json!({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}),
-            r#"quantization mode "mxfp4" of the model is not supported"#,
+            json!({"quantization": {"bits": 4, "group_size": 32, "mode": "nvfp4"}}),
+            r#"quantization mode "nvfp4" of the model is not supported"#,
         ),
         (
             json!({"quantization": {"bits": 4, "group_size": 32, "lm_head": {"bits": 1, "group_size": 32}}}),
@@ -337,7 +337,7 @@ fn what_mlx_leaves_open_of_a_quantisation_is_its_default() {
     ] {
         let checkpoint = open_config(config(json!({"quantization": quantization}))).unwrap();
         let found = checkpoint.config().quantisation.clone().unwrap();
-        assert_eq!((found.bits, found.group_size), expected);
+        assert_eq!((found.format.format.bits, found.format.format.group), expected);
     }
     // As `mlx_lm.convert --quant-predicate mixed_4_6` writes it.
     let mixed = json!({"quantization": {
@@ -347,8 +347,9 @@ fn what_mlx_leaves_open_of_a_quantisation_is_its_default() {
     }});
     let checkpoint = open_config(config(mixed)).unwrap();
     let found = checkpoint.config().quantisation.clone().unwrap();
-    assert_eq!(found.of("model.embed_tokens"), Some((6, 64)));
-    assert_eq!(found.of("lm_head"), Some((6, 64)));
-    assert_eq!(found.of("model.layers.0.mlp.up_proj"), None);
-    assert_eq!(found.of("model.layers.0.mlp.down_proj"), Some((4, 64)));
+    let of = |layer: &str| found.of(layer).map(|record| (record.format.bits, record.format.group));
+    assert_eq!(of("model.embed_tokens"), Some((6, 64)));
+    assert_eq!(of("lm_head"), Some((6, 64)));
+    assert_eq!(of("model.layers.0.mlp.up_proj"), None);
+    assert_eq!(of("model.layers.0.mlp.down_proj"), Some((4, 64)));
 }

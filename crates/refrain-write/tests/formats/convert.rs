@@ -57,7 +57,7 @@ pub fn recipe(name: &str) -> Recipe {
     Recipe::by_name(name).unwrap()
 }
 
-const ALL: [(&str, bool); 11] = [
+const ALL: [(&str, bool); 13] = [
     ("f16", true),
     ("q8_0", true),
     ("q6_k", true),
@@ -65,6 +65,8 @@ const ALL: [(&str, bool); 11] = [
     ("q4_k_m", true),
     ("q3_k_m", true),
     ("q4_0", true),
+    ("iq4_nl", true),
+    ("iq4_xs", true),
     ("mlx3-g32", false),
     ("f16", false),
     ("mlx4", false),

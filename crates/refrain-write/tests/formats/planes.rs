@@ -319,6 +319,74 @@ fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
     }
 }
 
+/// The parts of the fixture of MXFP4 by MLX: words, exponents, and the values that MLX reads.
+fn mxfp4_by_mlx() -> (Vec<usize>, [Vec<u8>; 2], Vec<f32>) {
+    let bytes = std::fs::read(fixtures().join("quantised/mxfp4-mlx.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let get = |part: &str| file.tensor(part).unwrap().data().to_vec();
+    let values = get("values");
+    let values = values
+        .chunks_exact(4)
+        .map(|v| f32::from_le_bytes(v.try_into().unwrap()));
+    let shape = file.tensor("scales").unwrap().shape().to_vec();
+    (shape, [get("weight"), get("scales")], values.collect())
+}
+
+#[test]
+fn mxfp4_is_read_from_directories_of_mlx_and_of_gpt_oss() {
+    let (shape, [words, exponents], expected) = mxfp4_by_mlx();
+    let [rows, groups] = shape[..] else { panic!("a matrix") };
+    let mode = json!({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}});
+    let of_mlx = safetensors(&[
+        ("w.weight", Dtype::U32, vec![rows, 4 * groups], words.clone()),
+        ("w.scales", Dtype::U8, vec![rows, groups], exponents.clone()),
+    ]);
+    let method = json!({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}});
+    let of_gpt_oss = safetensors(&[
+        ("w_blocks", Dtype::U8, vec![rows, groups, 16], words),
+        ("w_scales", Dtype::U8, vec![rows, groups], exponents),
+    ]);
+    for (settings, weights, name) in [(mode, of_mlx, "w.weight"), (method, of_gpt_oss, "w")] {
+        let files = [
+            ("config.json", config(settings).into_bytes()),
+            ("model.safetensors", weights),
+        ];
+        let checkpoint = open(&files).unwrap();
+        let tensor = checkpoint.tensor(name).unwrap();
+        assert_eq!(tensor.info.shape, [rows, 32 * groups]);
+        assert_eq!(tensor.info.encoding.to_string(), "MXFP4");
+        assert_eq!(tensor.dequantise().unwrap(), expected, "{name}");
+        assert_eq!(from_planes(&tensor, 7), expected, "{name}");
+    }
+}
+
+#[test]
+fn mxfp4_that_does_not_fit_is_refused_with_a_reason() {
+    let (shape, [words, mut exponents], _) = mxfp4_by_mlx();
+    let [rows, groups] = shape[..] else { panic!("a matrix") };
+    let method = json!({"quantization_config": {"quant_method": "mxfp4"}});
+    let files = |blocks: Vec<usize>, exponents: Vec<u8>| {
+        let weights = safetensors(&[
+            ("w_blocks", Dtype::U8, blocks, words.clone()),
+            ("w_scales", Dtype::U8, vec![rows, groups], exponents),
+        ]);
+        open(&[
+            ("config.json", config(method.clone()).into_bytes()),
+            ("model.safetensors", weights),
+        ])
+    };
+    let odd = message(files(vec![rows, 16 * groups], exponents.clone()));
+    assert!(
+        odd.contains("w_blocks") && odd.contains("the scales beside it"),
+        "{odd}"
+    );
+    exponents[groups + 1] = 255;
+    let checkpoint = files(vec![rows, groups, 16], exponents).unwrap();
+    let tensor = checkpoint.tensor("w").unwrap();
+    let found = message(tensor.write_scales(0, &mut vec![0; rows * groups]));
+    assert!(found.contains("the scale of row 1, group 1 is NaN"), "{found}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

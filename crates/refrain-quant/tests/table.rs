@@ -1,0 +1,98 @@
+//! The table of formats, `docs/formats.md`, is that of the records: `UPDATE=1 cargo test -p refrain-quant --test table`
+//! writes it anew.
+
+use std::path::Path;
+
+use refrain_quant::{Code, QuantFormat, QuantRecord, RecordIntegers, Scales, records};
+
+const INTRODUCTION: &str = "\
+# Quantised formats
+
+How the weights of a file may be stored beside f32, f16 and bf16. All of them have kernels for single tokens, for
+prompts, for experts and for embeddings, on matrix cores too, and run on the CPU. The table is made of the records in
+`crates/refrain-quant/src/formats`; `UPDATE=1 cargo test -p refrain-quant --test table` writes it anew, and the same
+command without `UPDATE=1` fails where it is out of date.
+
+`q` is a stored value, `s` a scale, `b` a bias. Bits a value count scales, in the resident layout, with scales in 16
+bits. Numbers are those of GGUF's tensor types, words those of MLX's `mode`. The last column says whether values can be
+quantised to it here; `refrain convert --help` lists what files can be made of.
+
+| format | value | group | scales | bits a value | GGUF | MLX | quantised |
+|---|---|---|---|---|---|---|---|
+";
+
+fn value(format: QuantFormat) -> String {
+    match format.code {
+        Code::Middle => format!("`s · (q − {})`", 1 << (format.bits - 1)),
+        Code::Signed => "`s · q`".into(),
+        Code::Bias => "`s · q + b`".into(),
+        Code::Book(_) => "`s · book[q]`".into(),
+    }
+}
+
+fn scales(format: QuantFormat) -> String {
+    match format.scales {
+        Scales::Float => "floats".into(),
+        Scales::E8M0 => "powers of two, a byte each".into(),
+        Scales::Records(records) => {
+            let integers = match records.integers {
+                RecordIntegers::Signed => "signed bytes",
+                RecordIntegers::Bytes => "bytes",
+                RecordIntegers::Nibbles => "4 bits",
+            };
+            format!("two levels: f16, {integers}")
+        }
+    }
+}
+
+fn bits(format: QuantFormat) -> String {
+    let scales = format.scale_bytes(format.scale_type()) * if format.has_biases() { 2 } else { 1 };
+    let bits = f64::from(format.bits) + 8.0 * scales as f64 / format.unit() as f64;
+    format!("{bits:.3}")
+        .trim_end_matches('0')
+        .trim_end_matches('.')
+        .to_owned()
+}
+
+fn row(record: &QuantRecord) -> String {
+    let format = record.format;
+    let cells = [
+        record
+            .spellings
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
+        value(format),
+        format.group.to_string(),
+        scales(format),
+        bits(format),
+        record
+            .block
+            .map_or(String::new(), |block| format!("{} ({})", record.label, block.kind)),
+        record.mode.unwrap_or_default().to_owned(),
+        match record
+            .block
+            .map_or(record.is_mlx_affine(), |block| block.encode.is_some())
+        {
+            true => "yes".to_owned(),
+            false => "no".to_owned(),
+        },
+    ];
+    format!("| {} |\n", cells.join(" | "))
+}
+
+#[test]
+fn the_table_of_formats_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
+    let rows: String = records().map(row).collect();
+    let table = INTRODUCTION.to_owned() + &rows;
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &table).expect("docs can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == table,
+        "docs/formats.md is out of date: UPDATE=1 cargo test -p refrain-quant --test table"
+    );
+}
