@@ -9,8 +9,10 @@ from transformers import (
     Olmo3Config,
     Phi3Config,
     Qwen2Config,
+    Qwen3_5Config,
     Qwen3_5MoeConfig,
     Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
     Qwen3MoeConfig,
     SmolLM3Config,
     Starcoder2Config,
@@ -117,34 +119,47 @@ def stretch(config, original, longest, part):
     }
 
 
-def qwen3_5_moe(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linear, experts, widths, interval=4):
-    """Gated delta nets, with gated attention in every `interval`th layer, and a mixture of experts in each.
-
-    `linear` is key heads, value heads, and the sizes of each; `experts` all and those used for a token; `widths` those
-    inside a routed expert and inside the shared one.
+def qwen3_5_moe(*shape, experts, widths, **hybrid):
+    """A mixture of experts in each layer: `experts` all and those used for a token; `widths` those inside a routed expert
+    and inside the shared one.
     """
-    pairs = head_dim // 8  # a quarter of a head is rotated
-    section = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
-    parameters = rope(1e7, partial_rotary_factor=0.25, mrope_section=section, mrope_interleaved=True)
     return Qwen3_5MoeTextConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocabulary,
-        max_position_embeddings=4096,
-        full_attention_interval=interval,
-        linear_num_key_heads=linear[0],
-        linear_num_value_heads=linear[1],
-        linear_key_head_dim=linear[2],
-        linear_value_head_dim=linear[3],
+        **hybrid_sizes(*shape, **hybrid),
         num_experts=experts[0],
         num_experts_per_tok=experts[1],
         moe_intermediate_size=widths[0],
         shared_expert_intermediate_size=widths[1],
-        rope_parameters=parameters,
     )
+
+
+def qwen3_5(*shape, width, tied=False, **hybrid):
+    """The dense one, `width` wide inside the feed-forward network."""
+    return Qwen3_5TextConfig(**hybrid_sizes(*shape, **hybrid), intermediate_size=width, tie_word_embeddings=tied)
+
+
+def hybrid_sizes(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linear, interval=4):
+    """Gated delta nets, with gated attention in every `interval`th layer.
+
+    `linear` is key heads, value heads, and the sizes of each.
+    """
+    pairs = head_dim // 8  # a quarter of a head is rotated
+    section = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    parameters = rope(1e7, partial_rotary_factor=0.25, mrope_section=section, mrope_interleaved=True)
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 4096,
+        "full_attention_interval": interval,
+        "linear_num_key_heads": linear[0],
+        "linear_num_value_heads": linear[1],
+        "linear_key_head_dim": linear[2],
+        "linear_value_head_dim": linear[3],
+        "rope_parameters": parameters,
+    }
 
 
 def qwen3_moe(*shape, head_dim, experts, width, renormalised=True, tied=False):
@@ -201,4 +216,5 @@ def with_vision(text):
         "in_channels": 1,
         "num_position_embeddings": 4,
     }
-    return Qwen3_5MoeConfig(text_config=text.to_dict(), vision_config=vision)
+    whole = Qwen3_5Config if text.model_type == "qwen3_5_text" else Qwen3_5MoeConfig
+    return whole(text_config=text.to_dict(), vision_config=vision)

@@ -167,7 +167,8 @@ def experts_apart(name, value):
 def quantise(data, kind):
     """Blocks of the data, or, where the package does not write the kind, random ones of the data's shape."""
     if kind in blocks.K_FACTORS:
-        return ordinary_blocks(kind, data)
+        rows = ordinary_blocks(kind, data.reshape(-1, data.shape[-1]))
+        return rows.reshape(*data.shape[:-1], rows.shape[-1])
     return gguf.quants.quantize(data, kind)
 
 

@@ -67,7 +67,8 @@ def write_mlx(fixture, directory):
     mx.save_safetensors(str(directory / "model.safetensors"), tensors, metadata={"format": "mlx"})
     mlx_affine.write_index(tensors, directory)
     hybrid = is_hybrid(config)
-    config.architectures = [type(model).__name__]
+    if not hybrid:
+        config.architectures = [type(model).__name__]
     (families.with_vision(config) if hybrid else config).save_pretrained(directory)
     huggingface.finish(fixture, directory)
     settings = mlx_affine.quantisation(options | {"modules": overrides})
@@ -83,8 +84,8 @@ def write_mlx(fixture, directory):
 
 
 def is_hybrid(config):
-    """Whether the model is a Qwen3.5-MoE."""
-    return config.model_type == "qwen3_5_moe_text"
+    """Whether the model is a Qwen3.5."""
+    return config.model_type in ("qwen3_5_text", "qwen3_5_moe_text")
 
 
 def as_mlx(config, name, value):

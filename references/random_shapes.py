@@ -167,6 +167,23 @@ def gemma3(draw):
     return with_two_ropes(config, draw, local_theta=1e4)
 
 
+def qwen3_moe(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 40, 64, 96, 128)
+    hidden = draw.multiple(draw.unit, 48, 256)
+    sizes = (hidden, draw.intermediate(), draw.layers(), heads, kv_heads, draw.vocabulary())
+    experts = draw.pick(2, 3, 7, 16)
+    config = families.qwen3_moe(
+        *sizes,
+        head_dim=head_dim,
+        experts=(experts, draw.pick(1, 2, experts)),
+        width=draw.multiple(draw.unit, 1, 130),
+        # llama.cpp always divides by the sum.
+        renormalised=draw.gguf or draw.flip(),
+        tied=draw.flip(),
+    )
+    return with_rope(config, draw)
+
+
 def granite(draw):
     config = families.granite(
         *joint_sizes(draw),
@@ -195,6 +212,7 @@ FAMILIES = {
     "olmo3": (olmo3, ("qwen2",)),
     "phi3": (phi3, ("llama2",)),
     "gemma3": (gemma3, ("qwen2",)),
+    "qwen3-moe": (qwen3_moe, ("qwen2",)),
     "granite": (granite, ("llama2",)),
     "starcoder2": (starcoder2, ("qwen2",)),
 }

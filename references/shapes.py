@@ -397,6 +397,8 @@ def hybrids():
     f32 = hybrid(24, 3, 2, 2, 311, head_dim=32, linear=(2, 2, 8, 20), experts=(7, 1), widths=(8, 24), interval=2)
     mlx4 = hybrid(64, 2, 4, 2, 317, head_dim=32, linear=(2, 4, 32, 32), experts=(4, 2), widths=(64, 64), interval=2)
     mlx8 = hybrid(64, 2, 2, 1, 331, head_dim=32, linear=(2, 2, 32, 32), experts=(4, 2), widths=(32, 64), interval=2)
+    dense = families.qwen3_5(32, 3, 2, 1, 313, head_dim=32, linear=(2, 4, 16, 24), width=48, interval=3, tied=True)
+    dense_mlx = families.qwen3_5(64, 2, 2, 1, 317, head_dim=32, linear=(1, 2, 32, 32), width=64, interval=2)
     mlx4_options = {"bits": 4, "group": 64, "dtype": "bf16"}
     mlx8_options = {"bits": 8, "group": 32, "dtype": "f16"}
     return [
@@ -404,6 +406,8 @@ def hybrids():
         Fixture("qwen3.5-moe-vision-f16", vision, "vision", 82, "qwen2", 311, 2, 41, options={"dtype": "f16"}),
         Fixture("qwen3.5-moe-f32", f32, "f32", 88, "qwen2", 311, 1, 101),
         Fixture("qwen3.5-moe-mlx4", mlx4, "hybrid-mlx", 84, "qwen2", 311, 1, 43, options=mlx4_options),
+        Fixture("qwen3.5-bf16", dense, "bf16", 86, "qwen2", 311, 1, 43),
+        Fixture("qwen3.5-mlx4", dense_mlx, "hybrid-mlx", 87, "qwen2", 311, 1, 41, options=mlx4_options),
         Fixture("qwen3.5-moe-mlx8-group32", mlx8, "hybrid-mlx", 85, "qwen2", 331, 1, 43, options=mlx8_options),
     ]
 
@@ -412,7 +416,7 @@ def mixtures():
     """Qwen 3 with mixtures of experts; seeds as those of the hybrids."""
     moe = families.qwen3_moe
     bf16 = moe(48, 64, 2, 4, 2, 307, head_dim=32, experts=(6, 2), width=24)
-    f32 = moe(32, 64, 3, 2, 1, 313, head_dim=32, experts=(5, 3), width=40, renormalised=False, tied=True)
+    f32 = moe(32, 64, 2, 2, 1, 313, head_dim=32, experts=(5, 3), width=40, renormalised=False, tied=True)
     mlx = moe(64, 64, 2, 2, 1, 311, head_dim=32, experts=(4, 2), width=64)
     gguf = moe(64, 64, 2, 2, 1, 317, head_dim=32, experts=(5, 2), width=32)
     mlx_options = {"bits": 4, "group": 64, "dtype": "bf16"}

@@ -36,7 +36,7 @@ pub struct CheckpointFiles {
     /// Sorted by name.
     tensors: Vec<(TensorInfo, TensorStorage)>,
     by_name: HashMap<String, usize>,
-    side: Side,
+    side: SideFiles,
 }
 
 /// Small files with their names.
@@ -44,7 +44,7 @@ pub type NamedFiles = Vec<(String, Vec<u8>)>;
 
 /// Where settings, tokenizer and chat template come from.
 #[derive(Debug)]
-enum Side {
+enum SideFiles {
     Directory {
         files: DirectoryFiles,
         config: JsonObject,
@@ -115,7 +115,7 @@ impl CheckpointFiles {
                 .map(|(info, random)| (info, TensorStorage::Synthetic(random)))
                 .collect(),
             by_name: HashMap::new(),
-            side: Side::Synthetic,
+            side: SideFiles::Synthetic,
         };
         made.index();
         made
@@ -130,7 +130,7 @@ impl CheckpointFiles {
             labels,
             tensors: gguf.tensors(),
             by_name: HashMap::new(),
-            side: Side::Gguf(gguf),
+            side: SideFiles::Gguf(gguf),
         };
         opened.index();
         Ok(opened)
@@ -152,7 +152,7 @@ impl CheckpointFiles {
             labels: Vec::new(),
             tensors: Vec::new(),
             by_name: HashMap::new(),
-            side: Side::Directory {
+            side: SideFiles::Directory {
                 label: set.label(CONFIG),
                 files: DirectoryFiles::new(set),
                 config,
@@ -170,7 +170,7 @@ impl CheckpointFiles {
         quantisation: Option<&Quantisation>,
         own: &dyn Fn(&str) -> Option<String>,
     ) -> Result<(), Error> {
-        let Side::Directory { files, .. } = &self.side else {
+        let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(());
         };
         let weights = directory::weights(files.set(), quantisation, own)?;
@@ -235,16 +235,16 @@ impl CheckpointFiles {
     /// The settings of the model; `None` where there are no files.
     pub fn metadata(&self) -> Option<Metadata<'_>> {
         match &self.side {
-            Side::Directory { config, label, .. } => Some(Metadata::of_json(config, label)),
-            Side::Gguf(gguf) => Some(Metadata::of_gguf(gguf, self.files[0].bytes())),
-            Side::Synthetic => None,
+            SideFiles::Directory { config, label, .. } => Some(Metadata::of_json(config, label)),
+            SideFiles::Gguf(gguf) => Some(Metadata::of_gguf(gguf, self.files[0].bytes())),
+            SideFiles::Synthetic => None,
         }
     }
 
     /// What the file calls the model.
     pub fn model_name(&self) -> Option<&str> {
         match &self.side {
-            Side::Gguf(gguf) => gguf.model_name(),
+            SideFiles::Gguf(gguf) => gguf.model_name(),
             _ => None,
         }
     }
@@ -255,7 +255,7 @@ impl CheckpointFiles {
     /// If the file is damaged.
     pub fn generation(&self) -> Result<GenerationConfig, Error> {
         const FILE: &str = "generation_config.json";
-        let Side::Directory { files, .. } = &self.side else {
+        let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(GenerationConfig::default());
         };
         match files.set().json(FILE)? {
@@ -270,7 +270,7 @@ impl CheckpointFiles {
     /// # Errors
     /// If one cannot be read.
     pub fn side_files(&self) -> Result<Option<NamedFiles>, Error> {
-        let Side::Directory { files, .. } = &self.side else {
+        let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(None);
         };
         let mut found = Vec::new();
@@ -285,7 +285,7 @@ impl CheckpointFiles {
     /// All metadata of a GGUF file's tokenizer, as they lie in the file. `None` where it is none.
     pub fn tokenizer_metadata(&self) -> Option<impl Iterator<Item = (&str, &[u8])>> {
         match &self.side {
-            Side::Gguf(gguf) => Some(gguf.tokenizer_metadata(self.files[0].bytes())),
+            SideFiles::Gguf(gguf) => Some(gguf.tokenizer_metadata(self.files[0].bytes())),
             _ => None,
         }
     }
@@ -293,9 +293,9 @@ impl CheckpointFiles {
     /// Whether there are tokens: in a GGUF file's metadata, or in a `tokenizer.json`.
     pub fn has_tokenizer(&self) -> bool {
         match &self.side {
-            Side::Directory { files, .. } => files.set().has("tokenizer.json"),
-            Side::Gguf(gguf) => gguf.has_tokenizer(),
-            Side::Synthetic => false,
+            SideFiles::Directory { files, .. } => files.set().has("tokenizer.json"),
+            SideFiles::Gguf(gguf) => gguf.has_tokenizer(),
+            SideFiles::Synthetic => false,
         }
     }
 
@@ -321,9 +321,9 @@ impl CheckpointFiles {
     /// If there is none, or it is damaged or of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
         match &self.side {
-            Side::Directory { files, .. } => files.tokenizer(),
-            Side::Gguf(gguf) => gguf.tokenizer(self.files[0].bytes()),
-            Side::Synthetic => {
+            SideFiles::Directory { files, .. } => files.tokenizer(),
+            SideFiles::Gguf(gguf) => gguf.tokenizer(self.files[0].bytes()),
+            SideFiles::Synthetic => {
                 let reason = "a synthetic checkpoint has random weights and no tokenizer; what takes \
                               tokens works without (bench, logits, inspect)";
                 Err(Error::file(&self.name, reason))
@@ -337,9 +337,9 @@ impl CheckpointFiles {
     /// If a file that names them is damaged.
     pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
         match &self.side {
-            Side::Directory { files, .. } => files.special_tokens(),
-            Side::Gguf(gguf) => gguf.special_tokens(self.files[0].bytes()),
-            Side::Synthetic => Ok(BTreeMap::new()),
+            SideFiles::Directory { files, .. } => files.special_tokens(),
+            SideFiles::Gguf(gguf) => gguf.special_tokens(self.files[0].bytes()),
+            SideFiles::Synthetic => Ok(BTreeMap::new()),
         }
     }
 
@@ -349,9 +349,9 @@ impl CheckpointFiles {
     /// If the file that holds it is damaged. Whether it parses is seen when it is rendered.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         match &self.side {
-            Side::Directory { files, .. } => files.chat_template(),
-            Side::Gguf(gguf) => gguf.chat_template(self.files[0].bytes()),
-            Side::Synthetic => Ok(None),
+            SideFiles::Directory { files, .. } => files.chat_template(),
+            SideFiles::Gguf(gguf) => gguf.chat_template(self.files[0].bytes()),
+            SideFiles::Synthetic => Ok(None),
         }
     }
 }

@@ -279,6 +279,10 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
             && let [channels, first, last] = info.shape[..]
         {
             info.shape = vec![channels, first * last];
+            if last == 1 && first > 1 {
+                // mlx-lm, which alone has them in this order, has added a family's one to the gains.
+                config.norm_offset = 0.0;
+            }
         }
         Ok(Some(RowOrder::AsStored))
     })?;

@@ -3,7 +3,7 @@
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 
-use crate::blocks::{Attention, Embedding, Head, Mixture, Mlp, MlpStyle, Norm, NormKind, QkNorm, QkvStyle, Ropes};
+use crate::blocks::{Attention, BlockNorm, Embedding, FeedForward, Head, MlpStyle, NormKind, QkNorm, QkvStyle, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::tensors::{Names, Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -61,7 +61,7 @@ impl Style {
                 self.after_mlp,
             ];
             for names in norms.into_iter().flatten() {
-                Norm::tensors(layer, self.norm, names, hidden);
+                BlockNorm::tensors(layer, self.norm, names, hidden);
             }
             Attention::tensors(
                 layer,
@@ -73,10 +73,7 @@ impl Style {
                     false => RowOrder::AsStored,
                 },
             );
-            match &config.mixture {
-                Some(mixture) => Mixture::tensors(layer, config, mixture),
-                None => Mlp::tensors(layer, config, self.mlp),
-            }
+            FeedForward::tensors(layer, config, self.mlp);
         }
         table.rows()
     }
@@ -95,41 +92,19 @@ impl Style {
 pub struct Transformer {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: Norm,
+    norm: BlockNorm,
     head: Head,
     ropes: Ropes,
     residual_scale: f32,
 }
 
 struct Layer {
-    before_attention: Option<Norm>,
+    before_attention: Option<BlockNorm>,
     attention: Attention,
-    after_attention: Option<Norm>,
-    before_mlp: Option<Norm>,
+    after_attention: Option<BlockNorm>,
+    before_mlp: Option<BlockNorm>,
     mlp: FeedForward,
-    after_mlp: Option<Norm>,
-}
-
-/// What computes each token by itself.
-enum FeedForward {
-    Mlp(Box<Mlp>),
-    Mixture(Box<Mixture>),
-}
-
-impl FeedForward {
-    fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<FeedForward, Error> {
-        Ok(match &loader.config.mixture {
-            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, name, mixture)?)),
-            None => FeedForward::Mlp(Box::new(Mlp::load(loader, name, style)?)),
-        })
-    }
-
-    fn forward(&self, x: &Array) -> Array {
-        match self {
-            FeedForward::Mlp(mlp) => mlp.forward(x),
-            FeedForward::Mixture(mixture) => mixture.forward(x),
-        }
-    }
+    after_mlp: Option<BlockNorm>,
 }
 
 impl Transformer {
@@ -145,7 +120,7 @@ impl Transformer {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number, style))
                 .collect::<Result<_, _>>()?,
-            norm: Norm::load(loader, style.norm, "model.norm", config.hidden_size)?,
+            norm: BlockNorm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             residual_scale: config.residual_scale,
             embedding,
@@ -158,7 +133,7 @@ impl Layer {
     fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
         let norm = |own: Option<Names>| {
-            own.map(|[own, _]| Norm::load(loader, style.norm, &name(own), loader.config.hidden_size))
+            own.map(|[own, _]| BlockNorm::load(loader, style.norm, &name(own), loader.config.hidden_size))
                 .transpose()
         };
         Ok(Layer {
@@ -205,7 +180,7 @@ impl Transformer {
     }
 }
 
-fn normed(x: &Array, norm: &Option<Norm>) -> Array {
+fn normed(x: &Array, norm: &Option<BlockNorm>) -> Array {
     match norm {
         Some(norm) => norm.forward(x),
         None => x.clone(),

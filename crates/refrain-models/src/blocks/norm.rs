@@ -14,7 +14,7 @@ pub enum NormKind {
 }
 
 /// A norm over the last axis.
-pub enum Norm {
+pub enum BlockNorm {
     /// Of the mean square.
     Rms(RmsNorm),
     /// Of the variance: the RMS norm of what is left without the mean, and a bias.
@@ -26,16 +26,16 @@ pub enum Norm {
     },
 }
 
-impl Norm {
+impl BlockNorm {
     /// `{name}.weight` `[n]`, and `{name}.bias` where the kind has one.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, kind: NormKind, name: &str, n: usize) -> Result<Norm, Error> {
+    pub fn load(loader: &Loader<'_>, kind: NormKind, name: &str, n: usize) -> Result<BlockNorm, Error> {
         let scaled = loader.norm(name, n)?;
         Ok(match kind {
-            NormKind::Rms => Norm::Rms(scaled),
-            NormKind::Layer => Norm::Layer {
+            NormKind::Rms => BlockNorm::Rms(scaled),
+            NormKind::Layer => BlockNorm::Layer {
                 scaled,
                 bias: loader.vector(&format!("{name}.bias"), n)?,
             },
@@ -53,8 +53,8 @@ impl Norm {
     /// x `[.., n]` → the same.
     pub fn forward(&self, x: &Array) -> Array {
         match self {
-            Norm::Rms(norm) => norm.forward(x),
-            Norm::Layer { scaled, bias } => {
+            BlockNorm::Rms(norm) => norm.forward(x),
+            BlockNorm::Layer { scaled, bias } => {
                 let centred = x - &x.mean(&[-1]).expand_dims(-1);
                 fast::rms_norm(&centred, Some(&scaled.gain), scaled.eps) + bias
             }

@@ -29,5 +29,6 @@ pub const FAMILIES: &[&Family] = &[
     &gemma3::GEMMA3,
     &granite::GRANITE,
     &starcoder2::STARCODER2,
+    &qwen3_5::QWEN3_5,
     &qwen3_5::QWEN3_5_MOE,
 ];

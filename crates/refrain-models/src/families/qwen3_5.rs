@@ -1,23 +1,46 @@
 //! Qwen3.5 (Qwen team 2026), the structure of Qwen3-Next (2025): gated delta nets, gated attention in every fourth layer,
-//! and a mixture of experts in each.
+//! and in each a feed-forward network or a mixture of experts.
 
 use refrain::{Array, DType};
 use refrain_formats::{Error as FileError, Key, Metadata, RowOrder};
 use serde_json::{Value, json};
 
-use crate::blocks::{Attention, DeltaNet, Embedding, Head, Mixture, QkNorm, QkvStyle, RmsNorm, Ropes};
+use crate::blocks::{Attention, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, RmsNorm, Ropes};
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
 use crate::tensors::{Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
+pub(super) static QWEN3_5: Family = Family {
+    name: "qwen3_5_text",
+    // mlx-lm takes the name of the whole model for that of its text decoder.
+    also: &["qwen3_5"],
+    class: "Qwen3_5ForCausalLM",
+    about: "Qwen3.5, dense, its text decoder",
+    keys: Keys {
+        followed: &[
+            "attention_bias",
+            "full_attention_interval",
+            "hidden_act",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "linear_value_head_dim",
+        ],
+        ..Keys::COMMON
+    },
+    whole: Some(["Qwen3_5ForConditionalGeneration", "qwen3_5"]),
+    read: |metadata| read(metadata, &QWEN3_5, 4, None),
+    sizes: &[("tiny-hybrid-dense", tiny_dense), ("qwen3.5-9b", dense_9b)],
+    ..HYBRID
+};
+
 pub(super) static QWEN3_5_MOE: Family = Family {
     name: "qwen3_5_moe_text",
-    // mlx-lm takes the name of the whole model for that of its text decoder.
     also: &["qwen3_5_moe"],
     class: "Qwen3_5MoeForCausalLM",
-    gguf: None,
     about: "Qwen3.5's mixtures of experts (and those that followed in their structure), their text decoder",
     keys: Keys {
         followed: &[
@@ -38,41 +61,42 @@ pub(super) static QWEN3_5_MOE: Family = Family {
         without_effect: &["intermediate_size"],
         ..Keys::COMMON
     },
-    rotates_part: true,
     whole: Some(["Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"]),
-    read,
+    read: |metadata| read(metadata, &QWEN3_5_MOE, 2, Some(mixture(metadata)?)),
+    sizes: &[("tiny-hybrid", tiny), ("qwen3.5-35b-a3b", a3b_35b)],
+    ..HYBRID
+};
+
+const HYBRID: Family = Family {
+    rotates_part: true,
     tensors,
-    build: |loader| Ok(Box::new(Qwen3_5Moe::load(loader)?)),
+    build: |loader| Ok(Box::new(Qwen3_5::load(loader)?)),
     config_json,
     converts: false,
-    sizes: &[("tiny-hybrid", tiny), ("qwen3.5-35b-a3b", a3b_35b)],
     ..Family::DENSE
 };
 
-fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, FileError> {
+fn read(
+    metadata: &Metadata<'_>,
+    family: &'static Family,
+    kv_heads: usize,
+    mixture: Option<MixtureConfig>,
+) -> Result<ModelConfig, FileError> {
     let bias = read::flag(metadata, "attention_bias")?;
     let defaults = Defaults {
         head_dim: Some(256),
-        kv_heads: Some(2),
+        kv_heads: Some(kv_heads),
         rotated: 0.25,
         biases: Biases {
             attention: bias,
             output: bias,
             mlp: false,
         },
-        ..Defaults::of(&QWEN3_5_MOE)
+        ..Defaults::of(family)
     };
-    let count = |key: &'static str, usual: usize| Ok::<_, FileError>(metadata.count(Key::json(key))?.unwrap_or(usual));
-    let mixture = MixtureConfig {
-        experts: count("num_experts", 256)?,
-        router: RouterConfig {
-            used: count("num_experts_per_tok", 8)?,
-            renormalise: true,
-        },
-        intermediate_size: count("moe_intermediate_size", 512)?,
-        shared_intermediate_size: Some(count("shared_expert_intermediate_size", 512)?),
-    };
-    let config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
+    let inner = mixture.as_ref().map(|mixture| mixture.intermediate_size);
+    let config = read::decoder(metadata, &defaults, inner)?;
+    let count = |key, usual| count(metadata, key, usual);
     Ok(ModelConfig {
         norm_offset: 1.0,
         delta_nets: Some(DeltaNets {
@@ -83,9 +107,26 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, FileError> {
             taps: count("linear_conv_kernel_dim", 4)?,
             layers: recurrent_layers(metadata, config.layers.min(MAX_LAYERS))?,
         }),
-        mixture: Some(mixture),
+        mixture,
         ..config
     })
+}
+
+fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, FileError> {
+    let count = |key, usual| count(metadata, key, usual);
+    Ok(MixtureConfig {
+        experts: count("num_experts", 256)?,
+        router: RouterConfig {
+            used: count("num_experts_per_tok", 8)?,
+            renormalise: true,
+        },
+        intermediate_size: count("moe_intermediate_size", 512)?,
+        shared_intermediate_size: Some(count("shared_expert_intermediate_size", 512)?),
+    })
+}
+
+fn count(metadata: &Metadata<'_>, key: &'static str, usual: usize) -> Result<usize, FileError> {
+    Ok(metadata.count(Key::json(key))?.unwrap_or(usual))
 }
 
 /// Which layers are gated delta nets: those that `layer_types` says, or all but each `full_attention_interval`th.
@@ -110,7 +151,7 @@ fn all_but_each(interval: usize, layers: usize) -> Vec<bool> {
 
 /// What `config.json` says of recurrent layers, mixtures and the rotated part of a head.
 fn config_json(config: &ModelConfig) -> Value {
-    let Some((nets, mixture)) = config.delta_nets.as_ref().zip(config.mixture.as_ref()) else {
+    let Some(nets) = &config.delta_nets else {
         return Value::Null;
     };
     let kinds = (0..config.layers).map(|number| match config.is_recurrent(number) {
@@ -119,7 +160,7 @@ fn config_json(config: &ModelConfig) -> Value {
     });
     let kinds = Vec::from_iter(kinds);
     let pairs = config.rope_dims / 2;
-    json!({
+    let mut fields = json!({
         "full_attention_interval": kinds.iter().position(|kind| *kind == "full_attention").map(|first| first + 1),
         "layer_types": kinds,
         "linear_conv_kernel_dim": nets.taps,
@@ -127,9 +168,6 @@ fn config_json(config: &ModelConfig) -> Value {
         "linear_num_key_heads": nets.key_heads,
         "linear_num_value_heads": nets.value_heads,
         "linear_value_head_dim": nets.value_dim,
-        "moe_intermediate_size": mixture.intermediate_size,
-        "num_experts": mixture.experts,
-        "num_experts_per_tok": mixture.router.used,
         "rope_parameters": {
             "mrope_interleaved": true,
             "mrope_section": [pairs - 2 * (pairs / 3), pairs / 3, pairs / 3],
@@ -137,13 +175,19 @@ fn config_json(config: &ModelConfig) -> Value {
             "rope_theta": config.rope_theta,
             "rope_type": "default",
         },
-        "shared_expert_intermediate_size": mixture.shared_intermediate_size,
-    })
+    });
+    if let Some(mixture) = &config.mixture {
+        fields["moe_intermediate_size"] = json!(mixture.intermediate_size);
+        fields["num_experts"] = json!(mixture.experts);
+        fields["num_experts_per_tok"] = json!(mixture.router.used);
+        fields["shared_expert_intermediate_size"] = json!(mixture.shared_intermediate_size);
+    }
+    fields
 }
 
 fn tensors(config: &ModelConfig) -> Vec<TensorRow> {
     let mut table = Table::new(config);
-    let (Some(nets), Some(mixture)) = (&config.delta_nets, &config.mixture) else {
+    let Some(nets) = &config.delta_nets else {
         return table.rows();
     };
     for number in 0..config.layers.min(MAX_LAYERS) {
@@ -154,9 +198,47 @@ fn tensors(config: &ModelConfig) -> Vec<TensorRow> {
             true => DeltaNet::tensors(layer, config, nets),
             false => Attention::tensors(layer, config, QkNorm::Heads, QkvStyle::Gated, RowOrder::AsStored),
         }
-        Mixture::tensors(layer, config, mixture);
+        FeedForward::tensors(layer, config, MlpStyle::Gated);
     }
     table.rows()
+}
+
+/// Qwen3.5-9B.
+fn dense_9b() -> ModelConfig {
+    ModelConfig {
+        mixture: None,
+        delta_nets: Some(nets_of_128(32)),
+        ..ModelConfig {
+            family: &QWEN3_5,
+            hidden_size: 4096,
+            intermediate_size: 12288,
+            layers: 32,
+            kv_heads: 4,
+            ..a3b_35b()
+        }
+    }
+}
+
+/// Those of published models, of heads of 128, in so many layers.
+fn nets_of_128(layers: usize) -> DeltaNets {
+    DeltaNets {
+        key_heads: 16,
+        value_heads: 32,
+        key_dim: 128,
+        value_dim: 128,
+        taps: 4,
+        layers: all_but_each(4, layers),
+    }
+}
+
+/// The dense one's structure at a size for tests.
+fn tiny_dense() -> ModelConfig {
+    ModelConfig {
+        family: &QWEN3_5,
+        intermediate_size: 512,
+        mixture: None,
+        ..tiny()
+    }
 }
 
 /// Qwen3.5-35B-A3B.
@@ -168,14 +250,7 @@ fn a3b_35b() -> ModelConfig {
         rope_dims: 64,
         max_position: 262_144,
         norm_offset: 1.0,
-        delta_nets: Some(DeltaNets {
-            key_heads: 16,
-            value_heads: 32,
-            key_dim: 128,
-            value_dim: 128,
-            taps: 4,
-            layers: all_but_each(4, 40),
-        }),
+        delta_nets: Some(nets_of_128(40)),
         mixture: Some(MixtureConfig {
             experts: 256,
             router: RouterConfig {
@@ -224,7 +299,7 @@ fn tiny() -> ModelConfig {
 }
 
 /// The decoder.
-struct Qwen3_5Moe {
+struct Qwen3_5 {
     embedding: Embedding,
     layers: Vec<Layer>,
     norm: RmsNorm,
@@ -235,8 +310,8 @@ struct Qwen3_5Moe {
 struct Layer {
     before_mixer: RmsNorm,
     mixer: Mixer,
-    before_mixture: RmsNorm,
-    mixture: Mixture,
+    before_feed_forward: RmsNorm,
+    feed_forward: FeedForward,
 }
 
 /// What lets tokens see those before them.
@@ -245,13 +320,13 @@ enum Mixer {
     Attention(Attention),
 }
 
-impl Qwen3_5Moe {
+impl Qwen3_5 {
     /// Loads the weights under Hugging Face's names.
-    pub fn load(loader: &Loader<'_>) -> Result<Qwen3_5Moe, Error> {
+    pub fn load(loader: &Loader<'_>) -> Result<Qwen3_5, Error> {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
         let head = Head::load(loader, &embedding)?;
-        Ok(Qwen3_5Moe {
+        Ok(Qwen3_5 {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number))
                 .collect::<Result<_, _>>()?,
@@ -268,14 +343,11 @@ impl Layer {
         let name = |part: &str| format!("model.layers.{number}.{part}");
         let config = loader.config;
         let norm = |part: &str| loader.norm(&name(part), config.hidden_size);
-        let (Some(nets), Some(mixture)) = (&config.delta_nets, &config.mixture) else {
-            unreachable!("every configuration of this family has both")
-        };
         Ok(Layer {
             before_mixer: norm("input_layernorm")?,
-            mixer: match config.is_recurrent(number) {
-                true => Mixer::Delta(DeltaNet::load(loader, &name("linear_attn"), nets)?),
-                false => Mixer::Attention(Attention::load(
+            mixer: match config.delta_nets.as_ref().filter(|_| config.is_recurrent(number)) {
+                Some(nets) => Mixer::Delta(DeltaNet::load(loader, &name("linear_attn"), nets)?),
+                None => Mixer::Attention(Attention::load(
                     loader,
                     &name("self_attn"),
                     number,
@@ -283,13 +355,13 @@ impl Layer {
                     QkvStyle::Gated,
                 )?),
             },
-            before_mixture: norm("post_attention_layernorm")?,
-            mixture: Mixture::load(loader, &name("mlp"), mixture)?,
+            before_feed_forward: norm("post_attention_layernorm")?,
+            feed_forward: FeedForward::load(loader, &name("mlp"), MlpStyle::Gated)?,
         })
     }
 }
 
-impl Decoder for Qwen3_5Moe {
+impl Decoder for Qwen3_5 {
     fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
         let slots = pages.positions() * sequences;
         let state = |layer: &Layer| match &layer.mixer {
@@ -310,7 +382,7 @@ impl Decoder for Qwen3_5Moe {
                     Mixer::Delta(net) => net.forward(&read, batch, state.recurrence()),
                     Mixer::Attention(attention) => attention.forward(&read, batch, &slots, &ropes, state.cache()),
                 };
-            x = &x + layer.mixture.forward(&layer.before_mixture.forward(&x));
+            x = &x + layer.feed_forward.forward(&layer.before_feed_forward.forward(&x));
         }
         self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
     }

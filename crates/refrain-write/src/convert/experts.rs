@@ -14,7 +14,7 @@ pub(super) fn is_one(name: &str) -> bool {
 }
 
 /// One kind of matrix of a layer's experts.
-pub(super) struct Experts<'a> {
+pub(super) struct ExpertMatrices<'a> {
     /// `model.layers.N.mlp`.
     layer: String,
     part: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Experts<'a> {
     pub each: Vec<TensorRows<'a>>,
 }
 
-impl Experts<'_> {
+impl ExpertMatrices<'_> {
     /// The name of all as one tensor, as it is when it is read.
     pub(super) fn name(&self) -> String {
         format!("{}.experts.{}", self.layer, self.part)
@@ -52,7 +52,7 @@ impl Experts<'_> {
 }
 
 /// All matrices of the experts of a model, if it has any.
-pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Vec<Experts<'a>>, Error> {
+pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Vec<ExpertMatrices<'a>>, Error> {
     let Some(mixture) = &config.mixture else {
         return Ok(Vec::new());
     };
@@ -66,7 +66,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
             };
             let layer = format!("model.layers.{number}.mlp");
             let each = (0..mixture.experts).map(|expert| rows(source, &layer, part, (expert, mixture.experts), shape));
-            found.push(Experts {
+            found.push(ExpertMatrices {
                 each: each.collect::<Result<_, _>>()?,
                 layer,
                 part,

@@ -76,13 +76,15 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     // Llama has rows in another order.
     let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
     let hybrid = ["f32", "f16", "bf16", "mlx4", "mlx8-g32"].map(|format| format!("tiny-hybrid:{format}"));
+    let dense = ["f32", "bf16", "mlx4"].map(|format| format!("tiny-hybrid-dense:{format}"));
     let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
     let specs = formats
         .iter()
         .map(|format| format!("tiny:{format}"))
         .chain(llama)
         .chain(hybrid)
-        .chain(mixture);
+        .chain(mixture)
+        .chain(dense);
     for spec in specs {
         let is_gguf = Spec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
         let ending = if is_gguf { ".gguf" } else { "" };
@@ -91,7 +93,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 13);
+    assert_eq!(left.len(), formats.len() + 16);
 }
 
 #[test]

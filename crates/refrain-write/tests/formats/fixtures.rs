@@ -99,7 +99,7 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
         // Experts are in a test of their own.
         "qwen3_moe" => [&apart[..3], &both[..1]].concat(),
         // What its layers do not share is in a test of its own.
-        "qwen3_5_moe_text" => Vec::new(),
+        "qwen3_5_text" | "qwen3_5_moe_text" => Vec::new(),
         _ => [&apart[..], &both].concat(),
     }
 }

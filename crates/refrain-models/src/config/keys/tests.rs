@@ -135,6 +135,20 @@ const OF_CLASSES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "qwen3_5_text",
+        &[
+            "intermediate_size",
+            "hidden_act",
+            "attention_bias",
+            "head_dim",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_value_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+        ],
+    ),
+    (
         "qwen3_5_moe_text",
         &[
             "hidden_act",

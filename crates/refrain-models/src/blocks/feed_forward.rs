@@ -1,0 +1,43 @@
+use refrain::Array;
+
+use super::{Mixture, Mlp, MlpStyle};
+use crate::config::ModelConfig;
+use crate::tensors::Table;
+use crate::{Error, Loader};
+
+/// What computes each token by itself.
+pub enum FeedForward {
+    /// One network.
+    Mlp(Box<Mlp>),
+    /// A mixture of experts.
+    Mixture(Box<Mixture>),
+}
+
+impl FeedForward {
+    /// Its tensors in a layer.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
+        match &config.mixture {
+            Some(mixture) => Mixture::tensors(layer, config, mixture),
+            None => Mlp::tensors(layer, config, style),
+        }
+    }
+
+    /// The mixture that the configuration asks for, or one network.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<FeedForward, Error> {
+        Ok(match &loader.config.mixture {
+            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, name, mixture)?)),
+            None => FeedForward::Mlp(Box::new(Mlp::load(loader, name, style)?)),
+        })
+    }
+
+    /// x `[T, hidden]` → `[T, hidden]`.
+    pub fn forward(&self, x: &Array) -> Array {
+        match self {
+            FeedForward::Mlp(mlp) => mlp.forward(x),
+            FeedForward::Mixture(mixture) => mixture.forward(x),
+        }
+    }
+}
