@@ -34,6 +34,7 @@ mod rows;
 pub mod sample;
 pub mod slots;
 pub mod softmax;
+pub mod sort;
 pub mod take;
 pub mod take_along;
 mod text;

@@ -6,7 +6,7 @@ use refrain_vulkan::MemoryClass;
 use crate::claims::{Claim, Work};
 use crate::device::Flush;
 use crate::evaluate::{eval, evaluate};
-use crate::ops::Operation;
+use crate::ops::Caller;
 use crate::storage::Storage;
 use crate::{DType, Device, Element, Error, Layout, Primitive};
 
@@ -122,7 +122,7 @@ impl Array {
     /// the bytes do not make the elements of `shape`, or memory is short.
     #[track_caller]
     pub fn from_bytes(device: &Device, bytes: &[u8], dtype: DType, shape: &[usize]) -> Array {
-        let operation = Operation::new("from_bytes");
+        let operation = Caller::new("from_bytes");
         let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
         let made = operation.bytes(shape, dtype).and_then(|wanted| {
             if wanted != bytes.len() as u64 {
@@ -146,7 +146,7 @@ impl Array {
         shape: &[usize],
         fill: &mut dyn FnMut(u64, &mut [u8]),
     ) -> Result<Array, Error> {
-        let bytes = Operation::new("weight").bytes(shape, dtype)?;
+        let bytes = Caller::new("weight").bytes(shape, dtype)?;
         Array::filled(device, MemoryClass::Weight, dtype, shape, bytes, fill)
     }
 
@@ -156,7 +156,7 @@ impl Array {
     /// As [`Array::weight`].
     #[track_caller]
     pub fn state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
-        let bytes = Operation::new("state").bytes(shape, dtype)?;
+        let bytes = Caller::new("state").bytes(shape, dtype)?;
         Array::filled(device, MemoryClass::State, dtype, shape, bytes, &mut |_, piece| {
             piece.fill(0)
         })
@@ -169,7 +169,7 @@ impl Array {
     /// As [`Array::weight`].
     #[track_caller]
     pub fn mapped_state(device: &Device, dtype: DType, shape: &[usize]) -> Result<Array, Error> {
-        let bytes = Operation::new("state").bytes(shape, dtype)?;
+        let bytes = Caller::new("state").bytes(shape, dtype)?;
         let storage = device.allocate(MemoryClass::Report, bytes)?;
         device.write(&storage, 0, &vec![0; bytes as usize])?;
         Ok(Array::stored(device, storage, dtype, shape))
@@ -194,7 +194,7 @@ impl Array {
     #[track_caller]
     pub fn input(device: &Device, name: &str, dtype: DType, shape: &[usize]) -> Array {
         let primitive = Primitive::Input { name: name.to_string() };
-        Operation::new("input").source(device, primitive, shape, dtype)
+        Caller::new("input").source(device, primitive, shape, dtype)
     }
 
     /// Extent of each dimension.
@@ -268,7 +268,7 @@ impl Array {
     /// state (or a part of one) that has been updated since.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
-        let operation = Operation::new("to_vec");
+        let operation = Caller::new("to_vec");
         if T::DTYPE != self.dtype() && self.error().is_none() {
             return Err(operation.error(format!("the elements are {}, not {}", self.dtype(), T::DTYPE)));
         }
@@ -358,7 +358,7 @@ impl Array {
     /// As [`Array::to_vec`], and too little memory on `device`.
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Array, Error> {
-        let operation = Operation::new("to_device");
+        let operation = Caller::new("to_device");
         let fill = self.to_bytes()?;
         let bytes = operation.bytes(self.shape(), self.dtype())?;
         let copy = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&fill[offset as usize..][..piece.len()]);

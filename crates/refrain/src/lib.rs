@@ -17,7 +17,9 @@
 //! | | |
 //! |---|---|
 //! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select) (NumPy's `where`), [`astype`](Array::astype) |
-//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax); [`Axes::keepdims`] |
+//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax), [`logsumexp`](Array::logsumexp); [`Axes::keepdims`] |
+//! | in order | [`sort`](Array::sort) |
+//! | of one's own | [`operation::Operation`], [`Array::apply`] |
 //! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |
 //! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to), [`expand_dims`](Array::expand_dims) … |
 //! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`] |
@@ -105,6 +107,7 @@ pub mod execute;
 mod function;
 pub mod graph;
 pub mod nn;
+pub mod operation;
 mod ops;
 pub mod passes;
 pub mod plan;

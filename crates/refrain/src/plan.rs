@@ -199,6 +199,10 @@ impl Step {
             Primitive::GatedDelta => 3 * last(0),
             Primitive::DeltaNet(_) => 3 * last(8),
             Primitive::CausalConv => last(1),
+            Primitive::Operation(operation) => {
+                let operands = self.inputs.iter().chain([&self.output]);
+                return operation.multiplications(&operands.map(Operand::shaped).collect::<Vec<_>>());
+            }
             _ => 1,
         };
         let read = self.inputs.iter().map(|input| input.layout.count() as u64);

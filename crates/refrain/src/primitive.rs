@@ -1,5 +1,6 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::Expression;
@@ -8,6 +9,8 @@ use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::reduce::ReduceOp;
 use refrain_kernels::{attention, rope};
 use refrain_vulkan::MemoryClass;
+
+use crate::operation::Operation;
 
 /// Everything that a graph's node can be: the one flat list that each executor implements.
 ///
@@ -145,6 +148,8 @@ pub enum Primitive {
     /// with the experts of few tokens and what stands before and behind them, made by
     /// [`crate::passes::regions`].
     ExpertProjection(ExpertProjection),
+    /// What stands apart in a file of its own, or comes from a user's.
+    Operation(Arc<dyn Operation>),
 }
 
 impl Primitive {
@@ -182,6 +187,7 @@ impl Primitive {
             Primitive::DeltaNet(_) => "delta_net",
             Primitive::ExpertMatmul { .. } => "expert_matmul",
             Primitive::ExpertProjection(_) => "expert_projection",
+            Primitive::Operation(operation) => operation.name(),
         }
     }
 
@@ -220,6 +226,7 @@ impl Primitive {
             Primitive::CausalConv => &[4],
             Primitive::GatedDelta => &[7],
             Primitive::DeltaNet(_) => &[7, 8],
+            Primitive::Operation(operation) => operation.updates(),
             _ => &[],
         }
     }
@@ -247,6 +254,10 @@ impl Hash for Primitive {
             Primitive::DeltaNet(params) => params.hash(state),
             Primitive::ExpertMatmul { format } => format.hash(state),
             Primitive::ExpertProjection(projection) => projection.hash(state),
+            Primitive::Operation(operation) => {
+                (**operation).type_id().hash(state);
+                operation.key(state);
+            }
             Primitive::Reshape
             | Primitive::Broadcast
             | Primitive::Softmax

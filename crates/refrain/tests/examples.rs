@@ -10,8 +10,11 @@ mod arrays;
 mod custom_model;
 #[path = "../examples/network.rs"]
 mod network;
+#[path = "../examples/own_operation.rs"]
+#[allow(dead_code, reason = "`main` is for the command line")]
+mod own_operation;
 
-use common::vulkan;
+use common::{plain, vulkan};
 use refrain::Device;
 
 #[test]
@@ -33,4 +36,11 @@ fn the_network_knows_exclusive_or_and_the_devices_agree() {
 fn the_recurrent_model_agrees_with_plain_rust() {
     custom_model::run(&Device::cpu()).unwrap();
     custom_model::run(vulkan()).unwrap();
+}
+
+#[test]
+fn an_operation_from_a_file_of_its_own_computes_on_every_executor() {
+    own_operation::run(&Device::cpu()).unwrap();
+    own_operation::run(vulkan()).unwrap();
+    own_operation::run(plain()).unwrap();
 }

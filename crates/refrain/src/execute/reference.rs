@@ -15,6 +15,7 @@ use refrain_kernels::{
 };
 
 use super::{Memory, recurrent};
+use crate::operation::{Elements, Operation};
 use crate::plan::{Operand, Step};
 use crate::storage::{self, HostBuffer, Storage};
 use crate::{DType, Error, Primitive};
@@ -45,6 +46,9 @@ pub(super) fn run(step: &Step, memory: &Memory) {
         Primitive::Sample => return sample_tokens(step, memory),
         Primitive::CausalConv | Primitive::GatedDelta | Primitive::DeltaNet(_) => return recurrent::run(step, memory),
         _ => (),
+    }
+    if let Primitive::Operation(operation) = &step.primitive {
+        return own(step, &**operation, memory);
     }
     if let Primitive::DecodeAttention(params) = &step.primitive {
         return regions::decode_attention(step, params, memory);
@@ -386,6 +390,25 @@ fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &Memory) {
             rows.slice(t * width..(t + 1) * width).store(state.dtype, &place, bytes);
         }
     });
+}
+
+/// An operation by its own reference.
+fn own(step: &Step, operation: &dyn Operation, memory: &Memory) {
+    let x = Inputs::lock(&step.inputs, memory);
+    let elements = |number| Elements {
+        values: x.load(number),
+        shape: x.shape(number).to_vec(),
+    };
+    let mut inputs: Vec<Elements> = (0..step.inputs.len()).map(elements).collect();
+    drop(x);
+    let result = operation.reference(&mut inputs);
+    let updated = operation.updates().iter();
+    let updated = updated.map(|&number| (&step.inputs[number], &inputs[number].values));
+    for (operand, values) in updated.chain([(&step.output, &result)]) {
+        store(operand, memory, |bytes, operand| {
+            values.store(operand.dtype, &operand.layout, bytes)
+        });
+    }
 }
 
 /// Samples, and goes on to the next tokens in place.

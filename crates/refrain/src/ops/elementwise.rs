@@ -4,7 +4,7 @@ use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
 
-use super::Operation;
+use super::Caller;
 use super::number::{Number, Term, filled};
 use crate::{Array, DType, Device, Primitive};
 
@@ -114,7 +114,7 @@ impl<'a> Side<'a> {
 
 /// One value per element of the operands, each broadcast to the others and converted to its dtype. One at least is an
 /// array.
-fn apply(operation: Operation, operands: &[(Side<'_>, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
+fn apply(operation: Caller, operands: &[(Side<'_>, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
     let arrays: Vec<&Array> = operands.iter().filter_map(|(side, _)| side.array()).collect();
     let Some(shape) = broadcast_shapes(arrays.iter().map(|a| a.shape())) else {
         let shapes: Vec<String> = arrays.iter().map(|a| format!("{:?}", a.shape())).collect();
@@ -127,7 +127,7 @@ fn apply(operation: Operation, operands: &[(Side<'_>, DType)], last: impl Fn(&[u
     operation.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
 }
 
-fn binary(operation: Operation, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
+fn binary(operation: Caller, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
     use BinaryOp::*;
     let common = promote(sides[0].dtype(), sides[1].dtype());
     let common = match kind {
@@ -161,7 +161,7 @@ impl Array {
     /// ```
     #[track_caller]
     pub fn full(device: &Device, dtype: DType, shape: &[usize], value: impl Into<Number>) -> Array {
-        filled(Operation::new("full"), device, dtype, shape, value.into())
+        filled(Caller::new("full"), device, dtype, shape, value.into())
     }
 
     /// Zeros.
@@ -184,10 +184,10 @@ impl Array {
             steps.push(Step::Cast(0, dtype));
         }
         let expression = Primitive::Elementwise(Expression { inputs: vec![], steps });
-        Operation::new("arange").source(device, expression, &[n], dtype)
+        Caller::new("arange").source(device, expression, &[n], dtype)
     }
 
-    fn unary(&self, operation: Operation, kind: UnaryOp) -> Array {
+    fn unary(&self, operation: Caller, kind: UnaryOp) -> Array {
         if matches!(kind, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) && !self.dtype().is_float() {
             return self.clone();
         }
@@ -208,7 +208,7 @@ impl Array {
         )
     }
 
-    fn binary(&self, operation: Operation, kind: BinaryOp, other: impl Term) -> Array {
+    fn binary(&self, operation: Caller, kind: BinaryOp, other: impl Term) -> Array {
         match other.scalar_beside(self) {
             Some((value, dtype)) => binary(operation, kind, [Side::Array(self), Side::Number(value, dtype)]),
             None => {
@@ -219,7 +219,7 @@ impl Array {
     }
 
     /// `number` beside and before this array.
-    fn binary_after(&self, operation: Operation, kind: BinaryOp, number: impl Term) -> Array {
+    fn binary_after(&self, operation: Caller, kind: BinaryOp, number: impl Term) -> Array {
         match number.scalar_beside(self) {
             Some((value, dtype)) => binary(operation, kind, [Side::Number(value, dtype), Side::Array(self)]),
             None => {
@@ -237,7 +237,7 @@ impl Array {
             return self.clone();
         }
         let cast = Primitive::Elementwise(Expression::cast(self.dtype(), dtype));
-        Operation::new("astype").node(cast, &[self], self.shape(), dtype)
+        Caller::new("astype").node(cast, &[self], self.shape(), dtype)
     }
 
     /// `self ? a : b` for each element, all three broadcast; `self` is true where it is not zero (NumPy's
@@ -245,7 +245,7 @@ impl Array {
     /// where shapes do not broadcast.
     #[track_caller]
     pub fn select(&self, a: impl Term, b: impl Term) -> Array {
-        let operation = Operation::new("select");
+        let operation = Caller::new("select");
         let other = a.array().or(b.array()).unwrap_or(self);
         let [a, b] = [a.beside(operation, other), b.beside(operation, other)];
         let dtype = promote(a.dtype(), b.dtype());
@@ -267,7 +267,7 @@ macro_rules! unary {
             ///
             #[doc = $of]
             #[track_caller]
-            pub fn $name(&self) -> Array { self.unary(Operation::new(stringify!($name)), UnaryOp::$op) }
+            pub fn $name(&self) -> Array { self.unary(Caller::new(stringify!($name)), UnaryOp::$op) }
         )* }
     };
 }
@@ -322,7 +322,7 @@ macro_rules! binary {
             #[doc = $of]
             #[track_caller]
             pub fn $name(&self, other: impl Term) -> Array {
-                self.binary(Operation::new(stringify!($name)), BinaryOp::$op, other)
+                self.binary(Caller::new(stringify!($name)), BinaryOp::$op, other)
             }
         )* }
     };
@@ -373,7 +373,7 @@ macro_rules! operators {
         impl<T: Term> $trait<T> for &Array {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: T) -> Array { self.binary(Operation::new(stringify!($method)), BinaryOp::$op, other) }
+            fn $method(self, other: T) -> Array { self.binary(Caller::new(stringify!($method)), BinaryOp::$op, other) }
         }
         impl<T: Term> $trait<T> for Array {
             type Output = Array;
@@ -388,7 +388,7 @@ macro_rules! operators {
             type Output = Array;
             #[track_caller]
             fn $method(self, other: &Array) -> Array {
-                let operation = Operation::new(stringify!($method));
+                let operation = Caller::new(stringify!($method));
                 other.binary_after(operation, BinaryOp::$op, self)
             }
         }
@@ -412,7 +412,7 @@ impl Neg for &Array {
     type Output = Array;
     #[track_caller]
     fn neg(self) -> Array {
-        self.unary(Operation::new("neg"), UnaryOp::Neg)
+        self.unary(Caller::new("neg"), UnaryOp::Neg)
     }
 }
 

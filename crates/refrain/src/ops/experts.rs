@@ -1,6 +1,6 @@
 //! Products with the matrices of the experts that tokens are routed to.
 
-use super::Operation;
+use super::Caller;
 use super::quantised::Quantised;
 use crate::{Array, DType, Primitive};
 
@@ -11,7 +11,7 @@ use crate::{Array, DType, Primitive};
 /// not fit.
 #[track_caller]
 pub fn expert_matmul(x: &Array, experts: &Array, weights: &Array, rows: usize) -> Array {
-    let operation = Operation::new("expert_matmul");
+    let operation = Caller::new("expert_matmul");
     if weights.rank() != 2 || !weights.dtype().is_float() {
         let what = format!("{}{:?} are no matrices of experts", weights.dtype(), weights.shape());
         return operation.invalid(&[x, experts, weights], what);
@@ -30,7 +30,7 @@ impl Quantised {
     /// As [`expert_matmul`], of quantised matrices.
     #[track_caller]
     pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
-        let operation = Operation::new("expert_matmul");
+        let operation = Caller::new("expert_matmul");
         let planes = self.planes();
         if let Some(what) = self.fault() {
             return operation.invalid(&planes, what);
@@ -49,7 +49,7 @@ impl Quantised {
 }
 
 fn product(
-    operation: Operation,
+    operation: Caller,
     primitive: Primitive,
     [x, experts]: [&Array; 2],
     weights: &[&Array],

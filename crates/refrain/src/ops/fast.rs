@@ -4,7 +4,7 @@ use refrain_kernels::{attention, rope};
 
 pub use super::sampling::{Sequences, sample};
 
-use super::Operation;
+use super::Caller;
 pub use super::experts::expert_matmul;
 pub use super::recurrent::{causal_conv, gated_delta};
 use crate::{Array, DType, Primitive};
@@ -13,7 +13,7 @@ use crate::{Array, DType, Primitive};
 /// x floats `[.., n]`, weight floats `[n]` or none → as x. Invalid for n = 0 and where they do not fit.
 #[track_caller]
 pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
-    let operation = Operation::new("rms_norm");
+    let operation = Caller::new("rms_norm");
     let inputs: Vec<&Array> = [x].into_iter().chain(weight).collect();
     let n = x.dim(-1);
     let fits = n > 0 && inputs.iter().all(|x| x.dtype().is_float()) && weight.is_none_or(|w| w.shape() == [n]);
@@ -38,7 +38,7 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
 /// Invalid where they do not fit, and for odd `dims`.
 #[track_caller]
 pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::Params) -> Array {
-    let operation = Operation::new("rope");
+    let operation = Caller::new("rope");
     let inputs = [x, positions, frequencies];
     let dims = params.dims;
     let fits = x.rank() == 3
@@ -74,7 +74,7 @@ pub struct Tokens<'a> {
 /// i32 `[T]`. Invalid where shapes do not fit.
 #[track_caller]
 pub fn slots(tokens: Tokens<'_>, page_size: usize) -> Array {
-    let operation = Operation::new("slots");
+    let operation = Caller::new("slots");
     let inputs = [tokens.positions, tokens.sequences, tokens.pages];
     let fits = tokens.positions.rank() == 1
         && tokens.sequences.shape() == tokens.positions.shape()
@@ -106,7 +106,7 @@ pub fn paged_attention(
     tokens: Tokens<'_>,
     params: attention::Params,
 ) -> Array {
-    let operation = Operation::new("paged_attention");
+    let operation = Caller::new("paged_attention");
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
     let fits = [q, keys, values].iter().all(|x| x.rank() == 3 && x.dtype().is_float())
         && keys.shape() == values.shape()
@@ -148,7 +148,7 @@ pub enum Mask<'a> {
 /// are not in a paged cache. Invalid where shapes do not fit.
 #[track_caller]
 pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32, mask: Mask<'_>) -> Array {
-    let operation = Operation::new("scaled_dot_product_attention");
+    let operation = Caller::new("scaled_dot_product_attention");
     let fail = || {
         let what = format!("q {:?}, k {:?} and v {:?} do not fit", q.shape(), k.shape(), v.shape());
         operation.invalid(&[q, k, v], what)

@@ -1,6 +1,6 @@
 //! Choosing elements by index, and writing rows of a state.
 
-use super::{Operation, axis_of};
+use super::{Caller, axis_of};
 use crate::{Array, DType, Primitive};
 
 fn is_index(x: &Array) -> bool {
@@ -13,7 +13,7 @@ impl Array {
     /// the axis gives zeros. Invalid where there is no such axis, and for other indices.
     #[track_caller]
     pub fn take(&self, indices: &Array, axis: isize) -> Array {
-        let operation = Operation::new("take");
+        let operation = Caller::new("take");
         let Some(axis) = axis_of(self, axis).filter(|_| is_index(indices)) else {
             let of = (indices.dtype(), indices.shape(), self.shape());
             let what = format!("{}{:?} does not index axis {axis} of {:?}", of.0, of.1, of.2);
@@ -28,7 +28,7 @@ impl Array {
     /// An index outside 0..n gives zero. Invalid unless the leading dimensions are equal.
     #[track_caller]
     pub fn take_along(&self, indices: &Array) -> Array {
-        let operation = Operation::new("take_along");
+        let operation = Caller::new("take_along");
         let fits = self.rank() > 0
             && self.rank() == indices.rank()
             && self.shape()[..self.rank() - 1] == indices.shape()[..self.rank() - 1];
@@ -50,7 +50,7 @@ impl Array {
     /// shapes do not fit, or this is no state.
     #[track_caller]
     pub fn write_rows(&self, rows: &Array, slots: &Array) -> Array {
-        let operation = Operation::new("write_rows");
+        let operation = Caller::new("write_rows");
         let inputs = [self, rows, slots];
         let fits = self.rank() > 0
             && rows.rank() == self.rank()

@@ -2,7 +2,7 @@
 
 use super::elementwise::promote;
 use super::number::{Number, filled};
-use super::{Operation, axis_of};
+use super::{Caller, axis_of};
 use crate::{Array, Primitive};
 
 /// The arrays `[.., n₀, ..]`, `[.., n₁, ..]` … one after the other along `axis` (which may count from
@@ -10,7 +10,7 @@ use crate::{Array, Primitive};
 /// there is no such axis, or another extent differs.
 #[track_caller]
 pub fn concatenate(arrays: &[&Array], axis: isize) -> Array {
-    joined(Operation::new("concatenate"), arrays, axis)
+    joined(Caller::new("concatenate"), arrays, axis)
 }
 
 /// Arrays of one shape `[.., ..]` side by side along a new dimension `axis` of the result (which may count
@@ -18,7 +18,7 @@ pub fn concatenate(arrays: &[&Array], axis: isize) -> Array {
 /// result has no such dimension, or shapes differ.
 #[track_caller]
 pub fn stack(arrays: &[&Array], axis: isize) -> Array {
-    let operation = Operation::new("stack");
+    let operation = Caller::new("stack");
     if let Some(other) = arrays.iter().find(|x| x.shape() != arrays[0].shape()) {
         let what = format!("{:?} does not stand beside {:?}", other.shape(), arrays[0].shape());
         return operation.invalid(arrays, what);
@@ -32,7 +32,7 @@ impl Array {
     /// `[before₀ + n₀ + after₀, ..]`. Invalid unless there is a pair for each dimension.
     #[track_caller]
     pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Number>) -> Array {
-        let operation = Operation::new("pad");
+        let operation = Caller::new("pad");
         if widths.len() != self.rank() {
             let what = format!("{} pairs of widths for {:?}", widths.len(), self.shape());
             return operation.invalid(&[self], what);
@@ -58,7 +58,7 @@ impl Array {
     }
 }
 
-fn joined(operation: Operation, arrays: &[&Array], axis: isize) -> Array {
+fn joined(operation: Caller, arrays: &[&Array], axis: isize) -> Array {
     let [first, ..] = arrays else {
         return operation.invalid(&[], "there is nothing to join".to_string());
     };

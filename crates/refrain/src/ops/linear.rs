@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::Operation;
+use super::Caller;
 use super::elementwise::{broadcast_shapes, promote};
 use crate::{Array, Primitive};
 
@@ -11,7 +11,7 @@ impl Array {
     /// extents differ or an operand is a scalar or of integers.
     #[track_caller]
     pub fn matmul(&self, other: &Array) -> Array {
-        let operation = Operation::new("matmul");
+        let operation = Caller::new("matmul");
         let (a, b) = (self.as_matrix(operation, 0), other.as_matrix(operation, 1));
         let what = |what: &str| {
             let (a, b) = ((self.dtype(), self.shape()), (other.dtype(), other.shape()));
@@ -45,7 +45,7 @@ impl Array {
     }
 
     /// A vector with a dimension `axis` of extent 1; others as they are.
-    fn as_matrix(&self, operation: Operation, axis: isize) -> Array {
+    fn as_matrix(&self, operation: Caller, axis: isize) -> Array {
         if self.rank() == 1 {
             operation.expand_dims(self, axis)
         } else {

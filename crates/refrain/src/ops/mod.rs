@@ -1,5 +1,6 @@
 //! What can be done with arrays: each operation checks shapes and makes a lazy node.
 
+mod caller;
 mod elementwise;
 mod experts;
 pub mod fast;
@@ -7,15 +8,15 @@ mod index;
 pub mod join;
 mod linear;
 pub mod number;
-mod operation;
 pub mod quantised;
 pub mod random;
 mod recurrent;
 pub mod reduce;
 mod sampling;
 mod shape;
+mod sort;
 
-pub(crate) use operation::Operation;
+pub(crate) use caller::Caller;
 
 use crate::Array;
 

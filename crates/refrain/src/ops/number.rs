@@ -2,7 +2,7 @@
 
 use refrain_kernels::elementwise::{Expression, Scalar, Step};
 
-use super::Operation;
+use super::Caller;
 use crate::{Array, DType, Device, Primitive};
 
 /// A number, exact until it takes a dtype.
@@ -61,7 +61,7 @@ impl Number {
 }
 
 /// Every element `number`.
-pub(super) fn filled(operation: Operation, device: &Device, dtype: DType, shape: &[usize], number: Number) -> Array {
+pub(super) fn filled(operation: Caller, device: &Device, dtype: DType, shape: &[usize], number: Number) -> Array {
     let Some(value) = number.in_dtype(dtype) else {
         let what = format!("{dtype} does not hold {}", number.whole().unwrap_or_default());
         return Array::invalid(device, dtype, operation.error(what));
@@ -90,7 +90,7 @@ pub trait Beside {
     fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)>;
 
     /// This as an array, where `operation` takes it beside `array`.
-    fn beside(&self, operation: Operation, array: &Array) -> Array;
+    fn beside(&self, operation: Caller, array: &Array) -> Array;
 }
 
 impl Beside for Array {
@@ -102,7 +102,7 @@ impl Beside for Array {
         None
     }
 
-    fn beside(&self, _: Operation, _: &Array) -> Array {
+    fn beside(&self, _: Caller, _: &Array) -> Array {
         self.clone()
     }
 }
@@ -116,7 +116,7 @@ impl Beside for &Array {
         None
     }
 
-    fn beside(&self, _: Operation, _: &Array) -> Array {
+    fn beside(&self, _: Caller, _: &Array) -> Array {
         Array::clone(self)
     }
 }
@@ -131,7 +131,7 @@ impl Beside for Number {
         Some((self.in_dtype(dtype)?, dtype))
     }
 
-    fn beside(&self, operation: Operation, array: &Array) -> Array {
+    fn beside(&self, operation: Caller, array: &Array) -> Array {
         let dtype = self.dtype_beside(array.dtype());
         filled(operation, array.device(), dtype, &[], *self)
     }
@@ -154,7 +154,7 @@ macro_rules! numbers {
                 Number::from(*self).scalar_beside(array)
             }
 
-            fn beside(&self, operation: Operation, array: &Array) -> Array {
+            fn beside(&self, operation: Caller, array: &Array) -> Array {
                 Number::from(*self).beside(operation, array)
             }
         }

@@ -3,7 +3,7 @@
 use refrain_kernels::Unsupported;
 use refrain_kernels::quantised::{QuantFormat, Scales};
 
-use super::Operation;
+use super::Caller;
 use crate::{Array, DType, Primitive};
 
 /// A matrix `[N, K]` quantised along its rows, as planes in the one resident layout of its format.
@@ -80,7 +80,7 @@ impl Quantised {
     /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.
     #[track_caller]
     pub fn matmul(&self, x: &Array) -> Array {
-        let operation = Operation::new("quant_matmul");
+        let operation = Caller::new("quant_matmul");
         let inputs: Vec<&Array> = self.planes().into_iter().chain([x]).collect();
         if let Some(what) = self.fault() {
             return operation.invalid(&inputs, what);
@@ -104,7 +104,7 @@ impl Quantised {
     /// Invalid when the planes or the indices do not fit.
     #[track_caller]
     pub fn take(&self, indices: &Array) -> Array {
-        let operation = Operation::new("quant_take");
+        let operation = Caller::new("quant_take");
         let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
         if let Some(what) = self.fault() {
             return operation.invalid(&inputs, what);

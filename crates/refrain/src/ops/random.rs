@@ -5,13 +5,13 @@
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step};
 
-use super::Operation;
+use super::Caller;
 use crate::{Array, DType, Device, Primitive};
 
 /// Random bits: u32 of `shape`. Invalid where `shape` is beyond any memory.
 #[track_caller]
 pub fn bits(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    words(Operation::new("bits"), device, seed, shape)[0].clone()
+    words(Caller::new("bits"), device, seed, shape)[0].clone()
 }
 
 /// Uniform between 0 and 1, 1 excluded: f32 of `shape`, multiples of 2⁻²⁴. Invalid as [`bits`].
@@ -24,13 +24,13 @@ pub fn bits(device: &Device, seed: u64, shape: &[usize]) -> Array {
 /// ```
 #[track_caller]
 pub fn uniform(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    fraction(&words(Operation::new("uniform"), device, seed, shape)[0])
+    fraction(&words(Caller::new("uniform"), device, seed, shape)[0])
 }
 
 /// Normal, of mean 0 and variance 1 (Box & Muller 1958): f32 of `shape`. Invalid as [`bits`].
 #[track_caller]
 pub fn normal(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    let [radius, angle] = words(Operation::new("normal"), device, seed, shape).map(|words| fraction(&words));
+    let [radius, angle] = words(Caller::new("normal"), device, seed, shape).map(|words| fraction(&words));
     // The logarithm is of numbers above 0.
     let radius = ((1.0 - radius).log() * -2.0).sqrt();
     radius * (angle * std::f32::consts::TAU).cos()
@@ -42,7 +42,7 @@ fn fraction(words: &Array) -> Array {
 }
 
 /// Both words of each element's block.
-fn words(operation: Operation, device: &Device, seed: u64, shape: &[usize]) -> [Array; 2] {
+fn words(operation: Caller, device: &Device, seed: u64, shape: &[usize]) -> [Array; 2] {
     [0, 1].map(|word| {
         let primitive = Primitive::Elementwise(threefry(seed, word));
         operation.source(device, primitive, shape, DType::U32)
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn published_known_answers_come_out() {
         let block = |seed| {
-            let words = words(Operation::new("test"), &Device::cpu(), seed, &[1]);
+            let words = words(Caller::new("test"), &Device::cpu(), seed, &[1]);
             words.map(|word| word.to_vec::<u32>().expect("computed")[0])
         };
         assert_eq!(block(0), [0x6b20_0159, 0x99ba_4efe]);

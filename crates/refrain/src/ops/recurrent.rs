@@ -1,6 +1,6 @@
 //! What carries a state from token to token.
 
-use super::Operation;
+use super::Caller;
 use super::fast::Tokens;
 use crate::{Array, DType, Primitive};
 
@@ -14,7 +14,7 @@ use crate::{Array, DType, Primitive};
 /// is no whole state; GPUs take up to 16 taps.
 #[track_caller]
 pub fn causal_conv(x: &Array, weights: &Array, tokens: Tokens<'_>, state: &Array) -> (Array, Array) {
-    let operation = Operation::new("causal_conv");
+    let operation = Caller::new("causal_conv");
     let inputs = [x, weights, tokens.positions, tokens.sequences, state];
     let fits = x.rank() == 2
         && weights.rank() == 2
@@ -42,7 +42,7 @@ pub fn gated_delta(
     tokens: Tokens<'_>,
     state: &Array,
 ) -> (Array, Array) {
-    let operation = Operation::new("gated_delta");
+    let operation = Caller::new("gated_delta");
     let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
     let fits = q.rank() == 3
         && v.rank() == 3
@@ -73,7 +73,7 @@ fn fits(tokens: Tokens<'_>, count: usize, state: &Array, part: &[usize]) -> bool
 
 type Outcome = (Array, Vec<Array>);
 
-fn misfit(operation: Operation, inputs: &[&Array], state: &Array) -> Outcome {
+fn misfit(operation: Caller, inputs: &[&Array], state: &Array) -> Outcome {
     let of = |a: &&Array| format!("{}{:?}", a.dtype(), a.shape());
     let given: Vec<String> = inputs[..inputs.len() - 1].iter().map(of).collect();
     let what = format!("{} do not fit a state {}", given.join(", "), of(&state));

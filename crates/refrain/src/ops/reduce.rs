@@ -2,7 +2,7 @@
 
 use refrain_kernels::reduce::{ReduceOp, output_dtype};
 
-use super::{Operation, axis_of};
+use super::{Caller, axis_of};
 use crate::{Array, DType, Primitive};
 
 /// What a reduction goes over; negative axes count from the last. `&[0, 1]` is such a thing too: dimensions that disappear.
@@ -39,7 +39,7 @@ impl<'a, const N: usize> From<&'a [isize; N]> for Axes<'a> {
 }
 
 impl Array {
-    fn reduce(&self, operation: Operation, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
+    fn reduce(&self, operation: Caller, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
             return operation.invalid(&[self], format!("there are no axes {axes:?} in {:?}", self.shape()));
         };
@@ -83,7 +83,7 @@ impl Array {
     /// equals, NaN above all numbers. Invalid for scalars and n = 0.
     #[track_caller]
     pub fn argmax(&self) -> Array {
-        let operation = Operation::new("argmax");
+        let operation = Caller::new("argmax");
         match self.shape().split_last() {
             Some((&n, outer)) if n > 0 => operation.node(Primitive::ArgMax, &[self], outer, DType::U32),
             _ => operation.invalid(
@@ -98,7 +98,7 @@ impl Array {
     /// [`Array::take_along`] fetches the elements. Invalid for scalars and k > n.
     #[track_caller]
     pub fn top_k(&self, k: usize) -> Array {
-        let operation = Operation::new("top_k");
+        let operation = Caller::new("top_k");
         match self.shape().split_last() {
             Some((&n, outer)) if k <= n => {
                 let shape: Vec<usize> = outer.iter().copied().chain([k]).collect();
@@ -108,11 +108,43 @@ impl Array {
         }
     }
 
+    /// ln Σ eˣ over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]:
+    /// floats keep their dtype, integers as f32. Exact where eˣ alone would overflow; of infinities ∞ if one is, else −∞.
+    /// Invalid where there is no such axis, and of nothing.
+    ///
+    /// ```
+    /// # use refrain::{Array, Device};
+    /// let x = Array::from_slice(&Device::cpu(), &[1000.0f32, 1000.0], &[2]);
+    /// assert_eq!(x.logsumexp(&[0]).to_vec::<f32>().unwrap(), [1000.0 + 2f32.ln()]);
+    /// ```
+    #[track_caller]
+    pub fn logsumexp<'a>(&self, axes: impl Into<Axes<'a>>) -> Array {
+        let caller = Caller::new("logsumexp");
+        let Axes { axes, keep } = axes.into();
+        // Rounded to the dtype at the end alone.
+        let x = self.astype(DType::F32);
+        let largest = x.reduce(caller, ReduceOp::Max, Axes::keepdims(axes));
+        // What is no number there is none to subtract: it comes back by the exponential.
+        let finite = largest.abs().lt(f32::INFINITY).select(&largest, 0.0);
+        let sum = (&x - &finite).exp().reduce(caller, ReduceOp::Sum, Axes { axes, keep });
+        let finite = if keep {
+            finite
+        } else {
+            caller.reshape(&finite, sum.shape())
+        };
+        let dtype = if self.dtype().is_float() {
+            self.dtype()
+        } else {
+            DType::F32
+        };
+        (sum.log() + finite).astype(dtype)
+    }
+
     /// Softmax over the last dimension: floats `[.., n]` → the same, computed in f32. Invalid for
     /// scalars and integers.
     #[track_caller]
     pub fn softmax(&self) -> Array {
-        let operation = Operation::new("softmax");
+        let operation = Caller::new("softmax");
         if self.rank() == 0 || !self.dtype().is_float() {
             let what = format!(
                 "floats along an axis are needed, not {}{:?}",
@@ -127,7 +159,7 @@ impl Array {
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name<'a>(&self, axes: impl Into<Axes<'a>>) -> Array { self.reduce(Operation::new(stringify!($name)), ReduceOp::$op, axes.into()) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name<'a>(&self, axes: impl Into<Axes<'a>>) -> Array { self.reduce(Caller::new(stringify!($name)), ReduceOp::$op, axes.into()) })* }
     };
 }
 

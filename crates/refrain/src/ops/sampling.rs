@@ -1,6 +1,6 @@
 use refrain_kernels::sample::Settings;
 
-use super::Operation;
+use super::Caller;
 use crate::{Array, DType, Device, Error, Primitive};
 
 /// What [`sample`] updates in place, for S sequences: states, at one of their versions.
@@ -61,7 +61,7 @@ impl Sequences {
 /// next versions. Invalid where they do not fit.
 #[track_caller]
 pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Option<&Array>) -> (Array, Sequences) {
-    let operation = Operation::new("sample");
+    let operation = Caller::new("sample");
     let states = [
         &sequences.tokens,
         &sequences.positions,

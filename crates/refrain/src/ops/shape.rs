@@ -2,10 +2,10 @@
 
 use refrain_kernels::elementwise::Expression;
 
-use super::{Operation, axis_of, resolve};
+use super::{Caller, axis_of, resolve};
 use crate::{Array, Layout, Primitive};
 
-impl Operation {
+impl Caller {
     /// `x` with another shape of as many elements.
     pub(crate) fn reshape(self, x: &Array, shape: &[usize]) -> Array {
         self.view(x, Primitive::Reshape, shape)
@@ -74,7 +74,7 @@ impl Array {
     /// that order.
     #[track_caller]
     pub fn reshape(&self, shape: &[isize]) -> Array {
-        let operation = Operation::new("reshape");
+        let operation = Caller::new("reshape");
         let fail = || operation.invalid(&[self], format!("{:?} does not become {shape:?}", self.shape()));
         let unknown = shape.iter().filter(|&&n| n < 0).count();
         let extents = shape.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
@@ -97,7 +97,7 @@ impl Array {
     /// counted from the last. Invalid unless `axes` names each dimension once.
     #[track_caller]
     pub fn permute(&self, axes: &[isize]) -> Array {
-        let operation = Operation::new("permute");
+        let operation = Caller::new("permute");
         let resolved: Vec<usize> = axes.iter().filter_map(|&axis| axis_of(self, axis)).collect();
         let mut sorted = resolved.clone();
         sorted.sort_unstable();
@@ -111,7 +111,7 @@ impl Array {
     /// Two dimensions exchanged; negative axes count from the last. Invalid where there is no such axis.
     #[track_caller]
     pub fn swap_axes(&self, a: isize, b: isize) -> Array {
-        let operation = Operation::new("swap_axes");
+        let operation = Caller::new("swap_axes");
         let (Some(a), Some(b)) = (axis_of(self, a), axis_of(self, b)) else {
             return operation.invalid(&[self], format!("there are no axes {a} and {b} in {:?}", self.shape()));
         };
@@ -123,28 +123,28 @@ impl Array {
     /// All dimensions in reverse order: `[a, b, ..]` → `[.., b, a]`.
     #[track_caller]
     pub fn transpose(&self) -> Array {
-        Operation::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
+        Caller::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
     }
 
     /// Elements `start..stop` along one axis (negative axes count from the last). Invalid unless they
     /// lie in it.
     #[track_caller]
     pub fn slice(&self, axis: isize, start: usize, stop: usize) -> Array {
-        Operation::new("slice").slice(self, axis, [start, stop, 1])
+        Caller::new("slice").slice(self, axis, [start, stop, 1])
     }
 
     /// Elements `start, start + step, …` before `stop` along one axis. Invalid as [`Array::slice`], and
     /// for step 0.
     #[track_caller]
     pub fn slice_by(&self, axis: isize, start: usize, stop: usize, step: usize) -> Array {
-        Operation::new("slice_by").slice(self, axis, [start, stop, step])
+        Caller::new("slice_by").slice(self, axis, [start, stop, step])
     }
 
     /// Split into N equal pieces along an axis: `let [gate, up] = x.split(-1);`. All are invalid where
     /// there is no such axis or its extent does not divide.
     #[track_caller]
     pub fn split<const N: usize>(&self, axis: isize) -> [Array; N] {
-        let operation = Operation::new("split");
+        let operation = Caller::new("split");
         let n = self.dim(axis);
         std::array::from_fn(|piece| {
             if !n.is_multiple_of(N) {
@@ -160,27 +160,27 @@ impl Array {
     /// Repeated to a larger shape by NumPy's rules, without a copy. Invalid where they do not allow it.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Array {
-        Operation::new("broadcast_to").broadcast(self, shape)
+        Caller::new("broadcast_to").broadcast(self, shape)
     }
 
     /// A new dimension of extent 1, dimension `axis` of the result; negative ones count from its last.
     /// Invalid where the result has no such dimension.
     #[track_caller]
     pub fn expand_dims(&self, axis: isize) -> Array {
-        Operation::new("expand_dims").expand_dims(self, axis)
+        Caller::new("expand_dims").expand_dims(self, axis)
     }
 
     /// All dimensions of extent 1 dropped.
     #[track_caller]
     pub fn squeeze(&self) -> Array {
         let shape: Vec<usize> = self.shape().iter().copied().filter(|&n| n != 1).collect();
-        Operation::new("squeeze").reshape(self, &shape)
+        Caller::new("squeeze").reshape(self, &shape)
     }
 
     /// A copy in row-major order without gaps. Never needed for correctness: operations read any layout.
     #[track_caller]
     pub fn contiguous(&self) -> Array {
         let copy = Primitive::Elementwise(Expression::cast(self.dtype(), self.dtype()));
-        Operation::new("contiguous").node(copy, &[self], self.shape(), self.dtype())
+        Caller::new("contiguous").node(copy, &[self], self.shape(), self.dtype())
     }
 }

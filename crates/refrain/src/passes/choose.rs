@@ -240,6 +240,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
             }
         }
         Primitive::Sample => sampling(traits, x, out)?,
+        Primitive::Operation(operation) => operation.lower(traits, operands)?,
         Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Updated => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")

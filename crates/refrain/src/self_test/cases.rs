@@ -17,6 +17,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ("softmax", softmax),
     ("argmax", argmax),
     ("top-k", top_k),
+    ("sort", sort),
     ("gather", gather),
     ("write rows", write_rows),
     ("matrix product", products),
@@ -146,6 +147,15 @@ fn top_k(device: &Device) -> Vec<(String, Array)> {
     vec![
         named("8 of 64", few),
         named("40 of 3000", source.shuffled(&[1, 3000]).top_k(40)),
+    ]
+}
+
+fn sort(device: &Device) -> Vec<(String, Array)> {
+    let mut source = Source::new(device);
+    let few = source.shuffled(&[4, 64]).sort(-1);
+    vec![
+        named("rows of 64", few),
+        named("a row of 3000", source.shuffled(&[1, 3000]).sort(-1)),
     ]
 }
 

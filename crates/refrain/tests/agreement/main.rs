@@ -18,6 +18,7 @@ mod reductions;
 mod regions;
 mod sampling;
 mod shapes;
+mod sorts;
 mod states;
 mod stepwise;
 mod threads;

@@ -215,10 +215,12 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
         }
         let (_, net) = hybrids::delta_net(device, random, 1);
         let long = Array::input(device, "long", DType::F32, &[2, 700]).top_k(5);
+        let long_sort = Array::input(device, "long", DType::F32, &[2, 1500]).sort(-1);
         for (outputs, context) in [
             (net.each_ref().to_vec(), "a delta net"),
             (vec![&hybrids::mixture(device, random, 1)], "a mixture"),
             (vec![&long], "the largest of long rows"),
+            (vec![&long_sort], "long rows in order"),
             (vec![&long_convolution(device)], "a convolution of many tokens"),
         ] {
             kernels.extend(assert_steady(&outputs, random, context));

@@ -116,6 +116,7 @@ fn others() -> Vec<Operation> {
         operation("argmax", |d, t| x(d, t).argmax()),
         operation("top_k", |d, t| x(d, t).top_k(8)),
         operation("softmax", |d, t| x(d, t).softmax()),
+        operation("sort", |d, t| x(d, t).sort(-1)),
         operation("matmul of 1 row", |d, t| product(d, 1, t, t)),
         operation("matmul of 256 rows", |d, t| product(d, 256, t, t)),
         operation("matmul of 1 row of f32", |d, t| product(d, 1, DType::F32, t)),

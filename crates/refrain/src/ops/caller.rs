@@ -5,16 +5,16 @@ use crate::{Array, DType, Device, Error, Primitive};
 
 /// An operation while it is called: its name, and the place in the user's source.
 #[derive(Clone, Copy)]
-pub struct Operation {
+pub struct Caller {
     name: &'static str,
     at: &'static Location<'static>,
 }
 
-impl Operation {
+impl Caller {
     /// The operation `name`, called by the caller of the function that says `#[track_caller]`.
     #[track_caller]
-    pub(crate) fn new(name: &'static str) -> Operation {
-        Operation {
+    pub(crate) fn new(name: &'static str) -> Caller {
+        Caller {
             name,
             at: Location::caller(),
         }
@@ -38,7 +38,7 @@ impl Operation {
         }
     }
 
-    /// As [`Operation::node`] for a primitive that updates some of its inputs, and their next versions in
+    /// As [`Caller::node`] for a primitive that updates some of its inputs, and their next versions in
     /// the order of [`Primitive::updates`]. Invalid where one of them is no whole state.
     pub(crate) fn updating(
         self,

@@ -1,0 +1,75 @@
+//! The elements along an axis in ascending order.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::sort;
+
+use super::{Caller, axis_of};
+use crate::Array;
+use crate::operation::{Elements, Kernels, Operand, Operation, Spec, Traits, Unsupported, Values};
+
+/// Sorts the last dimension.
+#[derive(Hash, Debug)]
+struct Sort;
+
+impl Operation for Sort {
+    fn name(&self) -> &'static str {
+        "sort"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn result(&self, inputs: &[Spec]) -> Result<Spec, String> {
+        match inputs {
+            [x] => Ok(x.clone()),
+            _ => Err(format!("{} arrays are not sorted together", inputs.len())),
+        }
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[Operand]) -> Result<Kernels, Unsupported> {
+        let (calls, workspace) = sort::calls(traits, &operands[0], &operands[1])?;
+        Ok(Kernels {
+            chained: calls.len() > 1,
+            calls,
+            workspace,
+            ..Kernels::default()
+        })
+    }
+
+    fn reference(&self, inputs: &mut [Elements]) -> Values {
+        let Elements { values, shape } = &inputs[0];
+        sort::reference(values, shape.last().copied().unwrap_or(1))
+    }
+
+    fn multiplications(&self, operands: &[Operand]) -> u64 {
+        // Each step of the network touches every element.
+        let layout = &operands[0].layout;
+        let steps = u64::from(layout.shape.last().copied().unwrap_or(1).max(2).ilog2() + 1);
+        layout.count() as u64 * steps * (steps + 1) / 2
+    }
+}
+
+impl Array {
+    /// The elements along `axis` (negative ones count from the last) in ascending order, of any dtype; NaN comes last,
+    /// -0 before 0. Invalid where there is no such axis.
+    ///
+    /// ```
+    /// # use refrain::{Array, Device};
+    /// let x = Array::from_slice(&Device::cpu(), &[3.0f32, 1.0, 2.0, 0.0], &[2, 2]);
+    /// assert_eq!(x.sort(0).to_vec::<f32>().unwrap(), [2.0, 0.0, 3.0, 1.0]);
+    /// assert_eq!(x.sort(-1).to_vec::<f32>().unwrap(), [1.0, 3.0, 0.0, 2.0]);
+    /// ```
+    #[track_caller]
+    pub fn sort(&self, axis: isize) -> Array {
+        let caller = Caller::new("sort");
+        let Some(axis) = axis_of(self, axis) else {
+            return caller.invalid(&[self], format!("there is no axis {axis} in {:?}", self.shape()));
+        };
+        let mut axes: Vec<usize> = (0..self.rank()).collect();
+        axes.swap(axis, self.rank() - 1);
+        let last = caller.permute(self, &axes);
+        caller.permute(&Array::apply(Sort, &[&last]), &axes)
+    }
+}
