@@ -128,7 +128,7 @@ fn unit(format: QuantFormat) -> usize {
 
 #[test]
 fn quantised_products_and_rows_agree() {
-    for (seed, format) in (670..).zip(QuantFormat::ALL.iter().cycle()).take(26) {
+    for (seed, format) in (670..).zip(&QuantFormat::ALL) {
         check(seed, |device, random| {
             let (n, k) = (random.pick(&[1, 5, 33]), unit(*format) * random.pick(&[1, 2, 3]));
             let w = quantised(random, device, *format, n, k);
