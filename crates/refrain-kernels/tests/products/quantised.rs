@@ -307,6 +307,18 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 }
 
 #[test]
+fn exponents_are_read_by_devices_with_and_without_bytes() {
+    for traits in all_traits() {
+        let weights = Weights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
+        for tokens in [1, 40] {
+            let x = Operand::contiguous(DType::F32, &[tokens, 96]);
+            let out = Operand::contiguous(DType::F32, &[tokens, 13]);
+            weights.check_product(tuning::choose(&traits), &traits, &x, &out);
+        }
+    }
+}
+
+#[test]
 fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
     let traits = device_traits();
     for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
