@@ -1,7 +1,7 @@
 use refrain::{Array, AttentionParams, DType, fast};
 use refrain_formats::RowOrder;
 
-use super::{Linear, RmsNorm, Ropes};
+use super::{BlockNorm, Linear, Ropes};
 use crate::config::{LayerRope, ModelConfig};
 use crate::tensors::Table;
 use crate::{Batch, Cache, Error, Loader};
@@ -22,7 +22,7 @@ pub struct Attention {
     qkv: Qkv,
     gated: bool,
     o: Linear,
-    norms: Option<[RmsNorm; 2]>,
+    norms: Option<[BlockNorm; 2]>,
     qk_norm: QkNorm,
     heads: usize,
     kv_heads: usize,

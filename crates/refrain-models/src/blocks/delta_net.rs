@@ -1,6 +1,6 @@
 use refrain::{Array, DType, fast};
 
-use super::{Linear, RmsNorm};
+use super::{BlockNorm, Linear};
 use crate::config::{DeltaNets, ModelConfig};
 use crate::tensors::Table;
 use crate::{Batch, Error, Loader, Recurrence};
@@ -19,7 +19,7 @@ pub struct DeltaNet {
     /// −exp(A): how fast each head forgets.
     rate: Array,
     dt_bias: Array,
-    norm: RmsNorm,
+    norm: BlockNorm,
     out: Linear,
     sizes: DeltaNets,
 }

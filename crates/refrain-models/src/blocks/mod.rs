@@ -19,6 +19,6 @@ pub(crate) use frequencies::frequencies;
 pub use mixture::Mixture;
 pub use mlp::{Mlp, MlpStyle};
 pub use norm::{BlockNorm, NormKind};
-pub use refrain::nn::{Linear, RmsNorm, Weight};
+pub use refrain::nn::{Linear, Weight};
 pub use rope::{Rope, Ropes};
 pub use router::Router;

@@ -32,7 +32,7 @@ impl BlockNorm {
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, kind: NormKind, name: &str, n: usize) -> Result<BlockNorm, Error> {
-        let scaled = loader.norm(name, n)?;
+        let scaled = loader.whole(name, n)?;
         Ok(match kind {
             NormKind::Rms => BlockNorm::Rms(scaled),
             NormKind::Layer => BlockNorm::Layer {
@@ -63,12 +63,25 @@ impl BlockNorm {
 }
 
 impl Loader<'_> {
-    /// The norm with gain `{name}.weight` `[n]`, to which families that store gains less one have the one added.
+    /// The norm of the mean square with gain `{name}.weight` `[n]`, to which families that store gains less one have the
+    /// one added.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn norm(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
-        let mut norm = self.plain_norm(name, n)?;
+    pub fn norm(&self, name: &str, n: usize) -> Result<BlockNorm, Error> {
+        BlockNorm::load(self, NormKind::Rms, name, n)
+    }
+
+    /// The same with its gain as it is stored.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn plain_norm(&self, name: &str, n: usize) -> Result<BlockNorm, Error> {
+        Ok(BlockNorm::Rms(self.stored(name, n)?))
+    }
+
+    fn whole(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
+        let mut norm = self.stored(name, n)?;
         if self.config.norm_offset != 0.0 {
             norm.gain = norm.gain.astype(DType::F32) + self.config.norm_offset;
             norm.gain.eval()?;
@@ -76,11 +89,7 @@ impl Loader<'_> {
         Ok(norm)
     }
 
-    /// The norm with gain `{name}.weight` `[n]` as it is stored.
-    ///
-    /// # Errors
-    /// As [`Loader::array`].
-    pub fn plain_norm(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
+    fn stored(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
         Ok(RmsNorm {
             gain: self.vector(&format!("{name}.weight"), n)?,
             eps: self.config.rms_norm_eps,

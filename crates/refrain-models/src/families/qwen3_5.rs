@@ -5,7 +5,7 @@ use refrain::{Array, DType};
 use refrain_formats::{Error as FileError, Key, Metadata, RowOrder};
 use serde_json::{Value, json};
 
-use crate::blocks::{Attention, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, RmsNorm, Ropes};
+use crate::blocks::{Attention, BlockNorm, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, Ropes};
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
@@ -302,15 +302,15 @@ fn tiny() -> ModelConfig {
 struct Qwen3_5 {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    norm: BlockNorm,
     head: Head,
     ropes: Ropes,
 }
 
 struct Layer {
-    before_mixer: RmsNorm,
+    before_mixer: BlockNorm,
     mixer: Mixer,
-    before_feed_forward: RmsNorm,
+    before_feed_forward: BlockNorm,
     feed_forward: FeedForward,
 }
 

@@ -1,8 +1,8 @@
 //! A family of one's own: what each token predicts by itself, through one feed-forward network.
 
-use refrain::{Array, DType, nn::RmsNorm};
+use refrain::{Array, DType};
 use refrain_formats::Metadata;
-use refrain_models::blocks::{Embedding, Head, Mlp, MlpStyle};
+use refrain_models::blocks::{BlockNorm, Embedding, Head, Mlp, MlpStyle};
 use refrain_models::config::read::{self, Defaults};
 use refrain_models::family::Keys;
 use refrain_models::tensors::Table;
@@ -47,9 +47,9 @@ fn scaled(config: ModelConfig, _: &Metadata<'_>) -> ModelConfig {
 
 struct Bigram {
     embedding: Embedding,
-    norm: RmsNorm,
+    norm: BlockNorm,
     mlp: Mlp,
-    last: RmsNorm,
+    last: BlockNorm,
     head: Head,
 }
 
