@@ -20,7 +20,7 @@ const WORKSPACE: usize = 2;
 
 /// What a call does, as the shader numbers it.
 #[derive(Clone, Copy)]
-enum Stage {
+enum SortStage {
     /// Sorts rows of one block.
     Whole,
     /// Sorts each block of longer rows, every other one downwards.
@@ -70,17 +70,21 @@ pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, 
         workgroup,
     };
     if padded <= block {
-        return Ok((vec![problem.call(Stage::Whole, 0, 0)?], None));
+        return Ok((vec![problem.call(SortStage::Whole, 0, 0)?], None));
     }
-    let mut calls = vec![problem.call(Stage::Blocks, 0, 0)?];
+    let mut calls = vec![problem.call(SortStage::Blocks, 0, 0)?];
     let mut size = 2 * block;
     while size <= padded {
         let mut stride = size / 2;
         while stride >= block {
-            calls.push(problem.call(Stage::Apart, size, stride)?);
+            calls.push(problem.call(SortStage::Apart, size, stride)?);
             stride /= 2;
         }
-        let stage = if size == padded { Stage::Last } else { Stage::Within };
+        let stage = if size == padded {
+            SortStage::Last
+        } else {
+            SortStage::Within
+        };
         calls.push(problem.call(stage, size, 0)?);
         size *= 2;
     }
@@ -97,7 +101,7 @@ struct Problem<'a> {
 
 impl Problem<'_> {
     /// `size`: elements that are brought into order together; `stride`: how far apart those are that are compared.
-    fn call(&self, stage: Stage, size: usize, stride: usize) -> Result<Call, Unsupported> {
+    fn call(&self, stage: SortStage, size: usize, stride: usize) -> Result<Call, Unsupported> {
         let ([x, out], [rows, columns, padded]) = (self.operands, self.sizes);
         let block = 2 * self.workgroup;
         let kind = match x.dtype.compute() {
@@ -112,7 +116,7 @@ impl Problem<'_> {
             .body(include_str!("shaders/sort.comp"))
             .kernel(vec![(0, self.workgroup), (3, block), (4, stage as u32)]);
         let keys = match stage {
-            Stage::Whole => out.address(1),
+            SortStage::Whole => out.address(1),
             _ => Push::Address {
                 operand: WORKSPACE,
                 bytes: 0,

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use refrain::operation::glsl::{self, Access};
 use refrain::operation::{
-    Call, Elements, Kernel, Kernels, Operand, Operation, Push, Spec, Traits, Unsupported, Values,
+    ArraySpec, Call, HostArray, Kernel, Kernels, Operand, Operation, Push, Traits, Unsupported, Values,
 };
 use refrain::{Array, DType, Device, Error};
 
@@ -40,7 +40,7 @@ impl Operation for MovingAverage {
         self.keep.to_bits().hash(&mut state);
     }
 
-    fn result(&self, inputs: &[Spec]) -> Result<Spec, String> {
+    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String> {
         match inputs {
             [averages, x] if averages == x && x.dtype == DType::F32 => Ok(x.clone()),
             _ => Err(format!(
@@ -90,7 +90,7 @@ impl Operation for MovingAverage {
         })
     }
 
-    fn reference(&self, inputs: &mut [Elements]) -> Values {
+    fn reference(&self, inputs: &mut [HostArray]) -> Values {
         let [averages, x] = inputs else {
             unreachable!("the result is that of two inputs")
         };

@@ -49,12 +49,12 @@ pub(crate) struct Traced {
     /// In the order in which they happen.
     pub updates: Vec<StateUpdate>,
     /// For each output that is a state or a view of one: what it sees of it.
-    pub seen: Vec<Option<Seen>>,
+    pub seen: Vec<Option<SeenVersion>>,
 }
 
 /// A version of a state, and the one that the program leaves behind: counted from the one that it finds.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct SeenVersion {
     pub slot: usize,
     pub version: i64,
     pub last: i64,
@@ -284,10 +284,10 @@ impl Builder<'_> {
         ))
     }
 
-    fn seen_by(&self, edge: &Edge) -> Option<Seen> {
+    fn seen_by(&self, edge: &Edge) -> Option<SeenVersion> {
         let (slot, version, last) = self.versions_at(edge)?;
         let found = self.written.slots[slot].version() as i64;
-        Some(Seen {
+        Some(SeenVersion {
             slot,
             version: version as i64 - found,
             last: last as i64 - found,

@@ -12,7 +12,7 @@ pub use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Unsupported, Valu
 
 /// Shape and dtype of an operand or a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spec {
+pub struct ArraySpec {
     /// Extents.
     pub shape: Vec<usize>,
     /// Storage type of the elements.
@@ -21,7 +21,7 @@ pub struct Spec {
 
 /// An operand's elements on the CPU executor.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Elements {
+pub struct HostArray {
     /// Row-major.
     pub values: Values,
     /// Extents.
@@ -46,7 +46,7 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     ///
     /// # Errors
     /// What does not fit, in words for the caller.
-    fn result(&self, inputs: &[Spec]) -> Result<Spec, String>;
+    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String>;
 
     /// The inputs, all states, that are updated in place beside the result.
     fn updates(&self) -> &'static [usize] {
@@ -62,7 +62,7 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
 
     /// The result in plain Rust, which the CPU executor computes and other devices are compared with. What is updated
     /// is changed in place.
-    fn reference(&self, inputs: &mut [Elements]) -> Values;
+    fn reference(&self, inputs: &mut [HostArray]) -> Values;
 
     /// About how many multiplications it takes, or elements that it touches, whichever is more.
     fn multiplications(&self, operands: &[Operand]) -> u64 {
@@ -93,17 +93,17 @@ impl Array {
     #[track_caller]
     pub fn apply_updating(operation: impl Operation, inputs: &[&Array]) -> (Array, Vec<Array>) {
         let caller = Caller::new(operation.name());
-        let spec = |array: &&Array| Spec {
+        let spec = |array: &&Array| ArraySpec {
             shape: array.shape().to_vec(),
             dtype: array.dtype(),
         };
-        let specs: Vec<Spec> = inputs.iter().map(spec).collect();
+        let specs: Vec<ArraySpec> = inputs.iter().map(spec).collect();
         if inputs.is_empty() || operation.updates().iter().any(|&number| number >= inputs.len()) {
             let what = format!("{} inputs are too few", inputs.len());
             return (caller.invalid(inputs, what), vec![]);
         }
         match operation.result(&specs) {
-            Ok(Spec { shape, dtype }) => {
+            Ok(ArraySpec { shape, dtype }) => {
                 let primitive = Primitive::Operation(std::sync::Arc::new(operation));
                 caller.updating(primitive, inputs, &shape, dtype)
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::execute::Compiled;
-use crate::graph::{Graph, Seen, StateUpdate, Traced};
+use crate::graph::{Graph, SeenVersion, StateUpdate, Traced};
 use crate::passes::{self, Options};
 use crate::plan::Plan;
 use crate::signature::{FastMap, Signature};
@@ -22,7 +22,7 @@ pub(crate) struct Program {
     pub graph: Graph,
     pub updates: Vec<StateUpdate>,
     /// For each output that is a state or a view of one: what it sees of it.
-    pub seen: Vec<Option<Seen>>,
+    pub seen: Vec<Option<SeenVersion>>,
     pub compiled: Arc<Compiled>,
 }
 
@@ -62,7 +62,7 @@ impl Lookup {
     }
 
     /// For each output that is a state or a view of one: what it sees of it.
-    pub fn seen(&self) -> &[Option<Seen>] {
+    pub fn seen(&self) -> &[Option<SeenVersion>] {
         match self {
             Lookup::Kept(program) => &program.seen,
             Lookup::New(traced) => &traced.seen,

@@ -49,7 +49,7 @@ struct Missing {
 }
 
 /// A plan's commands with every address filled in.
-pub(super) struct Recorded {
+pub(super) struct BoundCommands {
     lists: Vec<CommandList>,
     /// Whichever submit last read the control block.
     last: Mutex<Option<Submission>>,
@@ -116,7 +116,7 @@ impl Commands {
     }
 
     /// The commands over this memory.
-    pub(super) fn bound_to(&self, blocks: &Blocks) -> Recorded {
+    pub(super) fn bound_to(&self, blocks: &Blocks) -> BoundCommands {
         let bound = |list: &OpenList| {
             let mut bound = CommandList::new("evaluation");
             bound.commands.clone_from(&list.commands);
@@ -135,7 +135,7 @@ impl Commands {
             bound.uses.dedup();
             bound
         };
-        Recorded {
+        BoundCommands {
             lists: self.lists.iter().map(bound).collect(),
             last: Mutex::default(),
         }
@@ -149,7 +149,7 @@ impl Commands {
     }
 
     /// Dispatches of the plan in an order of the caller's.
-    pub(super) fn parts(&self, recorded: &Recorded, parts: &[Part]) -> CommandList {
+    pub(super) fn parts(&self, recorded: &BoundCommands, parts: &[Part]) -> CommandList {
         let dispatch = |step: usize, call: usize| {
             let (list, end) = self.ends[step];
             let before = step.checked_sub(1).map(|before| self.ends[before]);
@@ -191,7 +191,7 @@ impl Commands {
     }
 }
 
-impl Recorded {
+impl BoundCommands {
     /// The commands of the whole plan as one list.
     ///
     /// # Errors

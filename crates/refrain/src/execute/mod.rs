@@ -58,7 +58,7 @@ pub struct Executable {
     device: Device,
     compiled: Arc<Compiled>,
     memory: Memory,
-    recorded: Option<eager::Recorded>,
+    recorded: Option<eager::BoundCommands>,
     /// Whether outputs hold anything yet.
     ran: AtomicBool,
     /// What recordings refer to by address alone.

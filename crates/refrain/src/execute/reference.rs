@@ -15,7 +15,7 @@ use refrain_kernels::{
 };
 
 use super::{Memory, recurrent};
-use crate::operation::{Elements, Operation};
+use crate::operation::{HostArray, Operation};
 use crate::plan::{Operand, Step};
 use crate::storage::{self, HostBuffer, Storage};
 use crate::{DType, Error, Primitive};
@@ -395,11 +395,11 @@ fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &Memory) {
 /// An operation by its own reference.
 fn own(step: &Step, operation: &dyn Operation, memory: &Memory) {
     let x = Inputs::lock(&step.inputs, memory);
-    let elements = |number| Elements {
+    let elements = |number| HostArray {
         values: x.load(number),
         shape: x.shape(number).to_vec(),
     };
-    let mut inputs: Vec<Elements> = (0..step.inputs.len()).map(elements).collect();
+    let mut inputs: Vec<HostArray> = (0..step.inputs.len()).map(elements).collect();
     drop(x);
     let result = operation.reference(&mut inputs);
     let updated = operation.updates().iter();

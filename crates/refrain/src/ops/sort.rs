@@ -6,7 +6,7 @@ use refrain_kernels::sort;
 
 use super::{Caller, axis_of};
 use crate::Array;
-use crate::operation::{Elements, Kernels, Operand, Operation, Spec, Traits, Unsupported, Values};
+use crate::operation::{ArraySpec, HostArray, Kernels, Operand, Operation, Traits, Unsupported, Values};
 
 /// Sorts the last dimension.
 #[derive(Hash, Debug)]
@@ -21,7 +21,7 @@ impl Operation for Sort {
         self.hash(&mut state);
     }
 
-    fn result(&self, inputs: &[Spec]) -> Result<Spec, String> {
+    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String> {
         match inputs {
             [x] => Ok(x.clone()),
             _ => Err(format!("{} arrays are not sorted together", inputs.len())),
@@ -38,8 +38,8 @@ impl Operation for Sort {
         })
     }
 
-    fn reference(&self, inputs: &mut [Elements]) -> Values {
-        let Elements { values, shape } = &inputs[0];
+    fn reference(&self, inputs: &mut [HostArray]) -> Values {
+        let HostArray { values, shape } = &inputs[0];
         sort::reference(values, shape.last().copied().unwrap_or(1))
     }
 
