@@ -11,7 +11,7 @@ use refrain_formats::{
 use crate::config::{ModelConfig, keys, rope_gguf, wrapper};
 use crate::families::FAMILIES;
 use crate::family::{self, Family};
-use crate::synthetic::Spec;
+use crate::synthetic::SyntheticSpec;
 use crate::tensors::TensorRow;
 
 /// A checkpoint, opened and checked. Its weights stay in the mapped files until they are read.
@@ -62,11 +62,11 @@ impl Checkpoint {
     /// # Errors
     /// If architecture or format are not known.
     pub fn synthetic(spec: &str) -> Result<Checkpoint, Error> {
-        Ok(Self::made(&Spec::parse(spec, FAMILIES)?))
+        Ok(Self::made(&SyntheticSpec::parse(spec, FAMILIES)?))
     }
 
     /// [`Checkpoint::synthetic`] of a name that has been read.
-    pub fn made(spec: &Spec) -> Checkpoint {
+    pub fn made(spec: &SyntheticSpec) -> Checkpoint {
         let config = spec.config();
         Self {
             files: CheckpointFiles::synthetic(spec.label(), spec.format(), spec.tensors(&config)),

@@ -47,7 +47,7 @@ pub use families::FAMILIES;
 pub use family::Family;
 pub use loader::{Loader, Progress};
 pub use state::{Cache, LayerState, Recurrence};
-pub use synthetic::{Spec, architectures};
+pub use synthetic::{SyntheticSpec, architectures};
 
 /// A decoder: logits for the tokens of a batch.
 pub trait Decoder: Send + Sync {

@@ -23,19 +23,19 @@ fn names(families: &[&'static Family]) -> Vec<&'static str> {
 
 /// A synthetic checkpoint by its name.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct SyntheticSpec {
     /// `ARCH:FORMAT`.
     name: String,
     config: fn() -> ModelConfig,
     weights: SyntheticFormat,
 }
 
-impl Spec {
+impl SyntheticSpec {
     /// Reads `ARCH:FORMAT`, of the sizes that `families` list.
     ///
     /// # Errors
     /// If architecture or format are not known: with those that are.
-    pub fn parse(spec: &str, families: &[&'static Family]) -> Result<Spec, Error> {
+    pub fn parse(spec: &str, families: &[&'static Family]) -> Result<SyntheticSpec, Error> {
         let error = |reason: String| Error::Synthetic {
             spec: spec.to_owned(),
             reason,
@@ -61,7 +61,7 @@ impl Spec {
         let Some(weights) = SyntheticFormat::by_name(format) else {
             return Err(error(format!("format {format:?} is not known (known: {})", formats())));
         };
-        Ok(Spec {
+        Ok(SyntheticSpec {
             name: spec.to_owned(),
             config: *config,
             weights,

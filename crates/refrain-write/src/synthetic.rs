@@ -10,7 +10,7 @@ use refrain_formats::write::{Item, ListedTensor, Shape, Target, WriteProgress, d
 use refrain_formats::{Error, Format, RowOrder, Tensor, store_block};
 use refrain_models::config::{written_gguf, written_json};
 use refrain_models::tensors::TensorRow;
-use refrain_models::{Checkpoint, FAMILIES, ModelConfig, Spec};
+use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
 
 #[cfg(test)]
 mod tests;
@@ -25,20 +25,24 @@ mod tests;
 /// If `spec` is not known, something is at `out` already, the disk is full or the system refuses
 /// otherwise, or `progress` stopped it. Nothing is left at `out` then, nor beside it.
 pub fn write(spec: &str, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
-    write_shards(&Spec::parse(spec, FAMILIES)?, out, directory::SHARD, progress)
+    write_shards(&SyntheticSpec::parse(spec, FAMILIES)?, out, directory::SHARD, progress)
 }
 
-/// [`write()`] of a name that has been read: [`Spec::parse`] takes other families too.
+/// [`write()`] of a name that has been read: [`SyntheticSpec::parse`] takes other families too.
 ///
 /// # Errors
 /// As [`write()`].
-pub fn write_spec(spec: &Spec, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
+pub fn write_spec(
+    spec: &SyntheticSpec,
+    out: &Path,
+    progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,
+) -> Result<(), Error> {
     write_shards(spec, out, directory::SHARD, progress)
 }
 
 /// [`write()`] with files of at most `shard` bytes of weights, where the format splits them.
 fn write_shards(
-    spec: &Spec,
+    spec: &SyntheticSpec,
     out: &Path,
     shard: u64,
     progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,

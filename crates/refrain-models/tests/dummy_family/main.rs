@@ -8,7 +8,7 @@ use std::path::Path;
 
 use refrain::{Array, DType, Device};
 use refrain_formats::CheckpointFiles;
-use refrain_models::{Batch, Checkpoint, Family, Pages, Spec};
+use refrain_models::{Batch, Checkpoint, Family, Pages, SyntheticSpec};
 use refrain_write::convert::{ConvertOptions, Recipe, convert};
 use refrain_write::synthetic;
 
@@ -47,7 +47,7 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
 #[test]
 fn a_family_of_ones_own_is_made_opened_converted_and_run() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec::parse("tiny-bigram:f16", FAMILIES).unwrap();
+    let spec = SyntheticSpec::parse("tiny-bigram:f16", FAMILIES).unwrap();
     let made = Checkpoint::made(&spec);
     let directory = folder.path().join("bigram");
     synthetic::write_spec(&spec, &directory, &|_| ControlFlow::Continue(())).unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use refrain_formats::write::WriteProgress;
 use refrain_formats::{Encoding, Error, Format, Tensor, synthetic::formats};
 use refrain_models::config::RopeScaling;
-use refrain_models::{Checkpoint, FAMILIES, ModelConfig, Spec, architectures};
+use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec, architectures};
 
 use super::{write, write_shards};
 
@@ -86,7 +86,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .chain(mixture)
         .chain(dense);
     for spec in specs {
-        let is_gguf = Spec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
+        let is_gguf = SyntheticSpec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
         let ending = if is_gguf { ".gguf" } else { "" };
         let out = directory.path().join(spec.replace(':', "-") + ending);
         write(&spec, &out, &quietly).unwrap();
@@ -101,7 +101,7 @@ fn large_directories_are_sharded() {
     let directory = tempfile::tempdir().unwrap();
     for spec in ["tiny:f16", "tiny-llama:mlx4"] {
         let out = directory.path().join(&spec[..6]);
-        write_shards(&Spec::parse(spec, FAMILIES).unwrap(), &out, 100_000, &quietly).unwrap();
+        write_shards(&SyntheticSpec::parse(spec, FAMILIES).unwrap(), &out, 100_000, &quietly).unwrap();
         assert_written(spec, &out);
         let index = std::fs::read(out.join("model.safetensors.index.json")).unwrap();
         let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
