@@ -20,6 +20,8 @@ pub struct Traits {
     pub subgroup_uniform_flow: bool,
     /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
     pub subgroup_arithmetic: bool,
+    /// `subgroupBallot` … may be used in compute shaders.
+    pub subgroup_ballot: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
     pub storage16: bool,
     /// 8-bit loads and stores from buffers.
@@ -50,6 +52,7 @@ impl Traits {
             full_subgroups: false,
             subgroup_uniform_flow: false,
             subgroup_arithmetic: false,
+            subgroup_ballot: false,
             storage16: false,
             storage8: false,
             integer_dot: false,

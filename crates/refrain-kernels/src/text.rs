@@ -31,6 +31,7 @@ impl<'t> Text<'t> {
         }
         for (there, tag) in [
             (traits.subgroup_arithmetic, "+subgroup"),
+            (traits.subgroup_ballot, "+ballot"),
             (traits.subgroup_uniform_flow, "+flow"),
             (traits.storage16, "+s16"),
             (traits.storage8, "+s8"),

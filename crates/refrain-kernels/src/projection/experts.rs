@@ -268,6 +268,7 @@ impl ExpertProjection {
         let subgroup = traits.subgroup_size as usize;
         let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
         let chooses = traits.subgroup_arithmetic
+            && traits.subgroup_ballot
             && traits.full_subgroups
             && tuning::lanes(traits).is_multiple_of(traits.subgroup_size)
             && count.div_ceil(subgroup) <= MOST_KEYS;

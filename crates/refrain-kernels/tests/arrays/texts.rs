@@ -16,6 +16,7 @@ fn traits() -> [Traits; 2] {
         full_subgroups: true,
         subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
+        subgroup_ballot: true,
         storage16: true,
         storage8: true,
         integer_dot: true,

@@ -15,6 +15,7 @@ pub fn traits(device: &Device) -> Traits {
             && info.limits.min_subgroup_size == info.limits.max_subgroup_size,
         subgroup_uniform_flow: features.contains(Feature::SubgroupUniformFlow),
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
+        subgroup_ballot: features.contains(Feature::SubgroupBallot),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),

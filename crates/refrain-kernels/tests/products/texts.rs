@@ -14,6 +14,7 @@ fn full() -> Traits {
         full_subgroups: true,
         subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
+        subgroup_ballot: true,
         storage16: true,
         storage8: true,
         integer_dot: true,

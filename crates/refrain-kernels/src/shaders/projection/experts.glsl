@@ -14,28 +14,32 @@ void choose(uint token, uint count) {
     if (gl_SubgroupID == 0u) {
         uint own = gl_SubgroupInvocationID;
         uint keys[KEYS];
+        uint largest = 0u;
         [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
             uint expert = i * FULL_SUBGROUPS + own;
             // No number has the key 0.
             keys[i] = 0u;
             if (expert < EXPERTS) keys[i] = order_key(load_experts(pc.experts, token * SCORES_STRIDE + expert));
+            largest = max(largest, keys[i]);
         }
         // Short, for it is fetched to be run once.
         [[dont_unroll]] for (uint u = 0u; u < count; ++u) {
-            uint most = 0u;
-            [[unroll]] for (uint i = 0u; i < KEYS; ++i) most = max(most, keys[i]);
-            most = subgroupMax(most);
-            uint expert = ~0u;
-            [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
-                if (keys[i] == most) expert = min(expert, i * FULL_SUBGROUPS + own);
+            uint most = subgroupMax(largest);
+            uint first = 0u;
+            [[unroll]] for (uint i = KEYS; i-- > 0u;) first = keys[i] == most ? i : first;
+            uint expert = largest == most ? first * FULL_SUBGROUPS + own : ~0u;
+            // As a rule one invocation has it.
+            if (subgroupBallotBitCount(subgroupBallot(largest == most)) > 1u) {
+                if (subgroupMin(expert) != expert) expert = ~0u;
             }
-            expert = subgroupMin(expert);
-            [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
-                if (i * FULL_SUBGROUPS + own == expert) keys[i] = 0u;
-            }
-            if (subgroupElect()) {
+            if (expert != ~0u) {
                 chosen[u] = expert;
                 chosen_scores[u] = float_of_key(most);
+                largest = 0u;
+                [[unroll]] for (uint i = 0u; i < KEYS; ++i) {
+                    if (i == first) keys[i] = 0u;
+                    largest = max(largest, keys[i]);
+                }
             }
         }
     }
