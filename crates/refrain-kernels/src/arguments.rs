@@ -1,12 +1,10 @@
-use crate::{Push, Unsupported};
-
-/// What push constants may take.
-pub(crate) const BYTES: usize = 128;
+use crate::{Push, Traits, Unsupported};
 
 /// The push constants of one call while they are collected, with names for the shader: addresses first,
-/// then numbers, which go into a record where they are too many.
-#[derive(Default)]
+/// then numbers, which go into a record where they are too many: that costs a load that others wait for.
 pub(crate) struct Arguments {
+    /// Bytes of push constants that there are.
+    most: usize,
     addresses: Vec<(String, Push)>,
     numbers: Vec<u32>,
     /// Names of numbers, as definitions.
@@ -14,6 +12,16 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// None yet.
+    pub(crate) fn new(traits: &Traits) -> Arguments {
+        Arguments {
+            most: traits.push_bytes as usize,
+            addresses: Vec::new(),
+            numbers: Vec::new(),
+            definitions: String::new(),
+        }
+    }
+
     /// A member, as it is declared, that holds an address.
     pub(crate) fn address(&mut self, declaration: impl Into<String>, push: Push) {
         self.addresses.push((declaration.into(), push));
@@ -44,18 +52,18 @@ impl Arguments {
     }
 
     fn recorded(&self) -> bool {
-        8 * self.addresses.len() + 4 * self.numbers.len() > BYTES
+        8 * self.addresses.len() + 4 * self.numbers.len() > self.most
     }
 
     /// Fails when the addresses alone are too many.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), Unsupported> {
         let numbers = if self.recorded() { 8 } else { 4 * self.numbers.len() };
         match 8 * self.addresses.len() + numbers {
-            ..=BYTES => Ok(()),
-            bytes => Err(Unsupported::Size {
+            bytes if bytes > self.most => Err(Unsupported::Size {
                 op,
-                what: format!("arguments take {bytes} bytes; the most is {BYTES}"),
+                what: format!("arguments take {bytes} bytes; the most is {}", self.most),
             }),
+            _ => Ok(()),
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Traits {
     pub tickets: bool,
     /// Largest workgroup, in invocations.
     pub max_invocations: u32,
+    /// Bytes of push constants: 128 or more.
+    pub push_bytes: u32,
     /// Shared memory per workgroup, in bytes.
     pub shared_bytes: u32,
     /// Products of fragments, where kernels know in which order lanes hold them.
@@ -59,6 +61,7 @@ impl Traits {
             subnormal_halves: false,
             tickets: false,
             max_invocations: 128,
+            push_bytes: 128,
             shared_bytes: 16 * 1024,
             matrix_cores: None,
         }
@@ -123,7 +126,7 @@ pub struct Call {
     pub kernel: Kernel,
     /// Workgroups in x, y, z: each at most 65,535.
     pub groups: [u32; 3],
-    /// At most 128 bytes together; addresses first, so that they are aligned.
+    /// At most [`Traits::push_bytes`] together; addresses first, so that they are aligned.
     pub push: Vec<Push>,
 }
 

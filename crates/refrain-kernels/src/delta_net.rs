@@ -303,7 +303,7 @@ fn checked(
     let sizes = operands.sizes(params)?;
     let division = Division::of(traits, &sizes)?;
     check_sizes(traits, operands, &sizes, &division)?;
-    let arguments = arguments(operands, params, &sizes)?;
+    let arguments = arguments(traits, operands, params, &sizes)?;
     Ok((sizes, division, arguments))
 }
 
@@ -340,9 +340,14 @@ fn check_sizes(
     Ok(())
 }
 
-fn arguments(operands: &Operands<'_>, params: &DeltaNetParams, sizes: &Sizes) -> Result<Arguments, Unsupported> {
+fn arguments(
+    traits: &Traits,
+    operands: &Operands<'_>,
+    params: &DeltaNetParams,
+    sizes: &Sizes,
+) -> Result<Arguments, Unsupported> {
     let all = operands.all();
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments::new(traits);
     for (number, (name, operand)) in operands.names().into_iter().zip(&all).enumerate() {
         arguments.address(format!("{name}_ref {name}"), address(OP, number, operand)?);
     }

@@ -251,6 +251,7 @@ mod tests {
             subnormal_halves: true,
             tickets: true,
             max_invocations: 1024,
+            push_bytes: 256,
             shared_bytes: 49152,
             matrix_cores: None,
         };

@@ -122,7 +122,7 @@ pub fn call_tuned(
     }
     let several = variant.parts > 1;
     let tickets = several && traits.tickets;
-    let arguments = arguments(operands, params, &sizes, [several, tickets])?;
+    let arguments = arguments(traits, operands, params, &sizes, [several, tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
     let forms = if several && !tickets {
         &["SHARES", "JOINS"][..]
@@ -187,7 +187,7 @@ pub fn check(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> R
     let sizes = checked(operands, params)?;
     let variant = Variant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
     let several = variant.parts > 1;
-    arguments(operands, params, &sizes, [several, several && traits.tickets]).map(|_| ())
+    arguments(traits, operands, params, &sizes, [several, several && traits.tickets]).map(|_| ())
 }
 
 /// The extents, if all operands fit them.
@@ -274,12 +274,13 @@ fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupp
 }
 
 fn arguments(
+    traits: &Traits,
     operands: &[&Operand],
     params: &DecodeParams,
     sizes: &Sizes,
     [several, tickets]: [bool; 2],
 ) -> Result<Arguments, Unsupported> {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments::new(traits);
     let mut add = |declaration: &str, number: usize| -> Result<(), Unsupported> {
         arguments.address(declaration, address(OP, number, operands[number])?);
         Ok(())

@@ -147,7 +147,7 @@ impl Grouped<'_> {
 
     /// The call that packs x and sorts pairs by expert, with workgroups of `threads` invocations.
     fn prepare(&self, traits: &Traits, threads: u32) -> Result<Call, Unsupported> {
-        let mut arguments = Arguments::default();
+        let mut arguments = Arguments::new(traits);
         arguments.address("x_ref x", self.problem.x.address.clone());
         arguments.address("experts_ref experts", self.ids.clone());
         self.arguments("sorted_ref", &mut arguments);

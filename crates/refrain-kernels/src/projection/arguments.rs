@@ -3,10 +3,7 @@ use super::problem::{Problem, SectionPlan};
 use super::routing::RoutingWeights;
 use super::{OP, Planes};
 use crate::arguments::Arguments;
-use crate::{Unsupported, elementwise};
-
-/// As many addresses always fit, however many numbers there are.
-pub(super) const ALWAYS_FIT: usize = crate::arguments::BYTES / 8 - 1;
+use crate::{Traits, Unsupported, elementwise};
 
 /// Where a call finds x.
 pub(super) enum Inputs<'a> {
@@ -18,11 +15,12 @@ pub(super) enum Inputs<'a> {
 
 /// The arguments of the call that computes `sections`.
 pub(super) fn arguments(
+    traits: &Traits,
     problem: &Problem<'_>,
     sections: &[&SectionPlan<'_>],
     inputs: Inputs<'_>,
 ) -> Result<Arguments, Unsupported> {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments::new(traits);
     match inputs {
         Inputs::Given => {
             arguments.address("x_ref x", problem.x.address.clone());

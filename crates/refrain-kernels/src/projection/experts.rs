@@ -260,7 +260,7 @@ impl ExpertProjection {
     /// # Errors
     /// Those of [`ExpertProjection::calls`].
     pub fn check(&self, traits: &Traits, operands: &[&Operand]) -> Result<(), Unsupported> {
-        self.checked(traits, operands)?.check()
+        self.checked(traits, operands)?.check(traits)
     }
 
     fn checked<'a>(&self, traits: &Traits, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {

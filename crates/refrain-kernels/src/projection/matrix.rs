@@ -121,9 +121,9 @@ impl Problem<'_> {
         let cores = cores_of(traits)?;
         for sections in self.alike() {
             let fragments = self.fragments(tuning, traits, cores, &sections);
-            self.pack_arguments(&fragments, self.operands)?;
+            self.pack_arguments(traits, &fragments, self.operands)?;
             let packed = |arguments: &mut Arguments| self.packed(&fragments, self.operands, arguments);
-            arguments(self, &sections, Inputs::Packed(&packed))?;
+            arguments(traits, self, &sections, Inputs::Packed(&packed))?;
         }
         Ok(())
     }
@@ -171,8 +171,13 @@ impl Problem<'_> {
     }
 
     /// The arguments of the call that packs x.
-    fn pack_arguments(&self, fragments: &Fragments, workspace: usize) -> Result<Arguments, Unsupported> {
-        let mut arguments = Arguments::default();
+    fn pack_arguments(
+        &self,
+        traits: &Traits,
+        fragments: &Fragments,
+        workspace: usize,
+    ) -> Result<Arguments, Unsupported> {
+        let mut arguments = Arguments::new(traits);
         arguments.address("x_ref x", self.x.address.clone());
         if let Some((_, Some(gain))) = &self.norm {
             arguments.address("gain_ref gain", gain.address.clone());
@@ -242,7 +247,7 @@ impl Problem<'_> {
         fragments: &Fragments,
         workspace: usize,
     ) -> Result<Call, Unsupported> {
-        let arguments = self.pack_arguments(fragments, workspace)?;
+        let arguments = self.pack_arguments(traits, fragments, workspace)?;
         let wanted = (self.columns / 8).next_power_of_two() as u32;
         let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
         let declaration = arguments.declaration();
@@ -279,7 +284,7 @@ impl Problem<'_> {
         } = fragments.tile;
         let parts = sections[0].parts.len() as u32;
         let each = rows / parts;
-        let arguments = arguments(self, sections, Inputs::Packed(tokens.arguments))?;
+        let arguments = arguments(traits, self, sections, Inputs::Packed(tokens.arguments))?;
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
         let (together, body) = match shared {

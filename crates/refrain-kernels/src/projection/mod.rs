@@ -204,7 +204,7 @@ pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) ->
         return problem.check_matrix(tuning, traits);
     }
     problem.check_few(tuning)?;
-    problem.check()
+    problem.check(traits)
 }
 
 /// As [`check`], where no device is asked: whether operands are those of a projection.
@@ -212,7 +212,7 @@ pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) ->
 /// # Errors
 /// Those of [`calls`] that do not depend on a device.
 pub fn check_operands(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
-    Problem::new(projection, operands)?.check()
+    Problem::new(projection, operands)?.check(&Traits::minimal())
 }
 
 /// The part of a tuning row for a storage.
@@ -249,13 +249,13 @@ impl Problem<'_> {
     }
 
     /// Fails where arguments are too many.
-    fn check(&self) -> Result<(), Unsupported> {
+    fn check(&self, traits: &Traits) -> Result<(), Unsupported> {
         // Each operand takes one address at most, and all numbers together another.
-        if self.operands <= arguments::ALWAYS_FIT {
+        if 8 * (self.operands + 1) <= traits.push_bytes as usize {
             return Ok(());
         }
         for sections in self.alike() {
-            arguments::arguments(self, &sections, Given)?;
+            arguments::arguments(traits, self, &sections, Given)?;
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Problem<'_> {
         let chunk = sections[0].parts[0].chunk();
         let mut division = Division::of(few, tuning::lanes(traits), self, sections);
         let (lanes, rows) = (division.lanes, division.rows);
-        let arguments = arguments::arguments(self, sections, Given)?;
+        let arguments = arguments::arguments(traits, self, sections, Given)?;
         let is_fixed = tuning.fixed_point && weights != Weights::Dense;
         let tile = tile((traits, few), self, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);

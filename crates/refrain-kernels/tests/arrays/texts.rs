@@ -23,6 +23,7 @@ fn traits() -> [Traits; 2] {
         subnormal_halves: true,
         tickets: true,
         max_invocations: 1024,
+        push_bytes: 256,
         shared_bytes: 32768,
         matrix_cores: None,
     };

@@ -22,6 +22,7 @@ pub fn traits(device: &Device) -> Traits {
         subnormal_halves: true,
         tickets: true,
         max_invocations: info.limits.max_workgroup_invocations,
+        push_bytes: info.limits.max_push_constants.min(256),
         shared_bytes: info.limits.shared_memory_bytes,
         matrix_cores: None,
     };

@@ -21,6 +21,7 @@ fn full() -> Traits {
         subnormal_halves: true,
         tickets: true,
         max_invocations: 1024,
+        push_bytes: 256,
         shared_bytes: 32768,
         matrix_cores: None,
     }

@@ -29,6 +29,8 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
         // Over Metal, which promises it from version 3.2 on and does not say which it has.
         tickets: info.vendor_id != APPLE,
         max_invocations: most_invocations(limits, required),
+        // More than kernels have use for.
+        push_bytes: limits.max_push_constants.min(256),
         shared_bytes: limits.shared_memory_bytes,
         matrix_cores: None,
     }

@@ -165,6 +165,7 @@ mod tests {
         subnormal_halves: true,
         tickets: true,
         max_invocations: 1024,
+        push_bytes: 256,
         shared_bytes: 32_768,
         matrix_cores: None,
     };
