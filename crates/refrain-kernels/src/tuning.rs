@@ -8,6 +8,8 @@ pub use matrix::{Experts, MatrixTile, SharedBy};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
 
+use refrain_quant::{QuantFormat, Scales};
+
 use crate::Traits;
 
 /// Matrix times few vectors.
@@ -35,6 +37,19 @@ pub struct Matvec {
     pub most_vectors: u32,
     /// The most vectors where matrix cores can take more.
     pub most_beside_matrix: u32,
+}
+
+/// What suits some products better than the row for all of their kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShapedMatvec {
+    /// The values that a sum is over: from the fewest to the most.
+    pub depth: [usize; 2],
+    /// The most rows of all sections together.
+    pub most_rows: usize,
+    /// Whether formats with scales in two levels are meant too.
+    pub nested: bool,
+    /// How such products are divided.
+    pub matvec: Matvec,
 }
 
 /// Tiled matrix product. Each invocation computes 4 × 4 elements.
@@ -112,6 +127,8 @@ pub struct Tuning {
     pub dense: Matvec,
     /// Matrix of values of at most 4 bits times few vectors.
     pub four_bit: Matvec,
+    /// The same of other shapes: the first that fits.
+    pub four_bit_by_shape: &'static [ShapedMatvec],
     /// Matrix of values of 5 to 8 bits times few vectors.
     pub eight_bit: Matvec,
     /// Whether few vectors are taken in fixed point where weights are quantised: for devices with fast dot
@@ -136,6 +153,23 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats.
+    pub fn matvec(&self, format: Option<QuantFormat>, depth: usize, rows: usize) -> &Matvec {
+        let fits = |format: QuantFormat, shape: &&ShapedMatvec| {
+            (shape.depth[0]..=shape.depth[1]).contains(&depth)
+                && rows <= shape.most_rows
+                && (shape.nested || !matches!(format.scales, Scales::Records(_)))
+        };
+        match format {
+            None => &self.dense,
+            Some(format) if format.bits <= 4 => {
+                let found = self.four_bit_by_shape.iter().find(|shape| fits(format, shape));
+                found.map_or(&self.four_bit, |shape| &shape.matvec)
+            }
+            Some(_) => &self.eight_bit,
+        }
+    }
+
     /// How a product of `tokens` tokens with `rows` rows of each of `parts` matrices is divided, where
     /// fragments have `size` rows.
     pub(crate) fn matrix_tile(&self, traits: &Traits, size: u32, [tokens, rows, parts]: [usize; 3]) -> MatrixTile {

@@ -12,6 +12,30 @@ use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Made, Workload, planes};
 pub const EXPERTS: usize = 256;
 pub const USED: usize = 8;
 
+/// The projections of a layer of Qwen3.5-35B-A3B but those of its experts.
+pub fn projections() -> impl Iterator<Item = Workload> {
+    let formats = [Weights::Quantised(QuantFormat::mlx(4, 64)), FOUR_BITS_IN_TWO_LEVELS];
+    let parts = [
+        ("qkvabz", 2048, vec![8192, 32, 32, 4096]),
+        ("qkv", 2048, vec![8192, 512, 512]),
+        ("out", 4096, vec![2048]),
+        ("router", 2048, vec![256, 1]),
+        ("gate+up", 2048, vec![512, 512]),
+        ("shared_down", 512, vec![2048]),
+    ];
+    formats.into_iter().flat_map(move |weights| {
+        let parts = parts.clone().into_iter();
+        parts.map(move |(part, columns, rows)| Workload::Projection {
+            model: "35b",
+            part,
+            weights,
+            columns,
+            rows,
+            tokens: 1,
+        })
+    })
+}
+
 /// The experts of a layer of Qwen3.5-35B-A3B.
 pub fn experts() -> impl Iterator<Item = Workload> {
     let formats = [

@@ -1,6 +1,7 @@
 //! How fast the kernels of a decode step, and products of many tokens, are on the GPU at hand, for rows of the tuning table and their
 //! neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a part of a
-//! line's name, such as `8b.down q4_0 t1.` or `attention`; `all` adds every neighbour of the chosen row.
+//! line's name, such as `8b.down q4_0 t1.` or `attention`; `all` tries the neighbours of the chosen row too and prints the best,
+//! `every` prints all.
 //!
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
 //! caches hold. A line: name, tuning, µs, GB/s of weights (or of keys and values), TFLOP/s.
@@ -36,11 +37,16 @@ fn main() {
         .allocate(MemoryClass::Scratch, WORKING_SET as u64)
         .expect("memory");
     let wanted = |name: &str| {
-        let parts: Vec<&String> = filters.iter().filter(|f| *f != "all").collect();
+        let parts: Vec<&String> = filters
+            .iter()
+            .filter(|f| !["all", "every"].contains(&f.as_str()))
+            .collect();
         parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
     };
-    let all = filters.iter().any(|f| f == "all");
-    let workloads = projections().chain(experts()).chain(deltas()).chain(attentions());
+    let every = filters.iter().any(|f| f == "every");
+    let all = every || filters.iter().any(|f| f == "all");
+    let products = projections().chain(hybrid::projections()).chain(experts());
+    let workloads = products.chain(deltas()).chain(attentions());
     for workload in workloads.filter(|w| wanted(&w.name())) {
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),
@@ -52,7 +58,7 @@ fn main() {
         let chosen = workload.row(tuning::choose(&traits));
         for (place, (seconds, row)) in lines.iter().enumerate() {
             let is_chosen = *row == chosen;
-            if place >= 6 && !is_chosen {
+            if place >= 6 && !is_chosen && !every {
                 continue;
             }
             let mark = if is_chosen { "*" } else { " " };

@@ -67,18 +67,22 @@ fn few_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
     let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
     choices.flat_map(move |(threads, rows, loads)| {
-        [264, 528, 65_535].map(|most_groups| {
+        let groups = [264, 528, 65_535]
+            .into_iter()
+            .flat_map(|most| [1, 128, 264].map(|enough| (enough, most)));
+        groups.map(move |(enough_groups, most_groups)| {
             let few = Matvec {
                 threads,
                 rows,
                 loads,
                 most_groups,
-                enough_groups: 1,
+                enough_groups,
                 ..row.dense
             };
             Tuning {
                 dense: few,
                 four_bit: few,
+                four_bit_by_shape: &[],
                 eight_bit: few,
                 ..row
             }
@@ -110,6 +114,7 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let tiles = all.filter(fits).map(|(shared, sizes)| tile(shared, sizes));
     let with = move |most_for_a_pair, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
+            choose: true,
             most_for_a_pair,
             tiles: Box::leak(tiles.into_boxed_slice()),
             skips,

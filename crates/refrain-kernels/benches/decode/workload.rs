@@ -154,13 +154,18 @@ impl Workload {
                     _ => "dots".into(),
                 };
             }
-            Workload::Projection { weights, .. } => match weights {
-                Weights::Dense => row.dense,
-                Weights::Quantised(format) if format.bits <= 4 => row.four_bit,
-                Weights::Quantised(_) => row.eight_bit,
-            },
+            Workload::Projection {
+                weights, columns, rows, ..
+            } => {
+                let format = match weights {
+                    Weights::Dense => None,
+                    Weights::Quantised(format) => Some(*format),
+                };
+                row.matvec(format, *columns, rows.iter().sum())
+            }
         };
-        format!("{}t {}r {}l {}g", few.threads, few.rows, few.loads, few.most_groups)
+        let groups = format!("{}-{}g", few.enough_groups, few.most_groups);
+        format!("{}t {}r {}l {groups}", few.threads, few.rows, few.loads)
     }
 
     /// Multiplications and additions of a product; 0 for attention.

@@ -267,7 +267,8 @@ impl ExpertProjection {
         let problem = self.problem(operands)?;
         let subgroup = traits.subgroup_size as usize;
         let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
-        let chooses = traits.subgroup_arithmetic
+        let chooses = tuning::choose(traits).experts.choose
+            && traits.subgroup_arithmetic
             && traits.subgroup_ballot
             && traits.full_subgroups
             && tuning::lanes(traits).is_multiple_of(traits.subgroup_size)

@@ -272,7 +272,12 @@ impl Problem<'_> {
     /// The call for sections that are alike.
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let weights = sections[0].parts[0].planes.weights();
-        let few = few(tuning, weights);
+        let few = match (weights, &self.routing) {
+            (Weights::Quantised(format), None) => {
+                tuning.matvec(Some(format), self.columns, sections.iter().map(|s| s.rows).sum())
+            }
+            _ => few(tuning, weights),
+        };
         let chunk = sections[0].parts[0].chunk();
         let mut division = Division::of(few, tuning::lanes(traits), self, sections);
         let (lanes, rows) = (division.lanes, division.rows);
