@@ -13,7 +13,7 @@ use crate::quantised::{Code, QuantRows};
 const TOGETHER: usize = 4;
 
 /// What stored values stand for. A code is a type, so that none is asked for where blocks are read.
-pub(super) trait StoredCode<const BYTES: usize>: Copy + Sync {
+pub(super) trait StoredCode<const BYTES: usize>: Sync {
     /// Bits of a number that is multiplied.
     const BITS: usize;
 
@@ -21,7 +21,7 @@ pub(super) trait StoredCode<const BYTES: usize>: Copy + Sync {
 
     /// Eight times four neighbouring numbers, those of each word from its lowest bits on; what is above them is
     /// not theirs.
-    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT];
+    fn words(&self, block: &[u8; BYTES]) -> [u32; Octet::COUNT];
 }
 
 /// Unsigned values as they are.
@@ -36,7 +36,7 @@ impl<const BYTES: usize> StoredCode<BYTES> for Unsigned {
     }
 
     #[inline(always)]
-    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+    fn words(&self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
         words(block)
     }
 }
@@ -53,14 +53,13 @@ impl<const BYTES: usize> StoredCode<BYTES> for SignedBytes {
     }
 
     #[inline(always)]
-    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+    fn words(&self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
         words(block).map(|word| 0x8080_8080 ^ word)
     }
 }
 
-/// Indices of 4 bits into a book of 16 numbers, which are raised by 128.
-#[derive(Clone, Copy)]
-pub(super) struct BookBytes([u32; 16]);
+/// Indices of 4 bits into a book of 16 numbers, which are raised by 128: of each byte, both numbers.
+pub(super) struct BookBytes([u16; 256]);
 
 impl<const BYTES: usize> StoredCode<BYTES> for BookBytes {
     const BITS: usize = 8;
@@ -69,23 +68,15 @@ impl<const BYTES: usize> StoredCode<BYTES> for BookBytes {
         let Code::Book(book) = code else {
             unreachable!("chosen by its code")
         };
-        BookBytes(book.map(|number| u32::from(number as u8 ^ 0x80) * 0x0101_0101))
+        let raised = book.map(|number| u16::from(number as u8 ^ 0x80));
+        BookBytes(std::array::from_fn(|byte| raised[byte & 0xf] | raised[byte >> 4] << 8))
     }
 
-    /// Each bit of the indices chooses between halves of what is left: vectors have no look-up that compilers find.
+    /// By byte: choices between all numbers of the book, which vectors could make, were several times slower.
     #[inline(always)]
-    fn words(self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
-        let indices = each(|l| {
-            let four = u32::from(u16::from_le_bytes([block[2 * l], block[2 * l + 1]]));
-            (four & 0xf) | (four & 0xf0) << 4 | (four & 0xf00) << 8 | (four & 0xf000) << 12
-        });
-        let mask = |bit: u32| each(|l| (indices[l] >> bit & 0x0101_0101) * 0xff);
-        let masks = [mask(0), mask(1), mask(2), mask(3)];
-        let book = &self.0;
-        let first = |i: usize| each(|l| book[2 * i] ^ ((book[2 * i] ^ book[2 * i + 1]) & masks[0][l]));
-        let of = |bit: usize, [no, yes]: [[u32; Octet::COUNT]; 2]| each(|l| no[l] ^ ((no[l] ^ yes[l]) & masks[bit][l]));
-        let four = |i: usize| of(1, [first(2 * i), first(2 * i + 1)]);
-        of(3, [of(2, [four(0), four(1)]), of(2, [four(2), four(3)])])
+    fn words(&self, block: &[u8; BYTES]) -> [u32; Octet::COUNT] {
+        let pair = |byte: usize| u32::from(self.0[usize::from(block[byte])]);
+        each(|l| pair(2 * l) | pair(2 * l + 1) << 16)
     }
 }
 
@@ -182,10 +173,10 @@ fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
             let first = chunk * CHUNK;
             for (i, x) in xs[first..length.min(first + CHUNK)].iter().enumerate() {
                 let (b_, s) = (first + i, |r: usize| spread(P::HALVES, &scales[r], i));
-                for_a = meet::<BYTES, C, FUSED>(w.code, &a[b_], x).times_plus::<FUSED>(s(0), for_a);
-                for_b = meet::<BYTES, C, FUSED>(w.code, &b[b_], x).times_plus::<FUSED>(s(1), for_b);
-                for_c = meet::<BYTES, C, FUSED>(w.code, &c[b_], x).times_plus::<FUSED>(s(2), for_c);
-                for_d = meet::<BYTES, C, FUSED>(w.code, &d[b_], x).times_plus::<FUSED>(s(3), for_d);
+                for_a = meet::<BYTES, C, FUSED>(&w.code, &a[b_], x).times_plus::<FUSED>(s(0), for_a);
+                for_b = meet::<BYTES, C, FUSED>(&w.code, &b[b_], x).times_plus::<FUSED>(s(1), for_b);
+                for_c = meet::<BYTES, C, FUSED>(&w.code, &c[b_], x).times_plus::<FUSED>(s(2), for_c);
+                for_d = meet::<BYTES, C, FUSED>(&w.code, &d[b_], x).times_plus::<FUSED>(s(3), for_d);
             }
             sums = [for_a, for_b, for_c, for_d];
         }
@@ -198,7 +189,7 @@ fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
 /// The products of a block's numbers, as stored, with those of a vector.
 #[inline(always)]
 fn meet<const BYTES: usize, C: StoredCode<BYTES>, const FUSED: bool>(
-    code: C,
+    code: &C,
     block: &[u8; BYTES],
     x: &Quartet,
 ) -> Octet {

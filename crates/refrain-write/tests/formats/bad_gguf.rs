@@ -62,9 +62,9 @@ fn damaged_tensors_have_their_message() {
             "tensor t: its rows of 32 values are not whole Q4_K blocks of 256",
         ),
         (
-            good().tensor("t", &[2, 32], 20, vec![0; 256]).bytes(),
-            "tensor t: is of type IQ4_NL, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
-             Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K)",
+            good().tensor("t", &[1, 256], 21, vec![0; 256]).bytes(),
+            "tensor t: is of type IQ3_S, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+             Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)",
         ),
         (
             good().tensor("t", &[2, 32], 999, vec![0; 256]).bytes(),
