@@ -1,4 +1,4 @@
-//! What a family of models is: the record that one file of [`crate::families`] fills in.
+//! What a family of models is: the record that one file of `families` fills in.
 
 use std::fmt;
 
