@@ -93,9 +93,9 @@ impl Trial {
         self.ends.len() >= self.needed() && idle
     }
 
-    /// Whether what is in flight completes the trial of this mode.
-    pub fn is_over_with(&self, in_flight: usize) -> bool {
-        self.ends.len() + in_flight >= self.needed()
+    /// Tokens that this mode's trial takes beyond those in flight.
+    pub fn left(&self, in_flight: usize) -> usize {
+        self.needed().saturating_sub(self.ends.len() + in_flight)
     }
 
     /// The trial as the next stream goes on with it.
@@ -176,7 +176,7 @@ mod tests {
     fn ended(mut trial: Trial, tokens: usize, time: impl Fn(usize) -> u32) -> Trial {
         let mut now = Instant::now();
         for token in 0..tokens {
-            assert_eq!(trial.is_over_with(1), token + 1 >= trial.needed());
+            assert_eq!(trial.left(1), trial.needed() - token - 1);
             let over = trial.record(now, true);
             assert_eq!(over, token + 1 >= trial.needed());
             now += time(token) * US;

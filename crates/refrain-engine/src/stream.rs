@@ -137,18 +137,16 @@ impl<'s> Stream<'s> {
     /// Submits until two submits are in flight, or all runs are. The CPU executor, which is done when it
     /// returns, gets one run at a time: none is computed before its token is wanted.
     fn keep_ahead(&mut self) -> Result<(), Error> {
-        // A trial's modes are not mixed: the device runs dry between them.
-        while self.left > 0 {
+        loop {
+            let in_flight = self.in_flight.len();
+            // A trial's modes are not mixed: the device runs dry between them.
+            let tried = self.trial.as_ref().map_or(usize::MAX, |trial| trial.left(in_flight));
             // As many as one submit had: then that is the only one.
-            let ahead = match &self.trial {
-                Some(trial) if trial.is_over_with(self.in_flight.len()) => 0,
-                _ if self.is_on_cpu() => 0,
-                _ => self.submitted,
-            };
-            if self.in_flight.len() > ahead {
+            let ahead = if self.is_on_cpu() { 0 } else { self.submitted };
+            let runs = self.runs_per_submit().min(self.left).min(tried);
+            if in_flight > ahead || runs == 0 {
                 break;
             }
-            let runs = self.runs_per_submit().min(self.left);
             self.submit(runs)?;
             self.ramp = (2 * self.ramp).min(MOST_RUNS);
         }
