@@ -1,4 +1,4 @@
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::{Array, DType, Device};
 
 /// The shape of a paged KV cache.
@@ -69,8 +69,8 @@ impl Batch {
     }
 
     /// What attention needs to know of the tokens.
-    pub fn places(&self) -> Tokens<'_> {
-        Tokens {
+    pub fn places(&self) -> BatchTokens<'_> {
+        BatchTokens {
             positions: &self.positions,
             sequences: &self.sequences,
             pages: &self.pages,

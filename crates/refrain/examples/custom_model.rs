@@ -12,22 +12,22 @@ const HIDDEN: usize = 16;
 const TOKENS: [u32; 6] = [3, 1, 4, 1, 5, 9];
 
 /// The matrices of a gated recurrent unit and its embedding, row-major: all that a model file would hold.
-struct Weights {
+struct SmallWeights {
     /// `[VOCABULARY, HIDDEN]`, also the output head.
     embedding: Vec<f32>,
     /// For update gate, reset gate and candidate: `[HIDDEN, HIDDEN]` of the input and of the state.
     gates: [[Vec<f32>; 2]; 3],
 }
 
-impl Weights {
+impl SmallWeights {
     /// Made-up ones: a different wave for each matrix.
-    fn new() -> Weights {
+    fn new() -> SmallWeights {
         let matrix = |rows: usize, seed: f32| {
             let wave = |i: usize| ((i as f32 + 1.0) * (seed + 0.37)).sin() * 0.4;
             (0..rows * HIDDEN).map(wave).collect()
         };
         let gate = |seed: f32| [matrix(HIDDEN, seed), matrix(HIDDEN, seed + 1.0)];
-        Weights {
+        SmallWeights {
             embedding: matrix(VOCABULARY, 9.0),
             gates: [gate(1.0), gate(3.0), gate(5.0)],
         }
@@ -44,13 +44,13 @@ fn load(device: &Device, values: &[f32]) -> Result<Array, Error> {
 }
 
 /// One step of the model as a program: token in, logits out, the state changed in place.
-struct Model {
+struct SmallModel {
     step: Function,
     state: Array,
 }
 
-impl Model {
-    fn new(device: &Device, weights: &Weights) -> Result<Model, Error> {
+impl SmallModel {
+    fn new(device: &Device, weights: &SmallWeights) -> Result<SmallModel, Error> {
         let [update, reset, candidate] = &weights.gates;
         let gate = |[of_input, of_state]: &[Vec<f32>; 2]| -> Result<[Array; 2], Error> {
             Ok([load(device, of_input)?.transpose(), load(device, of_state)?.transpose()])
@@ -71,7 +71,7 @@ impl Model {
         let slot = Array::from_slice(device, &[0i32], &[1]);
         let updated = state.write_rows(&next, &slot);
         let step = Function::trace(&[&logits, &updated])?;
-        Ok(Model { step, state })
+        Ok(SmallModel { step, state })
     }
 
     /// Logits `[VOCABULARY]` of what follows all tokens so far and this one.
@@ -82,7 +82,7 @@ impl Model {
 }
 
 /// The same model in plain Rust: the hidden state and the logits after `tokens`.
-fn reference(weights: &Weights, tokens: &[u32]) -> (Vec<f32>, Vec<f32>) {
+fn reference(weights: &SmallWeights, tokens: &[u32]) -> (Vec<f32>, Vec<f32>) {
     let product = |m: &[f32], x: &[f32]| -> Vec<f32> {
         let dot = |row: &[f32]| row.iter().zip(x).map(|(a, b)| a * b).sum();
         m.chunks(HIDDEN).map(dot).collect()
@@ -115,8 +115,8 @@ fn main() -> Result<(), Error> {
 /// # Errors
 /// Those of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
-    let weights = Weights::new();
-    let model = Model::new(device, &weights)?;
+    let weights = SmallWeights::new();
+    let model = SmallModel::new(device, &weights)?;
     println!("one step on {}:\n{}", device.name(), model.step.graph());
     for (number, &token) in TOKENS.iter().enumerate() {
         let logits = model.forward(token)?;

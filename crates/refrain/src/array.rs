@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use refrain_vulkan::MemoryClass;
 
-use crate::claims::{Claim, Work};
+use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::evaluate::{eval, evaluate};
 use crate::ops::Caller;
@@ -19,9 +19,9 @@ use crate::{DType, Device, Element, Error, Layout, Primitive};
 /// Operands of different dtypes meet in the wider: floats before integers, i32 before u32 before u8
 /// before bool; f16 and bf16 meet in f32. Each operation rounds its result to its dtype.
 #[derive(Clone)]
-pub struct Array(Arc<Node>);
+pub struct Array(Arc<ArrayNode>);
 
-struct Node {
+struct ArrayNode {
     /// Grows with creation: inputs have smaller ids, so ids are the program's order.
     id: u64,
     shape: Vec<usize>,
@@ -29,7 +29,7 @@ struct Node {
     device: Device,
     content: Mutex<Content>,
     /// States as this array's computation leaves them, while anything still names them.
-    next_versions: OnceLock<Vec<Weak<Node>>>,
+    next_versions: OnceLock<Vec<Weak<ArrayNode>>>,
 }
 
 /// What an array is made of.
@@ -53,7 +53,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 impl Array {
     pub(crate) fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Array(Arc::new(Node {
+        Array(Arc::new(ArrayNode {
             id,
             shape: shape.to_vec(),
             dtype,
@@ -294,7 +294,7 @@ impl Array {
     }
 
     /// The elements of an evaluated array, and the state that reading them reads.
-    fn value_to_read(&self) -> Result<(Value, Vec<Work>), Error> {
+    fn value_to_read(&self) -> Result<(Value, Vec<ClaimedWork>), Error> {
         let Content::Ready(value) = self.content().clone() else {
             unreachable!("evaluated arrays are ready")
         };
@@ -306,7 +306,7 @@ impl Array {
                 current,
             });
         }
-        let work = value.storage.is_state().then(|| Work::on(&value.storage));
+        let work = value.storage.is_state().then(|| ClaimedWork::on(&value.storage));
         Ok((value, work.into_iter().collect()))
     }
 
@@ -380,11 +380,11 @@ fn release(inputs: Vec<Array>) {
     }
 }
 
-fn lock(node: &Node) -> MutexGuard<'_, Content> {
+fn lock(node: &ArrayNode) -> MutexGuard<'_, Content> {
     node.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-impl Drop for Node {
+impl Drop for ArrayNode {
     fn drop(&mut self) {
         let content = self.content.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Content::Lazy(_, inputs) = content {

@@ -13,27 +13,27 @@ use crate::storage::Storage;
 
 /// What only one thread at a time works on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Work {
+pub(crate) enum ClaimedWork {
     /// Computing the array with this id.
     Array(u64),
     /// Reading or updating the state with this key.
     State(usize),
 }
 
-impl Work {
+impl ClaimedWork {
     /// Work on the memory of a state.
-    pub(crate) fn on(storage: &Storage) -> Work {
-        Work::State(storage.key())
+    pub(crate) fn on(storage: &Storage) -> ClaimedWork {
+        ClaimedWork::State(storage.key())
     }
 }
 
 /// The right to do some work, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim(Vec<Work>);
+pub(crate) struct Claim(Vec<ClaimedWork>);
 
 #[derive(Default)]
 struct Ledger {
-    claimed: Mutex<Option<HashSet<Work>>>,
+    claimed: Mutex<Option<HashSet<ClaimedWork>>>,
     /// That claims ended.
     freed: Condvar,
 }
@@ -49,7 +49,7 @@ impl Claim {
     ///
     /// # Errors
     /// Those of `look`.
-    pub(crate) fn of<T>(look: impl Fn() -> Result<(T, Vec<Work>), Error>) -> Result<(T, Claim), Error> {
+    pub(crate) fn of<T>(look: impl Fn() -> Result<(T, Vec<ClaimedWork>), Error>) -> Result<(T, Claim), Error> {
         let mut ledger = lock();
         loop {
             let (found, work) = look()?;
@@ -86,6 +86,6 @@ impl Drop for Claim {
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<HashSet<Work>>> {
+fn lock() -> MutexGuard<'static, Option<HashSet<ClaimedWork>>> {
     LEDGER.claimed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

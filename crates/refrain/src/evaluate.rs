@@ -1,11 +1,11 @@
 //! Evaluation: from arrays to a program, one submit, and arrays that are ready.
 
 use crate::array::{Content, Value};
-use crate::claims::{Claim, Work};
+use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
 use crate::graph::StateUpdate;
-use crate::passes::Options;
+use crate::passes::LowerOptions;
 use crate::program::{Bindings, Lookup};
 use crate::written::Written;
 use crate::{Array, Error, Layout};
@@ -34,7 +34,7 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
         signature,
         ..
     } = written;
-    let program = found.lowered(device, signature, Options::default())?;
+    let program = found.lowered(device, signature, LowerOptions::default())?;
     let executable = Executable::new(device, program.compiled.clone(), Bindings(slots))?;
     executable.run(reason)?;
     claim.end(|| {
@@ -65,7 +65,7 @@ struct Pending<'a> {
 }
 
 /// Those of the arrays that are not ready, and what computing them works on.
-fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<Work>), Error> {
+fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<ClaimedWork>), Error> {
     let mut pending: Vec<&Array> = Vec::new();
     for array in arrays {
         match &*array.content() {
@@ -78,14 +78,14 @@ fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<Work>),
         return Ok((None, vec![]));
     }
     let arrays = pending;
-    let written = Written::of(&arrays, Options::default())?;
+    let written = Written::of(&arrays, LowerOptions::default())?;
     // Here, where nobody else makes arrays ready: the graph is of what was seen.
     let found = Lookup::on(arrays[0].device(), &written)?;
     if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }
-    let computed = arrays.iter().map(|array| Work::Array(array.id()));
-    let work = computed.chain(written.states().map(Work::on)).collect();
+    let computed = arrays.iter().map(|array| ClaimedWork::Array(array.id()));
+    let work = computed.chain(written.states().map(ClaimedWork::on)).collect();
     let pending = Pending { arrays, written, found };
     Ok((Some(pending), work))
 }

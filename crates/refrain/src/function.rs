@@ -1,11 +1,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::array::{Content, Value};
-use crate::claims::{Claim, Work};
+use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::execute::{ArgumentMemory, Difference, Executable, Tape, TapeMode, layout_in_storage};
 use crate::graph::Graph;
-use crate::passes::Options;
+use crate::passes::LowerOptions;
 use crate::plan::{Input, Operand, Plan};
 use crate::program::{Bindings, Lookup, Program};
 use crate::written::Written;
@@ -44,19 +44,19 @@ impl Function {
     /// # Errors
     /// As [`crate::eval`], and when `outputs` is empty.
     pub fn trace(outputs: &[&Array]) -> Result<Function, Error> {
-        Function::trace_with(outputs, Options::default())
+        Function::trace_with(outputs, LowerOptions::default())
     }
 
     /// [`Function::trace`], lowered in another way than usual.
     ///
     /// # Errors
     /// As [`Function::trace`].
-    pub fn trace_with(outputs: &[&Array], options: Options) -> Result<Function, Error> {
+    pub fn trace_with(outputs: &[&Array], options: LowerOptions) -> Result<Function, Error> {
         // What another thread has begun to evaluate is evaluated before it is traced.
         let ((written, found), claim) = Claim::of(|| {
             let written = Written::of(outputs, options)?;
             let found = Lookup::on(outputs[0].device(), &written)?;
-            let work = written.states().map(Work::on).collect();
+            let work = written.states().map(ClaimedWork::on).collect();
             Ok(((written, found), work))
         })?;
         let current = |slot: usize, since: i64| written.slots[slot].version().wrapping_add_signed(since);
@@ -122,7 +122,7 @@ impl Function {
     }
 
     /// The first step whose result differs from the other function's, each as its last run left it. Both
-    /// are traced from one program, with [`Options::keep`].
+    /// are traced from one program, with [`LowerOptions::keep`].
     ///
     /// # Errors
     /// Functions of different programs, a failing device.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::array::{Array, Content, Value};
-use crate::passes::Options;
+use crate::passes::LowerOptions;
 use crate::signature::FastMap;
 use crate::written::Written;
 use crate::{DType, Error, Layout, Primitive};
@@ -88,7 +88,7 @@ impl Graph {
     /// # Errors
     /// The error of an invalid array; [`Error::StaleState`]; arrays of several devices, or none.
     pub fn trace(outputs: &[&Array]) -> Result<Graph, Error> {
-        Ok(Traced::of(&Written::alone(outputs, Options::default())?)?.graph)
+        Ok(Traced::of(&Written::alone(outputs, LowerOptions::default())?)?.graph)
     }
 
     /// The same program with its nodes in another order, in which inputs still stand before what needs

@@ -134,7 +134,7 @@ pub use ops::number::{Number, Term};
 pub use ops::quantised::Quantised;
 pub use ops::random;
 pub use ops::reduce::Axes;
-pub use passes::Options as LowerOptions;
+pub use passes::LowerOptions;
 pub use primitive::Primitive;
 pub use program::{Bindings, ProgramCounts};
 pub use refrain_kernels::{

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::execute::Compiled;
 use crate::graph::{Graph, SeenVersion, StateUpdate, Traced};
-use crate::passes::{self, Options};
+use crate::passes::{self, LowerOptions};
 use crate::plan::Plan;
 use crate::signature::{FastMap, Signature};
 use crate::storage::Storage;
@@ -27,7 +27,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    fn lower(traced: Traced, device: &Device, options: Options) -> Result<Program, Error> {
+    fn lower(traced: Traced, device: &Device, options: LowerOptions) -> Result<Program, Error> {
         let Traced { graph, updates, seen } = traced;
         let plan = passes::lower_with(graph.clone(), device, options)?;
         Ok(Program {
@@ -81,7 +81,7 @@ impl Lookup {
     ///
     /// # Errors
     /// What the device cannot compute; too little memory; a shader that the driver refuses.
-    pub fn lowered(self, device: &Device, written: Signature, options: Options) -> Result<Arc<Program>, Error> {
+    pub fn lowered(self, device: &Device, written: Signature, options: LowerOptions) -> Result<Arc<Program>, Error> {
         match self {
             Lookup::Kept(program) => Ok(program),
             Lookup::New(traced) => {
@@ -161,6 +161,6 @@ impl Bindings {
     /// # Errors
     /// The error of an invalid array; arrays of several devices, or none.
     pub fn of(outputs: &[&Array]) -> Result<Bindings, Error> {
-        Ok(Bindings(Written::alone(outputs, Options::default())?.slots))
+        Ok(Bindings(Written::alone(outputs, LowerOptions::default())?.slots))
     }
 }

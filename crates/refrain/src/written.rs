@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use crate::Error;
 use crate::array::{Array, Content, Value};
 use crate::claims::Claim;
-use crate::passes::Options;
+use crate::passes::LowerOptions;
 use crate::signature::{FastMap, Signature};
 use crate::storage::Storage;
 
@@ -29,7 +29,7 @@ impl Written {
     ///
     /// # Errors
     /// The error of an invalid array; arrays of several devices, or none.
-    pub fn of(outputs: &[&Array], options: Options) -> Result<Written, Error> {
+    pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<Written, Error> {
         let (computed, leaves) = reachable(outputs)?;
         let mut encoder = Encoder {
             ids: computed.iter().map(Array::id).collect(),
@@ -65,7 +65,7 @@ impl Written {
     ///
     /// # Errors
     /// As [`Written::of`].
-    pub fn alone(outputs: &[&Array], options: Options) -> Result<Written, Error> {
+    pub fn alone(outputs: &[&Array], options: LowerOptions) -> Result<Written, Error> {
         let (written, _) = Claim::of(|| Ok((Written::of(outputs, options)?, vec![])))?;
         Ok(written)
     }

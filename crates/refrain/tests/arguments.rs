@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, vulkan};
-use refrain::fast::{self, Mask, Tokens};
+use refrain::fast::{self, BatchTokens, Mask};
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate, passes};
 use refrain_vulkan::DeviceInfo;
 
@@ -66,7 +66,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
             random.pick(&[Mask::None, Mask::Causal, Mask::Array(&y)]),
         ),
         28 => {
-            let tokens = Tokens {
+            let tokens = BatchTokens {
                 positions: &y,
                 sequences: &z,
                 pages: &arrays[random.below(arrays.len())],

@@ -3,7 +3,7 @@
 mod common;
 
 use common::vulkan;
-use refrain::fast::{self, Mask, Tokens};
+use refrain::fast::{self, BatchTokens, Mask};
 use refrain::{Array, AttentionParams, DType, Device, Error, Function, concatenate, eval};
 use refrain_vulkan::DeviceInfo;
 
@@ -32,7 +32,7 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
     let x = Array::zeros(&device, DType::F32, &[2, 3]);
     let i = Array::zeros(&device, DType::I32, &[4]);
     let four = Array::zeros(&device, DType::F32, &[4, 4]);
-    let places = Tokens {
+    let places = BatchTokens {
         positions: &i,
         sequences: &Array::zeros(&device, DType::U32, &[4]),
         pages: &x,
@@ -249,7 +249,7 @@ fn what_a_device_cannot_do_is_named_with_its_dtype() {
         index(DType::U32, &[1]),
         index(DType::U32, &[1, 1]),
     );
-    let tokens = Tokens {
+    let tokens = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::decoder::{Decoder, Extents};
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::{Array, AttentionParams, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
 use refrain_vulkan::{DeviceInfo, DeviceKind, NullEvent, Queue, RecordedCommand};
 
@@ -140,7 +140,7 @@ fn attention_over_a_deep_context_has_a_submit_to_itself() {
         let state = || Array::state(&device, DType::F16, &[pages * 256, 8, 128]).unwrap();
         let (keys, values) = (state(), state());
         let input = |name: &str, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
-        let tokens = Tokens {
+        let tokens = BatchTokens {
             positions: &input("positions", DType::I32, &[128]),
             sequences: &input("sequences", DType::U32, &[128]),
             pages: &input("pages", DType::U32, &[1, pages]),
@@ -306,7 +306,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
         input("sequences", DType::U32, &[1]),
     );
     let pages = input("pages", DType::U32, &[1, 64]);
-    let tokens = Tokens {
+    let tokens = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,

@@ -7,7 +7,7 @@ use refrain_kernels::{Kernel, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
 use super::pressure::{Pressure, UnderWay};
-use super::{Memory as Blocks, Part};
+use super::{BlockMemory, StepCommand};
 use crate::device::{Backend, Flush};
 use crate::plan::{Block, Place, Plan, Step};
 use crate::storage::{Memory, Storage};
@@ -116,7 +116,7 @@ impl Commands {
     }
 
     /// The commands over this memory.
-    pub(super) fn bound_to(&self, blocks: &Blocks) -> BoundCommands {
+    pub(super) fn bound_to(&self, blocks: &BlockMemory) -> BoundCommands {
         let bound = |list: &OpenList| {
             let mut bound = CommandList::new("evaluation");
             bound.commands.clone_from(&list.commands);
@@ -149,7 +149,7 @@ impl Commands {
     }
 
     /// Dispatches of the plan in an order of the caller's.
-    pub(super) fn parts(&self, recorded: &BoundCommands, parts: &[Part]) -> CommandList {
+    pub(super) fn parts(&self, recorded: &BoundCommands, parts: &[StepCommand]) -> CommandList {
         let dispatch = |step: usize, call: usize| {
             let (list, end) = self.ends[step];
             let before = step.checked_sub(1).map(|before| self.ends[before]);
@@ -165,8 +165,8 @@ impl Commands {
             .flat_map(|list| list.uses.iter().cloned())
             .collect();
         let commands = parts.iter().map(|part| match *part {
-            Part::Barrier => Command::Barrier,
-            Part::Call { step, call } => dispatch(step, call),
+            StepCommand::Barrier => Command::Barrier,
+            StepCommand::Call { step, call } => dispatch(step, call),
         });
         steps.commands = commands.collect();
         steps

@@ -12,7 +12,7 @@ pub use compare::Difference;
 pub(crate) use compare::first_difference;
 pub(crate) use eager::translate;
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
-pub use stepper::{Part, Stepper};
+pub use stepper::{StepCommand, Stepper};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ impl Compiled {
 pub struct Executable {
     device: Device,
     compiled: Arc<Compiled>,
-    memory: Memory,
+    memory: BlockMemory,
     recorded: Option<eager::BoundCommands>,
     /// Whether outputs hold anything yet.
     ran: AtomicBool,
@@ -66,7 +66,7 @@ pub struct Executable {
 }
 
 /// The blocks of a plan, resolved.
-pub(crate) struct Memory {
+pub(crate) struct BlockMemory {
     /// By slot.
     slots: Vec<Storage>,
     /// Of each of the plan's leaves, its slot.
@@ -85,16 +85,16 @@ pub(crate) enum ArgumentMemory {
     Arrays(Vec<(u64, Storage)>),
 }
 
-impl Memory {
+impl BlockMemory {
     fn allocate(
         device: &Device,
         compiled: &Compiled,
         bindings: Bindings,
         arguments: ArgumentMemory,
-    ) -> Result<Memory, Error> {
+    ) -> Result<BlockMemory, Error> {
         let plan = compiled.plan();
         let scratch = |bytes| device.allocate(MemoryClass::Scratch, bytes);
-        Ok(Memory {
+        Ok(BlockMemory {
             slots: bindings.0,
             leaves: plan.leaves.iter().map(|leaf| leaf.slot).collect(),
             arguments,
@@ -159,7 +159,7 @@ impl Executable {
         bindings: Bindings,
         arguments: ArgumentMemory,
     ) -> Result<Executable, Error> {
-        let memory = Memory::allocate(device, &compiled, bindings, arguments)?;
+        let memory = BlockMemory::allocate(device, &compiled, bindings, arguments)?;
         let recorded = compiled.commands.as_ref().map(|commands| commands.bound_to(&memory));
         Ok(Executable {
             device: device.clone(),

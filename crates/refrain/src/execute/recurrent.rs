@@ -3,14 +3,14 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::{Values, causal_conv, gated_delta};
 
-use super::Memory;
-use super::reference::{Inputs, store};
+use super::BlockMemory;
+use super::reference::{StepInputs, store};
 use crate::Primitive;
 use crate::plan::Step;
 
 /// Computes a step's result and the next versions of its states.
-pub(super) fn run(step: &Step, memory: &Memory) {
-    let inputs = Inputs::lock(&step.inputs, memory);
+pub(super) fn run(step: &Step, memory: &BlockMemory) {
+    let inputs = StepInputs::lock(&step.inputs, memory);
     let numbers = step.primitive.updates();
     let mut states: Vec<Vec<f32>> = numbers.iter().map(|&number| inputs.f32(number)).collect();
     let result = match (&step.primitive, &mut states[..]) {
@@ -33,7 +33,7 @@ pub(super) fn run(step: &Step, memory: &Memory) {
     }
 }
 
-fn convolve(x: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
+fn convolve(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let inputs = causal_conv::Inputs {
         x: &x.f32(0),
         weights: &x.f32(1),
@@ -44,7 +44,7 @@ fn convolve(x: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
     causal_conv::reference(&inputs, state)
 }
 
-fn remember(x: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
+fn remember(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let (keys, values) = (x.shape(0), x.shape(2));
     let inputs = gated_delta::Inputs {
         q: &x.f32(0),
@@ -59,7 +59,7 @@ fn remember(x: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
     gated_delta::reference(&inputs, state)
 }
 
-fn delta_net(x: &Inputs<'_>, params: &DeltaNetParams, window: &mut [f32], state: &mut [f32]) -> Vec<f32> {
+fn delta_net(x: &StepInputs<'_>, params: &DeltaNetParams, window: &mut [f32], state: &mut [f32]) -> Vec<f32> {
     let (channels, memory) = (x.shape(0)[1], x.shape(8));
     let [heads, value_dim, key_dim] = [memory[1], memory[2], memory[3]];
     let gain = params.norm.weighted.then(|| x.f32(9));

@@ -14,7 +14,7 @@ use refrain_kernels::{
     softmax, take, take_along, top_k,
 };
 
-use super::{Memory, recurrent};
+use super::{BlockMemory, recurrent};
 use crate::operation::{HostArray, Operation};
 use crate::plan::{Operand, Step};
 use crate::storage::{self, HostBuffer, Storage};
@@ -37,7 +37,7 @@ pub(super) fn check_memory(step: &Step) -> Result<(), Error> {
 }
 
 /// Computes one step.
-pub(super) fn run(step: &Step, memory: &Memory) {
+pub(super) fn run(step: &Step, memory: &BlockMemory) {
     if step.output.layout.count() == 0 {
         return;
     }
@@ -54,7 +54,7 @@ pub(super) fn run(step: &Step, memory: &Memory) {
         return regions::decode_attention(step, params, memory);
     }
     // The inputs' guards are released before the output, which may lie in the same block, is locked.
-    let result = compute(step, &Inputs::lock(&step.inputs, memory));
+    let result = compute(step, &StepInputs::lock(&step.inputs, memory));
     store(&step.output, memory, |bytes, operand| {
         result.store(operand.dtype, &operand.layout, bytes)
     });
@@ -67,7 +67,7 @@ fn host(storage: &Storage) -> &HostBuffer {
     }
 }
 
-pub(super) fn store(operand: &Operand, memory: &Memory, write: impl FnOnce(&mut [u8], &Operand)) {
+pub(super) fn store(operand: &Operand, memory: &BlockMemory, write: impl FnOnce(&mut [u8], &Operand)) {
     let (storage, start) = memory.at(operand.place);
     let mut words = host(storage).write();
     let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[start as usize..];
@@ -75,15 +75,15 @@ pub(super) fn store(operand: &Operand, memory: &Memory, write: impl FnOnce(&mut 
 }
 
 /// A step's inputs with their memory locked for reading.
-pub(super) struct Inputs<'a> {
+pub(super) struct StepInputs<'a> {
     operands: &'a [Operand],
-    memory: &'a Memory,
+    memory: &'a BlockMemory,
     /// Each memory once: another thread that waits to write may not come between.
     locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)>,
 }
 
-impl<'a> Inputs<'a> {
-    pub(super) fn lock(operands: &'a [Operand], memory: &'a Memory) -> Inputs<'a> {
+impl<'a> StepInputs<'a> {
+    pub(super) fn lock(operands: &'a [Operand], memory: &'a BlockMemory) -> StepInputs<'a> {
         let mut locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)> = Vec::new();
         for operand in operands.iter().filter(|o| o.layout.count() > 0) {
             let (storage, _) = memory.at(operand.place);
@@ -91,7 +91,7 @@ impl<'a> Inputs<'a> {
                 locked.push((storage.key(), host(storage).read()));
             }
         }
-        Inputs {
+        StepInputs {
             operands,
             memory,
             locked,
@@ -163,12 +163,12 @@ impl<'a> Inputs<'a> {
     }
 
     /// The planes of a quantised matrix, from input `first` on.
-    fn planes(&self, format: QuantFormat, first: usize) -> Planes<'_> {
+    fn planes(&self, format: QuantFormat, first: usize) -> HostPlanes<'_> {
         let biases = format.has_biases().then(|| self.gathered(first + 2));
         let [rows, words] = *self.shape(first) else {
             unreachable!("planes are matrices")
         };
-        Planes {
+        HostPlanes {
             format,
             shape: [rows, format.columns(words)],
             parameters: self.operands[first + 1].dtype,
@@ -180,7 +180,7 @@ impl<'a> Inputs<'a> {
 }
 
 /// A quantised matrix whose planes lie without gaps.
-struct Planes<'a> {
+struct HostPlanes<'a> {
     format: QuantFormat,
     shape: [usize; 2],
     parameters: DType,
@@ -189,7 +189,7 @@ struct Planes<'a> {
     biases: Option<Cow<'a, [u8]>>,
 }
 
-impl Planes<'_> {
+impl HostPlanes<'_> {
     fn rows(&self) -> FastRows<'_> {
         let biases = self.biases.as_deref();
         let rows = QuantRows::new(
@@ -209,7 +209,7 @@ fn dense(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> FastRows<'_
     FastRows::Stored(StoredRows::new(dtype, rows, columns, bytes).expect("a float matrix"))
 }
 
-fn compute(step: &Step, x: &Inputs<'_>) -> Values {
+fn compute(step: &Step, x: &StepInputs<'_>) -> Values {
     let out = &step.output.layout.shape;
     let columns = |number: usize| x.shape(number).last().copied().unwrap_or(1);
     match &step.primitive {
@@ -259,7 +259,7 @@ fn compute(step: &Step, x: &Inputs<'_>) -> Values {
 }
 
 /// A product of matrices; a right-hand side that is a transposed weight is read row by row.
-fn product(x: &Inputs<'_>) -> Vec<f32> {
+fn product(x: &StepInputs<'_>) -> Vec<f32> {
     let ([outer @ .., m, k], b) = (x.shape(0), &x.operands[1]) else {
         unreachable!("matrices")
     };
@@ -288,7 +288,7 @@ fn product(x: &Inputs<'_>) -> Vec<f32> {
 }
 
 /// Products with the matrices of experts, each read once.
-fn routed(x: &Inputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32> {
+fn routed(x: &StepInputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32> {
     let (values, experts, rows) = (x.f32(0), x.u32(1), out[2]);
     match format {
         Some(format) => expert_matmul::reference(&values, &experts, &x.planes(format, 2).rows(), [rows; 2]),
@@ -302,7 +302,7 @@ fn routed(x: &Inputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec<f32
 }
 
 /// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.
-fn attend(x: &Inputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &attention::Params) -> Vec<f32> {
+fn attend(x: &StepInputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &attention::Params) -> Vec<f32> {
     let [keys, values, positions, sequences, pages] = inputs;
     let [slots, kv_heads, head_dim] = *x.shape(keys) else {
         unreachable!("keys have three dimensions")
@@ -332,7 +332,7 @@ fn attend(x: &Inputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &
     }
 }
 
-fn concatenate(x: &Inputs<'_>, axis: usize, out: &[usize]) -> Values {
+fn concatenate(x: &StepInputs<'_>, axis: usize, out: &[usize]) -> Values {
     fn join<T: Copy>(parts: &[(Vec<T>, usize)], outer: usize) -> Vec<T> {
         let rows = (0..outer).flat_map(|row| {
             parts
@@ -369,14 +369,14 @@ fn dequantised_rows(matrix: &dyn Rows, indices: &[i32]) -> Vec<f32> {
 }
 
 /// Writes rows into a state, in place and touching nothing else of it.
-fn write(step: &Step, memory: &Memory) {
-    let inputs = Inputs::lock(&step.inputs[1..], memory);
+fn write(step: &Step, memory: &BlockMemory) {
+    let inputs = StepInputs::lock(&step.inputs[1..], memory);
     let (rows, slots) = (inputs.load(0), inputs.i32(1));
     drop(inputs);
     write_rows(&step.output, &rows, &slots, memory);
 }
 
-fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &Memory) {
+fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &BlockMemory) {
     store(state, memory, |bytes, state| {
         let width = state.layout.shape[1..].iter().product::<usize>();
         for (t, &slot) in slots.iter().enumerate() {
@@ -393,8 +393,8 @@ fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &Memory) {
 }
 
 /// An operation by its own reference.
-fn own(step: &Step, operation: &dyn Operation, memory: &Memory) {
-    let x = Inputs::lock(&step.inputs, memory);
+fn own(step: &Step, operation: &dyn Operation, memory: &BlockMemory) {
+    let x = StepInputs::lock(&step.inputs, memory);
     let elements = |number| HostArray {
         values: x.load(number),
         shape: x.shape(number).to_vec(),
@@ -412,8 +412,8 @@ fn own(step: &Step, operation: &dyn Operation, memory: &Memory) {
 }
 
 /// Samples, and goes on to the next tokens in place.
-fn sample_tokens(step: &Step, memory: &Memory) {
-    let x = Inputs::lock(&step.inputs, memory);
+fn sample_tokens(step: &Step, memory: &BlockMemory) {
+    let x = StepInputs::lock(&step.inputs, memory);
     let (logits, settings, mut positions) = (x.f32(0), x.u32(1), x.i32(3));
     let [mut tokens, mut history, mut counts, mut outbox] = [2, 4, 5, 6].map(|number| x.u32(number));
     let bias = if step.inputs.len() > 7 { x.f32(7) } else { vec![] };

@@ -69,13 +69,13 @@ struct Recorded {
     /// The same with timestamps around them, where the device measures time.
     timed: Vec<Recording>,
     list: CommandList,
-    place: Mutex<Place>,
+    place: Mutex<RingPlace>,
     /// Made for the first write: most tapes have none.
     messages: OnceLock<Vec<Message>>,
 }
 
 /// Which timed recording and which message come next, and what last used them.
-struct Place {
+struct RingPlace {
     timed: usize,
     message: usize,
     timings: Vec<Option<Submission>>,
@@ -241,7 +241,7 @@ impl Recorded {
             plain,
             timed: device.record_copies(list.clone(), copies)?,
             list,
-            place: Mutex::new(Place {
+            place: Mutex::new(RingPlace {
                 timed: 0,
                 message: 0,
                 timings: vec![None; copies],
@@ -324,7 +324,7 @@ impl Recorded {
     }
 
     /// Writes the next message, whose last reader is done; its number.
-    fn write(&self, device: &VulkanDevice, place: &mut Place, entries: &[(u64, u32)]) -> Result<usize, Error> {
+    fn write(&self, device: &VulkanDevice, place: &mut RingPlace, entries: &[(u64, u32)]) -> Result<usize, Error> {
         let number = place.message;
         place.message = (number + 1) % MESSAGES;
         if let Some(last) = place.messages[number].take() {

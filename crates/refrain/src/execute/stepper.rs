@@ -11,7 +11,7 @@ use crate::{Bindings, Device, Error};
 
 /// What a [`Stepper`] does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum StepCommand {
     /// All before happens before all after.
     Barrier,
     /// A dispatch.
@@ -56,7 +56,7 @@ impl Stepper {
     ///
     /// # Panics
     /// If a part names no dispatch of the plan.
-    pub fn run(&self, parts: &[Part]) -> Result<(), Error> {
+    pub fn run(&self, parts: &[StepCommand]) -> Result<(), Error> {
         let (Some(recorded), Backend::Vulkan { device, .. }) =
             (&self.executable.recorded, self.executable.device.backend())
         else {
@@ -68,18 +68,18 @@ impl Stepper {
     }
 
     /// One step's dispatches, with the barriers between them if they are chained.
-    pub fn step(&self, number: usize) -> Vec<Part> {
+    pub fn step(&self, number: usize) -> Vec<StepCommand> {
         let step = &self.plan().steps[number];
         let call = |call| {
-            let barrier = (step.chained && call > 0).then_some(Part::Barrier);
-            barrier.into_iter().chain([Part::Call { step: number, call }])
+            let barrier = (step.chained && call > 0).then_some(StepCommand::Barrier);
+            barrier.into_iter().chain([StepCommand::Call { step: number, call }])
         };
         (0..step.calls.len()).flat_map(call).collect()
     }
 
     /// The plan as it is: each step after the one before it, with the plan's barriers.
-    pub fn in_order(&self) -> Vec<Part> {
-        let barrier = |step: usize| self.plan().steps[step].barrier.then_some(Part::Barrier);
+    pub fn in_order(&self) -> Vec<StepCommand> {
+        let barrier = |step: usize| self.plan().steps[step].barrier.then_some(StepCommand::Barrier);
         let steps = 0..self.plan().steps.len();
         steps
             .flat_map(|step| barrier(step).into_iter().chain(self.step(step)))
@@ -88,15 +88,15 @@ impl Stepper {
 
     /// An order that the plan's barriers permit: between two of them dispatches come as they may, chained
     /// ones after each other. `below(n)` draws a number below n.
-    pub fn shuffled(&self, below: &mut dyn FnMut(usize) -> usize) -> Vec<Part> {
+    pub fn shuffled(&self, below: &mut dyn FnMut(usize) -> usize) -> Vec<StepCommand> {
         let mut parts = vec![];
-        let mut level: Vec<Vec<Part>> = vec![];
-        let mut draw = |level: &mut Vec<Vec<Part>>, parts: &mut Vec<Part>| {
+        let mut level: Vec<Vec<StepCommand>> = vec![];
+        let mut draw = |level: &mut Vec<Vec<StepCommand>>, parts: &mut Vec<StepCommand>| {
             while !level.is_empty() {
                 let chosen = below(level.len());
                 let next = level[chosen].pop().expect("no chain is empty");
-                if matches!(next, Part::Call { step, call } if call > 0 && self.plan().steps[step].chained) {
-                    parts.push(Part::Barrier);
+                if matches!(next, StepCommand::Call { step, call } if call > 0 && self.plan().steps[step].chained) {
+                    parts.push(StepCommand::Barrier);
                 }
                 parts.push(next);
                 level.retain(|chain| !chain.is_empty());
@@ -105,9 +105,9 @@ impl Stepper {
         for (number, step) in self.plan().steps.iter().enumerate() {
             if step.barrier {
                 draw(&mut level, &mut parts);
-                parts.push(Part::Barrier);
+                parts.push(StepCommand::Barrier);
             }
-            let calls = (0..step.calls.len()).map(|call| Part::Call { step: number, call });
+            let calls = (0..step.calls.len()).map(|call| StepCommand::Call { step: number, call });
             match step.chained {
                 true => level.push(calls.rev().collect()),
                 false => level.extend(calls.map(|call| vec![call])),

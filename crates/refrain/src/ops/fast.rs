@@ -60,7 +60,7 @@ pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::Par
 
 /// Where each token of a flat batch stands, for [`paged_attention`].
 #[derive(Clone, Copy)]
-pub struct Tokens<'a> {
+pub struct BatchTokens<'a> {
     /// i32 `[T]`: position in its sequence; negative for padding, which gives zeros.
     pub positions: &'a Array,
     /// u32 `[T]`: row of `pages`.
@@ -73,7 +73,7 @@ pub struct Tokens<'a> {
 /// p mod page_size` of position p of sequence s, −1 for negative positions and for those beyond the table:
 /// i32 `[T]`. Invalid where shapes do not fit.
 #[track_caller]
-pub fn slots(tokens: Tokens<'_>, page_size: usize) -> Array {
+pub fn slots(tokens: BatchTokens<'_>, page_size: usize) -> Array {
     let operation = Caller::new("slots");
     let inputs = [tokens.positions, tokens.sequences, tokens.pages];
     let fits = tokens.positions.rank() == 1
@@ -103,7 +103,7 @@ pub fn paged_attention(
     q: &Array,
     keys: &Array,
     values: &Array,
-    tokens: Tokens<'_>,
+    tokens: BatchTokens<'_>,
     params: attention::Params,
 ) -> Array {
     let operation = Caller::new("paged_attention");

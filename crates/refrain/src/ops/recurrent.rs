@@ -1,7 +1,7 @@
 //! What carries a state from token to token.
 
 use super::Caller;
-use super::fast::Tokens;
+use super::fast::BatchTokens;
 use crate::{Array, DType, Primitive};
 
 /// A causal convolution of each channel by itself, over the tokens of each sequence: `out[t, c] = Σ_j
@@ -13,7 +13,7 @@ use crate::{Array, DType, Primitive};
 /// position is padding, which changes nothing and gives zeros. Invalid where shapes do not fit, or `state`
 /// is no whole state; GPUs take up to 16 taps.
 #[track_caller]
-pub fn causal_conv(x: &Array, weights: &Array, tokens: Tokens<'_>, state: &Array) -> (Array, Array) {
+pub fn causal_conv(x: &Array, weights: &Array, tokens: BatchTokens<'_>, state: &Array) -> (Array, Array) {
     let operation = Caller::new("causal_conv");
     let inputs = [x, weights, tokens.positions, tokens.sequences, state];
     let fits = x.rank() == 2
@@ -39,7 +39,7 @@ pub fn causal_conv(x: &Array, weights: &Array, tokens: Tokens<'_>, state: &Array
 pub fn gated_delta(
     [q, k, v]: [&Array; 3],
     [decay, beta]: [&Array; 2],
-    tokens: Tokens<'_>,
+    tokens: BatchTokens<'_>,
     state: &Array,
 ) -> (Array, Array) {
     let operation = Caller::new("gated_delta");
@@ -61,7 +61,7 @@ pub fn gated_delta(
 }
 
 /// Whether `state` has a part for each of at least one sequence, and there are places for `count` tokens.
-fn fits(tokens: Tokens<'_>, count: usize, state: &Array, part: &[usize]) -> bool {
+fn fits(tokens: BatchTokens<'_>, count: usize, state: &Array, part: &[usize]) -> bool {
     tokens.positions.shape() == [count]
         && tokens.sequences.shape() == [count]
         && tokens.positions.dtype() == DType::I32

@@ -37,16 +37,16 @@ pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
 
 /// How a graph is lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Options {
+pub struct LowerOptions {
     /// Sequences of nodes that one dispatch can compute become one.
     pub regions: bool,
     /// Every result keeps its own memory, so that all can be looked at afterwards.
     pub keep: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions {
             regions: true,
             keep: false,
         }
@@ -58,14 +58,14 @@ impl Default for Options {
 /// # Errors
 /// As [`lower_with`].
 pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
-    lower_with(graph, device, Options::default())
+    lower_with(graph, device, LowerOptions::default())
 }
 
 /// All passes in order.
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the device has no kernel for a node.
-pub fn lower_with(graph: Graph, device: &Device, options: Options) -> Result<Plan, Error> {
+pub fn lower_with(graph: Graph, device: &Device, options: LowerOptions) -> Result<Plan, Error> {
     stages(graph, device, options, &mut |_, _| ())
 }
 
@@ -87,7 +87,7 @@ pub const NAMES: [&str; 9] = [
 ///
 /// # Errors
 /// As [`plan`]; no such stage.
-pub fn printed(outputs: &[&Array], options: Options, after: &str) -> Result<String, Error> {
+pub fn printed(outputs: &[&Array], options: LowerOptions, after: &str) -> Result<String, Error> {
     let mut found = None;
     stages(
         Graph::trace(outputs)?,
@@ -106,7 +106,7 @@ pub fn printed(outputs: &[&Array], options: Options, after: &str) -> Result<Stri
 fn stages(
     graph: Graph,
     device: &Device,
-    options: Options,
+    options: LowerOptions,
     watch: &mut dyn FnMut(&'static str, &dyn Display),
 ) -> Result<Plan, Error> {
     watch("trace", &graph);

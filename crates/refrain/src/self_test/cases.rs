@@ -1,6 +1,6 @@
 //! Small random programs, one or more for each kernel family.
 
-use crate::fast::{self, Sequences, Tokens};
+use crate::fast::{self, BatchTokens, Sequences};
 use crate::sample::Settings;
 use crate::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
 
@@ -297,7 +297,7 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
                 decode: tokens == 1,
                 ..AttentionParams::new(64, 256)
             };
-            let tokens = Tokens {
+            let tokens = BatchTokens {
                 positions: &source.positions(first, tokens),
                 sequences: &Array::zeros(device, DType::U32, &[tokens as usize]),
                 pages: &pages,
@@ -331,7 +331,7 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
     let positions = source.positions(0, 5);
     let sequences = Array::from_slice(device, &[0u32; 5], &[5]);
     let pages = Array::from_slice(device, &[0u32], &[1, 1]);
-    let tokens = Tokens {
+    let tokens = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,

@@ -1,7 +1,7 @@
 //! Delta nets and mixtures of experts of few tokens, lowered with regions and without, on both executors.
 
-use refrain::fast::Tokens;
-use refrain::passes::Options;
+use refrain::fast::BatchTokens;
+use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
 
 use crate::assert_alike;
@@ -31,7 +31,7 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let all = Array::input(device, "x", DType::F32, &[tokens, 2 * keys + 2 * values + 2 * heads]);
     let input = |name: &str, dtype| Array::input(device, name, dtype, &[tokens]);
     let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
-    let places = Tokens {
+    let places = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &positions,
@@ -104,9 +104,9 @@ fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 1, 4]);
                 let (states, outputs) = delta_net(device, random, tokens);
-                let options = Options {
+                let options = LowerOptions {
                     regions,
-                    ..Options::default()
+                    ..LowerOptions::default()
                 };
                 let function = Function::trace_with(&outputs.each_ref(), options).expect("a step that lowers");
                 let plan = function.plan().to_string();
@@ -154,9 +154,9 @@ fn mixtures_compute_alike_joined_and_apart() {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 3, 8]);
-                let options = Options {
+                let options = LowerOptions {
                     regions,
-                    ..Options::default()
+                    ..LowerOptions::default()
                 };
                 let y = mixture(device, random, tokens);
                 let function = Function::trace_with(&[&y], options).expect("a layer that lowers");

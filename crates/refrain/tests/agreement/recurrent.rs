@@ -1,4 +1,4 @@
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::{Array, DType, Device, Error, QuantFormat, Quantised, eval};
 
 use crate::check;
@@ -81,7 +81,7 @@ impl Layer {
         let positions = Array::from_slice(&device, &positions, &[t]);
         let sequences = Array::from_slice(&device, &sequences, &[t]);
         let pages = Array::from_slice(&device, &vec![0u32; s.sequences], &[s.sequences, 1]);
-        let tokens = Tokens {
+        let tokens = BatchTokens {
             positions: &positions,
             sequences: &sequences,
             pages: &pages,

@@ -1,7 +1,7 @@
 //! Random layers, lowered with regions and without, on both executors.
 
-use refrain::fast::Tokens;
-use refrain::passes::Options;
+use refrain::fast::BatchTokens;
+use refrain::passes::LowerOptions;
 use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, concatenate, fast};
 
 use crate::assert_alike;
@@ -135,9 +135,9 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 let tokens = random.pick(&[1, 1, 3, 8]);
                 let x = Array::input(device, "x", DType::F32, &[tokens, HIDDEN]);
                 let y = layer(device, random, &x);
-                let options = Options {
+                let options = LowerOptions {
                     regions,
-                    ..Options::default()
+                    ..LowerOptions::default()
                 };
                 let function = Function::trace_with(&[&y], options).expect("a layer that lowers");
                 let joined = function.plan().to_string().contains("projection of rms_norm");
@@ -169,7 +169,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let [positions, sequences] = [("positions", DType::I32), ("sequences", DType::U32)].map(|(n, t)| input(n, t));
     let pages: Vec<u32> = random.order(tokens * 4).into_iter().map(|p| p as u32).collect();
     let pages = Array::from_slice(device, &pages, &[tokens, 4]);
-    let places = Tokens {
+    let places = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,
@@ -229,9 +229,9 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 3]);
                 let (states, outputs) = attention(device, random, tokens);
-                let options = Options {
+                let options = LowerOptions {
                     regions,
-                    ..Options::default()
+                    ..LowerOptions::default()
                 };
                 let function = Function::trace_with(&outputs.each_ref(), options).expect("a step that lowers");
                 let plan = function.plan().to_string();

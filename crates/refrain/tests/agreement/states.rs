@@ -1,4 +1,4 @@
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::{Array, AttentionParams, DType, Device, Error, Function, eval};
 
 use crate::check;
@@ -91,7 +91,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
         let [k, v] = [0, 1].map(|_| random.viewed(device, DType::F32, &[t, e.kv_heads, e.head_dim]));
         keys = keys.write_rows(&k, &slots);
         values = values.write_rows(&v, &slots);
-        let tokens = Tokens {
+        let tokens = BatchTokens {
             positions: &positions,
             sequences: &sequences,
             pages: &pages,

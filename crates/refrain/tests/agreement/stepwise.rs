@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::plan::{Block, Plan};
 use refrain::{Array, AttentionParams, Bindings, DType, Device, passes};
 
@@ -121,7 +121,7 @@ fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<
 /// Attention over so many positions that several workgroups share them, with the writes of keys and values.
 fn split_attention(device: &Device) -> [Array; 3] {
     const PAGES: usize = 16;
-    let tokens = Tokens {
+    let tokens = BatchTokens {
         positions: &Array::from_slice(device, &[200i32], &[1]),
         sequences: &Array::input(device, "sequences", DType::U32, &[1]),
         pages: &Array::arange(device, DType::U32, PAGES).reshape(&[1, -1]),
@@ -146,7 +146,7 @@ fn split_attention(device: &Device) -> [Array; 3] {
 /// A causal convolution of so many tokens that they are taken at once.
 fn long_convolution(device: &Device) -> Array {
     const TOKENS: usize = 80;
-    let places = Tokens {
+    let places = BatchTokens {
         positions: &Array::arange(device, DType::I32, TOKENS),
         sequences: &Array::zeros(device, DType::U32, &[TOKENS]),
         pages: &Array::zeros(device, DType::U32, &[1, 1]),

@@ -1,4 +1,4 @@
-use refrain::fast::{self, Tokens};
+use refrain::fast::{self, BatchTokens};
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams};
 
 /// Extents of a decoder of the usual kind: pre-norm blocks of grouped-query attention over a paged cache
@@ -91,7 +91,7 @@ impl Decoder {
         let input = |name: &str, dtype| Array::input(&self.device, name, dtype, &[tokens]);
         let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
         let pages = Array::input(&self.device, "pages", DType::U32, &[1, PAGES]);
-        let places = Tokens {
+        let places = BatchTokens {
             positions: &positions,
             sequences: &sequences,
             pages: &pages,

@@ -1,5 +1,5 @@
 use insta::assert_snapshot;
-use refrain::fast::Tokens;
+use refrain::fast::BatchTokens;
 use refrain::graph::Graph;
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, fast, passes};
 
@@ -146,7 +146,7 @@ fn attention(decode: bool, normed: bool) -> [Array; 3] {
     let input = |name: &str, dtype| Array::input(&device, name, dtype, &[1]);
     let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
     let pages = Array::input(&device, "pages", DType::U32, &[1, 4]);
-    let places = Tokens {
+    let places = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,

@@ -1,6 +1,6 @@
 //! Every operation over arrays, once for each dtype, over placeholders: nothing is computed.
 
-use refrain::fast::{self, Mask, Sequences, Tokens};
+use refrain::fast::{self, BatchTokens, Mask, Sequences};
 use refrain::sample::Settings;
 use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
 
@@ -209,7 +209,7 @@ fn rope(device: &Device, dtype: DType) -> Array {
 /// Queries in f32; the dtype is that of the cache.
 fn paged_attention(device: &Device, dtype: DType) -> Array {
     let [keys, values] = ["keys", "values"].map(|name| Array::input(device, name, dtype, &[32, 2, 64]));
-    let tokens = Tokens {
+    let tokens = BatchTokens {
         positions: &Array::input(device, "positions", DType::I32, &[ROWS]),
         sequences: &Array::input(device, "sequences", DType::U32, &[ROWS]),
         pages: &Array::input(device, "pages", DType::U32, &[1, 2]),
@@ -239,8 +239,8 @@ fn places(device: &Device) -> [Array; 3] {
     ]
 }
 
-fn tokens([positions, sequences, pages]: &[Array; 3]) -> Tokens<'_> {
-    Tokens {
+fn tokens([positions, sequences, pages]: &[Array; 3]) -> BatchTokens<'_> {
+    BatchTokens {
         positions,
         sequences,
         pages,

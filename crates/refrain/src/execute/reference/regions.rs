@@ -9,28 +9,28 @@ use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Projecti
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::{Values, rms_norm, rope, slots, top_k};
 
-use super::{Inputs, Planes, attend, dense, store, write_rows};
+use super::{HostPlanes, StepInputs, attend, dense, store, write_rows};
 use crate::DType;
-use crate::execute::Memory;
+use crate::execute::BlockMemory;
 use crate::plan::Step;
 
 /// A matrix as its operands hold it.
-enum Matrix<'a> {
+enum HostMatrix<'a> {
     Dense(DType, [usize; 2], Cow<'a, [u8]>),
-    Quantised(Planes<'a>),
+    Quantised(HostPlanes<'a>),
 }
 
-impl Matrix<'_> {
+impl HostMatrix<'_> {
     fn rows(&self) -> FastRows<'_> {
         match self {
-            Matrix::Dense(dtype, shape, bytes) => dense(*dtype, *shape, bytes),
-            Matrix::Quantised(planes) => planes.rows(),
+            HostMatrix::Dense(dtype, shape, bytes) => dense(*dtype, *shape, bytes),
+            HostMatrix::Quantised(planes) => planes.rows(),
         }
     }
 }
 
 /// The matrices stored as `parts` say, whose operands are those from `next` on, which comes to stand behind them.
-fn matrices<'a>(x: &'a Inputs<'_>, parts: impl Iterator<Item = Weights>, next: &mut usize) -> Vec<Matrix<'a>> {
+fn matrices<'a>(x: &'a StepInputs<'_>, parts: impl Iterator<Item = Weights>, next: &mut usize) -> Vec<HostMatrix<'a>> {
     parts
         .map(|weights| {
             let number = *next;
@@ -38,21 +38,21 @@ fn matrices<'a>(x: &'a Inputs<'_>, parts: impl Iterator<Item = Weights>, next: &
             match weights {
                 Weights::Dense => {
                     let shape = [0, 1].map(|d| x.shape(number)[d]);
-                    Matrix::Dense(x.operands[number].dtype, shape, x.gathered(number))
+                    HostMatrix::Dense(x.operands[number].dtype, shape, x.gathered(number))
                 }
-                Weights::Quantised(format) => Matrix::Quantised(x.planes(format, number)),
+                Weights::Quantised(format) => HostMatrix::Quantised(x.planes(format, number)),
             }
         })
         .collect()
 }
 
-pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) -> Values {
+pub(super) fn project(x: &StepInputs<'_>, projection: &Projection, tokens: usize) -> Values {
     let weighted = projection.norm.is_some_and(|norm| norm.weighted);
     let gain = weighted.then(|| x.f32(1));
     let mut next = 1 + usize::from(weighted);
     let parts = projection.sections.iter().flat_map(|s| &s.parts);
     let matrices = matrices(x, parts.copied(), &mut next);
-    let rows: Vec<FastRows<'_>> = matrices.iter().map(Matrix::rows).collect();
+    let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
     let inputs = projection::Inputs {
         x: &x.f32(0),
         gain: gain.as_deref(),
@@ -64,7 +64,7 @@ pub(super) fn project(x: &Inputs<'_>, projection: &Projection, tokens: usize) ->
 }
 
 /// Products with experts of `count` rows each.
-pub(super) fn experts(x: &Inputs<'_>, projection: &ExpertProjection, count: usize) -> Values {
+pub(super) fn experts(x: &StepInputs<'_>, projection: &ExpertProjection, count: usize) -> Values {
     let mut next = projection.first_plane();
     let weighted = projection.norm.is_some_and(|norm| norm.weighted);
     let gain = weighted.then(|| x.f32(2));
@@ -78,7 +78,7 @@ pub(super) fn experts(x: &Inputs<'_>, projection: &ExpertProjection, count: usiz
         _ => projection.reads_weights().then(|| x.f32(next - 1)),
     };
     let matrices = matrices(x, projection.section.parts.iter().copied(), &mut next);
-    let rows: Vec<FastRows<'_>> = matrices.iter().map(Matrix::rows).collect();
+    let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
     let inputs = ExpertInputs {
         x: &x.f32(0),
         experts: &experts,
@@ -93,8 +93,8 @@ pub(super) fn experts(x: &Inputs<'_>, projection: &ExpertProjection, count: usiz
 }
 
 /// Norms and rotation of queries and keys, the writes of keys and values, and attention.
-pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Memory) {
-    let inputs = Inputs::lock(&step.inputs, memory);
+pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &BlockMemory) {
+    let inputs = StepInputs::lock(&step.inputs, memory);
     let heads = inputs.shape(2)[1];
     let q = prepared(&inputs, 2, params.q_norm, params.optional()[1], params);
     let k = prepared(&inputs, 3, params.k_norm, params.optional()[2], params);
@@ -105,7 +105,7 @@ pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Memo
     drop(inputs);
     write_rows(&step.inputs[0], &Values::F32(k), &places, memory);
     write_rows(&step.inputs[1], &v, &places, memory);
-    let inputs = Inputs::lock(&step.inputs, memory);
+    let inputs = StepInputs::lock(&step.inputs, memory);
     let mut mixed = attend(&inputs, &q, heads, [0, 1, 5, 6, 7], &params.attention);
     if let Some(number) = params.gate() {
         let gate = inputs.f32(number);
@@ -122,7 +122,13 @@ pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Memo
 }
 
 /// Input `number` normalised, its norm's weight being input `gain`, and rotated.
-fn prepared(x: &Inputs<'_>, number: usize, norm: Option<Norm>, gain: Option<usize>, params: &DecodeParams) -> Vec<f32> {
+fn prepared(
+    x: &StepInputs<'_>,
+    number: usize,
+    norm: Option<Norm>,
+    gain: Option<usize>,
+    params: &DecodeParams,
+) -> Vec<f32> {
     let head_dim = x.shape(number)[2];
     let mut values = x.f32(number);
     if let Some(norm) = norm {

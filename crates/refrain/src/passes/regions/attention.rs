@@ -8,6 +8,7 @@ use refrain_kernels::rope;
 use refrain_kernels::{DType, Operand};
 
 use super::edges::{is_whole, operands, traits};
+use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::passes::fuse::is_state;
@@ -171,11 +172,11 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
     }
     let shape = edge.layout.shape.clone();
     if let Some(node) = source(&prepared.raw)
-        && let Primitive::RmsNorm { eps, weighted } = node.primitive
+        && let Some(norm) = norm_of(node)
         && node.shape.last() == shape.last()
         && let Some(layout) = node.inputs[0].layout.reshape(&shape)
     {
-        prepared.norm = Some((Norm { eps, weighted }, node.inputs.get(1).cloned()));
+        prepared.norm = Some((norm, node.inputs.get(1).cloned()));
         prepared.raw = Edge {
             node: node.inputs[0].node,
             layout,

@@ -7,6 +7,7 @@ use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::{DType, Operand};
 
 use super::edges::{is_whole, operands, same_places, traits};
+use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::{Device, Layout, Primitive};
@@ -28,9 +29,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     let [z, normed] = gated(gate)?;
     // The norm of what is recalled.
     let norm = single(graph, uses, normed.node)?;
-    let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
-        return None;
-    };
+    let kind = norm_of(norm)?;
     let recalled = &norm.inputs[0];
     let delta = exact(graph, recalled.node)?;
     let (Primitive::GatedDelta, [q, k, v, decay, beta, positions, sequences, memory]) =
@@ -81,7 +80,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     let params = DeltaNetParams {
         eps: q_eps,
         scales: [q_scale, k_scale],
-        norm: Norm { eps, weighted },
+        norm: kind,
     };
     let node = Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype);
     (alone && unseen && computes(graph, &node, &params, device)).then(|| Replacement {
@@ -187,7 +186,7 @@ fn unit(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> 
         return None;
     };
     let norm = single(graph, uses, source.node)?;
-    let Primitive::RmsNorm { eps, weighted: false } = norm.primitive else {
+    let Norm { eps, weighted: false } = norm_of(norm)? else {
         return None;
     };
     let raw = &norm.inputs[0];

@@ -26,7 +26,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 
 /// A use of a product by an elementwise node: which input it is, and from which column on it is seen.
 #[derive(Clone)]
-struct Use {
+struct ProductUse {
     input: usize,
     product: Product,
     column: usize,
@@ -41,10 +41,10 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         return None;
     }
     let found = (0..node.inputs.len()).filter_map(|input| used(graph, uses, node, input, device));
-    let found: Vec<Use> = found.collect();
+    let found: Vec<ProductUse> = found.collect();
     // Each is looked at by itself where they do not go together.
-    let alone = |found: &[Use]| -> Vec<Use> {
-        let computes = |used: &&Use| used.product.computes(graph, device);
+    let alone = |found: &[ProductUse]| -> Vec<ProductUse> {
+        let computes = |used: &&ProductUse| used.product.computes(graph, device);
         found.iter().filter(computes).cloned().collect()
     };
     with_products(graph, node, expression, found.clone(), device)
@@ -56,7 +56,7 @@ fn with_products(
     graph: &Graph,
     node: &Node,
     expression: &Expression,
-    mut found: Vec<Use>,
+    mut found: Vec<ProductUse>,
     device: &Device,
 ) -> Option<Node> {
     // The product that is computed last; with it those that read the same and are stored alike.
@@ -81,7 +81,7 @@ fn with_products(
 }
 
 /// Input `input` of `node` as the use of a product that nothing else uses.
-fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &Device) -> Option<Use> {
+fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &Device) -> Option<ProductUse> {
     let edge = &node.inputs[input];
     let own = node.inputs.iter().filter(|e| e.node == edge.node).count();
     if uses[edge.node] != own {
@@ -93,7 +93,7 @@ fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &Devic
     let rows = product.tokens == 1 || seen.strides[0] == product.columns;
     let together = columns == 1 || seen.strides[1] == 1;
     let inside = seen.offset + columns <= product.columns;
-    (rows && together && inside).then_some(Use {
+    (rows && together && inside).then_some(ProductUse {
         input,
         product,
         column: seen.offset,
@@ -107,7 +107,7 @@ fn columns_of(node: &Node, tokens: usize) -> Option<usize> {
 }
 
 /// The products and the expression over their sums and the node's other inputs.
-fn combined(node: &Node, expression: &Expression, uses: &[Use]) -> Option<Product> {
+fn combined(node: &Node, expression: &Expression, uses: &[ProductUse]) -> Option<Product> {
     let first = &uses[0].product;
     let tokens = first.tokens;
     let columns = columns_of(node, tokens)?;

@@ -101,7 +101,7 @@ fn softmax_of(graph: &Graph, edge: &Edge) -> Option<Edge> {
 }
 
 /// A product with experts.
-struct Product<'g> {
+struct ExpertProduct<'g> {
     /// `[T, U, K]`.
     x: &'g Edge,
     experts: &'g Edge,
@@ -112,15 +112,15 @@ struct Product<'g> {
 }
 
 /// A use of a product: which input it is, and which of an expert's rows it sees.
-struct Use<'g> {
+struct ExpertUse<'g> {
     input: usize,
-    product: Product<'g>,
+    product: ExpertProduct<'g>,
     first: usize,
 }
 
-impl<'g> Product<'g> {
+impl<'g> ExpertProduct<'g> {
     /// The product that `edge` sees whole and `reads` times, if nothing else does.
-    fn of(graph: &'g Graph, uses: &[usize], edge: &Edge, reads: usize) -> Option<Product<'g>> {
+    fn of(graph: &'g Graph, uses: &[usize], edge: &Edge, reads: usize) -> Option<ExpertProduct<'g>> {
         let node = &graph.nodes[edge.node];
         let Primitive::ExpertMatmul { format } = node.primitive else {
             return None;
@@ -133,7 +133,7 @@ impl<'g> Product<'g> {
         };
         let alone = uses[edge.node] == reads && node.written.is_contiguous() && node.dtype == DType::F32;
         let moves = !node.inputs.iter().any(|edge| is_state(graph, edge));
-        (alone && moves && (1..=MOST_TOKENS).contains(&tokens)).then_some(Product {
+        (alone && moves && (1..=MOST_TOKENS).contains(&tokens)).then_some(ExpertProduct {
             x,
             experts,
             planes,
@@ -169,7 +169,7 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let seen = |input: usize| {
         let edge = &node.inputs[input];
         let reads = node.inputs.iter().filter(|e| e.node == edge.node).count();
-        let product = Product::of(graph, uses, edge, reads)?;
+        let product = ExpertProduct::of(graph, uses, edge, reads)?;
         let all = product.sizes[2];
         let first = edge.layout.offset;
         let wanted = Layout {
@@ -177,18 +177,18 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
             strides: vec![used * all, all, 1],
             offset: first,
         };
-        (first + rows <= all && same_places(&edge.layout, &wanted)).then_some(Use { input, product, first })
+        (first + rows <= all && same_places(&edge.layout, &wanted)).then_some(ExpertUse { input, product, first })
     };
-    let mut found: Vec<Use<'_>> = (0..node.inputs.len()).filter_map(seen).collect();
+    let mut found: Vec<ExpertUse<'_>> = (0..node.inputs.len()).filter_map(seen).collect();
     let like = &found.first()?.product;
     let (x, experts, weights, between) = (like.x, like.experts, like.weights, like.sizes[2]);
-    found.retain(|Use { product: p, .. }| {
+    found.retain(|ExpertUse { product: p, .. }| {
         p.x == x && p.experts == experts && p.weights == weights && p.sizes[2] == between
     });
     found.truncate(MOST_PARTS);
     let parts: Vec<usize> = found.iter().map(|used| used.input).collect();
     let mut inputs = vec![found[0].product.shared_x()?, experts.clone()];
-    for Use { product, first, .. } in &found {
+    for ExpertUse { product, first, .. } in &found {
         inputs.extend(product.planes.iter().map(|plane| {
             let count = plane.layout.shape[0] - (between - rows);
             sliced(plane, *first, count)
@@ -239,7 +239,7 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     } else {
         [b, a]
     };
-    let found = Product::of(graph, uses, each, 1)?;
+    let found = ExpertProduct::of(graph, uses, each, 1)?;
     let [.., columns] = found.sizes;
     if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
         return None;

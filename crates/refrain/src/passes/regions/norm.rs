@@ -23,7 +23,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 /// The users of norm `number` with the norm made part of them, if all of them can have it.
 fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
-    if !matches!(norm.primitive, Primitive::RmsNorm { .. }) || graph.outputs.iter().any(|e| e.node == number) {
+    if norm_of(norm).is_none() || graph.outputs.iter().any(|e| e.node == number) {
         return None;
     }
     users
@@ -48,9 +48,7 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
 /// first input, which alone is the norm, whole.
 pub(super) fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
     let norm = &graph.nodes[number];
-    let Primitive::RmsNorm { eps, weighted } = norm.primitive else {
-        return None;
-    };
+    let kind = norm_of(norm)?;
     let (inputs, source) = (&graph.nodes[user].inputs, &norm.inputs[0]);
     let x = &inputs[0];
     let exact = norm.dtype == DType::F32 && graph.nodes[source.node].dtype == DType::F32;
@@ -61,5 +59,13 @@ pub(super) fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm,
         node: source.node,
         layout,
     };
-    (exact && once && whole && !is_state(graph, &source)).then_some((Norm { eps, weighted }, source))
+    (exact && once && whole && !is_state(graph, &source)).then_some((kind, source))
+}
+
+/// The norm that a node computes, if it is one.
+pub(super) fn norm_of(node: &Node) -> Option<Norm> {
+    match node.primitive {
+        Primitive::RmsNorm { eps, weighted } => Some(Norm { eps, weighted }),
+        _ => None,
+    }
 }
