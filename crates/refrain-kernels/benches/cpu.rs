@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use refrain_kernels::DType;
-use refrain_kernels::cpu::{FastRows, together};
-use refrain_kernels::matmul::{Rows, StoredRows};
+use refrain_kernels::cpu::{FastRows, in_team};
+use refrain_kernels::matmul::{StoredRows, WeightRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 
 /// Values of a row.
@@ -63,7 +63,7 @@ fn shortest(w: &FastRows<'_>, rows: usize, vectors: usize) -> f64 {
     let (start, mut best) = (Instant::now(), f64::INFINITY);
     while best.is_infinite() || start.elapsed() < MEASURE {
         let begin = Instant::now();
-        together(|| w.multiply(&x, 0..rows, &mut out));
+        in_team(|| w.multiply(&x, 0..rows, &mut out));
         best = best.min(begin.elapsed().as_secs_f64());
     }
     best

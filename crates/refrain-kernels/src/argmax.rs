@@ -6,10 +6,10 @@
 use rayon::prelude::*;
 
 use crate::order;
-use crate::rows::Rows;
+use crate::rows::RowLayout;
 use crate::text::{self, Text};
 use crate::threads::least_items;
-use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values};
+use crate::{Call, DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "argmax";
 
@@ -18,7 +18,7 @@ const OP: &str = "argmax";
 /// # Errors
 /// When rows are empty, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
 /// Mesa's software drivers, rows of about 240 million elements with workgroups of 1,024).
-pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     text::require_dtype(OP, out, DType::U32)?;
     let columns = x.layout.shape.last().copied().unwrap_or(0);
     if columns == 0 {
@@ -30,7 +30,7 @@ pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsuppo
         strides: [&out.layout.strides[..], &[0]].concat(),
         offset: out.layout.offset,
     };
-    let rows = Rows::new(OP, [&x.layout, &repeated], 1)?;
+    let rows = RowLayout::new(OP, [&x.layout, &repeated], 1)?;
     let definitions = concat!("#define LANE_VALUE uint\n", include_str!("shaders/order.glsl"));
     rows.call(
         Text::new(traits, OP),

@@ -2,7 +2,7 @@ use crate::{Push, Traits, Unsupported};
 
 /// The push constants of one call while they are collected, with names for the shader: addresses first,
 /// then numbers, which go into a record where they are too many: that costs a load that others wait for.
-pub(crate) struct Arguments {
+pub(crate) struct PushArguments {
     /// Bytes of push constants that there are.
     most: usize,
     addresses: Vec<(String, Push)>,
@@ -11,10 +11,10 @@ pub(crate) struct Arguments {
     definitions: String,
 }
 
-impl Arguments {
+impl PushArguments {
     /// None yet.
-    pub(crate) fn new(traits: &Traits) -> Arguments {
-        Arguments {
+    pub(crate) fn new(traits: &Traits) -> PushArguments {
+        PushArguments {
             most: traits.push_bytes as usize,
             addresses: Vec::new(),
             numbers: Vec::new(),

@@ -79,7 +79,7 @@ impl Traits {
 ///
 /// Two kernels with the same `name` have the same `source`: the name is what caches look up.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct KernelText {
     /// Family and variant, such as `rms_norm.f32.f16`.
     pub name: String,
     /// Complete GLSL, from `#version` on.
@@ -123,7 +123,7 @@ impl Push {
 #[derive(Clone, Debug)]
 pub struct Call {
     /// What runs.
-    pub kernel: Kernel,
+    pub kernel: KernelText,
     /// Workgroups in x, y, z: each at most 65,535.
     pub groups: [u32; 3],
     /// At most [`Traits::push_bytes`] together; addresses first, so that they are aligned.
@@ -132,17 +132,17 @@ pub struct Call {
 
 /// An operand as a kernel family sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Operand {
+pub struct OperandSpec {
     /// Storage type.
     pub dtype: DType,
     /// Shape and strides.
     pub layout: Layout,
 }
 
-impl Operand {
+impl OperandSpec {
     /// A gapless row-major operand.
-    pub fn contiguous(dtype: DType, shape: &[usize]) -> Operand {
-        Operand {
+    pub fn contiguous(dtype: DType, shape: &[usize]) -> OperandSpec {
+        OperandSpec {
             dtype,
             layout: Layout::contiguous(shape),
         }

@@ -12,7 +12,7 @@
 use crate::recurrence::{self, Token};
 use crate::text::{Text, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
-use crate::{Call, Operand, Push, Traits, Unsupported};
+use crate::{Call, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "causal_conv";
 /// Taps are kept in registers.
@@ -26,10 +26,10 @@ const MOST_TAPS: usize = 16;
 /// ([`Unsupported::NeedsContiguous`]).
 pub fn calls(
     traits: &Traits,
-    x: &Operand,
-    weights: &Operand,
-    places: [&Operand; 3],
-    out: &Operand,
+    x: &OperandSpec,
+    weights: &OperandSpec,
+    places: [&OperandSpec; 3],
+    out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
     calls_tuned(tuning::choose(traits), traits, [x, weights, out], places)
 }
@@ -42,8 +42,8 @@ pub fn calls(
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    [x, weights, out]: [&Operand; 3],
-    [positions, sequences, state]: [&Operand; 3],
+    [x, weights, out]: [&OperandSpec; 3],
+    [positions, sequences, state]: [&OperandSpec; 3],
 ) -> Result<Vec<Call>, Unsupported> {
     for operand in [x, weights, out] {
         require_float(OP, operand)?;
@@ -112,7 +112,7 @@ pub fn calls_tuned(
 
 /// What [`reference()`] reads, gapless.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct CausalConvInputs<'a> {
     /// `[T, C]`.
     pub x: &'a [f32],
     /// `[C, W]`.
@@ -129,7 +129,7 @@ pub struct Inputs<'a> {
 ///
 /// # Panics
 /// When a slice is not as long as the others ask for.
-pub fn reference(inputs: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
+pub fn reference(inputs: &CausalConvInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let channels = inputs.channels;
     let mut out = vec![0.0; inputs.x.len()];
     if channels == 0 {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_state_holds_what_the_next_token_needs_of_its_own_sequence() {
-        let inputs = Inputs {
+        let inputs = CausalConvInputs {
             x: &[1.0, 2.0, 5.0, 7.0],
             weights: &[100.0, 10.0, 1.0],
             positions: &[0, 1, 4, -1],

@@ -13,11 +13,11 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::arguments::Arguments;
+use crate::arguments::PushArguments;
 use crate::iterations::joined_lanes;
 use crate::rms_norm::Norm;
 use crate::text::{Text, address, require_float, require_shape};
-use crate::{Call, Operand, Push, Traits, Unsupported, causal_conv, gated_delta, recurrence, rms_norm, tuning};
+use crate::{Call, OperandSpec, Push, Traits, Unsupported, causal_conv, gated_delta, recurrence, rms_norm, tuning};
 
 const OP: &str = "delta_net";
 /// Taps are kept in registers.
@@ -51,33 +51,33 @@ impl Hash for DeltaNetParams {
 
 /// Operands, numbered in this order; the states are updated.
 #[derive(Clone, Copy)]
-pub struct Operands<'a> {
+pub struct DeltaNetOperands<'a> {
     /// 0: `[T, C]`.
-    pub x: &'a Operand,
+    pub x: &'a OperandSpec,
     /// 1: `[C, W]`.
-    pub weights: &'a Operand,
+    pub weights: &'a OperandSpec,
     /// 2: `[T, H]`.
-    pub decay: &'a Operand,
+    pub decay: &'a OperandSpec,
     /// 3: `[T, H]`.
-    pub beta: &'a Operand,
+    pub beta: &'a OperandSpec,
     /// 4: `[T, H·E]`.
-    pub z: &'a Operand,
+    pub z: &'a OperandSpec,
     /// 5: `[T]`.
-    pub positions: &'a Operand,
+    pub positions: &'a OperandSpec,
     /// 6: `[T]`.
-    pub sequences: &'a Operand,
+    pub sequences: &'a OperandSpec,
     /// 7: `[S, W−1, C]`.
-    pub window: &'a Operand,
+    pub window: &'a OperandSpec,
     /// 8: `[S, H, E, D]`.
-    pub memory: &'a Operand,
+    pub memory: &'a OperandSpec,
     /// 9, if there is one: the norm's weight `[E]`.
-    pub gain: Option<&'a Operand>,
+    pub norm_weight: Option<&'a OperandSpec>,
     /// The last: `[T, H·E]`.
-    pub out: &'a Operand,
+    pub out: &'a OperandSpec,
 }
 
 /// Extents of checked operands.
-struct Sizes {
+struct DeltaNetSizes {
     tokens: usize,
     taps: usize,
     key_heads: usize,
@@ -87,19 +87,19 @@ struct Sizes {
     states: usize,
 }
 
-impl Sizes {
+impl DeltaNetSizes {
     /// Value heads that share a key head.
     fn ratio(&self) -> usize {
         self.heads / self.key_heads
     }
 }
 
-impl Operands<'_> {
+impl DeltaNetOperands<'_> {
     /// What stands in `operands`, in order.
     ///
     /// # Panics
     /// When there are fewer than ten.
-    pub fn of<'a>(operands: &[&'a Operand]) -> Operands<'a> {
+    pub fn of<'a>(operands: &[&'a OperandSpec]) -> DeltaNetOperands<'a> {
         let [
             x,
             weights,
@@ -116,7 +116,7 @@ impl Operands<'_> {
         else {
             panic!("{} operands", operands.len())
         };
-        Operands {
+        DeltaNetOperands {
             x,
             weights,
             decay,
@@ -126,15 +126,15 @@ impl Operands<'_> {
             sequences,
             window,
             memory,
-            gain: rest.first().copied(),
+            norm_weight: rest.first().copied(),
             out,
         }
     }
 
-    fn sizes(&self, params: &DeltaNetParams) -> Result<Sizes, Unsupported> {
+    fn sizes(&self, params: &DeltaNetParams) -> Result<DeltaNetSizes, Unsupported> {
         let size = |what: String| Unsupported::Size { op: OP, what };
         let floats = [self.x, self.weights, self.decay, self.beta, self.z, self.out];
-        for operand in floats.into_iter().chain(self.gain) {
+        for operand in floats.into_iter().chain(self.norm_weight) {
             require_float(OP, operand)?;
         }
         let (&[tokens, channels], &[_, taps], &[states, heads, value_dim, key_dim]) = (
@@ -151,7 +151,11 @@ impl Operands<'_> {
         let keys = channels.saturating_sub(values) / 2;
         let key_heads = keys / key_dim.max(1);
         let whole = 2 * key_heads * key_dim + values == channels && key_heads > 0 && heads.is_multiple_of(key_heads);
-        if !whole || values == 0 || !(1..=MOST_TAPS).contains(&taps) || self.gain.is_some() != params.norm.weighted {
+        if !whole
+            || values == 0
+            || !(1..=MOST_TAPS).contains(&taps)
+            || self.norm_weight.is_some() != params.norm.weighted
+        {
             return Err(size(format!(
                 "{channels} channels, {taps} taps, {heads} heads of {value_dim} by {key_dim} values"
             )));
@@ -161,10 +165,10 @@ impl Operands<'_> {
         require_shape(OP, "beta", self.beta, &[tokens, heads])?;
         require_shape(OP, "z", self.z, &[tokens, values])?;
         require_shape(OP, "the result", self.out, &[tokens, values])?;
-        if let Some(gain) = self.gain {
-            require_shape(OP, "the norm's weight", gain, &[value_dim])?;
+        if let Some(norm_weight) = self.norm_weight {
+            require_shape(OP, "the norm's weight", norm_weight, &[value_dim])?;
         }
-        Ok(Sizes {
+        Ok(DeltaNetSizes {
             tokens,
             taps,
             key_heads,
@@ -190,12 +194,12 @@ impl Operands<'_> {
         ];
         first
             .into_iter()
-            .chain(self.gain.map(|_| "gain"))
+            .chain(self.norm_weight.map(|_| "gain"))
             .chain(["y"])
             .collect()
     }
 
-    fn all(&self) -> Vec<&Operand> {
+    fn all(&self) -> Vec<&OperandSpec> {
         let first = [
             self.x,
             self.weights,
@@ -207,12 +211,12 @@ impl Operands<'_> {
             self.window,
             self.memory,
         ];
-        first.into_iter().chain(self.gain).chain([self.out]).collect()
+        first.into_iter().chain(self.norm_weight).chain([self.out]).collect()
     }
 }
 
 /// How a workgroup is divided.
-struct Division {
+struct DeltaDivision {
     lanes: u32,
     rows: u32,
     /// Values of a key to an invocation.
@@ -221,12 +225,12 @@ struct Division {
     runs: usize,
 }
 
-impl Division {
-    fn of(traits: &Traits, sizes: &Sizes) -> Result<Division, Unsupported> {
+impl DeltaDivision {
+    fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaDivision, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
         let rows = (traits.workgroup(THREADS) / lanes).max(1);
-        let division = Division {
+        let division = DeltaDivision {
             lanes,
             rows,
             each: key_dim.div_ceil(lanes as usize),
@@ -251,7 +255,11 @@ impl Division {
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]), heads are
 /// larger than registers hold, or value heads share key heads on a device without [`Traits::tickets`].
-pub fn call(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -> Result<(Call, usize), Unsupported> {
+pub fn call(
+    traits: &Traits,
+    operands: &DeltaNetOperands<'_>,
+    params: &DeltaNetParams,
+) -> Result<(Call, usize), Unsupported> {
     let (sizes, division, arguments) = checked(traits, operands, params)?;
     let mut text = Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
@@ -291,17 +299,17 @@ pub fn call(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -
 ///
 /// # Errors
 /// Those of [`call`].
-pub fn check(traits: &Traits, operands: &Operands<'_>, params: &DeltaNetParams) -> Result<(), Unsupported> {
+pub fn check(traits: &Traits, operands: &DeltaNetOperands<'_>, params: &DeltaNetParams) -> Result<(), Unsupported> {
     checked(traits, operands, params).map(|_| ())
 }
 
 fn checked(
     traits: &Traits,
-    operands: &Operands<'_>,
+    operands: &DeltaNetOperands<'_>,
     params: &DeltaNetParams,
-) -> Result<(Sizes, Division, Arguments), Unsupported> {
+) -> Result<(DeltaNetSizes, DeltaDivision, PushArguments), Unsupported> {
     let sizes = operands.sizes(params)?;
-    let division = Division::of(traits, &sizes)?;
+    let division = DeltaDivision::of(traits, &sizes)?;
     check_sizes(traits, operands, &sizes, &division)?;
     let arguments = arguments(traits, operands, params, &sizes)?;
     Ok((sizes, division, arguments))
@@ -309,9 +317,9 @@ fn checked(
 
 fn check_sizes(
     traits: &Traits,
-    operands: &Operands<'_>,
-    sizes: &Sizes,
-    division: &Division,
+    operands: &DeltaNetOperands<'_>,
+    sizes: &DeltaNetSizes,
+    division: &DeltaDivision,
 ) -> Result<(), Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     if sizes.ratio() > 1 && !traits.tickets {
@@ -329,7 +337,7 @@ fn check_sizes(
         let places = [operands.positions, operands.sequences, state];
         recurrence::check(OP, traits, places, 5, tokens, part)?;
     }
-    for (number, operand) in [(1, Some(operands.weights)), (9, operands.gain)] {
+    for (number, operand) in [(1, Some(operands.weights)), (9, operands.norm_weight)] {
         if operand.is_some_and(|operand| !operand.layout.is_contiguous()) {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
@@ -342,12 +350,12 @@ fn check_sizes(
 
 fn arguments(
     traits: &Traits,
-    operands: &Operands<'_>,
+    operands: &DeltaNetOperands<'_>,
     params: &DeltaNetParams,
-    sizes: &Sizes,
-) -> Result<Arguments, Unsupported> {
+    sizes: &DeltaNetSizes,
+) -> Result<PushArguments, Unsupported> {
     let all = operands.all();
-    let mut arguments = Arguments::new(traits);
+    let mut arguments = PushArguments::new(traits);
     for (number, (name, operand)) in operands.names().into_iter().zip(&all).enumerate() {
         arguments.address(format!("{name}_ref {name}"), address(OP, number, operand)?);
     }
@@ -377,7 +385,7 @@ fn arguments(
 
 /// What [`reference()`] reads, gapless.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct DeltaNetInputs<'a> {
     /// `[T, C]`.
     pub x: &'a [f32],
     /// `[C, W]`.
@@ -393,7 +401,7 @@ pub struct Inputs<'a> {
     /// `[T]`.
     pub sequences: &'a [u32],
     /// `[E]`, if the norm has a weight.
-    pub gain: Option<&'a [f32]>,
+    pub norm_weight: Option<&'a [f32]>,
     /// HK, D, H and E.
     pub sizes: [usize; 4],
 }
@@ -402,13 +410,18 @@ pub struct Inputs<'a> {
 ///
 /// # Panics
 /// When a slice is not as long as the others ask for.
-pub fn reference(inputs: &Inputs<'_>, params: &DeltaNetParams, window: &mut [f32], memory: &mut [f32]) -> Vec<f32> {
+pub fn reference(
+    inputs: &DeltaNetInputs<'_>,
+    params: &DeltaNetParams,
+    window: &mut [f32],
+    memory: &mut [f32],
+) -> Vec<f32> {
     let [key_heads, key_dim, heads, value_dim] = inputs.sizes;
     let keys = key_heads * key_dim;
     let channels = 2 * keys + heads * value_dim;
     let silu = |x: f32| x / (1.0 + (-x).exp());
     let convolved = causal_conv::reference(
-        &causal_conv::Inputs {
+        &causal_conv::CausalConvInputs {
             x: inputs.x,
             weights: inputs.weights,
             positions: inputs.positions,
@@ -427,7 +440,7 @@ pub fn reference(inputs: &Inputs<'_>, params: &DeltaNetParams, window: &mut [f32
         rows.into_iter().map(|x| x * params.scales[part]).collect::<Vec<f32>>()
     });
     let recalled = gated_delta::reference(
-        &gated_delta::Inputs {
+        &gated_delta::GatedDeltaInputs {
             q: &q,
             k: &k,
             v: &columns(2 * keys, channels),
@@ -439,6 +452,6 @@ pub fn reference(inputs: &Inputs<'_>, params: &DeltaNetParams, window: &mut [f32
         },
         memory,
     );
-    let normed = rms_norm::reference(&recalled, inputs.gain, params.norm.eps, value_dim);
+    let normed = rms_norm::reference(&recalled, inputs.norm_weight, params.norm.eps, value_dim);
     normed.iter().zip(inputs.z).map(|(x, &z)| x * silu(z)).collect()
 }

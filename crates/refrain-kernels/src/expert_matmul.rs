@@ -12,12 +12,12 @@
 mod matrix;
 
 use crate::iterations::{self, joined_lanes, looped};
-use crate::matmul::Rows;
-use crate::projection::Planes;
-use crate::quantised::{self, QuantFormat, Weights};
+use crate::matmul::WeightRows;
+use crate::projection::WeightPlanes;
+use crate::quantised::{self, QuantFormat, QuantMatrix};
 use crate::text::{Text, address, is_wide, require_dtype, require_float, require_shape};
 use crate::tuning::Tuning;
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, recurrence, tuning};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
 
 const OP: &str = "expert_matmul";
 
@@ -25,9 +25,9 @@ const OP: &str = "expert_matmul";
 #[derive(Clone, Copy)]
 pub enum Matrices<'a> {
     /// Floats `[E·N, K]`.
-    Dense(&'a Operand),
+    Dense(&'a OperandSpec),
     /// Planes of a quantised matrix: quants, scales and, where the format has them, biases.
-    Quantised(QuantFormat, [&'a Operand; 2], Option<&'a Operand>),
+    Quantised(QuantFormat, [&'a OperandSpec; 2], Option<&'a OperandSpec>),
 }
 
 /// The calls, each depending on the one before it, and the workspace that they need, if any: an operand behind
@@ -39,11 +39,11 @@ pub enum Matrices<'a> {
 /// ([`Unsupported::NeedsContiguous`]), or a size is beyond what a kernel takes.
 pub fn calls(
     traits: &Traits,
-    x: &Operand,
-    experts: &Operand,
+    x: &OperandSpec,
+    experts: &OperandSpec,
     matrices: Matrices<'_>,
-    out: &Operand,
-) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    out: &OperandSpec,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     calls_tuned(tuning::choose(traits), traits, [x, experts, out], matrices)
 }
 
@@ -54,9 +54,9 @@ pub fn calls(
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    [x, experts, out]: [&Operand; 3],
+    [x, experts, out]: [&OperandSpec; 3],
     matrices: Matrices<'_>,
-) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     require_float(OP, x)?;
     require_float(OP, out)?;
     require_dtype(OP, experts, DType::U32)?;
@@ -84,7 +84,7 @@ pub fn calls_tuned(
         let what = format!("matrices of {rows} of {all_rows} rows");
         return Err(Unsupported::Size { op: OP, what });
     }
-    let product = matrix::Product {
+    let product = matrix::GroupedProduct {
         x,
         ids: experts,
         weights: planes.clone(),
@@ -99,7 +99,7 @@ pub fn calls_tuned(
 }
 
 /// The planes of the matrices, and their rows, of `columns` values each.
-fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(Planes<'_>, usize), Unsupported> {
+fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(WeightPlanes<'_>, usize), Unsupported> {
     let (planes, shape) = match matrices {
         Matrices::Dense(w) => {
             require_float(OP, w)?;
@@ -110,7 +110,7 @@ fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(Planes<'_>, usize),
             if !w.layout.is_contiguous() {
                 return Err(Unsupported::NeedsContiguous { op: OP, operand: 2 });
             }
-            let planes = Planes::Dense {
+            let planes = WeightPlanes::Dense {
                 address: address(OP, 2, w)?,
                 dtype: w.dtype,
                 stride: found,
@@ -119,9 +119,9 @@ fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(Planes<'_>, usize),
             (planes, [rows, found])
         }
         Matrices::Quantised(format, [quants, scales], biases) => {
-            let weights = Weights::new(format, 2, quants, scales, biases)?;
+            let weights = QuantMatrix::new(format, 2, quants, scales, biases)?;
             let shape = [weights.rows, weights.columns];
-            (Planes::Quantised(weights), shape)
+            (WeightPlanes::Quantised(weights), shape)
         }
     };
     if shape[1] != columns {
@@ -134,8 +134,8 @@ fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(Planes<'_>, usize),
 /// The call of which each workgroup takes rows for one pair of a token and an expert.
 fn dots(
     traits: &Traits,
-    [x, experts, out]: [&Operand; 3],
-    planes: &Planes<'_>,
+    [x, experts, out]: [&OperandSpec; 3],
+    planes: &WeightPlanes<'_>,
     all_rows: usize,
     x_strides: Vec<Push>,
 ) -> Result<Call, Unsupported> {
@@ -153,7 +153,7 @@ fn dots(
         .input("experts", DType::U32)
         .output("y", out.dtype);
     let text = match planes {
-        Planes::Dense { dtype, wide, .. } => {
+        WeightPlanes::Dense { dtype, wide, .. } => {
             // As many elements as fill 16 bytes: what an invocation loads at once.
             let run = 16 / dtype.size();
             let text = text.input("w", *dtype);
@@ -165,7 +165,7 @@ fn dots(
                 false => text,
             }
         }
-        Planes::Quantised(weights) => {
+        WeightPlanes::Quantised(weights) => {
             let wide = is_wide(x, &x.layout.strides[..2]);
             let run = quantised::run(weights.format);
             weights.declare(text).runs("x", x.dtype, run, wide)
@@ -174,14 +174,14 @@ fn dots(
     let lanes = tuning::lanes(traits);
     let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
     iterations::check(OP, traits, rounds, || format!("sums over {k} products"))?;
-    let together = (traits.workgroup(128) / lanes).max(1);
+    let rows_per_group = (traits.workgroup(128) / lanes).max(1);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))
         .body(include_str!("shaders/expert_matmul/expert_matmul.comp"))
         .kernel(vec![
-            (0, lanes * together),
+            (0, lanes * rows_per_group),
             (3, lanes),
-            (4, together),
+            (4, rows_per_group),
             (8, planes.weights().group()),
         ]);
     let mut push = vec![address(OP, 0, x)?, address(OP, 1, experts)?];
@@ -189,7 +189,7 @@ fn dots(
     push.push(address(OP, push.len(), out)?);
     push.extend([used, all_rows / rows, rows, k].map(|v| Push::U32(v as u32)));
     push.extend(x_strides);
-    let groups = [rows.div_ceil(together as usize) as u32, pairs as u32, 1];
+    let groups = [rows.div_ceil(rows_per_group as usize) as u32, pairs as u32, 1];
     Ok(Call { kernel, groups, push })
 }
 
@@ -199,7 +199,7 @@ fn dots(
 ///
 /// # Panics
 /// When `x` does not have a row for each of `experts`.
-pub fn reference(x: &[f32], experts: &[u32], w: &dyn Rows, [rows, between]: [usize; 2]) -> Vec<f32> {
+pub fn reference(x: &[f32], experts: &[u32], w: &dyn WeightRows, [rows, between]: [usize; 2]) -> Vec<f32> {
     let k = w.columns();
     let mut out = vec![0.0; experts.len() * rows];
     let mut wanted: Vec<u32> = experts.to_vec();

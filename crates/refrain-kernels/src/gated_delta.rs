@@ -18,31 +18,31 @@ use crate::recurrence::{self, Token};
 use crate::text::{Text, address, require_float, require_shape};
 use crate::threads::least_items;
 use crate::tuning::Tuning;
-use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
+use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "gated_delta";
 
 /// The call's operands, numbered in this order; the state is updated.
 #[derive(Clone, Copy)]
-pub struct Operands<'a> {
+pub struct GatedDeltaOperands<'a> {
     /// 0: `[T, HK, D]`.
-    pub q: &'a Operand,
+    pub q: &'a OperandSpec,
     /// 1: `[T, HK, D]`.
-    pub k: &'a Operand,
+    pub k: &'a OperandSpec,
     /// 2: `[T, H, E]`.
-    pub v: &'a Operand,
+    pub v: &'a OperandSpec,
     /// 3: `[T, H]`.
-    pub decay: &'a Operand,
+    pub decay: &'a OperandSpec,
     /// 4: `[T, H]`.
-    pub beta: &'a Operand,
+    pub beta: &'a OperandSpec,
     /// 5: `[T]`.
-    pub positions: &'a Operand,
+    pub positions: &'a OperandSpec,
     /// 6: `[T]`.
-    pub sequences: &'a Operand,
+    pub sequences: &'a OperandSpec,
     /// 7: `[S, H, E, D]`.
-    pub state: &'a Operand,
+    pub state: &'a OperandSpec,
     /// 8: `[T, H, E]`.
-    pub out: &'a Operand,
+    pub out: &'a OperandSpec,
 }
 
 /// The call.
@@ -50,7 +50,7 @@ pub struct Operands<'a> {
 /// # Errors
 /// When dtypes or shapes do not fit, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
-pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Call, Unsupported> {
     call_tuned(tuning::choose(traits), traits, operands)
 }
 
@@ -58,8 +58,8 @@ pub fn call(traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupporte
 ///
 /// # Errors
 /// Those of [`call`].
-pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &Operands<'_>) -> Result<Call, Unsupported> {
-    let Operands { q, k, v, .. } = *operands;
+pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Call, Unsupported> {
+    let GatedDeltaOperands { q, k, v, .. } = *operands;
     let (&[tokens, key_heads, key_dim], &[_, heads, value_dim]) = (&q.layout.shape[..], &v.layout.shape[..]) else {
         let what = format!("q {:?} and v {:?} have no heads", q.layout.shape, v.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
@@ -75,7 +75,7 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &Operands<'_>) -> 
     let sums = values as usize + 1;
     let work = 3 + sums * (2 * each + joined_lanes(traits));
     check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
-    let Operands {
+    let GatedDeltaOperands {
         positions,
         sequences,
         state,
@@ -130,11 +130,11 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &Operands<'_>) -> 
 /// `work` is how often a token makes an invocation loop.
 fn check(
     traits: &Traits,
-    operands: &Operands<'_>,
+    operands: &GatedDeltaOperands<'_>,
     [tokens, key_heads, key_dim, heads, value_dim]: [usize; 5],
     work: usize,
 ) -> Result<(), Unsupported> {
-    let Operands {
+    let GatedDeltaOperands {
         q,
         k,
         v,
@@ -172,7 +172,7 @@ fn check(
 
 /// What [`reference()`] reads, gapless.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct GatedDeltaInputs<'a> {
     /// `[T, HK, D]`.
     pub q: &'a [f32],
     /// `[T, HK, D]`.
@@ -195,7 +195,7 @@ pub struct Inputs<'a> {
 ///
 /// # Panics
 /// When a slice is not as long as the others ask for.
-pub fn reference(inputs: &Inputs<'_>, state: &mut [f32]) -> Vec<f32> {
+pub fn reference(inputs: &GatedDeltaInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let [key_heads, key_dim, heads, value_dim] = inputs.sizes;
     let mut out = vec![0.0; inputs.v.len()];
     let part = heads * value_dim * key_dim;
@@ -240,7 +240,7 @@ mod tests {
     fn a_value_is_found_again_under_its_key_and_replaced_by_the_next() {
         // One head of two keys and one value: the second token halves what the first left under key 0 and
         // writes key 1; the third overwrites key 0 by half.
-        let inputs = Inputs {
+        let inputs = GatedDeltaInputs {
             q: &[1.0, 0.0, 1.0, 1.0, 1.0, 0.0],
             k: &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0],
             v: &[8.0, 3.0, 10.0],

@@ -3,7 +3,7 @@
 
 use crate::text::{self, Text};
 use crate::walk::{Walk, check_reach};
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values, glsl};
+use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
 /// A gather with all operands laid out over the output's shape.
 pub(crate) struct Gather<'a> {
@@ -15,7 +15,7 @@ pub(crate) struct Gather<'a> {
     /// Extent and stride of the indexed axis.
     pub(crate) axis: (usize, usize),
     /// Source, indices and output as they were given.
-    pub(crate) operands: [&'a Operand; 3],
+    pub(crate) operands: [&'a OperandSpec; 3],
 }
 
 impl Gather<'_> {
@@ -56,7 +56,7 @@ impl Gather<'_> {
 }
 
 /// Fails unless the operand holds i32 or u32.
-pub(crate) fn check_index_dtype(op: &'static str, indices: &Operand) -> Result<(), Unsupported> {
+pub(crate) fn check_index_dtype(op: &'static str, indices: &OperandSpec) -> Result<(), Unsupported> {
     match indices.dtype {
         DType::I32 | DType::U32 => Ok(()),
         dtype => Err(Unsupported::DType { op, dtype }),

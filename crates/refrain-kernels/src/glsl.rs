@@ -10,7 +10,7 @@ use crate::{DType, Traits};
 
 /// How a kernel touches an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessorKind {
     /// Only loads.
     Read,
     /// Stores (and loads).
@@ -74,7 +74,7 @@ fn conversions(dtype: DType) -> (&'static str, &'static str) {
 
 /// Declares reference type `{name}_ref` and its load (and store) functions. An address need only be
 /// aligned to the element, whatever the device can load.
-pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> String {
+pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind) -> String {
     let native = match dtype.size() {
         4 => Some(compute_type(dtype)),
         2 if traits.storage16 => Some("uint16_t"),
@@ -87,7 +87,7 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> St
     };
     let compute = compute_type(dtype);
     let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
-    if access == Access::Write {
+    if access == AccessorKind::Write {
         text.push_str(&format!(
             "void store_{name}({name}_ref p, uint i, {compute} value) {{ {store} }}\n"
         ));
@@ -96,8 +96,8 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: Access) -> St
 }
 
 /// Declaration, load and store of elements that the device loads as they are.
-fn direct(name: &str, dtype: DType, unit: &str, access: Access) -> (String, String, String) {
-    let qualifier = if access == Access::Read { "readonly " } else { "" };
+fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String, String, String) {
+    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
     let align = dtype.size();
     let declaration = format!(
         "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
@@ -116,8 +116,8 @@ fn direct(name: &str, dtype: DType, unit: &str, access: Access) -> (String, Stri
 }
 
 /// Declaration, load and store of elements that are parts of 32-bit words.
-fn packed(name: &str, dtype: DType, access: Access) -> (String, String, String) {
-    let qualifier = if access == Access::Read { "readonly " } else { "" };
+fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, String, String) {
+    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
     let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());
     let mask = (1u64 << bits) - 1;
     let declaration = format!(

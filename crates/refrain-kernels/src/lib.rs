@@ -45,7 +45,7 @@ mod values;
 mod walk;
 pub mod write_rows;
 
-pub use call::{Call, Kernel, Operand, Push, Traits, Unsupported};
+pub use call::{Call, KernelText, OperandSpec, Push, Traits, Unsupported};
 pub use dtype::DType;
 pub use layout::Layout;
 pub use values::Values;

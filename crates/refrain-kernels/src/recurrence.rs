@@ -8,7 +8,7 @@
 
 use crate::iterations;
 use crate::text::{require_dtype, require_shape};
-use crate::{DType, Operand, Push, Traits, Unsupported};
+use crate::{DType, OperandSpec, Push, Traits, Unsupported};
 
 /// What a token means to its sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub(crate) fn tokens<'a>(
 pub(crate) fn check(
     op: &'static str,
     traits: &Traits,
-    [positions, sequences, state]: [&Operand; 3],
+    [positions, sequences, state]: [&OperandSpec; 3],
     first: usize,
     [tokens, work]: [usize; 2],
     part: &[usize],
@@ -66,7 +66,7 @@ pub(crate) fn check(
 }
 
 /// Strides of all but the last dimension, whose elements must lie together.
-pub(crate) fn strides(op: &'static str, number: usize, operand: &Operand) -> Result<Vec<Push>, Unsupported> {
+pub(crate) fn strides(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Vec<Push>, Unsupported> {
     let Some((&last, outer)) = operand.layout.strides.split_last() else {
         let what = "an operand is a scalar".to_string();
         return Err(Unsupported::Size { op, what });

@@ -14,10 +14,10 @@
 
 use rayon::prelude::*;
 
-use crate::rows::Rows;
+use crate::rows::RowLayout;
 use crate::text::Text;
 use crate::threads::least_items;
-use crate::{Call, DType, Layout, Operand, Traits, Unsupported, Values, glsl};
+use crate::{Call, DType, Layout, OperandSpec, Traits, Unsupported, Values, glsl};
 
 const OP: &str = "reduce";
 
@@ -78,14 +78,14 @@ const WORKSPACE: usize = 2;
 pub fn calls(
     traits: &Traits,
     op: ReduceOp,
-    x: &Operand,
+    x: &OperandSpec,
     reduced: usize,
-    out: &Operand,
-) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    out: &OperandSpec,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     if output_dtype(op, x.dtype) != Some(out.dtype) {
         return Err(Unsupported::DType { op: OP, dtype: x.dtype });
     }
-    let rows = Rows::new(OP, [&x.layout, &repeated(out, x, reduced)], reduced)?;
+    let rows = RowLayout::new(OP, [&x.layout, &repeated(out, x, reduced)], reduced)?;
     if rows.columns() == 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
         let what = format!("{op:?} of no elements (shape {:?})", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
@@ -100,7 +100,7 @@ pub fn calls(
         return Ok((vec![call], None));
     }
     let shape: Vec<usize> = out.layout.shape.iter().copied().chain([parts]).collect();
-    let workspace = Operand::contiguous(joining.dtype, &shape);
+    let workspace = OperandSpec::contiguous(joining.dtype, &shape);
     let share = rows.call_with(
         text(traits, op, ".share"),
         [(x, 0), (&workspace, WORKSPACE)],
@@ -109,7 +109,7 @@ pub fn calls(
         lanes,
         [parts, 0],
     )?;
-    let shares = Rows::new(OP, [&workspace.layout, &repeated(out, &workspace, 1)], 1)?;
+    let shares = RowLayout::new(OP, [&workspace.layout, &repeated(out, &workspace, 1)], 1)?;
     let join = shares.call_with(
         text(traits, op, ".join"),
         [(&workspace, WORKSPACE), (out, 1)],
@@ -128,7 +128,7 @@ fn text<'t>(traits: &'t Traits, op: ReduceOp, what: &str) -> Text<'t> {
 }
 
 /// The output, repeated along the last `reduced` dimensions of `x`.
-fn repeated(out: &Operand, x: &Operand, reduced: usize) -> Layout {
+fn repeated(out: &OperandSpec, x: &OperandSpec, reduced: usize) -> Layout {
     let kept = x.layout.rank().saturating_sub(reduced);
     Layout {
         shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat(),

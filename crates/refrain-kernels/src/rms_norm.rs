@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::text::{Text, address, grid, outer_dimensions, require_float, require_shape};
 use crate::threads::least_items;
-use crate::{Call, Operand, Push, Traits, Unsupported, tuning};
+use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rms_norm";
 
@@ -40,9 +40,9 @@ impl Hash for Norm {
 /// indices.
 pub fn call(
     traits: &Traits,
-    x: &Operand,
-    weight: Option<&Operand>,
-    out: &Operand,
+    x: &OperandSpec,
+    weight: Option<&OperandSpec>,
+    out: &OperandSpec,
     eps: f32,
 ) -> Result<Call, Unsupported> {
     let out_number = 1 + usize::from(weight.is_some());
@@ -77,11 +77,11 @@ pub fn call(
         text = text.define("WEIGHT", 1).input("weight", weight.dtype);
         push.push(address(OP, 1, weight)?);
     }
-    let (lanes, together) = tuning::row_lanes(traits, columns);
+    let (lanes, rows_per_group) = tuning::row_lanes(traits, columns);
     let kernel = text
         .body(include_str!("shaders/lanes.glsl"))
         .body(include_str!("shaders/rms_norm.comp"))
-        .kernel(vec![(0, lanes * together), (3, lanes), (4, together)]);
+        .kernel(vec![(0, lanes * rows_per_group), (3, lanes), (4, rows_per_group)]);
     push.extend([rows as u32, columns as u32].map(Push::U32));
     push.extend([outer[1].0, outer[2].0].map(Push::U32));
     push.extend(
@@ -90,7 +90,7 @@ pub fn call(
             .flat_map(|&i| outer.iter().map(move |d| Push::U32(d.1[i]))),
     );
     push.push(Push::F32(eps));
-    let groups = grid(OP, rows.div_ceil(together as usize))?;
+    let groups = grid(OP, rows.div_ceil(rows_per_group as usize))?;
     Ok(Call { kernel, groups, push })
 }
 

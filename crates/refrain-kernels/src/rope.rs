@@ -14,13 +14,13 @@ use rayon::prelude::*;
 
 use crate::text::{Text, address, grid, require_dtype, require_float, require_shape};
 use crate::threads::least_items;
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rope";
 
 /// How [`call`] pairs and scales.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Params {
+pub struct RopeParams {
     /// Values per head that are rotated: even, at most D.
     pub dims: usize,
     /// Pairs are neighbours `(2i, 2i + 1)` instead of halves `(i, i + dims/2)`.
@@ -29,16 +29,16 @@ pub struct Params {
     pub scale: f32,
 }
 
-impl Hash for Params {
+impl Hash for RopeParams {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.dims, self.interleaved, self.scale.to_bits()).hash(state);
     }
 }
 
-impl Params {
+impl RopeParams {
     /// The first `dims` values of each head are rotated, in halves and without a factor.
-    pub fn new(dims: usize) -> Params {
-        Params {
+    pub fn new(dims: usize) -> RopeParams {
+        RopeParams {
             dims,
             interleaved: false,
             scale: 1.0,
@@ -62,11 +62,11 @@ impl Params {
 /// indices.
 pub fn call(
     traits: &Traits,
-    x: &Operand,
-    positions: &Operand,
-    frequencies: &Operand,
-    out: &Operand,
-    params: &Params,
+    x: &OperandSpec,
+    positions: &OperandSpec,
+    frequencies: &OperandSpec,
+    out: &OperandSpec,
+    params: &RopeParams,
 ) -> Result<Call, Unsupported> {
     require_float(OP, x)?;
     require_float(OP, out)?;
@@ -121,7 +121,7 @@ pub fn call(
 /// # Panics
 /// When `x` is no whole number of heads per position, `params.dims` exceeds `head_dim`, or
 /// `frequencies` holds fewer than `dims/2` values.
-pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: usize, params: &Params) -> Vec<f32> {
+pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: usize, params: &RopeParams) -> Vec<f32> {
     assert!(params.dims <= head_dim, "no more dims than a head has");
     let mut out = x.to_vec();
     if out.is_empty() {
@@ -157,7 +157,7 @@ pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: us
 mod tests {
     use super::*;
 
-    const HALVES: Params = Params {
+    const HALVES: RopeParams = RopeParams {
         dims: 4,
         interleaved: false,
         scale: 1.0,
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn interleaved_pairs_are_neighbours() {
-        let params = Params {
+        let params = RopeParams {
             interleaved: true,
             ..HALVES
         };
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn angles_are_rounded_products_however_large() {
         let (position, frequency) = (1_000_003, 0.987_654_3_f32);
-        let params = Params {
+        let params = RopeParams {
             dims: 2,
             interleaved: false,
             scale: 2.0,

@@ -4,7 +4,7 @@
 use crate::iterations::{self, looped};
 use crate::text::{self, Text};
 use crate::walk::Walk;
-use crate::{Call, Layout, Operand, Push, Traits, Unsupported, glsl, tuning};
+use crate::{Call, Layout, OperandSpec, Push, Traits, Unsupported, glsl, tuning};
 
 /// Columns that an invocation loads together, as in the shader.
 const TOGETHER: usize = 4;
@@ -13,7 +13,7 @@ const TOGETHER: usize = 4;
 const FEWEST_COLUMNS: usize = 1 << 16;
 
 /// Rows of strided operands: where each row starts, and where its columns lie.
-pub(crate) struct Rows {
+pub(crate) struct RowLayout {
     op: &'static str,
     outer: Walk,
     inner: Walk,
@@ -28,16 +28,16 @@ pub(crate) struct Lanes {
     pub(crate) rows: u32,
 }
 
-impl Rows {
+impl RowLayout {
     /// Operands of which the last `columns` dimensions are a row's columns.
-    pub(crate) fn new(op: &'static str, layouts: [&Layout; 2], columns: usize) -> Result<Rows, Unsupported> {
+    pub(crate) fn new(op: &'static str, layouts: [&Layout; 2], columns: usize) -> Result<RowLayout, Unsupported> {
         let [x, y] = layouts;
         if columns > x.rank() || columns > y.rank() {
             let what = format!("{columns} dimensions of an operand of shape {:?}", x.shape);
             return Err(Unsupported::Size { op, what });
         }
         let parts = [split(x, columns), split(y, columns)];
-        Ok(Rows {
+        Ok(RowLayout {
             op,
             rows: parts[0].0.count(),
             columns: parts[0].1.count(),
@@ -63,7 +63,7 @@ impl Rows {
     pub(crate) fn call(
         &self,
         text: Text,
-        [x, y]: [&Operand; 2],
+        [x, y]: [&OperandSpec; 2],
         definitions: &str,
         body: &str,
         lanes: Lanes,
@@ -71,13 +71,13 @@ impl Rows {
         self.call_with(text, [(x, 0), (y, 1)], definitions, body, lanes, [1, 0])
     }
 
-    /// As [`Rows::call`] of operands with these numbers, where `parts` workgroups share a row: the text says
+    /// As [`RowLayout::call`] of operands with these numbers, where `parts` workgroups share a row: the text says
     /// `SHARED_ROWS` if it is more than one. `elements`, if they are not as many as the columns: the text
     /// says `JOINED`.
     pub(crate) fn call_with(
         &self,
         text: Text,
-        [x, y]: [(&Operand, usize); 2],
+        [x, y]: [(&OperandSpec, usize); 2],
         definitions: &str,
         body: &str,
         lanes: Lanes,
@@ -204,7 +204,7 @@ mod tests {
             max_invocations: 1024,
             ..Traits::minimal()
         };
-        Rows::new("test", [x, x], columns).expect("fits").lanes(&traits)
+        RowLayout::new("test", [x, x], columns).expect("fits").lanes(&traits)
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
                 max_invocations: 1024,
                 ..Traits::minimal()
             };
-            let rows = Rows::new("test", [&x, &x], columns).expect("fits");
+            let rows = RowLayout::new("test", [&x, &x], columns).expect("fits");
             rows.parts(&traits, rows.lanes(&traits))
         };
         assert_eq!(parts(0, &[1 << 26], 1), 64);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn only_the_drivers_that_end_loops_refuse_long_rows() {
         let x = Layout::contiguous(&[1 << 30]);
-        let rows = Rows::new("test", [&x, &x], 1).expect("fits");
+        let rows = RowLayout::new("test", [&x, &x], 1).expect("fits");
         let whole = |vendor| {
             rows.whole(
                 &Traits {

@@ -5,7 +5,7 @@
 //! negative position, and where the table has no such row or page.
 
 use crate::text::{Text, address, grid, require_dtype, require_shape};
-use crate::{Call, DType, Operand, Push, Traits, Unsupported};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "slots";
 
@@ -15,10 +15,10 @@ const OP: &str = "slots";
 /// When dtypes or shapes do not fit, or an operand has gaps.
 pub fn call(
     traits: &Traits,
-    positions: &Operand,
-    sequences: &Operand,
-    pages: &Operand,
-    out: &Operand,
+    positions: &OperandSpec,
+    sequences: &OperandSpec,
+    pages: &OperandSpec,
+    out: &OperandSpec,
     page_size: usize,
 ) -> Result<Call, Unsupported> {
     require_dtype(OP, positions, DType::I32)?;

@@ -6,10 +6,10 @@
 
 use rayon::prelude::*;
 
-use crate::rows::Rows;
+use crate::rows::RowLayout;
 use crate::text::{self, Text};
 use crate::threads::least_items;
-use crate::{Call, Operand, Traits, Unsupported};
+use crate::{Call, OperandSpec, Traits, Unsupported};
 
 const OP: &str = "softmax";
 
@@ -18,10 +18,10 @@ const OP: &str = "softmax";
 /// # Errors
 /// When an operand is not of floats, shapes differ, or sizes are beyond what a kernel takes (on
 /// Mesa's software drivers, rows of about 80 million elements with workgroups of 1,024).
-pub fn call(traits: &Traits, x: &Operand, out: &Operand) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     text::require_float(OP, x)?;
     text::require_float(OP, out)?;
-    let rows = Rows::new(OP, [&x.layout, &out.layout], 1)?;
+    let rows = RowLayout::new(OP, [&x.layout, &out.layout], 1)?;
     let definitions = concat!(
         "#define LANE_VALUE float\n",
         include_str!("shaders/transcendental.glsl")

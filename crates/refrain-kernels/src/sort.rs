@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::text::{self, Text};
 use crate::threads::least_items;
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, Values, walk};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, Values, walk};
 
 const OP: &str = "sort";
 
@@ -39,7 +39,11 @@ enum SortStage {
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first, or there are more than 2³¹ elements once rows
 /// are powers of two.
-pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+pub fn calls(
+    traits: &Traits,
+    x: &OperandSpec,
+    out: &OperandSpec,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     text::require_dtype(OP, out, x.dtype)?;
     text::require_shape(OP, "the result", out, &x.layout.shape)?;
     for (operand, number) in [(x, 0), (out, 1)] {
@@ -63,7 +67,7 @@ pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, 
     }
     let workgroup = traits.workgroup(256);
     let block = 2 * workgroup as usize;
-    let problem = Problem {
+    let problem = SortProblem {
         traits,
         operands: [x, out],
         sizes: [rows, columns, padded],
@@ -88,18 +92,18 @@ pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, 
         calls.push(problem.call(stage, size, 0)?);
         size *= 2;
     }
-    Ok((calls, Some(Operand::contiguous(DType::U32, &[rows, padded]))))
+    Ok((calls, Some(OperandSpec::contiguous(DType::U32, &[rows, padded]))))
 }
 
-struct Problem<'a> {
+struct SortProblem<'a> {
     traits: &'a Traits,
-    operands: [&'a Operand; 2],
+    operands: [&'a OperandSpec; 2],
     /// Rows, elements of a row, and what these are filled up to.
     sizes: [usize; 3],
     workgroup: u32,
 }
 
-impl Problem<'_> {
+impl SortProblem<'_> {
     /// `size`: elements that are brought into order together; `stride`: how far apart those are that are compared.
     fn call(&self, stage: SortStage, size: usize, stride: usize) -> Result<Call, Unsupported> {
         let ([x, out], [rows, columns, padded]) = (self.operands, self.sizes);

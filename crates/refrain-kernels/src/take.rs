@@ -5,7 +5,7 @@
 //! `out[b, p, a] = table[b, indices[p], a]`. An index outside 0 … n-1 gives zeros. Any strides.
 
 use crate::gather::{Gather, index_at};
-use crate::{Call, Layout, Operand, Traits, Unsupported, Values};
+use crate::{Call, Layout, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "take";
 
@@ -20,10 +20,10 @@ pub fn output_shape(table: &[usize], indices: &[usize], axis: usize) -> Vec<usiz
 /// When the axis is not there, dtypes or shapes do not fit, or sizes are beyond what a kernel takes.
 pub fn call(
     traits: &Traits,
-    table: &Operand,
-    indices: &Operand,
+    table: &OperandSpec,
+    indices: &OperandSpec,
     axis: usize,
-    out: &Operand,
+    out: &OperandSpec,
 ) -> Result<Call, Unsupported> {
     let shape = &table.layout.shape;
     if axis >= shape.len() {

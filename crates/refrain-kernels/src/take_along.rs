@@ -5,7 +5,7 @@
 //! zero. Any strides.
 
 use crate::gather::{Gather, index_at};
-use crate::{Call, Operand, Traits, Unsupported, Values};
+use crate::{Call, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "take_along";
 
@@ -13,7 +13,7 @@ const OP: &str = "take_along";
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, or sizes are beyond what a kernel takes.
-pub fn call(traits: &Traits, x: &Operand, indices: &Operand, out: &Operand) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, x: &OperandSpec, indices: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     let shape = &x.layout.shape;
     let Some((&extent, leading)) = shape.split_last() else {
         let what = "a scalar has no last axis".to_string();

@@ -1,7 +1,7 @@
 use crate::fragments;
-use crate::glsl::{self, Access};
+use crate::glsl::{self, AccessorKind};
 use crate::walk::{Walk, check_reach};
-use crate::{DType, Kernel, Layout, Operand, Push, Traits, Unsupported};
+use crate::{DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
 
 /// Builds a kernel's text and, beside it, the name that identifies the text.
 pub(crate) struct Text<'t> {
@@ -62,15 +62,15 @@ impl<'t> Text<'t> {
 
     /// Adds `load_{name}`.
     pub(crate) fn input(self, name: &str, dtype: DType) -> Self {
-        self.accessor(name, dtype, Access::Read)
+        self.accessor(name, dtype, AccessorKind::Read)
     }
 
     /// Adds `load_{name}` and `store_{name}`.
     pub(crate) fn output(self, name: &str, dtype: DType) -> Self {
-        self.accessor(name, dtype, Access::Write)
+        self.accessor(name, dtype, AccessorKind::Write)
     }
 
-    fn accessor(mut self, name: &str, dtype: DType, access: Access) -> Self {
+    fn accessor(mut self, name: &str, dtype: DType, access: AccessorKind) -> Self {
         self.source.push_str(&glsl::accessor(self.traits, name, dtype, access));
         self.name.push_str(&format!(".{dtype}"));
         self
@@ -104,10 +104,10 @@ impl<'t> Text<'t> {
         self
     }
 
-    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> Kernel {
+    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> KernelText {
         let invocations = constants.iter().find(|(id, _)| *id == 0);
         let whole = invocations.is_some_and(|(_, count)| count.is_multiple_of(self.traits.subgroup_size));
-        Kernel {
+        KernelText {
             name: self.name,
             source: self.source.into(),
             constants,
@@ -206,29 +206,29 @@ fn aligned_elements(dtype: DType) -> usize {
 ///
 /// # Errors
 /// When an element lies too far from there to be addressed by a positive 32-bit index.
-pub(crate) fn address(op: &'static str, number: usize, operand: &Operand) -> Result<Push, Unsupported> {
+pub(crate) fn address(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Push, Unsupported> {
     check_reach(op, &operand.layout)?;
     Ok(operand.address(number))
 }
 
 /// Whether runs of elements from the first one on, `strides` elements apart, can be loaded 16 bytes at
 /// a time.
-pub(crate) fn is_wide(operand: &Operand, strides: &[usize]) -> bool {
+pub(crate) fn is_wide(operand: &OperandSpec, strides: &[usize]) -> bool {
     let unit = aligned_elements(operand.dtype);
     operand.layout.offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
 }
 
 /// Fails unless the operand's elements are floats.
-pub(crate) fn require_float(op: &'static str, operand: &Operand) -> Result<(), Unsupported> {
+pub(crate) fn require_float(op: &'static str, operand: &OperandSpec) -> Result<(), Unsupported> {
     require(op, operand, operand.dtype.is_float())
 }
 
 /// Fails unless the operand is of type `dtype`.
-pub(crate) fn require_dtype(op: &'static str, operand: &Operand, dtype: DType) -> Result<(), Unsupported> {
+pub(crate) fn require_dtype(op: &'static str, operand: &OperandSpec, dtype: DType) -> Result<(), Unsupported> {
     require(op, operand, operand.dtype == dtype)
 }
 
-fn require(op: &'static str, operand: &Operand, holds: bool) -> Result<(), Unsupported> {
+fn require(op: &'static str, operand: &OperandSpec, holds: bool) -> Result<(), Unsupported> {
     match holds {
         true => Ok(()),
         false => Err(Unsupported::DType {
@@ -242,7 +242,7 @@ fn require(op: &'static str, operand: &Operand, holds: bool) -> Result<(), Unsup
 pub(crate) fn require_shape(
     op: &'static str,
     name: &str,
-    operand: &Operand,
+    operand: &OperandSpec,
     shape: &[usize],
 ) -> Result<(), Unsupported> {
     if operand.layout.shape == shape {
@@ -272,11 +272,11 @@ pub(crate) fn grid(op: &'static str, count: usize) -> Result<[u32; 3], Unsupport
 /// [`Unsupported::NeedsContiguous`] when more than `rank` are left, naming an operand to copy.
 pub(crate) fn outer_dimensions(
     op: &'static str,
-    operands: &[&Operand],
+    operands: &[&OperandSpec],
     inner: usize,
     rank: usize,
 ) -> Result<Vec<(u32, Vec<u32>)>, Unsupported> {
-    let outer = |operand: &&Operand| {
+    let outer = |operand: &&OperandSpec| {
         let layout = &operand.layout;
         let outer = layout.rank() - inner;
         Layout {

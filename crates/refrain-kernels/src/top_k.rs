@@ -14,10 +14,10 @@
 use rayon::prelude::*;
 
 use crate::iterations::{self, looped};
-use crate::rows::Rows;
+use crate::rows::RowLayout;
 use crate::text::{self, Text};
 use crate::threads::least_items;
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values, order, tuning};
+use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values, order, tuning};
 
 const OP: &str = "top_k";
 
@@ -42,8 +42,12 @@ const WORKSPACE: usize = 2;
 /// # Errors
 /// When k is 0 or larger than n, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
 /// Mesa's software drivers, more than 1,024 of rows of about 7 million elements, with workgroups of 1,024).
-pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
-    let problem = Problem::of(traits, x, out)?;
+pub fn calls(
+    traits: &Traits,
+    x: &OperandSpec,
+    out: &OperandSpec,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
+    let problem = TopKProblem::of(traits, x, out)?;
     if problem.n.next_multiple_of(4) <= traits.workgroup(SHORT) as usize {
         return Ok((vec![problem.short_call([x, out])?], None));
     }
@@ -56,7 +60,7 @@ pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, 
     let Some(share) = share else {
         return Ok((vec![problem.call(Stage::Whole, [x, out])?], None));
     };
-    let workspace = Operand::contiguous(DType::U32, &[problem.rows.rows(), share.parts, problem.k]);
+    let workspace = OperandSpec::contiguous(DType::U32, &[problem.rows.rows(), share.parts, problem.k]);
     text::address(OP, WORKSPACE, &workspace)?;
     let calls = vec![
         problem.call(Stage::Share(share), [x, &workspace])?,
@@ -66,9 +70,9 @@ pub fn calls(traits: &Traits, x: &Operand, out: &Operand) -> Result<(Vec<Call>, 
 }
 
 /// What is asked for.
-struct Problem<'t> {
+struct TopKProblem<'t> {
     traits: &'t Traits,
-    rows: Rows,
+    rows: RowLayout,
     n: usize,
     k: usize,
     strides: [usize; 2],
@@ -89,11 +93,11 @@ enum Stage<'w> {
     /// Chooses candidates among those of a part.
     Share(Share),
     /// Chooses among the candidates.
-    Join(&'w Operand),
+    Join(&'w OperandSpec),
 }
 
-impl<'t> Problem<'t> {
-    fn of(traits: &'t Traits, x: &Operand, out: &Operand) -> Result<Problem<'t>, Unsupported> {
+impl<'t> TopKProblem<'t> {
+    fn of(traits: &'t Traits, x: &OperandSpec, out: &OperandSpec) -> Result<TopKProblem<'t>, Unsupported> {
         text::require_dtype(OP, out, DType::U32)?;
         let ends = (x.layout.shape.split_last(), out.layout.shape.split_last());
         let (Some((&n, leading)), Some((&k, _))) = ends else {
@@ -112,9 +116,9 @@ impl<'t> Problem<'t> {
             offset: out.layout.offset,
         };
         crate::walk::check_reach(OP, &out.layout)?;
-        Ok(Problem {
+        Ok(TopKProblem {
             traits,
-            rows: Rows::new(OP, [&x.layout, &starts], 1)?,
+            rows: RowLayout::new(OP, [&x.layout, &starts], 1)?,
             n,
             k,
             strides: [x.layout.strides[last], out.layout.strides[last]],
@@ -153,7 +157,7 @@ impl<'t> Problem<'t> {
     }
 
     /// The call where a row has an invocation for each element.
-    fn short_call(&self, [x, y]: [&Operand; 2]) -> Result<Call, Unsupported> {
+    fn short_call(&self, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
         let quads = self.n.div_ceil(4);
         let mut push = vec![x.address(0), y.address(1), Push::Record(self.rows.outer().words())];
         let [x_stride, y_stride] = self.strides;
@@ -180,7 +184,7 @@ impl<'t> Problem<'t> {
         })
     }
 
-    fn call(&self, stage: Stage<'_>, [x, y]: [&Operand; 2]) -> Result<Call, Unsupported> {
+    fn call(&self, stage: Stage<'_>, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
         let name = match stage {
             Stage::Whole => OP,
             Stage::Share(_) => "top_k.share",

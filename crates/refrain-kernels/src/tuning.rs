@@ -14,7 +14,7 @@ use crate::Traits;
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Matvec {
+pub struct GemvTuning {
     /// Invocations per workgroup; each subgroup computes its own rows of the result.
     pub threads: u32,
     /// Rows (of all matrices) that one subgroup works on together, sharing what it loads of the vectors: a
@@ -41,7 +41,7 @@ pub struct Matvec {
 
 /// What suits some products better than the row for all of their kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShapedMatvec {
+pub struct ShapedGemv {
     /// The values that a sum is over: from the fewest to the most.
     pub depth: [usize; 2],
     /// The most rows of all sections together.
@@ -49,7 +49,7 @@ pub struct ShapedMatvec {
     /// Whether formats with scales in two levels are meant too.
     pub nested: bool,
     /// How such products are divided.
-    pub matvec: Matvec,
+    pub gemv: GemvTuning,
 }
 
 /// Tiled matrix product. Each invocation computes 4 × 4 elements.
@@ -67,11 +67,11 @@ pub struct Tile {
 /// is busy anyway, several heads that share a key head; where they are too few, a part of a head's
 /// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attention {
+pub struct AttentionTuning {
     /// Invocations per workgroup of one head.
     pub threads: u32,
     /// Invocations per workgroup of several heads.
-    pub threads_together: u32,
+    pub grouped_threads: u32,
     /// Invocations per workgroup of a part of one head's positions.
     pub threads_split: u32,
     /// The most query heads that such a workgroup takes together.
@@ -92,7 +92,7 @@ pub struct Attention {
 /// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a
 /// token's positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Decode {
+pub struct DecodeTuning {
     /// Invocations per workgroup: a multiple of `positions`.
     pub threads: u32,
     /// Positions that a workgroup goes through at a time: a power of two.
@@ -124,13 +124,13 @@ pub struct Tuning {
     /// The smallest subgroup for which it is used.
     pub smallest_subgroup: u32,
     /// Matrix of floats times few vectors.
-    pub dense: Matvec,
+    pub dense: GemvTuning,
     /// Matrix of values of at most 4 bits times few vectors.
-    pub four_bit: Matvec,
+    pub four_bit: GemvTuning,
     /// The same of other shapes: the first that fits.
-    pub four_bit_by_shape: &'static [ShapedMatvec],
+    pub four_bit_by_shape: &'static [ShapedGemv],
     /// Matrix of values of 5 to 8 bits times few vectors.
-    pub eight_bit: Matvec,
+    pub eight_bit: GemvTuning,
     /// Whether few vectors are taken in fixed point where weights are quantised: for devices with fast dot
     /// products of bytes.
     pub fixed_point: bool,
@@ -141,9 +141,9 @@ pub struct Tuning {
     /// Products with the matrices of experts on matrix cores.
     pub experts: Experts,
     /// Attention.
-    pub attention: Attention,
+    pub attention: AttentionTuning,
     /// Attention of single tokens.
-    pub decode: Decode,
+    pub decode: DecodeTuning,
     /// The gated delta rule.
     pub delta: Delta,
     /// The most tokens that an invocation of a causal convolution takes one after another.
@@ -154,8 +154,8 @@ pub struct Tuning {
 
 impl Tuning {
     /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats.
-    pub fn matvec(&self, format: Option<QuantFormat>, depth: usize, rows: usize) -> &Matvec {
-        let fits = |format: QuantFormat, shape: &&ShapedMatvec| {
+    pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize) -> &GemvTuning {
+        let fits = |format: QuantFormat, shape: &&ShapedGemv| {
             (shape.depth[0]..=shape.depth[1]).contains(&depth)
                 && rows <= shape.most_rows
                 && (shape.nested || !matches!(format.scales, Scales::Records(_)))
@@ -164,7 +164,7 @@ impl Tuning {
             None => &self.dense,
             Some(format) if format.bits <= 4 => {
                 let found = self.four_bit_by_shape.iter().find(|shape| fits(format, shape));
-                found.map_or(&self.four_bit, |shape| &shape.matvec)
+                found.map_or(&self.four_bit, |shape| &shape.gemv)
             }
             Some(_) => &self.eight_bit,
         }
@@ -204,7 +204,7 @@ impl Tuning {
             self.eight_bit.threads,
             self.tile.rows * self.tile.columns,
             self.attention.threads,
-            self.attention.threads_together,
+            self.attention.grouped_threads,
             self.attention.threads_split,
             self.decode.threads,
             self.row_threads,
@@ -248,12 +248,12 @@ pub(crate) fn lanes(traits: &Traits) -> u32 {
 /// Invocations per row of `columns` values, and rows per workgroup, for a reduction over rows: a few
 /// values for each invocation.
 pub(crate) fn row_lanes(traits: &Traits, columns: usize) -> (u32, u32) {
-    let (threads, few) = (choose(traits).row_threads, lanes(traits));
-    if columns > 16 * few as usize {
+    let (threads, lanes) = (choose(traits).row_threads, lanes(traits));
+    if columns > 16 * lanes as usize {
         let wanted = columns.div_ceil(4).next_power_of_two();
         (threads.min(wanted as u32), 1)
     } else {
-        (few, threads.min(256) / few)
+        (lanes, threads.min(256) / lanes)
     }
 }
 

@@ -20,7 +20,7 @@ impl Values {
     /// Reads the elements of `layout` from `bytes` (a whole buffer, little-endian).
     pub fn load(dtype: DType, layout: &Layout, bytes: &[u8]) -> Values {
         fn gather<const N: usize, T>(layout: &Layout, bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec<T> {
-            if let Some(places) = together(layout) {
+            if let Some(places) = contiguous_range(layout) {
                 let (elements, _) = bytes[places.start * N..places.end * N].as_chunks();
                 return elements.iter().map(|&element| decode(element)).collect();
             }
@@ -49,7 +49,7 @@ impl Values {
             bytes: &mut [u8],
             encode: impl Fn(T) -> [u8; N],
         ) {
-            if let Some(places) = together(layout) {
+            if let Some(places) = contiguous_range(layout) {
                 let (elements, _) = bytes[places.start * N..places.end * N].as_chunks_mut();
                 let pairs = elements.iter_mut().zip(&values[..places.len()]);
                 return pairs.for_each(|(element, &value)| *element = encode(value));
@@ -180,7 +180,7 @@ fn map<T: Copy, U>(values: &[T], convert: impl Fn(T) -> U) -> Vec<U> {
 }
 
 /// The places of elements that lie in row-major order without gaps.
-fn together(layout: &Layout) -> Option<Range<usize>> {
+fn contiguous_range(layout: &Layout) -> Option<Range<usize>> {
     let places = layout.offset..layout.offset + layout.count();
     (layout.is_contiguous() && !places.is_empty()).then_some(places)
 }

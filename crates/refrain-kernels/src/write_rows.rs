@@ -7,7 +7,7 @@
 
 use crate::text::{self, Text};
 use crate::walk::{Walk, check_reach};
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported, Values};
+use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "write_rows";
 
@@ -16,7 +16,12 @@ const OP: &str = "write_rows";
 /// # Errors
 /// When dtypes or shapes do not fit, the state is not contiguous, or sizes are beyond what a kernel
 /// takes.
-pub fn call(traits: &Traits, rows: &Operand, slots: &Operand, state: &Operand) -> Result<Call, Unsupported> {
+pub fn call(
+    traits: &Traits,
+    rows: &OperandSpec,
+    slots: &OperandSpec,
+    state: &OperandSpec,
+) -> Result<Call, Unsupported> {
     check(rows, slots, state)?;
     let row = &rows.layout.shape[1..];
     let width: usize = row.iter().product();
@@ -62,7 +67,7 @@ pub fn call(traits: &Traits, rows: &Operand, slots: &Operand, state: &Operand) -
     })
 }
 
-fn check(rows: &Operand, slots: &Operand, state: &Operand) -> Result<(), Unsupported> {
+fn check(rows: &OperandSpec, slots: &OperandSpec, state: &OperandSpec) -> Result<(), Unsupported> {
     text::require_dtype(OP, slots, DType::I32)?;
     if rows.dtype != state.dtype && !(rows.dtype.is_float() && state.dtype.is_float()) {
         return Err(Unsupported::DType {

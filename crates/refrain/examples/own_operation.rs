@@ -6,9 +6,9 @@
 
 use std::hash::{Hash, Hasher};
 
-use refrain::operation::glsl::{self, Access};
+use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
-    ArraySpec, Call, HostArray, Kernel, Kernels, Operand, Operation, Push, Traits, Unsupported, Values,
+    ArraySpec, Call, HostArray, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
 };
 use refrain::{Array, DType, Device, Error};
 
@@ -53,13 +53,17 @@ impl Operation for MovingAverage {
         &[0]
     }
 
-    fn lower(&self, traits: &Traits, operands: &[Operand]) -> Result<Kernels, Unsupported> {
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let op = self.name();
         if let Some(operand) = operands.iter().position(|operand| !operand.layout.is_contiguous()) {
             return Err(Unsupported::NeedsContiguous { op, operand });
         }
         let mut source = glsl::head(traits);
-        for (name, access) in [("averages", Access::Write), ("x", Access::Read), ("y", Access::Write)] {
+        for (name, access) in [
+            ("averages", AccessorKind::Write),
+            ("x", AccessorKind::Read),
+            ("y", AccessorKind::Write),
+        ] {
             source += &glsl::accessor(traits, name, DType::F32, access);
         }
         let workgroup = traits.workgroup(256);
@@ -74,7 +78,7 @@ impl Operation for MovingAverage {
             .map(|(number, operand)| operand.address(number))
             .collect();
         push.extend([Push::U32(count as u32), Push::F32(self.keep)]);
-        let kernel = Kernel {
+        let kernel = KernelText {
             name: format!("own.{op}"),
             source: (source + SHADER).into(),
             constants: vec![(0, workgroup)],

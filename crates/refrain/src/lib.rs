@@ -138,7 +138,7 @@ pub use passes::LowerOptions;
 pub use primitive::Primitive;
 pub use program::{Bindings, ProgramCounts};
 pub use refrain_kernels::{
-    DType, Layout, attention::Params as AttentionParams, quantised::QuantFormat, rope::Params as RopeParams, sample,
+    DType, Layout, attention::AttentionParams, quantised::QuantFormat, rope::RopeParams, sample,
 };
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::Storage;

@@ -8,7 +8,7 @@ use crate::ops::Caller;
 use crate::{Array, DType, Primitive};
 
 pub use crate::passes::Kernels;
-pub use refrain_kernels::{Call, Kernel, Operand, Push, Traits, Unsupported, Values, glsl};
+pub use refrain_kernels::{Call, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
 /// Shape and dtype of an operand or a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,14 +58,14 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     ///
     /// # Errors
     /// [`Unsupported::NeedsContiguous`] for an operand that is to be copied first; what the device cannot do.
-    fn lower(&self, traits: &Traits, operands: &[Operand]) -> Result<Kernels, Unsupported>;
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported>;
 
     /// The result in plain Rust, which the CPU executor computes and other devices are compared with. What is updated
     /// is changed in place.
     fn reference(&self, inputs: &mut [HostArray]) -> Values;
 
     /// About how many multiplications it takes, or elements that it touches, whichever is more.
-    fn multiplications(&self, operands: &[Operand]) -> u64 {
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let counts = operands.iter().map(|operand| operand.layout.count() as u64);
         counts.max().unwrap_or(0)
     }

@@ -141,8 +141,8 @@ impl Operand {
     }
 
     /// As kernel families see it.
-    pub fn shaped(&self) -> refrain_kernels::Operand {
-        refrain_kernels::Operand {
+    pub fn shaped(&self) -> refrain_kernels::OperandSpec {
+        refrain_kernels::OperandSpec {
             dtype: self.dtype,
             layout: self.layout.clone(),
         }

@@ -115,9 +115,9 @@ pub enum Primitive {
         weighted: bool,
     },
     /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
-    Rope(rope::Params),
+    Rope(rope::RopeParams),
     /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
-    PagedAttention(attention::Params),
+    PagedAttention(attention::AttentionParams),
     /// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
     /// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}) → `[T, H, D]`:
     /// attention of tokens that are the only ones of their sequences, with the norms, rotations and writes

@@ -35,7 +35,7 @@ fn host_bandwidth(bytes: u64) -> Result<f64, Error> {
         .map_err(|_| Error::HostMemory { bytes })?;
     // Zeros might never be brought to memory.
     values.resize(count, 1.0f32);
-    Ok(cpu::together(|| {
+    Ok(cpu::in_team(|| {
         let (start, mut best) = (Instant::now(), 0.0f64);
         loop {
             for piece in values.chunks_exact(count / PIECES) {

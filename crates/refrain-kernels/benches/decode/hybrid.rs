@@ -1,10 +1,10 @@
 //! The experts and the delta nets of a hybrid mixture at real sizes.
 
 use refrain_kernels::expert_matmul::{self, Matrices};
-use refrain_kernels::projection::Weights;
+use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
-use refrain_kernels::{DType, Operand, Traits, causal_conv, gated_delta};
+use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
 
 use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Made, Workload, planes};
 
@@ -14,7 +14,10 @@ pub const USED: usize = 8;
 
 /// The projections of a layer of Qwen3.5-35B-A3B but those of its experts.
 pub fn projections() -> impl Iterator<Item = Workload> {
-    let formats = [Weights::Quantised(QuantFormat::mlx(4, 64)), FOUR_BITS_IN_TWO_LEVELS];
+    let formats = [
+        WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
+        FOUR_BITS_IN_TWO_LEVELS,
+    ];
     let parts = [
         ("qkvabz", 2048, vec![8192, 32, 32, 4096]),
         ("qkv", 2048, vec![8192, 512, 512]),
@@ -39,10 +42,10 @@ pub fn projections() -> impl Iterator<Item = Workload> {
 /// The experts of a layer of Qwen3.5-35B-A3B.
 pub fn experts() -> impl Iterator<Item = Workload> {
     let formats = [
-        Weights::Quantised(QuantFormat::mlx(4, 64)),
+        WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
         FOUR_BITS_IN_TWO_LEVELS,
-        Weights::Quantised(QuantFormat::Q8_0),
-        Weights::Dense,
+        WeightStorage::Quantised(QuantFormat::Q8_0),
+        WeightStorage::Dense,
     ];
     let parts = [("up", 2048, 1024), ("down", 512, 2048)];
     formats.into_iter().flat_map(move |weights| {
@@ -76,20 +79,20 @@ pub fn state_bytes() -> usize {
 /// The gated delta rule.
 pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
     let [key_heads, heads, size] = HEADS;
-    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let all = [
         float(&[tokens, key_heads, size]),
         float(&[tokens, key_heads, size]),
         float(&[tokens, heads, size]),
         float(&[tokens, heads]),
         float(&[tokens, heads]),
-        Operand::contiguous(DType::I32, &[tokens]),
-        Operand::contiguous(DType::U32, &[tokens]),
+        OperandSpec::contiguous(DType::I32, &[tokens]),
+        OperandSpec::contiguous(DType::U32, &[tokens]),
         float(&[1, heads, size, size]),
         float(&[tokens, heads, size]),
     ];
     let [q, k, v, decay, beta, positions, sequences, state, out] = &all;
-    let operands = gated_delta::Operands {
+    let operands = gated_delta::GatedDeltaOperands {
         q,
         k,
         v,
@@ -115,12 +118,12 @@ pub fn token_bytes() -> usize {
 
 /// The causal convolution.
 pub fn convolved(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
-    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let all = [
         float(&[tokens, CHANNELS]),
         float(&[CHANNELS, TAPS]),
-        Operand::contiguous(DType::I32, &[tokens]),
-        Operand::contiguous(DType::U32, &[tokens]),
+        OperandSpec::contiguous(DType::I32, &[tokens]),
+        OperandSpec::contiguous(DType::U32, &[tokens]),
         float(&[1, TAPS - 1, CHANNELS]),
         float(&[tokens, CHANNELS]),
     ];
@@ -155,19 +158,19 @@ pub fn routed(
     row: &Tuning,
     traits: &Traits,
     part: &str,
-    weights: Weights,
+    weights: WeightStorage,
     [columns, rows, tokens]: [usize; 3],
 ) -> Made {
-    let mut x = Operand::contiguous(DType::F32, &[tokens, USED, columns]);
+    let mut x = OperandSpec::contiguous(DType::F32, &[tokens, USED, columns]);
     if part != "down" {
         x.layout.strides = vec![columns, 0, 1];
     }
-    let ids = Operand::contiguous(DType::U32, &[tokens, USED]);
-    let out = Operand::contiguous(DType::F32, &[tokens, USED, rows]);
+    let ids = OperandSpec::contiguous(DType::U32, &[tokens, USED]);
+    let out = OperandSpec::contiguous(DType::F32, &[tokens, USED, rows]);
     let planes = planes(weights, EXPERTS * rows, columns);
     let matrices = match weights {
-        Weights::Dense => Matrices::Dense(&planes[0]),
-        Weights::Quantised(format) => Matrices::Quantised(format, [&planes[0], &planes[1]], planes.get(2)),
+        WeightStorage::Dense => Matrices::Dense(&planes[0]),
+        WeightStorage::Quantised(format) => Matrices::Quantised(format, [&planes[0], &planes[1]], planes.get(2)),
     };
     let made = expert_matmul::calls_tuned(row, traits, [&x, &ids, &out], matrices).expect("supported");
     let mut operands = vec![(false, x), (false, ids)];

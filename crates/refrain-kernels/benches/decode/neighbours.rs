@@ -1,6 +1,6 @@
 //! Rows of the tuning table that differ from a row in what a workload depends on.
 
-use refrain_kernels::tuning::{Delta, Experts, MatrixTile, Matvec, SharedBy, Tuning};
+use refrain_kernels::tuning::{Delta, Experts, GemvTuning, MatrixTile, SharedBy, Tuning};
 
 use crate::workload::Workload;
 
@@ -20,7 +20,7 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         Workload::Projection {
             tokens: tokens @ 9.., ..
         } => Box::new(matrix_rows(row, tokens)),
-        Workload::Projection { .. } => Box::new(few_rows(row)),
+        Workload::Projection { .. } => Box::new(gemv_rows(row)),
     }
 }
 
@@ -63,7 +63,7 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
         })
 }
 
-fn few_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
+fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
     let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
     choices.flat_map(move |(threads, rows, loads)| {
@@ -71,7 +71,7 @@ fn few_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             .into_iter()
             .flat_map(|most| [1, 128, 264].map(|enough| (enough, most)));
         groups.map(move |(enough_groups, most_groups)| {
-            let few = Matvec {
+            let gemv = GemvTuning {
                 threads,
                 rows,
                 loads,
@@ -80,10 +80,10 @@ fn few_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
                 ..row.dense
             };
             Tuning {
-                dense: few,
-                four_bit: few,
+                dense: gemv,
+                four_bit: gemv,
                 four_bit_by_shape: &[],
-                eight_bit: few,
+                eight_bit: gemv,
                 ..row
             }
         })

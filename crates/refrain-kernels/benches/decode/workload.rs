@@ -2,11 +2,11 @@
 //! sizes.
 
 use refrain_kernels::attention::{self, DecodeParams};
-use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
-use refrain_kernels::projection::{self, Norm, Projection, Section, Weights};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
+use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{MatrixTile, Tuning};
-use refrain_kernels::{Call, DType, Layout, Operand, Push, Traits, rope};
+use refrain_kernels::{Call, DType, Layout, OperandSpec, Push, Traits, rope};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
 
 use crate::driver::translated;
@@ -17,7 +17,7 @@ pub enum Workload {
     Projection {
         model: &'static str,
         part: &'static str,
-        weights: Weights,
+        weights: WeightStorage,
         columns: usize,
         /// Rows of each matrix.
         rows: Vec<usize>,
@@ -25,7 +25,7 @@ pub enum Workload {
     },
     Experts {
         part: &'static str,
-        weights: Weights,
+        weights: WeightStorage,
         columns: usize,
         /// Rows of an expert.
         rows: usize,
@@ -60,17 +60,17 @@ const PAGE: usize = 64;
 const PAGES: usize = 512;
 
 /// What most matrices of most files are.
-pub const FOUR_BITS_IN_TWO_LEVELS: Weights = Weights::Quantised(QuantFormat::Q4_K);
+pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);
 
 /// The projections of a layer and the head, in the usual formats.
 pub fn projections() -> impl Iterator<Item = Workload> {
     let formats = [
-        Weights::Quantised(QuantFormat::Q4_0),
-        Weights::Quantised(QuantFormat::mlx(4, 64)),
+        WeightStorage::Quantised(QuantFormat::Q4_0),
+        WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
         FOUR_BITS_IN_TWO_LEVELS,
-        Weights::Quantised(QuantFormat::Q6_K),
-        Weights::Quantised(QuantFormat::Q8_0),
-        Weights::Dense,
+        WeightStorage::Quantised(QuantFormat::Q6_K),
+        WeightStorage::Quantised(QuantFormat::Q8_0),
+        WeightStorage::Dense,
     ];
     let models = [("0.6b", 1024, 2048, 1024, 3072), ("8b", 4096, 4096, 1024, 12_288)];
     formats.into_iter().flat_map(move |weights| {
@@ -130,7 +130,7 @@ impl Workload {
 
     /// What of a tuning row matters here.
     pub fn row(&self, row: &Tuning) -> String {
-        let few = match self {
+        let gemv = match self {
             Workload::Attention { .. } => {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
@@ -158,14 +158,14 @@ impl Workload {
                 weights, columns, rows, ..
             } => {
                 let format = match weights {
-                    Weights::Dense => None,
-                    Weights::Quantised(format) => Some(*format),
+                    WeightStorage::Dense => None,
+                    WeightStorage::Quantised(format) => Some(*format),
                 };
-                row.matvec(format, *columns, rows.iter().sum())
+                row.gemv(format, *columns, rows.iter().sum())
             }
         };
-        let groups = format!("{}-{}g", few.enough_groups, few.most_groups);
-        format!("{}t {}r {}l {groups}", few.threads, few.rows, few.loads)
+        let groups = format!("{}-{}g", gemv.enough_groups, gemv.most_groups);
+        format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)
     }
 
     /// Multiplications and additions of a product; 0 for attention.
@@ -259,13 +259,13 @@ impl Workload {
 }
 
 /// Operands of a matrix.
-pub fn planes(weights: Weights, rows: usize, columns: usize) -> Vec<Operand> {
+pub fn planes(weights: WeightStorage, rows: usize, columns: usize) -> Vec<OperandSpec> {
     match weights {
-        Weights::Dense => vec![Operand::contiguous(DType::BF16, &[rows, columns])],
-        Weights::Quantised(format) => {
+        WeightStorage::Dense => vec![OperandSpec::contiguous(DType::BF16, &[rows, columns])],
+        WeightStorage::Quantised(format) => {
             let dtype = DType::of_scales(format, DType::F16);
-            let parameters = Operand::contiguous(dtype, &[rows, format.scales(columns)]);
-            let quants = Operand::contiguous(DType::U32, &[rows, format.words(columns)]);
+            let parameters = OperandSpec::contiguous(dtype, &[rows, format.scales(columns)]);
+            let quants = OperandSpec::contiguous(DType::U32, &[rows, format.words(columns)]);
             let biases = format.has_biases().then(|| parameters.clone());
             [quants, parameters].into_iter().chain(biases).collect()
         }
@@ -276,7 +276,7 @@ fn projected(
     row: &Tuning,
     traits: &Traits,
     part: &str,
-    weights: Weights,
+    weights: WeightStorage,
     columns: usize,
     rows: &[usize],
     tokens: usize,
@@ -286,15 +286,19 @@ fn projected(
         eps: 1e-6,
         weighted: true,
     });
-    let residual = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)];
-    let gated = vec![
-        Step::Input(0),
-        Step::Unary(UnaryOp::Sigmoid, 0),
-        Step::Binary(BinaryOp::Mul, 0, 1),
-        Step::Input(1),
-        Step::Binary(BinaryOp::Mul, 2, 3),
+    let residual = vec![
+        ExpressionStep::Input(0),
+        ExpressionStep::Input(1),
+        ExpressionStep::Binary(BinaryOp::Add, 0, 1),
     ];
-    let ended = |parts: usize, steps: Vec<Step>| Section {
+    let gated = vec![
+        ExpressionStep::Input(0),
+        ExpressionStep::Unary(UnaryOp::Sigmoid, 0),
+        ExpressionStep::Binary(BinaryOp::Mul, 0, 1),
+        ExpressionStep::Input(1),
+        ExpressionStep::Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let ended = |parts: usize, steps: Vec<ExpressionStep>| Section {
         parts: vec![weights; parts],
         epilogue: Expression {
             inputs: vec![DType::F32; 2],
@@ -306,18 +310,18 @@ fn projected(
         "gate+up" => (vec![ended(2, gated)], rows[0]),
         _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
     };
-    let mut operands = vec![(false, Operand::contiguous(DType::F32, &[tokens, columns]))];
+    let mut operands = vec![(false, OperandSpec::contiguous(DType::F32, &[tokens, columns]))];
     if normed {
-        operands.push((false, Operand::contiguous(DType::F32, &[columns])));
+        operands.push((false, OperandSpec::contiguous(DType::F32, &[columns])));
     }
     let matrices = rows.iter().flat_map(|&rows| planes(weights, rows, columns));
     operands.extend(matrices.map(|plane| (true, plane)));
-    let result = Operand::contiguous(DType::F32, &[tokens, width]);
+    let result = OperandSpec::contiguous(DType::F32, &[tokens, width]);
     if !normed {
         operands.push((false, result.clone()));
     }
     operands.push((false, result));
-    let all: Vec<&Operand> = operands.iter().map(|(_, o)| o).collect();
+    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
     let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
     Made::new(made.calls, &operands)
@@ -339,7 +343,7 @@ fn tile(tile: &MatrixTile) -> String {
 fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
     let slots = context.div_ceil(PAGE) * PAGE;
     let width = (heads + 2 * kv_heads) * HEAD_DIM;
-    let part = |heads: usize, offset: usize| Operand {
+    let part = |heads: usize, offset: usize| OperandSpec {
         dtype: DType::F32,
         layout: Layout {
             shape: vec![1, heads, HEAD_DIM],
@@ -347,20 +351,20 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
             offset,
         },
     };
-    let vector = |dtype, n: usize| Operand::contiguous(dtype, &[n]);
-    let state = Operand::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
+    let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
+    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
     let norm = Some(Norm {
         eps: 1e-6,
         weighted: true,
     });
     let params = DecodeParams {
-        attention: attention::Params {
+        attention: attention::AttentionParams {
             scale: 0.088,
             page_size: PAGE as u32,
             window: None,
             decode: true,
         },
-        rope: Some(rope::Params {
+        rope: Some(rope::RopeParams {
             dims: HEAD_DIM,
             interleaved: false,
             scale: 1.0,
@@ -377,13 +381,13 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
         (false, part(kv_heads, (heads + kv_heads) * HEAD_DIM)),
         (false, vector(DType::I32, 1)),
         (false, vector(DType::U32, 1)),
-        (false, Operand::contiguous(DType::U32, &[1, PAGES])),
+        (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
         (false, vector(DType::F32, HEAD_DIM / 2)),
         (false, vector(DType::F32, HEAD_DIM)),
         (false, vector(DType::F32, HEAD_DIM)),
-        (false, Operand::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
+        (false, OperandSpec::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
     ];
-    let all: Vec<&Operand> = operands.iter().map(|(_, o)| o).collect();
+    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
     let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
     operands.push((false, vector(DType::U32, made.tickets)));
@@ -391,7 +395,7 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
 }
 
 impl Made {
-    pub fn new(calls: Vec<Call>, operands: &[(bool, Operand)]) -> Made {
+    pub fn new(calls: Vec<Call>, operands: &[(bool, OperandSpec)]) -> Made {
         let mut next = [0, 0];
         let places = operands.iter().map(|(large, operand)| {
             let end = &mut next[usize::from(*large)];

@@ -18,21 +18,21 @@ mod variant;
 
 use std::fmt;
 
-use super::{OP, Params, Sizes};
-use crate::arguments::Arguments;
+use super::{AttentionParams, AttentionSizes, OP};
+use crate::arguments::PushArguments;
 use crate::rms_norm::Norm;
 use crate::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, elementwise, rope};
-use variant::Variant;
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise, rope};
+use variant::DecodeVariant;
 
 /// What is asked for beside the operands.
 #[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub struct DecodeParams {
     /// Attention itself.
-    pub attention: Params,
+    pub attention: AttentionParams,
     /// The rotation of queries and keys.
-    pub rope: Option<rope::Params>,
+    pub rope: Option<rope::RopeParams>,
     /// The norm of each head of the queries.
     pub q_norm: Option<Norm>,
     /// The norm of each head of the keys.
@@ -61,11 +61,11 @@ impl fmt::Display for DecodeParams {
 
 /// The calls, and what they need beside their operands.
 #[derive(Clone, Debug)]
-pub struct Decode {
+pub struct DecodeAttention {
     /// One, or two of which the second depends on the first.
     pub calls: Vec<Call>,
     /// Memory whose contents do not matter: the operand behind the others.
-    pub workspace: Option<Operand>,
+    pub workspace: Option<OperandSpec>,
     /// Counters, behind the workspace.
     pub tickets: usize,
 }
@@ -99,7 +99,7 @@ impl DecodeParams {
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] when heads lie apart; [`Unsupported::Size`] when shapes contradict
 /// each other or reach too far; [`Unsupported::DType`] for operands of other types.
-pub fn call(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<Decode, Unsupported> {
+pub fn call(traits: &Traits, operands: &[&OperandSpec], params: &DecodeParams) -> Result<DecodeAttention, Unsupported> {
     call_tuned(tuning::choose(traits), traits, operands, params)
 }
 
@@ -110,11 +110,11 @@ pub fn call(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Re
 pub fn call_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    operands: &[&Operand],
+    operands: &[&OperandSpec],
     params: &DecodeParams,
-) -> Result<Decode, Unsupported> {
+) -> Result<DecodeAttention, Unsupported> {
     let sizes = checked(operands, params)?;
-    let variant = Variant::of(tuning, traits, operands, &sizes, params)?;
+    let variant = DecodeVariant::of(tuning, traits, operands, &sizes, params)?;
     let groups = [sizes.heads / variant.heads, sizes.tokens, variant.parts];
     if groups.iter().any(|&g| g > 65_535) {
         let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
@@ -135,9 +135,9 @@ pub fn call_tuned(
         push: arguments.push(),
     };
     let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
-    Ok(Decode {
+    Ok(DecodeAttention {
         calls: forms.iter().map(call).collect(),
-        workspace: several.then(|| Operand::contiguous(DType::F32, &workspace)),
+        workspace: several.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
         tickets: if tickets { groups[0] * sizes.tokens } else { 0 },
     })
 }
@@ -146,7 +146,7 @@ pub fn call_tuned(
 fn kernel<'t>(
     tuning: &Tuning,
     traits: &'t Traits,
-    operands: &[&Operand],
+    operands: &[&OperandSpec],
     params: &DecodeParams,
     generated: &str,
     form: &str,
@@ -183,15 +183,15 @@ fn kernel<'t>(
 ///
 /// # Errors
 /// Those of [`call`].
-pub fn check(traits: &Traits, operands: &[&Operand], params: &DecodeParams) -> Result<(), Unsupported> {
+pub fn check(traits: &Traits, operands: &[&OperandSpec], params: &DecodeParams) -> Result<(), Unsupported> {
     let sizes = checked(operands, params)?;
-    let variant = Variant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
+    let variant = DecodeVariant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
     let several = variant.parts > 1;
     arguments(traits, operands, params, &sizes, [several, several && traits.tickets]).map(|_| ())
 }
 
 /// The extents, if all operands fit them.
-fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupported> {
+fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<AttentionSizes, Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     if operands.len() != params.output() + 1 {
         let (found, wanted) = (operands.len(), params.output() + 1);
@@ -207,14 +207,14 @@ fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupp
         operands[7],
         out,
     ];
-    let sizes = Sizes::of(as_attention, &params.attention).map_err(|error| match error {
+    let sizes = AttentionSizes::of(as_attention, &params.attention).map_err(|error| match error {
         Unsupported::NeedsContiguous { op, operand } => Unsupported::NeedsContiguous {
             op,
             operand: [2, 0, 1, 5, 6, 7, params.output()][operand],
         },
         other => other,
     })?;
-    let Sizes {
+    let AttentionSizes {
         tokens,
         heads,
         kv_heads,
@@ -275,12 +275,12 @@ fn checked(operands: &[&Operand], params: &DecodeParams) -> Result<Sizes, Unsupp
 
 fn arguments(
     traits: &Traits,
-    operands: &[&Operand],
+    operands: &[&OperandSpec],
     params: &DecodeParams,
-    sizes: &Sizes,
+    sizes: &AttentionSizes,
     [several, tickets]: [bool; 2],
-) -> Result<Arguments, Unsupported> {
-    let mut arguments = Arguments::new(traits);
+) -> Result<PushArguments, Unsupported> {
+    let mut arguments = PushArguments::new(traits);
     let mut add = |declaration: &str, number: usize| -> Result<(), Unsupported> {
         arguments.address(declaration, address(OP, number, operands[number])?);
         Ok(())
@@ -338,7 +338,12 @@ fn arguments(
 }
 
 /// The arguments, and what depends on which parts there are and how keys are stored.
-fn generated(operands: &[&Operand], params: &DecodeParams, arguments: &Arguments, variant: &Variant) -> String {
+fn generated(
+    operands: &[&OperandSpec],
+    params: &DecodeParams,
+    arguments: &PushArguments,
+    variant: &DecodeVariant,
+) -> String {
     let keys = operands[0].dtype;
     let (words, pair) = match (keys, variant.unit) {
         (DType::F32, 2) => ("uvec2", "uintBitsToFloat(unit)".to_string()),
@@ -360,11 +365,11 @@ fn generated(operands: &[&Operand], params: &DecodeParams, arguments: &Arguments
         variant.unit,
         elementwise::rounded("value".into(), keys),
     );
-    let [_, q_gain, k_gain] = params.optional();
-    for (name, norm, gain) in [("Q", params.q_norm, q_gain), ("K", params.k_norm, k_gain)] {
+    let [_, q_norm_weight, k_norm_weight] = params.optional();
+    for (name, norm, norm_weight) in [("Q", params.q_norm, q_norm_weight), ("K", params.k_norm, k_norm_weight)] {
         if norm.is_some() {
             let lower = name.to_lowercase();
-            let value = gain.map_or("1.0".to_string(), |_| format!("load_{lower}_gain(pc.{lower}_gain, d)"));
+            let value = norm_weight.map_or("1.0".to_string(), |_| format!("load_{lower}_gain(pc.{lower}_gain, d)"));
             text.push_str(&format!("#define {name}_NORM 1\n#define {name}_GAIN(d) {value}\n"));
         }
     }

@@ -3,8 +3,8 @@
 //! Queries, times the scale, and weights are rounded to f16, as keys and values are stored; scores, maxima,
 //! sums and results are f32.
 
-use super::sizes::Sizes;
-use super::{OP, Operands, Params};
+use super::sizes::AttentionSizes;
+use super::{AttentionOperands, AttentionParams, OP};
 use crate::fragments::MatrixCores;
 use crate::text::{Text, address};
 use crate::tuning::Tuning;
@@ -17,9 +17,9 @@ const SUBGROUPS: usize = 8;
 pub(super) fn call(
     tuning: &Tuning,
     traits: &Traits,
-    operands: Operands<'_>,
-    sizes: &Sizes,
-    params: &Params,
+    operands: AttentionOperands<'_>,
+    sizes: &AttentionSizes,
+    params: &AttentionParams,
 ) -> Option<Result<Call, Unsupported>> {
     let cores = traits.matrix_cores?;
     let [_, keys, values, ..] = operands;
@@ -38,9 +38,9 @@ pub(super) fn call(
 fn made(
     cores: MatrixCores,
     traits: &Traits,
-    operands: Operands<'_>,
-    sizes: &Sizes,
-    params: &Params,
+    operands: AttentionOperands<'_>,
+    sizes: &AttentionSizes,
+    params: &AttentionParams,
     [positions, lane_values]: [usize; 2],
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
@@ -49,7 +49,7 @@ fn made(
         push.push(address(OP, number, operand)?);
     }
     let ratio = sizes.heads / sizes.kv_heads;
-    let heads = sizes.heads_together(SUBGROUPS as u32);
+    let heads = sizes.grouped_heads(SUBGROUPS as u32);
     let subgroups = SUBGROUPS / heads * heads;
     let numbers = [
         sizes.tokens,

@@ -18,23 +18,23 @@ mod reference;
 mod sizes;
 mod variant;
 
-pub use decode::{Decode, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
+pub use decode::{DecodeAttention, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
 pub(crate) use reference::slots;
-pub use reference::{Inputs, reference};
+pub use reference::{AttentionInputs, reference};
 
 use std::hash::{Hash, Hasher};
 
 use crate::text::{Text, address};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, Kernel, Operand, Push, Traits, Unsupported};
-use sizes::Sizes;
-use variant::Variant;
+use crate::{Call, DType, KernelText, OperandSpec, Push, Traits, Unsupported};
+use sizes::AttentionSizes;
+use variant::AttentionVariant;
 
 const OP: &str = "attention";
 
 /// What [`calls`] are asked for beside its operands.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Params {
+pub struct AttentionParams {
     /// Factor of the scores, usually `1/√D`.
     pub scale: f32,
     /// Slots per page.
@@ -46,16 +46,16 @@ pub struct Params {
     pub decode: bool,
 }
 
-impl Hash for Params {
+impl Hash for AttentionParams {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.scale.to_bits(), self.page_size, self.window, self.decode).hash(state);
     }
 }
 
-impl Params {
+impl AttentionParams {
     /// Over all positions, with scores times 1/√`head_dim`, for any number of tokens of a sequence.
-    pub fn new(head_dim: usize, page_size: u32) -> Params {
-        Params {
+    pub fn new(head_dim: usize, page_size: u32) -> AttentionParams {
+        AttentionParams {
             scale: 1.0 / (head_dim as f32).sqrt(),
             page_size,
             window: None,
@@ -65,7 +65,7 @@ impl Params {
 }
 
 /// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5, out 6.
-type Operands<'a> = [&'a Operand; 7];
+type AttentionOperands<'a> = [&'a OperandSpec; 7];
 
 /// The number of the workspace, behind the operands.
 const WORKSPACE: usize = 7;
@@ -81,9 +81,9 @@ const WORKSPACE: usize = 7;
 /// contradict each other or reach too far; [`Unsupported::DType`] for operands of other types.
 pub fn calls(
     traits: &Traits,
-    operands: Operands<'_>,
-    params: &Params,
-) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
+    operands: AttentionOperands<'_>,
+    params: &AttentionParams,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     calls_tuned(tuning::choose(traits), traits, operands, params)
 }
 
@@ -94,20 +94,20 @@ pub fn calls(
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    operands: Operands<'_>,
-    params: &Params,
-) -> Result<(Vec<Call>, Option<Operand>), Unsupported> {
-    let sizes = Sizes::of(operands, params)?;
+    operands: AttentionOperands<'_>,
+    params: &AttentionParams,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
+    let sizes = AttentionSizes::of(operands, params)?;
     if let Some(call) = matrix::call(tuning, traits, operands, &sizes, params) {
         return Ok((vec![call?], None));
     }
-    let variant = Variant::of(tuning, traits, &sizes, params)?;
+    let variant = AttentionVariant::of(tuning, traits, &sizes, params)?;
     if variant.parts == 1 {
         return Ok((vec![attend(variant, traits, operands, &sizes, params)?], None));
     }
     // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
     let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
-    let workspace = Operand::contiguous(DType::F32, &shape);
+    let workspace = OperandSpec::contiguous(DType::F32, &shape);
     let mut split = operands;
     split[6] = &workspace;
     let calls = vec![
@@ -118,11 +118,11 @@ pub fn calls_tuned(
 }
 
 fn attend(
-    variant: Variant,
+    variant: AttentionVariant,
     traits: &Traits,
-    operands: Operands<'_>,
-    sizes: &Sizes,
-    params: &Params,
+    operands: AttentionOperands<'_>,
+    sizes: &AttentionSizes,
+    params: &AttentionParams,
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
     let mut push = Vec::new();
@@ -158,7 +158,7 @@ fn attend(
 }
 
 /// A workgroup for each token, each of `heads`, and each of `parts`.
-fn groups(sizes: &Sizes, heads: usize, parts: usize) -> Result<[u32; 3], Unsupported> {
+fn groups(sizes: &AttentionSizes, heads: usize, parts: usize) -> Result<[u32; 3], Unsupported> {
     let groups = [heads, sizes.tokens, parts];
     if groups.iter().any(|&g| g > 65_535) {
         let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
@@ -168,7 +168,12 @@ fn groups(sizes: &Sizes, heads: usize, parts: usize) -> Result<[u32; 3], Unsuppo
 }
 
 /// The call that joins the parts in the workspace.
-fn join(traits: &Traits, workspace: &Operand, out: &Operand, sizes: &Sizes) -> Result<Call, Unsupported> {
+fn join(
+    traits: &Traits,
+    workspace: &OperandSpec,
+    out: &OperandSpec,
+    sizes: &AttentionSizes,
+) -> Result<Call, Unsupported> {
     let numbers = [
         workspace.layout.shape[2],
         sizes.head_dim,
@@ -188,7 +193,12 @@ fn join(traits: &Traits, workspace: &Operand, out: &Operand, sizes: &Sizes) -> R
     })
 }
 
-fn kernel(variant: Variant, traits: &Traits, [q, keys, values, .., out]: Operands<'_>, page_size: u32) -> Kernel {
+fn kernel(
+    variant: AttentionVariant,
+    traits: &Traits,
+    [q, keys, values, .., out]: AttentionOperands<'_>,
+    page_size: u32,
+) -> KernelText {
     Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
         .define("UNROLL_PAIRS", u32::from(variant.unrolled))

@@ -1,16 +1,16 @@
 use rayon::prelude::*;
 
-use super::Params;
-use crate::matmul::{Rows, dot};
+use super::AttentionParams;
+use crate::matmul::{WeightRows, dot};
 
 /// Contiguous inputs of [`reference()`].
-pub struct Inputs<'a> {
+pub struct AttentionInputs<'a> {
     /// `[T, H, D]`.
     pub q: &'a [f32],
     /// `[slots, KVH·D]`.
-    pub keys: &'a dyn Rows,
+    pub keys: &'a dyn WeightRows,
     /// `[slots, KVH·D]`.
-    pub values: &'a dyn Rows,
+    pub values: &'a dyn WeightRows,
     /// `[T]`.
     pub positions: &'a [i32],
     /// `[T]`.
@@ -29,7 +29,7 @@ pub struct Inputs<'a> {
 ///
 /// # Panics
 /// When the slices' lengths contradict each other.
-pub fn reference(inputs: &Inputs<'_>, params: &Params) -> Vec<f32> {
+pub fn reference(inputs: &AttentionInputs<'_>, params: &AttentionParams) -> Vec<f32> {
     let mut out = vec![0.0; inputs.q.len()];
     if out.is_empty() || inputs.keys.count() == 0 || inputs.pages.is_empty() {
         return out;
@@ -44,7 +44,7 @@ pub fn reference(inputs: &Inputs<'_>, params: &Params) -> Vec<f32> {
 }
 
 /// The slots that `token` attends over, oldest first.
-pub(crate) fn slots(inputs: &Inputs<'_>, params: &Params, token: usize) -> Vec<usize> {
+pub(crate) fn slots(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize) -> Vec<usize> {
     let position = inputs.positions[token];
     if position < 0 {
         return Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn slots(inputs: &Inputs<'_>, params: &Params, token: usize) -> Vec<u
         .collect()
 }
 
-fn attend(inputs: &Inputs<'_>, params: &Params, token: usize, out: &mut [f32]) {
+fn attend(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize, out: &mut [f32]) {
     let slots = slots(inputs, params, token);
     let (heads, ratio) = (inputs.heads, inputs.heads / inputs.kv_heads);
     let head_dim = out.len() / heads;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::matmul::SliceRows;
 
-    const PARAMS: Params = Params {
+    const PARAMS: AttentionParams = AttentionParams {
         scale: 1.0,
         page_size: 2,
         window: None,
@@ -109,10 +109,10 @@ mod tests {
 
     /// Two sequences of two pages over eight slots whose value is their number; keys are all equal,
     /// so that the result is the mean of the values attended over.
-    fn means(positions: &[i32], sequences: &[u32], pages: &[u32], params: &Params) -> Vec<f32> {
+    fn means(positions: &[i32], sequences: &[u32], pages: &[u32], params: &AttentionParams) -> Vec<f32> {
         let (keys, values) = ([1.0; 16], std::array::from_fn::<f32, 16, _>(|i| (i / 2) as f32));
         let q = vec![0.5; positions.len() * 2];
-        let inputs = Inputs {
+        let inputs = AttentionInputs {
             q: &q,
             keys: &SliceRows::new(&keys, 2),
             values: &SliceRows::new(&values, 2),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_window_forgets_and_padding_sees_nothing() {
-        let params = Params {
+        let params = AttentionParams {
             window: Some(2),
             decode: false,
             ..PARAMS
@@ -156,7 +156,7 @@ mod tests {
         let keys = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0];
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let q = [2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0];
-        let inputs = Inputs {
+        let inputs = AttentionInputs {
             q: &q,
             keys: &SliceRows::new(&keys, 4),
             values: &SliceRows::new(&values, 4),

@@ -1,9 +1,9 @@
-use super::{OP, Operands, Params};
+use super::{AttentionOperands, AttentionParams, OP};
 use crate::text::{require_dtype, require_float, require_shape};
 use crate::{DType, Unsupported};
 
 /// Checked extents.
-pub(super) struct Sizes {
+pub(super) struct AttentionSizes {
     pub tokens: usize,
     pub heads: usize,
     pub kv_heads: usize,
@@ -15,16 +15,16 @@ pub(super) struct Sizes {
     pub reach: usize,
 }
 
-impl Sizes {
+impl AttentionSizes {
     /// The most positions that a token attends over.
-    pub(super) fn span(&self, params: &Params) -> usize {
+    pub(super) fn span(&self, params: &AttentionParams) -> usize {
         params
             .window
             .map_or(self.reach, |window| self.reach.min(window as usize))
     }
 
     /// The most query heads of one key head, up to `most`, that divide them evenly.
-    pub(super) fn heads_together(&self, most: u32) -> usize {
+    pub(super) fn grouped_heads(&self, most: u32) -> usize {
         let ratio = self.heads / self.kv_heads;
         (1..=most as usize)
             .rev()
@@ -32,7 +32,7 @@ impl Sizes {
             .unwrap_or(1)
     }
 
-    pub(super) fn of(operands: Operands<'_>, params: &Params) -> Result<Sizes, Unsupported> {
+    pub(super) fn of(operands: AttentionOperands<'_>, params: &AttentionParams) -> Result<AttentionSizes, Unsupported> {
         let [q, keys, values, positions, sequences, pages, out] = operands;
         let size = |what: String| Unsupported::Size { op: OP, what };
         for operand in [q, keys, values, out] {
@@ -67,20 +67,20 @@ impl Sizes {
             return Err(size("pages of 0 slots".to_string()));
         }
         for (operand, number) in operands.into_iter().zip(0..) {
-            let together = match number {
+            let contiguous = match number {
                 0 | 6 => operand.layout.strides[2] == 1,
                 // Pairs of elements are loaded at once.
                 1 | 2 => operand.layout.is_contiguous() && operand.layout.offset.is_multiple_of(8),
                 _ => operand.layout.is_contiguous(),
             };
-            if !together {
+            if !contiguous {
                 return Err(Unsupported::NeedsContiguous {
                     op: OP,
                     operand: number,
                 });
             }
         }
-        Ok(Sizes {
+        Ok(AttentionSizes {
             tokens,
             heads,
             kv_heads,

@@ -1,6 +1,6 @@
 //! How attention's work is divided.
 
-use super::{OP, Params, Sizes};
+use super::{AttentionParams, AttentionSizes, OP};
 use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::tuning::{self, Tuning};
 use crate::{Traits, Unsupported};
@@ -14,7 +14,7 @@ const MOST_ROWS_LOOPED: u32 = 4;
 
 /// How a workgroup is divided, and how many there are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Variant {
+pub(super) struct AttentionVariant {
     /// Invocations of a row.
     pub lanes: u32,
     /// Rows of invocations, each of which walks positions of its own.
@@ -29,22 +29,24 @@ pub(super) struct Variant {
     pub parts: usize,
 }
 
-impl Variant {
+impl AttentionVariant {
     /// What the tuning asks for, or, where its drivers' limit of iterations would be passed, what stays
     /// below.
-    pub(super) fn of(tuning: &Tuning, traits: &Traits, sizes: &Sizes, params: &Params) -> Result<Variant, Unsupported> {
+    pub(super) fn of(
+        tuning: &Tuning,
+        traits: &Traits,
+        sizes: &AttentionSizes,
+        params: &AttentionParams,
+    ) -> Result<AttentionVariant, Unsupported> {
         let attention = &tuning.attention;
         let lanes = tuning::lanes(traits);
         let parts = parts(tuning, sizes);
         let (heads, threads) = match (parts, heads(tuning, sizes)) {
             (1, 1) => (1, attention.threads),
-            (1, heads) => (heads, attention.threads_together),
-            _ => (
-                sizes.heads_together(attention.most_heads_split),
-                attention.threads_split,
-            ),
+            (1, heads) => (heads, attention.grouped_threads),
+            _ => (sizes.grouped_heads(attention.most_heads_split), attention.threads_split),
         };
-        let variant = Variant {
+        let variant = AttentionVariant {
             lanes,
             rows: threads / lanes,
             pairs: (sizes.head_dim / 2).div_ceil(lanes as usize),
@@ -62,14 +64,20 @@ impl Variant {
 
     /// The first of this variant, ones of more rows, and unrolled ones, that attends over `span` positions
     /// in `most` iterations.
-    fn within(self, most: usize, traits: &Traits, sizes: &Sizes, span: usize) -> Result<Variant, Unsupported> {
-        let unrolled = Variant {
+    fn within(
+        self,
+        most: usize,
+        traits: &Traits,
+        sizes: &AttentionSizes,
+        span: usize,
+    ) -> Result<AttentionVariant, Unsupported> {
+        let unrolled = AttentionVariant {
             unrolled: true,
-            heads: sizes.heads_together((MOST_UNROLLED / self.pairs).clamp(1, self.heads) as u32),
+            heads: sizes.grouped_heads((MOST_UNROLLED / self.pairs).clamp(1, self.heads) as u32),
             ..self
         };
-        let doublings = |variant: Variant| {
-            (0..10).map(move |n| Variant {
+        let doublings = |variant: AttentionVariant| {
+            (0..10).map(move |n| AttentionVariant {
                 rows: variant.rows << n,
                 ..variant
             })
@@ -113,8 +121,8 @@ impl Variant {
 
 /// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
 /// are read, as long as there are enough workgroups.
-fn heads(tuning: &Tuning, sizes: &Sizes) -> usize {
-    let heads = sizes.heads_together(tuning.attention.most_heads);
+fn heads(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
+    let heads = sizes.grouped_heads(tuning.attention.most_heads);
     match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups {
         true => heads,
         false => 1,
@@ -123,12 +131,12 @@ fn heads(tuning: &Tuning, sizes: &Sizes) -> usize {
 
 /// How many workgroups share a token's positions: as many as keep the device busy, if each then has
 /// enough to do.
-fn parts(tuning: &Tuning, sizes: &Sizes) -> usize {
+fn parts(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
     /// Fewer positions are not worth a workgroup.
     const FEWEST_POSITIONS: usize = 64;
     /// What the call that joins them has room for.
     const MOST_PARTS: u32 = 64;
-    let heads = sizes.heads_together(tuning.attention.most_heads_split);
+    let heads = sizes.grouped_heads(tuning.attention.most_heads_split);
     let groups = (sizes.tokens * sizes.heads / heads).max(1);
     let most = (tuning.attention.enough_groups / groups).min(sizes.reach / FEWEST_POSITIONS);
     most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)
@@ -152,8 +160,8 @@ mod tests {
         (tuning, traits)
     }
 
-    fn sizes(tokens: usize, [heads, head_dim]: [usize; 2], reach: usize) -> Sizes {
-        Sizes {
+    fn sizes(tokens: usize, [heads, head_dim]: [usize; 2], reach: usize) -> AttentionSizes {
+        AttentionSizes {
             tokens,
             heads,
             kv_heads: 1,
@@ -165,7 +173,7 @@ mod tests {
         }
     }
 
-    const PARAMS: Params = Params {
+    const PARAMS: AttentionParams = AttentionParams {
         scale: 1.0,
         page_size: 1,
         window: None,
@@ -181,7 +189,7 @@ mod tests {
                 for head_dim in (64..=256).step_by(16) {
                     for (tokens, heads) in [(1, 1), (1, 2), (1, 32), (512, 4), (512, 32)] {
                         let sizes = sizes(tokens, [heads, head_dim], reach);
-                        let variant = Variant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
+                        let variant = AttentionVariant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
                         let counted = variant.iterations(&traits, reach);
                         assert!(counted <= most, "{variant:?}: {counted}");
                         assert!(
@@ -198,9 +206,10 @@ mod tests {
     fn short_contexts_and_windows_are_divided_as_the_tuning_says() {
         let (tuning, traits) = software(8);
         for (reach, window) in [(3_000, None), (262_144, Some(3_000))] {
-            let params = Params { window, ..PARAMS };
-            let variant = Variant::of(tuning, &traits, &sizes(512, [4, 128], reach), &params).expect("possible");
-            assert_eq!(variant.lanes * variant.rows, tuning.attention.threads_together);
+            let params = AttentionParams { window, ..PARAMS };
+            let variant =
+                AttentionVariant::of(tuning, &traits, &sizes(512, [4, 128], reach), &params).expect("possible");
+            assert_eq!(variant.lanes * variant.rows, tuning.attention.grouped_threads);
             assert_eq!(variant.heads as u32, tuning.attention.most_heads);
             assert!(!variant.unrolled && variant.parts == 1);
         }
@@ -209,7 +218,8 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_below_the_limit_is_refused() {
         let (tuning, traits) = software(8);
-        let error = Variant::of(tuning, &traits, &sizes(512, [4, 128], 1 << 30), &PARAMS).expect_err("too long");
+        let error =
+            AttentionVariant::of(tuning, &traits, &sizes(512, [4, 128], 1 << 30), &PARAMS).expect_err("too long");
         assert!(error.to_string().contains("1073741824 positions"), "{error}");
     }
 
@@ -228,8 +238,8 @@ mod tests {
         ];
         for (head_dim, heads, unrolled, first_missed) in measured {
             let sizes = sizes(512, [heads, head_dim], 1024);
-            let variant = Variant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
-            let variant = Variant { unrolled, ..variant };
+            let variant = AttentionVariant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
+            let variant = AttentionVariant { unrolled, ..variant };
             let counted = variant.iterations(&traits, first_missed + 1);
             assert!(
                 (65_535..90_000).contains(&counted) && variant.rows == 2,

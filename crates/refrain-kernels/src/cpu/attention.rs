@@ -3,7 +3,7 @@ use multiversion::target::target_cfg_f;
 use rayon::prelude::*;
 
 use super::octet::Octet;
-use crate::attention::{Inputs, Params, slots};
+use crate::attention::{AttentionInputs, AttentionParams, slots};
 use crate::threads::least_items;
 
 /// Neighbouring values of a head whose sums stay in registers.
@@ -16,7 +16,7 @@ const KEYS: usize = 4;
 ///
 /// # Panics
 /// When the slices' lengths contradict each other.
-pub fn attention(inputs: &Inputs<'_>, keys: &[f32], values: &[f32], params: &Params) -> Vec<f32> {
+pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], params: &AttentionParams) -> Vec<f32> {
     let mut out = vec![0.0; inputs.q.len()];
     if out.is_empty() || inputs.keys.count() == 0 || inputs.pages.is_empty() {
         return out;

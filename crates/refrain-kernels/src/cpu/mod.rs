@@ -20,7 +20,7 @@ mod weights;
 
 pub use attention::attention;
 pub use sum::sum;
-pub use team::together;
+pub use team::in_team;
 pub use weights::FastRows;
 
 /// Neighbouring values that [`attention()`] takes together.

@@ -6,7 +6,7 @@ use multiversion::target::target_cfg_f;
 use super::blocks::{BlockRows, PackedVector};
 use super::octet::{BLOCK, Octet, Quartet};
 use super::scales::{CHUNK, Parameters, StoredParameters};
-use crate::matmul::Rows;
+use crate::matmul::WeightRows;
 use crate::quantised::{Code, QuantRows};
 
 /// Rows that a vector meets together: their sums hide each other's latency.

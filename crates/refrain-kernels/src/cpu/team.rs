@@ -11,7 +11,7 @@ static WORKING: Mutex<()> = Mutex::new(());
 /// for each would cost a small model more than the loops take.
 ///
 /// Calls from several threads take turns; within a parallel loop of the caller's, it is just `work`.
-pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub fn in_team<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
         return work();
     }
@@ -64,18 +64,18 @@ mod tests {
         let expected = sum(1000);
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| (0..50).for_each(|_| assert_eq!(together(|| sum(1000)), expected)));
+                scope.spawn(|| (0..50).for_each(|_| assert_eq!(in_team(|| sum(1000)), expected)));
             }
         });
         (0..64)
             .into_par_iter()
-            .for_each(|_| assert_eq!(together(|| sum(1000)), expected));
+            .for_each(|_| assert_eq!(in_team(|| sum(1000)), expected));
     }
 
     #[test]
     fn a_panic_passes_through_and_leaves_the_pool_usable() {
-        let panicked = std::panic::catch_unwind(|| together(|| panic!("on purpose")));
+        let panicked = std::panic::catch_unwind(|| in_team(|| panic!("on purpose")));
         assert!(panicked.is_err());
-        assert_eq!(together(|| 7), 7);
+        assert_eq!(in_team(|| 7), 7);
     }
 }

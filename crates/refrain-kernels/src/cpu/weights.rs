@@ -5,7 +5,7 @@ use super::packed::{BookBytes, Packed, SignedBytes, Unsigned};
 use super::product::multiply;
 use super::scales::{AnyFloats, BlockHalves, BlockRecords, Exponents, NibbleRecords, SignedBlocks, SignedRecords};
 use crate::DType;
-use crate::matmul::{Rows, StoredRows};
+use crate::matmul::{StoredRows, WeightRows};
 use crate::quantised::{Code, QuantRows, RecordIntegers, ScaleRecords, Scales};
 
 /// Rows whose products are computed as fast as the CPU does: what [`StoredRows`] and [`QuantRows`] multiply
@@ -18,7 +18,7 @@ pub enum FastRows<'a> {
 }
 
 impl FastRows<'_> {
-    fn plain(&self) -> &dyn Rows {
+    fn plain(&self) -> &dyn WeightRows {
         match self {
             FastRows::Stored(rows) => rows,
             FastRows::Quantised(rows) => rows,
@@ -26,7 +26,7 @@ impl FastRows<'_> {
     }
 }
 
-impl Rows for FastRows<'_> {
+impl WeightRows for FastRows<'_> {
     fn count(&self) -> usize {
         self.plain().count()
     }

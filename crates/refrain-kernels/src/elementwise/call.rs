@@ -1,8 +1,8 @@
-use super::expression::{Expression, Step};
+use super::expression::{Expression, ExpressionStep};
 use super::source;
 use crate::text::{self, Text};
 use crate::walk::Walk;
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, Values};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "elementwise";
 
@@ -26,7 +26,7 @@ const TOGETHER: usize = 4;
 /// # Errors
 /// When the expression is not valid, operands do not match it or each other, or there are more than
 /// [`MAX_INPUTS`] inputs, 2³¹ elements, or 8 dimensions that cannot be merged.
-pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> Result<Call, Unsupported> {
+pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec]) -> Result<Call, Unsupported> {
     let dtypes = check(expression, operands)?;
     let layouts: Vec<_> = operands.iter().map(|o| &o.layout).collect();
     let walk = Walk::new(OP, &layouts)?;
@@ -77,7 +77,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&Operand]) -> 
     Ok(Call { kernel, groups, push })
 }
 
-fn check(expression: &Expression, operands: &[&Operand]) -> Result<Vec<DType>, Unsupported> {
+fn check(expression: &Expression, operands: &[&OperandSpec]) -> Result<Vec<DType>, Unsupported> {
     let refused = |what: String| Unsupported::Size { op: OP, what };
     let dtypes = expression.dtypes().map_err(|e| refused(e.to_string()))?;
     if expression.inputs.len() > MAX_INPUTS {
@@ -100,7 +100,7 @@ fn check(expression: &Expression, operands: &[&Operand]) -> Result<Vec<DType>, U
 /// The values of the constant steps, in their order, as bits of their compute type.
 pub(crate) fn constant_bits(expression: &Expression) -> Vec<u32> {
     let constants = expression.steps.iter().filter_map(|step| match *step {
-        Step::Constant { value, dtype } => Some(value.to_values(dtype)),
+        ExpressionStep::Constant { value, dtype } => Some(value.to_values(dtype)),
         _ => None,
     });
     constants

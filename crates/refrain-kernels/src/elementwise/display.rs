@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::expression::{BinaryOp, Expression, Scalar, Step, UnaryOp};
+use super::expression::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 
 impl fmt::Display for UnaryOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,34 +80,34 @@ impl fmt::Display for Expression {
     }
 }
 
-fn operands(step: &Step) -> Vec<usize> {
+fn operands(step: &ExpressionStep) -> Vec<usize> {
     match *step {
-        Step::Input(_) | Step::Constant { .. } | Step::Index => vec![],
-        Step::Unary(_, a) | Step::Cast(a, _) => vec![a],
-        Step::Binary(_, a, b) => vec![a, b],
-        Step::Select(a, b, c) => vec![a, b, c],
+        ExpressionStep::Input(_) | ExpressionStep::Constant { .. } | ExpressionStep::Index => vec![],
+        ExpressionStep::Unary(_, a) | ExpressionStep::Cast(a, _) => vec![a],
+        ExpressionStep::Binary(_, a, b) => vec![a, b],
+        ExpressionStep::Select(a, b, c) => vec![a, b, c],
     }
 }
 
 /// The text of a step, and whether it needs parentheses as an operand of an operator.
-fn formula(step: &Step, texts: &[(String, bool)]) -> (String, bool) {
+fn formula(step: &ExpressionStep, texts: &[(String, bool)]) -> (String, bool) {
     let plain = |n: usize| texts.get(n).map_or("?", |(text, _)| text.as_str());
     let tight = |n: usize| match texts.get(n) {
         Some((text, true)) => format!("({text})"),
         _ => plain(n).to_string(),
     };
     match *step {
-        Step::Input(input) => (format!("x{input}"), false),
-        Step::Constant { value, .. } => (value.to_string(), false),
-        Step::Index => ("index".into(), false),
-        Step::Unary(UnaryOp::Neg, a) => (format!("-{}", tight(a)), true),
-        Step::Unary(op, a) => (format!("{op}({})", plain(a)), false),
-        Step::Binary(op, a, b) => match op.sign() {
+        ExpressionStep::Input(input) => (format!("x{input}"), false),
+        ExpressionStep::Constant { value, .. } => (value.to_string(), false),
+        ExpressionStep::Index => ("index".into(), false),
+        ExpressionStep::Unary(UnaryOp::Neg, a) => (format!("-{}", tight(a)), true),
+        ExpressionStep::Unary(op, a) => (format!("{op}({})", plain(a)), false),
+        ExpressionStep::Binary(op, a, b) => match op.sign() {
             Some(sign) => (format!("{} {sign} {}", tight(a), tight(b)), true),
             None => (format!("{op}({}, {})", plain(a), plain(b)), false),
         },
-        Step::Select(c, a, b) => (format!("select({}, {}, {})", plain(c), plain(a), plain(b)), false),
-        Step::Cast(a, to) => (format!("{to}({})", plain(a)), false),
+        ExpressionStep::Select(c, a, b) => (format!("select({}, {}, {})", plain(c), plain(a), plain(b)), false),
+        ExpressionStep::Cast(a, to) => (format!("{to}({})", plain(a)), false),
     }
 }
 
@@ -121,13 +121,13 @@ mod tests {
         let expression = Expression {
             inputs: vec![DType::BF16, DType::BF16],
             steps: vec![
-                Step::Input(0),
-                Step::Cast(0, DType::F32),
-                Step::Unary(UnaryOp::Sigmoid, 1),
-                Step::Binary(BinaryOp::Mul, 1, 2),
-                Step::Input(1),
-                Step::Cast(4, DType::F32),
-                Step::Binary(BinaryOp::Mul, 3, 5),
+                ExpressionStep::Input(0),
+                ExpressionStep::Cast(0, DType::F32),
+                ExpressionStep::Unary(UnaryOp::Sigmoid, 1),
+                ExpressionStep::Binary(BinaryOp::Mul, 1, 2),
+                ExpressionStep::Input(1),
+                ExpressionStep::Cast(4, DType::F32),
+                ExpressionStep::Binary(BinaryOp::Mul, 3, 5),
             ],
         };
         assert_eq!(expression.to_string(), "t1 = f32(x0); (t1 * sigmoid(t1)) * f32(x1)");

@@ -199,7 +199,7 @@ impl Hash for Scalar {
 
 /// One value of an expression. Operands are numbers of earlier steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Step {
+pub enum ExpressionStep {
     /// The element of this input.
     Input(usize),
     /// The same value for every element.
@@ -253,15 +253,15 @@ pub struct Expression {
     /// Storage dtypes of the inputs.
     pub inputs: Vec<DType>,
     /// Values in the order in which they are computed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ExpressionStep>,
 }
 
 impl Expression {
     /// Conversion of one input to dtype `to`.
     pub fn cast(from: DType, to: DType) -> Expression {
-        let mut steps = vec![Step::Input(0)];
+        let mut steps = vec![ExpressionStep::Input(0)];
         if from != to {
-            steps.push(Step::Cast(0, to));
+            steps.push(ExpressionStep::Cast(0, to));
         }
         Expression {
             inputs: vec![from],
@@ -284,7 +284,7 @@ impl Expression {
         }
     }
 
-    fn dtype_of(&self, number: usize, step: &Step, known: &[DType]) -> Result<DType, Invalid> {
+    fn dtype_of(&self, number: usize, step: &ExpressionStep, known: &[DType]) -> Result<DType, Invalid> {
         let missing = |operand| Invalid::Operand { step: number, operand };
         let of = |operand: usize| known.get(operand).copied().ok_or(missing(operand));
         let refused = |op: String, dtypes: &[DType]| Invalid::DTypes {
@@ -293,27 +293,27 @@ impl Expression {
             dtypes: dtypes.to_vec(),
         };
         match *step {
-            Step::Input(input) => self.inputs.get(input).copied().ok_or(missing(input)),
-            Step::Constant { dtype, .. } => Ok(dtype),
-            Step::Index => Ok(DType::U32),
-            Step::Unary(op, a) => {
+            ExpressionStep::Input(input) => self.inputs.get(input).copied().ok_or(missing(input)),
+            ExpressionStep::Constant { dtype, .. } => Ok(dtype),
+            ExpressionStep::Index => Ok(DType::U32),
+            ExpressionStep::Unary(op, a) => {
                 let a = of(a)?;
                 op.output(a).ok_or_else(|| refused(op.to_string(), &[a]))
             }
-            Step::Binary(op, a, b) => {
+            ExpressionStep::Binary(op, a, b) => {
                 let (a, b) = (of(a)?, of(b)?);
                 (a == b)
                     .then(|| op.output(a))
                     .flatten()
                     .ok_or_else(|| refused(op.to_string(), &[a, b]))
             }
-            Step::Select(condition, a, b) => {
+            ExpressionStep::Select(condition, a, b) => {
                 let (condition, a, b) = (of(condition)?, of(a)?, of(b)?);
                 (condition == DType::Bool && a == b)
                     .then_some(a)
                     .ok_or_else(|| refused("select".into(), &[condition, a, b]))
             }
-            Step::Cast(a, to) => of(a).map(|_| to),
+            ExpressionStep::Cast(a, to) => of(a).map(|_| to),
         }
     }
 }
@@ -326,13 +326,17 @@ mod tests {
     fn dtypes_that_do_not_fit_are_named() {
         let mixed = Expression {
             inputs: vec![DType::F32, DType::I32],
-            steps: vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
+            steps: vec![
+                ExpressionStep::Input(0),
+                ExpressionStep::Input(1),
+                ExpressionStep::Binary(BinaryOp::Add, 0, 1),
+            ],
         };
         let message = mixed.dtypes().expect_err("f32 + i32").to_string();
         assert_eq!(message, "step 2: add does not take [F32, I32]");
         let forward = Expression {
             inputs: vec![],
-            steps: vec![Step::Unary(UnaryOp::Neg, 0)],
+            steps: vec![ExpressionStep::Unary(UnaryOp::Neg, 0)],
         };
         assert_eq!(forward.dtypes(), Err(Invalid::Operand { step: 0, operand: 0 }));
     }
@@ -341,7 +345,7 @@ mod tests {
     fn comparisons_give_truth_values() {
         let less = Expression {
             inputs: vec![DType::F16],
-            steps: vec![Step::Input(0), Step::Binary(BinaryOp::Lt, 0, 0)],
+            steps: vec![ExpressionStep::Input(0), ExpressionStep::Binary(BinaryOp::Lt, 0, 0)],
         };
         assert_eq!(less.dtypes(), Ok(vec![DType::F16, DType::Bool]));
     }

@@ -23,6 +23,6 @@ mod source;
 
 pub use call::{MAX_INPUTS, call};
 pub(crate) use call::{constant_bits, libraries};
-pub use expression::{BinaryOp, Expression, Invalid, Scalar, Step, UnaryOp};
+pub use expression::{BinaryOp, Expression, ExpressionStep, Invalid, Scalar, UnaryOp};
 pub use reference::reference;
 pub(crate) use source::{evaluate, rounded};

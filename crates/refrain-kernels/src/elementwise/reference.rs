@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::expression::{BinaryOp, Expression, Step, UnaryOp};
+use super::expression::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use crate::{DType, Values};
 
 /// Elements that are taken through all steps together: at least those that are worth handing to another thread, and
@@ -46,16 +46,16 @@ fn evaluate(expression: &Expression, dtypes: &[DType], inputs: &[Values], range:
     let mut values: Vec<Values> = Vec::with_capacity(dtypes.len());
     for (step, &dtype) in expression.steps.iter().zip(dtypes) {
         let value = match *step {
-            Step::Input(input) => inputs[input].slice(range.clone()),
-            Step::Constant { value, dtype } => {
+            ExpressionStep::Input(input) => inputs[input].slice(range.clone()),
+            ExpressionStep::Constant { value, dtype } => {
                 let one = value.to_values(dtype);
                 one.gather(range.clone().map(|_| Some(0)))
             }
-            Step::Index => Values::U32(range.clone().map(|i| i as u32).collect()),
-            Step::Unary(op, a) => unary(op, &values[a]).rounded(dtype),
-            Step::Binary(op, a, b) => binary(op, &values[a], &values[b]).rounded(dtype),
-            Step::Select(c, a, b) => select(&values[c], &values[a], &values[b]),
-            Step::Cast(a, to) => values[a].cast(to),
+            ExpressionStep::Index => Values::U32(range.clone().map(|i| i as u32).collect()),
+            ExpressionStep::Unary(op, a) => unary(op, &values[a]).rounded(dtype),
+            ExpressionStep::Binary(op, a, b) => binary(op, &values[a], &values[b]).rounded(dtype),
+            ExpressionStep::Select(c, a, b) => select(&values[c], &values[a], &values[b]),
+            ExpressionStep::Cast(a, to) => values[a].cast(to),
         };
         values.push(value);
     }

@@ -1,6 +1,6 @@
 //! The GLSL of an expression.
 
-use super::expression::{BinaryOp, Expression, Step, UnaryOp};
+use super::expression::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use crate::{DType, glsl};
 
 /// The type `Inputs`, which holds the input elements of one output element, and
@@ -37,19 +37,19 @@ pub(crate) fn evaluate(expression: &Expression, dtypes: &[DType]) -> String {
     let mut constants = 0;
     for (number, (step, &dtype)) in expression.steps.iter().zip(dtypes).enumerate() {
         let value = match *step {
-            Step::Input(input) => format!("inputs.x{input}"),
-            Step::Constant { dtype, .. } => {
+            ExpressionStep::Input(input) => format!("inputs.x{input}"),
+            ExpressionStep::Constant { dtype, .. } => {
                 constants += 1;
                 constant(dtype, constants - 1)
             }
-            Step::Index => "element".into(),
-            Step::Unary(op, a) => rounded(unary(op, dtypes[a], &format!("s{a}")), dtype),
-            Step::Binary(op, a, b) => {
+            ExpressionStep::Index => "element".into(),
+            ExpressionStep::Unary(op, a) => rounded(unary(op, dtypes[a], &format!("s{a}")), dtype),
+            ExpressionStep::Binary(op, a, b) => {
                 let value = binary(op, dtypes[a], &format!("s{a}"), &format!("s{b}"));
                 rounded(value, dtype)
             }
-            Step::Select(c, a, b) => format!("s{c} != 0u ? s{a} : s{b}"),
-            Step::Cast(a, to) => rounded(cast(dtypes[a], to, &format!("s{a}")), to),
+            ExpressionStep::Select(c, a, b) => format!("s{c} != 0u ? s{a} : s{b}"),
+            ExpressionStep::Cast(a, to) => rounded(cast(dtypes[a], to, &format!("s{a}")), to),
         };
         let compute = glsl::compute_type(dtype);
         text.push_str(&format!("    precise {compute} s{number} = {value};\n"));

@@ -3,22 +3,22 @@
 //! [`crate::projection`] does.
 
 use super::OP;
-use crate::arguments::Arguments;
+use crate::arguments::PushArguments;
 use crate::iterations::{self, looped};
-use crate::projection::matrix::{self, Fragments, REFERENCES, Tokens, cores_of};
+use crate::projection::matrix::{self, Fragments, PackedTokens, REFERENCES, cores_of};
 use crate::projection::source::declared_input;
-use crate::projection::{Matrix, Planes, Problem};
+use crate::projection::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::text::{Text, address, grid, hash};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, Operand, Push, Traits, Unsupported};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 /// What is multiplied: checked operands, W of `experts` experts.
-pub(super) struct Product<'a> {
-    pub x: &'a Operand,
-    pub ids: &'a Operand,
-    pub weights: Planes<'a>,
+pub(super) struct GroupedProduct<'a> {
+    pub x: &'a OperandSpec,
+    pub ids: &'a OperandSpec,
+    pub weights: WeightPlanes<'a>,
     pub experts: usize,
-    pub out: &'a Operand,
+    pub out: &'a OperandSpec,
 }
 
 /// The calls, the second depending on the first, and their workspace, the operand behind the others. None
@@ -26,8 +26,8 @@ pub(super) struct Product<'a> {
 pub(super) fn calls(
     tuning: &Tuning,
     traits: &Traits,
-    product: Product<'_>,
-) -> Result<Option<(Vec<Call>, Operand)>, Unsupported> {
+    product: GroupedProduct<'_>,
+) -> Result<Option<(Vec<Call>, OperandSpec)>, Unsupported> {
     let &[tokens, used, columns] = &product.x.layout.shape[..] else {
         return Ok(None);
     };
@@ -43,9 +43,9 @@ pub(super) fn calls(
     let last = 2 + product.weights.weights().planes();
     let strides = &product.x.layout.strides;
     let shared = used == 1 || strides[1] == 0;
-    let x = Matrix::of(0, product.x, [strides[0], 1], &[if shared { 0 } else { strides[1] }])?;
-    let out = Matrix::of(last, product.out, [rows, 1], &[])?;
-    let problem = Problem::product(pairs, columns, x, (product.weights, rows), out);
+    let x = StridedMatrix::of(0, product.x, [strides[0], 1], &[if shared { 0 } else { strides[1] }])?;
+    let out = StridedMatrix::of(last, product.out, [rows, 1], &[])?;
+    let problem = ProjectionProblem::product(pairs, columns, x, (product.weights, rows), out);
     if matrix::check(&problem).is_err() {
         return Ok(None);
     }
@@ -65,7 +65,7 @@ pub(super) fn calls(
     if !grouped.fits(traits, threads) {
         return Ok(None);
     }
-    let tokens = Tokens {
+    let tokens = PackedTokens {
         family: OP,
         text: include_str!("../shaders/expert_matmul/tokens.glsl"),
         skips: tuning.experts.skips && tile.tokens > 1,
@@ -76,11 +76,14 @@ pub(super) fn calls(
         grouped.prepare(traits, threads)?,
         problem.multiply(traits, &fragments, &sections[0], &tokens)?,
     ];
-    Ok(Some((calls, Operand::contiguous(DType::U32, &[grouped.words()[3]]))))
+    Ok(Some((
+        calls,
+        OperandSpec::contiguous(DType::U32, &[grouped.words()[3]]),
+    )))
 }
 
 struct Grouped<'a> {
-    problem: &'a Problem<'a>,
+    problem: &'a ProjectionProblem<'a>,
     fragments: &'a Fragments,
     ids: Push,
     workspace: usize,
@@ -128,7 +131,7 @@ impl Grouped<'_> {
     }
 
     /// The arguments that both calls have.
-    fn arguments(&self, sorted_ref: &str, arguments: &mut Arguments) {
+    fn arguments(&self, sorted_ref: &str, arguments: &mut PushArguments) {
         let [factors, sorted, tiles, _] = self.words();
         arguments.address("packed_ref packed", self.place(0));
         arguments.address("factors_ref factors", self.place(factors));
@@ -138,7 +141,7 @@ impl Grouped<'_> {
         arguments.number("TILES", self.tiles());
     }
 
-    fn product_arguments(&self, arguments: &mut Arguments) {
+    fn product_arguments(&self, arguments: &mut PushArguments) {
         self.arguments("words_ref", arguments);
         arguments.number("TOKENS", self.problem.tokens);
         arguments.number("EXPERTS", self.experts);
@@ -147,7 +150,7 @@ impl Grouped<'_> {
 
     /// The call that packs x and sorts pairs by expert, with workgroups of `threads` invocations.
     fn prepare(&self, traits: &Traits, threads: u32) -> Result<Call, Unsupported> {
-        let mut arguments = Arguments::new(traits);
+        let mut arguments = PushArguments::new(traits);
         arguments.address("x_ref x", self.problem.x.address.clone());
         arguments.address("experts_ref experts", self.ids.clone());
         self.arguments("sorted_ref", &mut arguments);

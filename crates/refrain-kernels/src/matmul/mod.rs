@@ -15,14 +15,14 @@ mod rows;
 
 pub(crate) use reference::{dot, multiply};
 pub use reference::{reference, reference_nt};
-pub use rows::{Rows, SliceRows, StoredRows};
+pub use rows::{SliceRows, StoredRows, WeightRows};
 
 use crate::iterations::{self, looped};
 use crate::projection;
 use crate::text::{Text, address, is_wide, require_float};
 use crate::tuning::{self, Tile, Tuning};
-use crate::{Call, Kernel, Operand, Push, Traits, Unsupported};
-use problem::Problem;
+use crate::{Call, KernelText, OperandSpec, Push, Traits, Unsupported};
+use problem::MatmulProblem;
 
 const OP: &str = "matmul";
 
@@ -31,7 +31,7 @@ const OP: &str = "matmul";
 /// # Errors
 /// When an operand is no float, shapes do not fit, batch dimensions do not merge to two
 /// ([`Unsupported::NeedsContiguous`] names the operand to copy), or a size is beyond 32-bit indices.
-pub fn call(traits: &Traits, a: &Operand, b: &Operand, out: &Operand) -> Result<Vec<Call>, Unsupported> {
+pub fn call(traits: &Traits, a: &OperandSpec, b: &OperandSpec, out: &OperandSpec) -> Result<Vec<Call>, Unsupported> {
     call_tuned(tuning::choose(traits), traits, a, b, out)
 }
 
@@ -42,26 +42,26 @@ pub fn call(traits: &Traits, a: &Operand, b: &Operand, out: &Operand) -> Result<
 pub fn call_tuned(
     tuning: &Tuning,
     traits: &Traits,
-    a: &Operand,
-    b: &Operand,
-    out: &Operand,
+    a: &OperandSpec,
+    b: &OperandSpec,
+    out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
     for operand in [a, b, out] {
         require_float(OP, operand)?;
     }
-    let problem = Problem::new(a, b, out)?;
+    let problem = MatmulProblem::new(a, b, out)?;
     if out.layout.count() == 0 {
         return Ok(Vec::new());
     }
-    let few = |problem: &Problem| {
-        let together = problem.b[0] == 1 || problem.k <= 1;
-        problem.m <= tuning.dense.most_vectors as usize && together
+    let is_gemv = |problem: &MatmulProblem| {
+        let rows_lie_together = problem.b[0] == 1 || problem.k <= 1;
+        problem.m <= tuning.dense.most_vectors as usize && rows_lie_together
     };
-    if few(&problem) {
+    if is_gemv(&problem) {
         return projection(&problem, [a, b, out])?.calls(tuning, traits);
     }
     let problem = problem.transposed();
-    if few(&problem) {
+    if is_gemv(&problem) {
         return projection(&problem, [b, a, out])?.calls(tuning, traits);
     }
     let problem = problem.transposed();
@@ -69,22 +69,25 @@ pub fn call_tuned(
 }
 
 /// Few rows of `a`, and `b` as rows of weights: each of its columns lies together.
-fn projection<'a>(problem: &Problem, [a, b, out]: [&Operand; 3]) -> Result<projection::Problem<'a>, Unsupported> {
+fn projection<'a>(
+    problem: &MatmulProblem,
+    [a, b, out]: [&OperandSpec; 3],
+) -> Result<projection::ProjectionProblem<'a>, Unsupported> {
     let numbers = if problem.swapped { [1, 0, 2] } else { [0, 1, 2] };
     let [x, y, z] = problem.batch_strides;
     let wide = problem.k.is_multiple_of(16 / b.dtype.size()) && is_wide(b, &y) && is_wide(b, &problem.b[1..]);
-    let planes = projection::Planes::Dense {
+    let planes = projection::WeightPlanes::Dense {
         address: address(OP, numbers[1], b)?,
         dtype: b.dtype,
         stride: problem.b[1],
         wide,
     };
-    let rows = projection::Matrix::of(numbers[0], a, problem.a, &x)?;
-    let results = projection::Matrix::of(numbers[2], out, problem.c, &z)?;
-    let mut product = projection::Problem::product(problem.m, problem.k, rows, (planes, problem.n), results);
+    let rows = projection::StridedMatrix::of(numbers[0], a, problem.a, &x)?;
+    let results = projection::StridedMatrix::of(numbers[2], out, problem.c, &z)?;
+    let mut product = projection::ProjectionProblem::product(problem.m, problem.k, rows, (planes, problem.n), results);
     let extents = problem.batch.map(|n| n as usize);
     if extents != [1, 1] {
-        product.batch = Some(projection::Batch {
+        product.batch = Some(projection::BatchStrides {
             extents,
             strides: problem.batch_strides,
         });
@@ -92,7 +95,12 @@ fn projection<'a>(problem: &Problem, [a, b, out]: [&Operand; 3]) -> Result<proje
     Ok(product)
 }
 
-fn gemm(tuning: &Tuning, traits: &Traits, problem: &Problem, operands: [&Operand; 3]) -> Result<Call, Unsupported> {
+fn gemm(
+    tuning: &Tuning,
+    traits: &Traits,
+    problem: &MatmulProblem,
+    operands: [&OperandSpec; 3],
+) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
     let tile = tuning.tile;
     let kernel = Text::new(traits, "matmul.gemm")
@@ -148,10 +156,10 @@ pub(crate) fn check_iterations(
 }
 
 fn product(
-    kernel: Kernel,
+    kernel: KernelText,
     [x, y, _]: [u32; 3],
-    problem: &Problem,
-    [a, b, out]: [&Operand; 3],
+    problem: &MatmulProblem,
+    [a, b, out]: [&OperandSpec; 3],
 ) -> Result<Call, Unsupported> {
     let numbers = if problem.swapped { [1, 0, 2] } else { [0, 1, 2] };
     let [outer, inner] = problem.batch;

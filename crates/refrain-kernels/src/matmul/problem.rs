@@ -1,9 +1,9 @@
 use crate::text::outer_dimensions;
-use crate::{Operand, Unsupported};
+use crate::{OperandSpec, Unsupported};
 
 /// Extents and strides of a batched product, once batch dimensions are merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Problem {
+pub(super) struct MatmulProblem {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -21,8 +21,8 @@ pub(super) struct Problem {
     pub swapped: bool,
 }
 
-impl Problem {
-    pub(super) fn new(a: &Operand, b: &Operand, out: &Operand) -> Result<Problem, Unsupported> {
+impl MatmulProblem {
+    pub(super) fn new(a: &OperandSpec, b: &OperandSpec, out: &OperandSpec) -> Result<MatmulProblem, Unsupported> {
         let rank = out.layout.rank();
         let (x, y, z) = (&a.layout, &b.layout, &out.layout);
         let shapes = || format!("{:?} times {:?} into {:?}", x.shape, y.shape, z.shape);
@@ -45,7 +45,7 @@ impl Problem {
         let batch = [outer[0].0, outer[1].0];
         let batch_strides = [0, 1, 2].map(|i| [outer[0].1[i] as usize, outer[1].1[i] as usize]);
         let pair = |strides: &[usize]| [strides[b0], strides[b0 + 1]];
-        let problem = Problem {
+        let problem = MatmulProblem {
             m,
             n,
             k,
@@ -60,10 +60,10 @@ impl Problem {
     }
 
     /// The transposed product, with `a` and `b` in each other's places.
-    pub(super) fn transposed(self) -> Problem {
+    pub(super) fn transposed(self) -> MatmulProblem {
         let swap = |[x, y]: [usize; 2]| [y, x];
         let [a, b, c] = self.batch_strides;
-        Problem {
+        MatmulProblem {
             m: self.n,
             n: self.m,
             a: swap(self.b),

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Rows;
+use super::WeightRows;
 use crate::threads::least_items;
 
 /// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
@@ -35,12 +35,12 @@ pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usiz
 ///
 /// # Panics
 /// When `x` or `out` does not hold `m` rows for the same `m`.
-pub fn reference_nt(x: &[f32], w: &dyn Rows, out: &mut [f32]) {
+pub fn reference_nt(x: &[f32], w: &dyn WeightRows, out: &mut [f32]) {
     multiply(w, x, 0..w.count(), out);
 }
 
 /// [`reference_nt`] with some rows of `w` alone.
-pub(crate) fn multiply<R: Rows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
+pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     let (k, n) = (w.columns(), rows.len());
     if n == 0 || out.is_empty() {
         return;
@@ -117,7 +117,7 @@ mod tests {
 
     struct Empty(usize);
 
-    impl Rows for Empty {
+    impl WeightRows for Empty {
         fn count(&self) -> usize {
             self.0
         }

@@ -6,17 +6,17 @@ use crate::{DType, Unsupported};
 
 /// A matrix that is read one row at a time, so that a stored matrix (16-bit, quantised, mapped from
 /// a file) is never expanded to f32 as a whole.
-pub trait Rows: Sync {
+pub trait WeightRows: Sync {
     /// Number of rows.
     fn count(&self) -> usize;
 
     /// Values per row.
     fn columns(&self) -> usize;
 
-    /// Writes row `row` to `out`, whose length is [`Rows::columns`].
+    /// Writes row `row` to `out`, whose length is [`WeightRows::columns`].
     ///
     /// # Panics
-    /// When `row` is not below [`Rows::count`], or `out` has another length.
+    /// When `row` is not below [`WeightRows::count`], or `out` has another length.
     fn read(&self, row: usize, out: &mut [f32]);
 
     /// `out[i, j] = Σ_k x[i, k] · self[rows.start + j, k]` for `x` `[m, columns]` and `out` `[m, rows]`, each
@@ -72,7 +72,7 @@ impl<'a> StoredRows<'a> {
     }
 }
 
-impl Rows for StoredRows<'_> {
+impl WeightRows for StoredRows<'_> {
     fn count(&self) -> usize {
         self.count
     }
@@ -124,7 +124,7 @@ impl<'a> SliceRows<'a> {
     }
 }
 
-impl Rows for SliceRows<'_> {
+impl WeightRows for SliceRows<'_> {
     fn count(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
     }

@@ -1,34 +1,34 @@
 use super::ends::ends;
-use super::problem::{Problem, SectionPlan};
+use super::problem::{ProjectionProblem, SectionPlan};
 use super::routing::RoutingWeights;
-use super::{OP, Planes};
-use crate::arguments::Arguments;
+use super::{OP, WeightPlanes};
+use crate::arguments::PushArguments;
 use crate::{Traits, Unsupported, elementwise};
 
 /// Where a call finds x.
-pub(super) enum Inputs<'a> {
+pub(super) enum InputSource<'a> {
     /// x and its norm's weight themselves.
     Given,
     /// What another call made of them.
-    Packed(&'a dyn Fn(&mut Arguments)),
+    Packed(&'a dyn Fn(&mut PushArguments)),
 }
 
 /// The arguments of the call that computes `sections`.
 pub(super) fn arguments(
     traits: &Traits,
-    problem: &Problem<'_>,
+    problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
-    inputs: Inputs<'_>,
-) -> Result<Arguments, Unsupported> {
-    let mut arguments = Arguments::new(traits);
+    inputs: InputSource<'_>,
+) -> Result<PushArguments, Unsupported> {
+    let mut arguments = PushArguments::new(traits);
     match inputs {
-        Inputs::Given => {
+        InputSource::Given => {
             arguments.address("x_ref x", problem.x.address.clone());
-            if let Some((_, Some(gain))) = &problem.norm {
-                arguments.address("gain_ref gain", gain.address.clone());
+            if let Some((_, Some(norm_weight))) = &problem.norm {
+                arguments.address("gain_ref gain", norm_weight.address.clone());
             }
         }
-        Inputs::Packed(add) => add(&mut arguments),
+        InputSource::Packed(add) => add(&mut arguments),
     }
     if let Some(routing) = &problem.routing {
         arguments.address("experts_ref experts", routing.experts.clone());
@@ -63,11 +63,11 @@ pub(super) fn arguments(
 }
 
 /// Those of section `s`, whose further inputs are numbered from `first` on.
-fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>, first: usize) {
+fn addresses(arguments: &mut PushArguments, s: usize, section: &SectionPlan<'_>, first: usize) {
     for (p, part) in section.parts.iter().enumerate() {
         let types: &[&str] = match part.planes {
-            Planes::Dense { .. } => &["w"],
-            Planes::Quantised(_) => &["quants", "scales", "biases"],
+            WeightPlanes::Dense { .. } => &["w"],
+            WeightPlanes::Quantised(_) => &["quants", "scales", "biases"],
         };
         for (name, address) in types.iter().zip(part.planes.addresses()) {
             let of = if *name == "quants" { "words" } else { name };
@@ -79,13 +79,13 @@ fn addresses(arguments: &mut Arguments, s: usize, section: &SectionPlan<'_>, fir
     }
 }
 
-fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) {
+fn sizes(arguments: &mut PushArguments, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) {
     arguments.number("COLUMNS", problem.columns);
     arguments.stride("X_STRIDE", between(problem, problem.x.strides[0]));
     arguments.stride("X_WITHIN", problem.x.strides[1]);
     arguments.stride("Y_STRIDE", between(problem, problem.out.strides[0]));
     arguments.stride("Y_WITHIN", problem.out.strides[1]);
-    if let Planes::Dense { stride, .. } = sections[0].parts[0].planes {
+    if let WeightPlanes::Dense { stride, .. } = sections[0].parts[0].planes {
         arguments.number("W_STRIDE", stride);
     }
     if let Some((eps, _)) = problem.norm {
@@ -113,7 +113,7 @@ fn sizes(arguments: &mut Arguments, problem: &Problem<'_>, sections: &[&SectionP
 }
 
 /// A distance between tokens: it matters only where there are several.
-fn between(problem: &Problem<'_>, stride: usize) -> usize {
+fn between(problem: &ProjectionProblem<'_>, stride: usize) -> usize {
     if problem.tokens == 1 && problem.routing.is_none() {
         0
     } else {

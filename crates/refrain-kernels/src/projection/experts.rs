@@ -15,12 +15,12 @@
 
 use std::fmt;
 
-use super::problem::{Matrix, Problem, SectionPlan, extra, gain};
-use super::routing::{Choice, Routing, RoutingWeights};
+use super::problem::{ProjectionProblem, SectionPlan, StridedMatrix, extra, norm_weight};
+use super::routing::{ExpertChoice, Routing, RoutingWeights};
 use super::{Norm, OP, Section};
-use crate::matmul::Rows;
+use crate::matmul::WeightRows;
 use crate::text::{address, require_dtype, require_float, require_shape};
-use crate::{Call, DType, Operand, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
+use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
 
 /// The most experts of a token.
 const MOST_USED: usize = 64;
@@ -81,7 +81,7 @@ impl ExpertProjection {
     }
 
     /// T, U, N and K of operands that lie as they must.
-    fn extents(&self, operands: &[&Operand]) -> Result<[usize; 4], Unsupported> {
+    fn extents(&self, operands: &[&OperandSpec]) -> Result<[usize; 4], Unsupported> {
         let size = |what: String| Err(Unsupported::Size { op: OP, what });
         if operands.len() != self.operands() {
             return size(format!("{} operands given for {}", operands.len(), self.operands()));
@@ -129,7 +129,7 @@ impl ExpertProjection {
     /// The section, and how many experts there are.
     fn planned<'a>(
         &self,
-        operands: &[&'a Operand],
+        operands: &[&'a OperandSpec],
         [rows, columns]: [usize; 2],
     ) -> Result<(SectionPlan<'a>, usize), Unsupported> {
         let size = |what: String| Unsupported::Size { op: OP, what };
@@ -163,14 +163,14 @@ impl ExpertProjection {
         Ok((plan, count))
     }
 
-    fn problem<'a>(&self, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+    fn problem<'a>(&self, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {
         let [tokens, used, rows, columns] = self.extents(operands)?;
         let (plan, count) = self.planned(operands, [rows, columns])?;
         let mut number = 2;
         let mut norm = None;
         if let Some(wanted) = &self.norm {
             let weight = if wanted.weighted {
-                Some(gain(number, operands, columns)?)
+                Some(norm_weight(number, operands, columns)?)
             } else {
                 None
             };
@@ -182,7 +182,7 @@ impl ExpertProjection {
         } else {
             (self.routed == Routed::Scored).then_some(RoutingWeights::Chosen)
         };
-        let choice = self.chosen.map(|_| Choice {
+        let choice = self.chosen.map(|_| ExpertChoice {
             dtype: operands[1].dtype,
             stride: operands[1].layout.strides[0],
         });
@@ -192,13 +192,13 @@ impl ExpertProjection {
         }
         let last = operands.len() - 1;
         let x_strides = [operands[0].layout.strides[0], operands[0].layout.strides[1]];
-        Ok(Problem {
+        Ok(ProjectionProblem {
             tokens: 1,
             columns,
-            x: Matrix::of(0, operands[0], x_strides, &[])?,
+            x: StridedMatrix::of(0, operands[0], x_strides, &[])?,
             norm,
             sections: vec![plan],
-            out: Matrix::new(last, operands[last])?,
+            out: StridedMatrix::new(last, operands[last])?,
             batch: None,
             routing: Some(Routing {
                 experts: address(OP, 1, operands[1])?,
@@ -216,7 +216,7 @@ impl ExpertProjection {
     fn weights(
         &self,
         number: usize,
-        operands: &[&Operand],
+        operands: &[&OperandSpec],
         [tokens, used, count]: [usize; 3],
     ) -> Result<RoutingWeights, Unsupported> {
         let operand = operands[number];
@@ -247,7 +247,7 @@ impl ExpertProjection {
     /// # Errors
     /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
     /// arguments are too many, or a size is beyond 32-bit indices.
-    pub fn calls(&self, traits: &Traits, operands: &[&Operand]) -> Result<Vec<Call>, Unsupported> {
+    pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<Vec<Call>, Unsupported> {
         let problem = self.checked(traits, operands)?;
         if problem.repeats() == 0 {
             return Ok(Vec::new());
@@ -259,11 +259,11 @@ impl ExpertProjection {
     ///
     /// # Errors
     /// Those of [`ExpertProjection::calls`].
-    pub fn check(&self, traits: &Traits, operands: &[&Operand]) -> Result<(), Unsupported> {
+    pub fn check(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
         self.checked(traits, operands)?.check(traits)
     }
 
-    fn checked<'a>(&self, traits: &Traits, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+    fn checked<'a>(&self, traits: &Traits, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {
         let problem = self.problem(operands)?;
         let subgroup = traits.subgroup_size as usize;
         let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
@@ -307,11 +307,11 @@ pub struct ExpertInputs<'a> {
     /// U.
     pub used: usize,
     /// The norm's weight `[K]`.
-    pub gain: Option<&'a [f32]>,
+    pub norm_weight: Option<&'a [f32]>,
     /// The weights `[T, U]` or the scores `[T, E]`, those that experts were chosen by among them.
     pub routing: Option<&'a [f32]>,
     /// The matrices `[E·N, K]`.
-    pub parts: Vec<&'a dyn Rows>,
+    pub parts: Vec<&'a dyn WeightRows>,
     /// N.
     pub rows: usize,
     /// The epilogue's further inputs.
@@ -324,7 +324,7 @@ pub struct ExpertInputs<'a> {
 /// When lengths contradict each other or the epilogue is no valid expression.
 pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>) -> Values {
     let columns = inputs.parts[0].columns();
-    let normed = (projection.norm).map(|norm| rms_norm::reference(inputs.x, inputs.gain, norm.eps, columns));
+    let normed = (projection.norm).map(|norm| rms_norm::reference(inputs.x, inputs.norm_weight, norm.eps, columns));
     let mut x = normed.unwrap_or_else(|| inputs.x.to_vec());
     let weights = routing_weights(projection.routed, inputs);
     if weights.is_none() {

@@ -1,27 +1,27 @@
 //! How often the loops of a product with few vectors go round.
 
-use super::problem::{Problem, SectionPlan};
-use super::{Division, Planes};
+use super::problem::{ProjectionProblem, SectionPlan};
+use super::{GemvDivision, WeightPlanes};
 use crate::Traits;
 use crate::iterations::{joined_lanes, looped, rounds};
-use crate::tuning::Matvec;
+use crate::tuning::GemvTuning;
 
 /// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.
 pub(super) fn iterations(
     traits: &Traits,
-    few: &Matvec,
-    problem: &Problem<'_>,
+    gemv: &GemvTuning,
+    problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
-    division: &Division,
+    division: &GemvDivision,
     tile: usize,
 ) -> usize {
-    let unroll = |turns: usize, inner: usize| rounds(few.unrolled, turns, inner);
+    let unroll = |turns: usize, inner: usize| rounds(gemv.unrolled, turns, inner);
     let part = &sections[0].parts[0];
-    let Division { lanes, rows, .. } = *division;
+    let GemvDivision { lanes, rows, .. } = *division;
     let [each, loads] = [division.each, division.loads].map(|n| n as usize);
     let (chunk, matrices) = (part.chunk(), each * sections[0].parts.len());
     let load = match part.planes {
-        Planes::Dense { wide: false, .. } => loads * matrices * unroll(chunk, 0),
+        WeightPlanes::Dense { wide: false, .. } => loads * matrices * unroll(chunk, 0),
         _ => 0,
     };
     let norms = match problem.norm {
@@ -38,7 +38,7 @@ pub(super) fn iterations(
     let stage = unroll(problem.tokens, looped(turns, 0));
     let tiles = problem.depth().div_ceil(chunk).div_ceil(tile);
     let block = tiles.saturating_mul(stage + steps * step) + norms;
-    let blocks = division.blocks(sections).div_ceil(few.most_groups as usize);
+    let blocks = division.blocks(sections).div_ceil(gemv.most_groups as usize);
     let batches = problem.repeats().div_ceil(65_535);
     let routing = problem.routing.as_ref().filter(|routing| routing.choice.is_some());
     let choice = routing.map_or(0, |routing| looped(routing.used, 0));

@@ -5,15 +5,15 @@
 //! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
 //! bits; sums are in f32.
 
-use super::arguments::{Inputs, arguments};
-use super::problem::{Planes, Problem, SectionPlan};
+use super::arguments::{InputSource, arguments};
+use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::source::{declared_input, declared_sections, generated};
 use super::{OP, ProjectionCalls};
-use crate::arguments::Arguments;
+use crate::arguments::PushArguments;
 use crate::fragments::MatrixCores;
 use crate::text::{Text, grid, hash};
 use crate::tuning::{MatrixTile, SharedBy, Tuning};
-use crate::{Call, DType, Operand, Push, Traits, Unsupported, tuning};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
 
 /// The arguments hold these references; the bodies behind them define what they are to.
 pub(crate) const REFERENCES: &str =
@@ -25,12 +25,12 @@ pub(crate) fn takes(traits: &Traits) -> bool {
 }
 
 /// Fails where the operands are not what fragments are made from.
-pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Unsupported> {
+pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> {
     let parts = problem.sections.iter().flat_map(|s| &s.parts);
     for part in parts {
         let takes = match &part.planes {
-            Planes::Dense { dtype, wide, .. } => *wide && dtype.size() == 2,
-            Planes::Quantised(_) => true,
+            WeightPlanes::Dense { dtype, wide, .. } => *wide && dtype.size() == 2,
+            WeightPlanes::Quantised(_) => true,
         };
         let whole = problem.columns > 0 && problem.columns.is_multiple_of(chunk(&part.planes));
         if !takes || !whole || problem.batch.is_some() {
@@ -46,9 +46,9 @@ pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Unsupported> {
 }
 
 /// Neighbouring values of a row that a lane takes at once.
-fn chunk(planes: &Planes<'_>) -> usize {
+fn chunk(planes: &WeightPlanes<'_>) -> usize {
     match planes {
-        Planes::Quantised(weights) if weights.format.bits < 8 => 32,
+        WeightPlanes::Quantised(weights) if weights.format.bits < 8 => 32,
         _ => 16,
     }
 }
@@ -93,7 +93,7 @@ impl Fragments {
 }
 
 /// Which tokens the workgroups of a product take.
-pub(crate) struct Tokens<'a> {
+pub(crate) struct PackedTokens<'a> {
     /// The operation, and how its tokens are found: a part of the text's name.
     pub family: &'a str,
     /// The text that finds them.
@@ -101,7 +101,7 @@ pub(crate) struct Tokens<'a> {
     /// Whether fragments without tokens are skipped.
     pub skips: bool,
     /// Adds the arguments that the text names.
-    pub arguments: &'a dyn Fn(&mut Arguments),
+    pub arguments: &'a dyn Fn(&mut PushArguments),
     /// Tiles of them.
     pub tiles: usize,
 }
@@ -114,16 +114,16 @@ pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
         .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
 }
 
-impl Problem<'_> {
-    /// Fails as [`Problem::matrix_calls`] would, without building texts.
+impl ProjectionProblem<'_> {
+    /// Fails as [`ProjectionProblem::matrix_calls`] would, without building texts.
     pub(super) fn check_matrix(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
         check(self)?;
         let cores = cores_of(traits)?;
         for sections in self.alike() {
             let fragments = self.fragments(tuning, traits, cores, &sections);
             self.pack_arguments(traits, &fragments, self.operands)?;
-            let packed = |arguments: &mut Arguments| self.packed(&fragments, self.operands, arguments);
-            arguments(traits, self, &sections, Inputs::Packed(&packed))?;
+            let packed = |arguments: &mut PushArguments| self.packed(&fragments, self.operands, arguments);
+            arguments(traits, self, &sections, InputSource::Packed(&packed))?;
         }
         Ok(())
     }
@@ -176,11 +176,11 @@ impl Problem<'_> {
         traits: &Traits,
         fragments: &Fragments,
         workspace: usize,
-    ) -> Result<Arguments, Unsupported> {
-        let mut arguments = Arguments::new(traits);
+    ) -> Result<PushArguments, Unsupported> {
+        let mut arguments = PushArguments::new(traits);
         arguments.address("x_ref x", self.x.address.clone());
-        if let Some((_, Some(gain))) = &self.norm {
-            arguments.address("gain_ref gain", gain.address.clone());
+        if let Some((_, Some(norm_weight))) = &self.norm {
+            arguments.address("gain_ref gain", norm_weight.address.clone());
         }
         self.packed(fragments, workspace, &mut arguments);
         arguments.number("COLUMNS", self.columns);
@@ -194,7 +194,7 @@ impl Problem<'_> {
     }
 
     /// Adds where the workspace holds x, and each token's factor, and how much of it there is.
-    fn packed(&self, fragments: &Fragments, workspace: usize, arguments: &mut Arguments) {
+    fn packed(&self, fragments: &Fragments, workspace: usize, arguments: &mut PushArguments) {
         let at = |bytes: u64| Push::Address {
             operand: workspace,
             bytes,
@@ -221,7 +221,7 @@ impl Problem<'_> {
                 calls.push(self.pack(tuning, traits, &fragments, workspace)?);
                 packed = Some(shape);
             }
-            let tokens = Tokens {
+            let tokens = PackedTokens {
                 family: OP,
                 text: include_str!("../shaders/projection/matrix/tokens.glsl"),
                 skips: false,
@@ -235,7 +235,7 @@ impl Problem<'_> {
         Ok(ProjectionCalls {
             chained: true,
             calls,
-            workspace: Some(Operand::contiguous(DType::U32, &[words])),
+            workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
         })
     }
 
@@ -273,7 +273,7 @@ impl Problem<'_> {
         traits: &Traits,
         fragments: &Fragments,
         sections: &[&SectionPlan<'_>],
-        tokens: &Tokens<'_>,
+        tokens: &PackedTokens<'_>,
     ) -> Result<Call, Unsupported> {
         let MatrixTile {
             subgroups,
@@ -284,10 +284,10 @@ impl Problem<'_> {
         } = fragments.tile;
         let parts = sections[0].parts.len() as u32;
         let each = rows / parts;
-        let arguments = arguments(traits, self, sections, Inputs::Packed(tokens.arguments))?;
+        let arguments = arguments(traits, self, sections, InputSource::Packed(tokens.arguments))?;
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
-        let (together, body) = match shared {
+        let (subgroup_rows, body) = match shared {
             SharedBy::Tokens => (subgroups, include_str!("../shaders/projection/matrix/matrix.comp")),
             SharedBy::Sums => (1, include_str!("../shaders/projection/matrix/split.comp")),
         };
@@ -302,19 +302,19 @@ impl Problem<'_> {
         .define("UNROLLED", u32::from(unrolled))
         .body(include_str!("../shaders/unroll.glsl"))
         .body(&format!(
-            "const uint ROWS = {together}u, EACH = {}u;\n",
+            "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
             each * fragments.cores.size
         ));
         let planes = &sections[0].parts[0].planes;
-        let bfloat = matches!(planes, Planes::Dense { dtype: DType::BF16, .. });
+        let bfloat = matches!(planes, WeightPlanes::Dense { dtype: DType::BF16, .. });
         let text = fragments.define(
             traits,
             declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
         let text = text.body(REFERENCES).body(&generated);
         let text = match planes {
-            Planes::Dense { .. } => text.body(include_str!("../shaders/projection/matrix/dense.glsl")),
-            Planes::Quantised(_) => text
+            WeightPlanes::Dense { .. } => text.body(include_str!("../shaders/projection/matrix/dense.glsl")),
+            WeightPlanes::Quantised(_) => text
                 .body(include_str!("../shaders/projection/quantised.glsl"))
                 .body(include_str!("../shaders/projection/matrix/quantised.glsl")),
         };
@@ -324,7 +324,7 @@ impl Problem<'_> {
             .body(include_str!("../shaders/projection/matrix/product.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
-        let per_block = (together * each * fragments.cores.size) as usize;
+        let per_block = (subgroup_rows * each * fragments.cores.size) as usize;
         let blocks = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum::<usize>();
         Ok(Call {
             kernel,

@@ -24,22 +24,22 @@ mod routing;
 pub(crate) mod source;
 
 pub use experts::{ExpertInputs, ExpertProjection, Routed, expert_reference};
-pub use reference::{Inputs, reference};
+pub use reference::{ProjectionInputs, reference};
 
-use arguments::Inputs::Given;
+use arguments::InputSource::Given;
 use iterations::iterations;
 use problem::SectionPlan;
-pub(crate) use problem::{Batch, Matrix, Planes, Problem};
+pub(crate) use problem::{BatchStrides, ProjectionProblem, StridedMatrix, WeightPlanes};
 use routing::Routing;
 
 use std::fmt;
 
-use crate::elementwise::{Expression, Step};
+use crate::elementwise::{Expression, ExpressionStep};
 use crate::quantised::QuantFormat;
 pub use crate::rms_norm::Norm;
 use crate::text::{Text, grid, hash};
-use crate::tuning::{self, Matvec, Tuning};
-use crate::{Call, DType, Operand, Traits, Unsupported};
+use crate::tuning::{self, GemvTuning, Tuning};
+use crate::{Call, DType, OperandSpec, Traits, Unsupported};
 
 pub(crate) const OP: &str = "projection";
 
@@ -56,45 +56,45 @@ pub struct Projection {
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Section {
     /// How each matrix is stored.
-    pub parts: Vec<Weights>,
+    pub parts: Vec<WeightStorage>,
     /// From the parts' sums, then further arrays, to the result.
     pub epilogue: Expression,
 }
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Weights {
+pub enum WeightStorage {
     /// f32, f16 or bf16 elements, those of a row together.
     Dense,
     /// A few bits per element.
     Quantised(QuantFormat),
 }
 
-impl Weights {
+impl WeightStorage {
     /// Operands that the matrix takes.
     pub fn planes(self) -> usize {
         match self {
-            Weights::Dense => 1,
-            Weights::Quantised(format) => 2 + usize::from(format.has_biases()),
+            WeightStorage::Dense => 1,
+            WeightStorage::Quantised(format) => 2 + usize::from(format.has_biases()),
         }
     }
 }
 
 impl Section {
     /// One matrix whose sums are the result, stored as `dtype`.
-    pub fn plain(weights: Weights, dtype: DType) -> Section {
+    pub fn plain(weights: WeightStorage, dtype: DType) -> Section {
         Section {
             parts: vec![weights],
             epilogue: Expression {
                 inputs: vec![dtype],
-                steps: vec![Step::Input(0)],
+                steps: vec![ExpressionStep::Input(0)],
             },
         }
     }
 
     /// Whether the sums of the one matrix are the result.
     pub fn is_plain(&self) -> bool {
-        self.parts.len() == 1 && self.extras() == 0 && self.epilogue.steps == [Step::Input(0)]
+        self.parts.len() == 1 && self.extras() == 0 && self.epilogue.steps == [ExpressionStep::Input(0)]
     }
 
     /// Inputs of the epilogue beside the sums.
@@ -125,7 +125,7 @@ impl fmt::Display for Projection {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self.parts.iter().map(Weights::to_string).collect();
+        let parts: Vec<String> = self.parts.iter().map(WeightStorage::to_string).collect();
         f.write_str(&parts.join(", "))?;
         if self.is_plain() {
             Ok(())
@@ -135,11 +135,11 @@ impl fmt::Display for Section {
     }
 }
 
-impl fmt::Display for Weights {
+impl fmt::Display for WeightStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Weights::Dense => f.write_str("dense"),
-            Weights::Quantised(format) => write!(f, "{format}"),
+            WeightStorage::Dense => f.write_str("dense"),
+            WeightStorage::Quantised(format) => write!(f, "{format}"),
         }
     }
 }
@@ -152,12 +152,12 @@ pub struct ProjectionCalls {
     /// Whether each call needs what the one before it wrote.
     pub chained: bool,
     /// Memory for the calls alone, the operand behind the others, whose contents do not matter.
-    pub workspace: Option<Operand>,
+    pub workspace: Option<OperandSpec>,
 }
 
 /// Whether a device may compute products of `tokens` rows with these weights here, rather than in tiles.
-pub fn takes(traits: &Traits, weights: Weights, tokens: usize) -> bool {
-    matrix::takes(traits) || tokens <= few(tuning::choose(traits), weights).most_vectors as usize
+pub fn takes(traits: &Traits, weights: WeightStorage, tokens: usize) -> bool {
+    matrix::takes(traits) || tokens <= gemv_tuning(tuning::choose(traits), weights).most_vectors as usize
 }
 
 /// Calls that compute the projection: of few tokens one for the sections that are stored alike and end alike,
@@ -167,7 +167,11 @@ pub fn takes(traits: &Traits, weights: Weights, tokens: usize) -> bool {
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
 /// arguments are too many, or a size is beyond 32-bit indices.
-pub fn calls(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<ProjectionCalls, Unsupported> {
+pub fn calls(
+    traits: &Traits,
+    projection: &Projection,
+    operands: &[&OperandSpec],
+) -> Result<ProjectionCalls, Unsupported> {
     calls_tuned(tuning::choose(traits), traits, projection, operands)
 }
 
@@ -179,13 +183,13 @@ pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
     projection: &Projection,
-    operands: &[&Operand],
+    operands: &[&OperandSpec],
 ) -> Result<ProjectionCalls, Unsupported> {
-    let problem = Problem::new(projection, operands)?;
+    let problem = ProjectionProblem::new(projection, operands)?;
     if problem.for_matrix_cores(tuning, traits) {
         return problem.matrix_calls(tuning, traits);
     }
-    problem.check_few(tuning)?;
+    problem.check_gemv(tuning)?;
     Ok(ProjectionCalls {
         calls: problem.calls(tuning, traits)?,
         chained: false,
@@ -197,13 +201,13 @@ pub fn calls_tuned(
 ///
 /// # Errors
 /// Those of [`calls`].
-pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
-    let problem = Problem::new(projection, operands)?;
+pub fn check(traits: &Traits, projection: &Projection, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
+    let problem = ProjectionProblem::new(projection, operands)?;
     let tuning = tuning::choose(traits);
     if problem.for_matrix_cores(tuning, traits) {
         return problem.check_matrix(tuning, traits);
     }
-    problem.check_few(tuning)?;
+    problem.check_gemv(tuning)?;
     problem.check(traits)
 }
 
@@ -211,24 +215,24 @@ pub fn check(traits: &Traits, projection: &Projection, operands: &[&Operand]) ->
 ///
 /// # Errors
 /// Those of [`calls`] that do not depend on a device.
-pub fn check_operands(projection: &Projection, operands: &[&Operand]) -> Result<(), Unsupported> {
-    Problem::new(projection, operands)?.check(&Traits::minimal())
+pub fn check_operands(projection: &Projection, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
+    ProjectionProblem::new(projection, operands)?.check(&Traits::minimal())
 }
 
 /// The part of a tuning row for a storage.
-fn few(tuning: &Tuning, weights: Weights) -> &Matvec {
+fn gemv_tuning(tuning: &Tuning, weights: WeightStorage) -> &GemvTuning {
     match weights {
-        Weights::Dense => &tuning.dense,
-        Weights::Quantised(format) if format.bits <= 4 => &tuning.four_bit,
-        Weights::Quantised(_) => &tuning.eight_bit,
+        WeightStorage::Dense => &tuning.dense,
+        WeightStorage::Quantised(format) if format.bits <= 4 => &tuning.four_bit,
+        WeightStorage::Quantised(_) => &tuning.eight_bit,
     }
 }
 
-impl Problem<'_> {
+impl ProjectionProblem<'_> {
     /// Whether matrix cores take the product, rather than subgroups rows of the weights and all tokens.
     fn for_matrix_cores(&self, tuning: &Tuning, traits: &Traits) -> bool {
         let parts = self.sections.iter().flat_map(|s| &s.parts);
-        let mut rows = parts.map(|part| few(tuning, part.planes.weights()));
+        let mut rows = parts.map(|part| gemv_tuning(tuning, part.planes.weights()));
         if !matrix::takes(traits) || matrix::check(self).is_err() {
             return false;
         }
@@ -236,9 +240,11 @@ impl Problem<'_> {
     }
 
     /// Fails where tokens are more than subgroups take together.
-    fn check_few(&self, tuning: &Tuning) -> Result<(), Unsupported> {
+    fn check_gemv(&self, tuning: &Tuning) -> Result<(), Unsupported> {
         let parts = self.sections.iter().flat_map(|s| &s.parts);
-        let most = parts.map(|part| few(tuning, part.planes.weights()).most_vectors).min();
+        let most = parts
+            .map(|part| gemv_tuning(tuning, part.planes.weights()).most_vectors)
+            .min();
         match most {
             Some(most) if self.tokens > most as usize => Err(Unsupported::Size {
                 op: OP,
@@ -272,19 +278,19 @@ impl Problem<'_> {
     /// The call for sections that are alike.
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let weights = sections[0].parts[0].planes.weights();
-        let few = match (weights, &self.routing) {
-            (Weights::Quantised(format), None) => {
-                tuning.matvec(Some(format), self.columns, sections.iter().map(|s| s.rows).sum())
+        let gemv = match (weights, &self.routing) {
+            (WeightStorage::Quantised(format), None) => {
+                tuning.gemv(Some(format), self.columns, sections.iter().map(|s| s.rows).sum())
             }
-            _ => few(tuning, weights),
+            _ => gemv_tuning(tuning, weights),
         };
         let chunk = sections[0].parts[0].chunk();
-        let mut division = Division::of(few, tuning::lanes(traits), self, sections);
+        let mut division = GemvDivision::of(gemv, tuning::lanes(traits), self, sections);
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(traits, self, sections, Given)?;
-        let is_fixed = tuning.fixed_point && weights != Weights::Dense;
-        let tile = tile((traits, few), self, (chunk, is_fixed), (lanes, rows))?;
-        let count = |division: &Division| iterations(traits, few, self, sections, division, tile as usize);
+        let is_fixed = tuning.fixed_point && weights != WeightStorage::Dense;
+        let tile = tile((traits, gemv), self, (chunk, is_fixed), (lanes, rows))?;
+        let count = |division: &GemvDivision| iterations(traits, gemv, self, sections, division, tile as usize);
         while crate::iterations::most(traits).is_some_and(|most| count(&division) > most) && division.goes_round_less()
         {
         }
@@ -293,7 +299,7 @@ impl Problem<'_> {
         let generated = source::generated(self, sections, &arguments)?;
         let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
             .define("LANE_VALUE", "float")
-            .define("UNROLLED", u32::from(few.unrolled))
+            .define("UNROLLED", u32::from(gemv.unrolled))
             .define("CHUNK", chunk)
             .flag("FIXED_POINT", is_fixed)
             // Sums of nothing: there is not even a chunk to load.
@@ -304,8 +310,8 @@ impl Problem<'_> {
             .body(include_str!("../shaders/lanes.glsl"))
             .body(&generated)
             .body(match weights {
-                Weights::Dense => include_str!("../shaders/projection/dense.glsl"),
-                Weights::Quantised(_) => include_str!("../shaders/projection/quantised.glsl"),
+                WeightStorage::Dense => include_str!("../shaders/projection/dense.glsl"),
+                WeightStorage::Quantised(_) => include_str!("../shaders/projection/quantised.glsl"),
             })
             .body(match self.routing {
                 Some(_) => include_str!("../shaders/projection/experts.glsl"),
@@ -327,7 +333,7 @@ impl Problem<'_> {
                 (8, weights.group()),
                 (9, tile),
             ]);
-        let [x, y, _] = grid(OP, division.blocks(sections).min(few.most_groups as usize))?;
+        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups as usize))?;
         Ok(Call {
             kernel,
             groups: [x, y, self.repeats().clamp(1, 65_535) as u32],
@@ -337,7 +343,7 @@ impl Problem<'_> {
 }
 
 /// How a workgroup is divided.
-struct Division {
+struct GemvDivision {
     /// Invocations that share rows.
     lanes: u32,
     /// How many such rows of invocations there are.
@@ -348,19 +354,24 @@ struct Division {
     loads: u32,
 }
 
-impl Division {
+impl GemvDivision {
     /// What the tuning asks for, less where workgroups would be too few or a row has fewer chunks.
-    fn of(few: &Matvec, lanes: u32, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Division {
+    fn of(
+        gemv: &GemvTuning,
+        lanes: u32,
+        problem: &ProjectionProblem<'_>,
+        sections: &[&SectionPlan<'_>],
+    ) -> GemvDivision {
         let chunks = problem.depth().div_ceil(sections[0].parts[0].chunk());
         let parts = sections[0].parts.len() as u32;
-        let mut division = Division {
+        let mut division = GemvDivision {
             lanes,
-            rows: few.threads / lanes,
-            each: (few.rows / parts).max(1),
+            rows: gemv.threads / lanes,
+            each: (gemv.rows / parts).max(1),
             loads: 1,
         };
         let repeats = problem.routing.as_ref().map_or(1, Routing::repeats);
-        let enough = (few.enough_groups as usize).div_ceil(repeats.max(1));
+        let enough = (gemv.enough_groups as usize).div_ceil(repeats.max(1));
         while division.each > 1 && division.blocks(sections) < enough {
             division.each /= 2;
         }
@@ -368,8 +379,8 @@ impl Division {
             division.rows = division.rows.div_ceil(2);
         }
         // As many chunks under way as the tuning asks for, of however many rows.
-        let together = (few.rows * few.loads / (division.each * parts)).max(1);
-        division.loads = together.min(chunks.div_ceil(lanes as usize).max(1) as u32);
+        let in_flight = (gemv.rows * gemv.loads / (division.each * parts)).max(1);
+        division.loads = in_flight.min(chunks.div_ceil(lanes as usize).max(1) as u32);
         division
     }
 
@@ -391,20 +402,20 @@ impl Division {
     }
 }
 
-impl Weights {
+impl WeightStorage {
     /// Values that share a scale: what shaders are specialised with.
     pub(crate) fn group(self) -> u32 {
         match self {
-            Weights::Dense => 0,
-            Weights::Quantised(format) => format.group,
+            WeightStorage::Dense => 0,
+            WeightStorage::Quantised(format) => format.group,
         }
     }
 }
 
 /// Chunks of x that lie in shared memory together: in equal tiles, as few as fit.
 fn tile(
-    (traits, few): (&Traits, &Matvec),
-    problem: &Problem<'_>,
+    (traits, gemv): (&Traits, &GemvTuning),
+    problem: &ProjectionProblem<'_>,
     (chunk, is_fixed): (usize, bool),
     (lanes, rows): (u32, u32),
 ) -> Result<u32, Unsupported> {
@@ -414,7 +425,7 @@ fn tile(
     let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
     let room = (traits.shared_bytes as usize)
         .saturating_sub(taken)
-        .min(few.staged_bytes);
+        .min(gemv.staged_bytes);
     let (chunk_bytes, held) = match is_fixed {
         true => (3 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
         false => (4 * chunk, usize::MAX),

@@ -1,22 +1,22 @@
 use super::routing::Routing;
-use super::{OP, Projection, Section, Weights};
+use super::{OP, Projection, Section, WeightStorage};
 use crate::elementwise::Expression;
 use crate::quantised;
 use crate::text::{address, is_wide, require_float, require_shape};
-use crate::{DType, Operand, Push, Unsupported};
+use crate::{DType, OperandSpec, Push, Unsupported};
 
 /// A projection of checked operands: addresses, extents and strides.
-pub(crate) struct Problem<'a> {
+pub(crate) struct ProjectionProblem<'a> {
     pub tokens: usize,
     /// K.
     pub columns: usize,
-    pub x: Matrix,
+    pub x: StridedMatrix,
     /// The norm's epsilon, and its weight.
-    pub norm: Option<(f32, Option<Gain>)>,
+    pub norm: Option<(f32, Option<NormWeight>)>,
     pub sections: Vec<SectionPlan<'a>>,
-    pub out: Matrix,
+    pub out: StridedMatrix,
     /// Products of many matrices at once, for dense weights alone.
-    pub batch: Option<Batch>,
+    pub batch: Option<BatchStrides>,
     /// Matrices that each row of x chooses among many.
     pub routing: Option<Routing>,
     /// Number of operands, the result among them.
@@ -24,7 +24,7 @@ pub(crate) struct Problem<'a> {
 }
 
 /// A norm's weight.
-pub(crate) struct Gain {
+pub(crate) struct NormWeight {
     pub address: Push,
     pub dtype: DType,
     /// Whether four neighbours can be loaded at once, from each multiple of four on.
@@ -32,7 +32,7 @@ pub(crate) struct Gain {
 }
 
 /// Where the rows of x, or of the result, lie.
-pub(crate) struct Matrix {
+pub(crate) struct StridedMatrix {
     pub address: Push,
     pub dtype: DType,
     /// Elements between rows, and within one.
@@ -42,14 +42,14 @@ pub(crate) struct Matrix {
 }
 
 /// Two dimensions along which whole products are repeated.
-pub(crate) struct Batch {
+pub(crate) struct BatchStrides {
     /// Extents, the outer first.
     pub extents: [usize; 2],
     /// Strides of x, the weights and the result.
     pub strides: [[usize; 2]; 3],
 }
 
-impl Batch {
+impl BatchStrides {
     pub(crate) fn count(&self) -> usize {
         self.extents.iter().product()
     }
@@ -61,19 +61,19 @@ pub(crate) struct SectionPlan<'a> {
     pub rows: usize,
     /// The first column of the result.
     pub column: usize,
-    pub parts: Vec<Part<'a>>,
+    pub parts: Vec<SectionPart<'a>>,
     pub extras: Vec<Extra>,
     pub epilogue: Expression,
 }
 
 /// One matrix.
-pub(crate) struct Part<'a> {
-    pub planes: Planes<'a>,
+pub(crate) struct SectionPart<'a> {
+    pub planes: WeightPlanes<'a>,
 }
 
 /// The memory of a matrix.
 #[derive(Clone)]
-pub(crate) enum Planes<'a> {
+pub(crate) enum WeightPlanes<'a> {
     Dense {
         address: Push,
         dtype: DType,
@@ -82,7 +82,7 @@ pub(crate) enum Planes<'a> {
         /// Whether 16 bytes of a row can be loaded at once.
         wide: bool,
     },
-    Quantised(quantised::Weights<'a>),
+    Quantised(quantised::QuantMatrix<'a>),
 }
 
 /// A further input of the epilogue.
@@ -94,28 +94,28 @@ pub(crate) struct Extra {
     pub strides: [usize; 2],
 }
 
-impl Planes<'_> {
-    pub(crate) fn weights(&self) -> Weights {
+impl WeightPlanes<'_> {
+    pub(crate) fn weights(&self) -> WeightStorage {
         match self {
-            Planes::Dense { .. } => Weights::Dense,
-            Planes::Quantised(weights) => Weights::Quantised(weights.format),
+            WeightPlanes::Dense { .. } => WeightStorage::Dense,
+            WeightPlanes::Quantised(weights) => WeightStorage::Quantised(weights.format),
         }
     }
 
     pub(crate) fn addresses(&self) -> Vec<Push> {
         match self {
-            Planes::Dense { address, .. } => vec![address.clone()],
-            Planes::Quantised(weights) => weights.addresses().collect(),
+            WeightPlanes::Dense { address, .. } => vec![address.clone()],
+            WeightPlanes::Quantised(weights) => weights.addresses().collect(),
         }
     }
 
     /// What must be equal for two matrices to be read by the same text and arguments.
-    fn kind(&self) -> (Weights, Vec<DType>, usize, bool) {
+    fn kind(&self) -> (WeightStorage, Vec<DType>, usize, bool) {
         match self {
-            Planes::Dense {
+            WeightPlanes::Dense {
                 dtype, stride, wide, ..
             } => (self.weights(), vec![*dtype], *stride, *wide),
-            Planes::Quantised(weights) => {
+            WeightPlanes::Quantised(weights) => {
                 let parameters = [Some(weights.scales), weights.biases].into_iter().flatten();
                 (self.weights(), parameters.map(|o| o.dtype).collect(), 0, true)
             }
@@ -123,13 +123,13 @@ impl Planes<'_> {
     }
 }
 
-impl Part<'_> {
+impl SectionPart<'_> {
     /// Neighbouring values that an invocation takes at once.
     pub(crate) fn chunk(&self) -> usize {
         match &self.planes {
-            Planes::Dense { dtype, .. } => 16 / dtype.size(),
-            Planes::Quantised(weights) if weights.format.bits == 8 => 16,
-            Planes::Quantised(_) => 32,
+            WeightPlanes::Dense { dtype, .. } => 16 / dtype.size(),
+            WeightPlanes::Quantised(weights) if weights.format.bits == 8 => 16,
+            WeightPlanes::Quantised(_) => 32,
         }
     }
 }
@@ -155,8 +155,11 @@ impl SectionPlan<'_> {
     }
 }
 
-impl<'a> Problem<'a> {
-    pub(crate) fn new(projection: &Projection, operands: &[&'a Operand]) -> Result<Problem<'a>, Unsupported> {
+impl<'a> ProjectionProblem<'a> {
+    pub(crate) fn new(
+        projection: &Projection,
+        operands: &[&'a OperandSpec],
+    ) -> Result<ProjectionProblem<'a>, Unsupported> {
         let size = |what: String| Unsupported::Size { op: OP, what };
         if operands.len() != projection.operands() {
             let (found, wanted) = (operands.len(), projection.operands());
@@ -176,7 +179,7 @@ impl<'a> Problem<'a> {
         let mut norm = None;
         if let Some(wanted) = &projection.norm {
             let weight = match wanted.weighted {
-                true => Some(gain(take(1), operands, columns)?),
+                true => Some(norm_weight(take(1), operands, columns)?),
                 false => None,
             };
             norm = Some((wanted.eps, weight));
@@ -201,13 +204,13 @@ impl<'a> Problem<'a> {
             }
         }
         require_shape(OP, "the result", out, &[tokens, column])?;
-        Ok(Problem {
+        Ok(ProjectionProblem {
             tokens,
             columns,
-            x: Matrix::new(0, x)?,
+            x: StridedMatrix::new(0, x)?,
             norm,
             sections,
-            out: Matrix::new(operands.len() - 1, out)?,
+            out: StridedMatrix::new(operands.len() - 1, out)?,
             batch: None,
             routing: None,
             operands: operands.len(),
@@ -218,21 +221,21 @@ impl<'a> Problem<'a> {
     pub(crate) fn product(
         tokens: usize,
         columns: usize,
-        x: Matrix,
-        w: (Planes<'a>, usize),
-        out: Matrix,
-    ) -> Problem<'a> {
+        x: StridedMatrix,
+        w: (WeightPlanes<'a>, usize),
+        out: StridedMatrix,
+    ) -> ProjectionProblem<'a> {
         let (planes, rows) = w;
         let weights = planes.weights();
         let plain = Section::plain(weights, out.dtype);
         let section = SectionPlan {
             rows,
             column: 0,
-            parts: vec![Part { planes }],
+            parts: vec![SectionPart { planes }],
             extras: Vec::new(),
             epilogue: plain.epilogue,
         };
-        Problem {
+        ProjectionProblem {
             tokens,
             columns,
             x,
@@ -253,7 +256,7 @@ impl<'a> Problem<'a> {
 
     /// How often the product is made, with other matrices.
     pub(super) fn repeats(&self) -> usize {
-        let batches = self.batch.as_ref().map_or(1, Batch::count);
+        let batches = self.batch.as_ref().map_or(1, BatchStrides::count);
         batches * self.routing.as_ref().map_or(1, Routing::repeats)
     }
 
@@ -272,25 +275,25 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl Matrix {
-    pub(super) fn new(number: usize, operand: &Operand) -> Result<Matrix, Unsupported> {
+impl StridedMatrix {
+    pub(super) fn new(number: usize, operand: &OperandSpec) -> Result<StridedMatrix, Unsupported> {
         let strides = [operand.layout.strides[0], operand.layout.strides[1]];
-        Matrix::of(number, operand, strides, &[])
+        StridedMatrix::of(number, operand, strides, &[])
     }
 
     /// Rows of an operand of any shape, `strides` apart, of which some start `offsets` apart.
     pub(crate) fn of(
         number: usize,
-        operand: &Operand,
+        operand: &OperandSpec,
         strides: [usize; 2],
         offsets: &[usize],
-    ) -> Result<Matrix, Unsupported> {
-        let together = strides[1] == 1 && is_wide(operand, &strides[..1]) && is_wide(operand, offsets);
-        Ok(Matrix {
+    ) -> Result<StridedMatrix, Unsupported> {
+        let wide = strides[1] == 1 && is_wide(operand, &strides[..1]) && is_wide(operand, offsets);
+        Ok(StridedMatrix {
             address: address(OP, number, operand)?,
             dtype: operand.dtype,
             strides,
-            wide: together,
+            wide,
         })
     }
 }
@@ -300,11 +303,11 @@ impl<'a> SectionPlan<'a> {
     pub(super) fn new(
         section: &Section,
         numbers: &[usize],
-        operands: &[&'a Operand],
+        operands: &[&'a OperandSpec],
         columns: usize,
     ) -> Result<SectionPlan<'a>, Unsupported> {
         let size = |what: String| Err(Unsupported::Size { op: OP, what });
-        let mut parts: Vec<Part<'a>> = Vec::new();
+        let mut parts: Vec<SectionPart<'a>> = Vec::new();
         let mut rows = None;
         for (&weights, &number) in section.parts.iter().zip(numbers) {
             let (part, shape) = part(weights, number, operands)?;
@@ -337,9 +340,13 @@ impl<'a> SectionPlan<'a> {
 }
 
 /// A matrix and its shape.
-fn part<'a>(weights: Weights, number: usize, operands: &[&'a Operand]) -> Result<(Part<'a>, [usize; 2]), Unsupported> {
+fn part<'a>(
+    weights: WeightStorage,
+    number: usize,
+    operands: &[&'a OperandSpec],
+) -> Result<(SectionPart<'a>, [usize; 2]), Unsupported> {
     match weights {
-        Weights::Dense => {
+        WeightStorage::Dense => {
             let w = operands[number];
             require_float(OP, w)?;
             let &[rows, columns] = &w.layout.shape[..] else {
@@ -354,26 +361,26 @@ fn part<'a>(weights: Weights, number: usize, operands: &[&'a Operand]) -> Result
             }
             let stride = w.layout.strides[0];
             let wide = columns.is_multiple_of(16 / w.dtype.size()) && is_wide(w, &[stride]);
-            let planes = Planes::Dense {
+            let planes = WeightPlanes::Dense {
                 address: address(OP, number, w)?,
                 dtype: w.dtype,
                 stride,
                 wide,
             };
-            Ok((Part { planes }, [rows, columns]))
+            Ok((SectionPart { planes }, [rows, columns]))
         }
-        Weights::Quantised(format) => {
+        WeightStorage::Quantised(format) => {
             let biases = format.has_biases().then(|| operands[number + 2]);
-            let planes = quantised::Weights::new(format, number, operands[number], operands[number + 1], biases)?;
+            let planes = quantised::QuantMatrix::new(format, number, operands[number], operands[number + 1], biases)?;
             let shape = [planes.rows, planes.columns];
-            let planes = Planes::Quantised(planes);
-            Ok((Part { planes }, shape))
+            let planes = WeightPlanes::Quantised(planes);
+            Ok((SectionPart { planes }, shape))
         }
     }
 }
 
 /// The norm's weight.
-pub(super) fn gain(number: usize, operands: &[&Operand], columns: usize) -> Result<Gain, Unsupported> {
+pub(super) fn norm_weight(number: usize, operands: &[&OperandSpec], columns: usize) -> Result<NormWeight, Unsupported> {
     let operand = operands[number];
     require_float(OP, operand)?;
     require_shape(OP, "the norm's weight", operand, &[columns])?;
@@ -383,14 +390,14 @@ pub(super) fn gain(number: usize, operands: &[&Operand], columns: usize) -> Resu
             operand: number,
         });
     }
-    Ok(Gain {
+    Ok(NormWeight {
         address: address(OP, number, operand)?,
         dtype: operand.dtype,
         wide: is_wide(operand, &[]),
     })
 }
 
-pub(super) fn extra(number: usize, operands: &[&Operand], shape: [usize; 2]) -> Result<Extra, Unsupported> {
+pub(super) fn extra(number: usize, operands: &[&OperandSpec], shape: [usize; 2]) -> Result<Extra, Unsupported> {
     let operand = operands[number];
     require_shape(OP, "an epilogue's input", operand, &shape)?;
     Ok(Extra {

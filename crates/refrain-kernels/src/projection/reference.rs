@@ -1,15 +1,15 @@
 use super::Projection;
-use crate::matmul::Rows;
+use crate::matmul::WeightRows;
 use crate::{DType, Values, elementwise, rms_norm};
 
 /// Contiguous inputs of [`reference()`].
-pub struct Inputs<'a> {
+pub struct ProjectionInputs<'a> {
     /// `[T, K]`.
     pub x: &'a [f32],
     /// The norm's weight `[K]`.
-    pub gain: Option<&'a [f32]>,
+    pub norm_weight: Option<&'a [f32]>,
     /// The matrices `[N, K]` of all sections, in order.
-    pub parts: Vec<&'a dyn Rows>,
+    pub parts: Vec<&'a dyn WeightRows>,
     /// The epilogues' further inputs `[T, N]` of all sections, in order.
     pub extras: Vec<Values>,
     /// T.
@@ -20,10 +20,10 @@ pub struct Inputs<'a> {
 ///
 /// # Panics
 /// When lengths contradict each other or an epilogue is no valid expression.
-pub fn reference(projection: &Projection, inputs: &Inputs<'_>) -> Values {
+pub fn reference(projection: &Projection, inputs: &ProjectionInputs<'_>) -> Values {
     let normed = projection.norm.map(|norm| {
         let columns = inputs.parts[0].columns();
-        rms_norm::reference(inputs.x, inputs.gain, norm.eps, columns)
+        rms_norm::reference(inputs.x, inputs.norm_weight, norm.eps, columns)
     });
     let x = normed.as_deref().unwrap_or(inputs.x);
     let (mut parts, mut extras) = (inputs.parts.iter(), inputs.extras.iter());

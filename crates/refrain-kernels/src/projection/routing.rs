@@ -6,7 +6,7 @@ use crate::{DType, Push};
 pub(crate) struct Routing {
     /// The experts, or what they are chosen by.
     pub experts: Push,
-    pub choice: Option<Choice>,
+    pub choice: Option<ExpertChoice>,
     /// Of how many there are matrices.
     pub count: usize,
     /// Rows from one to the next.
@@ -19,7 +19,7 @@ pub(crate) struct Routing {
 }
 
 /// That a token's experts are those of its largest scores.
-pub(crate) struct Choice {
+pub(crate) struct ExpertChoice {
     pub dtype: DType,
     /// Between tokens.
     pub stride: usize,

@@ -2,22 +2,22 @@
 
 use super::OP;
 use super::ends::{End, ends};
-use super::problem::{Planes, Problem, SectionPlan};
+use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::routing::RoutingWeights;
-use crate::arguments::Arguments;
+use crate::arguments::PushArguments;
 use crate::elementwise;
 use crate::text::{Text, unpack};
 use crate::{DType, Unsupported, glsl};
 
 /// The accessors of all operands, and what the shader asks of them.
-pub(super) fn declared<'t>(text: Text<'t>, problem: &Problem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
+pub(super) fn declared<'t>(text: Text<'t>, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
     let chunk = sections[0].parts[0].chunk();
     let text = declared_routing(declared_input(text, problem, 4), problem, chunk);
     declared_sections(text, problem, sections, chunk)
 }
 
 /// The accessors of the experts that tokens are routed to.
-fn declared_routing<'t>(mut text: Text<'t>, problem: &Problem<'_>, chunk: usize) -> Text<'t> {
+fn declared_routing<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, chunk: usize) -> Text<'t> {
     let Some(routing) = &problem.routing else {
         return text;
     };
@@ -45,18 +45,18 @@ fn declared_routing<'t>(mut text: Text<'t>, problem: &Problem<'_>, chunk: usize)
 }
 
 /// The accessors of x, by `run` values at once, and of its norm.
-pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &Problem<'_>, run: usize) -> Text<'t> {
+pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, run: usize) -> Text<'t> {
     text = text.input("x", problem.x.dtype);
     if problem.x.wide && problem.columns.is_multiple_of(run) {
         text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, run, true);
     }
-    if let Some((_, gain)) = &problem.norm {
+    if let Some((_, norm_weight)) = &problem.norm {
         text = text.define("NORM", 1);
-        if let Some(gain) = gain {
-            let wide = gain.wide && problem.columns.is_multiple_of(4);
-            text = text.define("GAIN", 1).input("gain", gain.dtype);
+        if let Some(norm_weight) = norm_weight {
+            let wide = norm_weight.wide && problem.columns.is_multiple_of(4);
+            text = text.define("GAIN", 1).input("gain", norm_weight.dtype);
             if wide {
-                text = text.define("GAIN_WIDE", 1).runs("gain", gain.dtype, 4, true);
+                text = text.define("GAIN_WIDE", 1).runs("gain", norm_weight.dtype, 4, true);
             }
         }
     }
@@ -67,7 +67,7 @@ pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &Problem<'_>, run:
 /// result.
 pub(super) fn declared_sections<'t>(
     mut text: Text<'t>,
-    problem: &Problem<'_>,
+    problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
     chunk: usize,
 ) -> Text<'t> {
@@ -79,14 +79,14 @@ pub(super) fn declared_sections<'t>(
         text = text.input(&format!("extra{e}"), extra.dtype);
     }
     match &section.parts[0].planes {
-        Planes::Dense { dtype, wide, .. } => {
+        WeightPlanes::Dense { dtype, wide, .. } => {
             text = text.input("w", *dtype);
             if *wide {
                 text = text.define("WIDE", 1);
             }
             text.body(&format!("#define UNPACK(bits) {}\n", unpack(*dtype, "bits")))
         }
-        Planes::Quantised(weights) => {
+        WeightPlanes::Quantised(weights) => {
             let group = weights.format.group as usize;
             weights
                 .declare(text)
@@ -101,9 +101,9 @@ pub(super) fn declared_sections<'t>(
 /// # Errors
 /// When an epilogue is no valid expression.
 pub(super) fn generated(
-    problem: &Problem<'_>,
+    problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
-    arguments: &Arguments,
+    arguments: &PushArguments,
 ) -> Result<String, Unsupported> {
     let invalid = |e: elementwise::Invalid| Unsupported::Size {
         op: OP,
@@ -129,7 +129,7 @@ pub(super) fn generated(
 }
 
 /// Where x, the weights and the result of the batch at hand start.
-fn batches(problem: &Problem<'_>) -> String {
+fn batches(problem: &ProjectionProblem<'_>) -> String {
     if problem.routing.is_some() {
         return "#define ROUTED 1\nconst uint w_at = 0u;\nuint x_at, y_at, t_at;\n".into();
     }
@@ -165,11 +165,11 @@ fn blocks(sections: usize) -> String {
 /// `Planes planes_of(uint section, uint part)`.
 fn planes(sections: &[&SectionPlan<'_>]) -> String {
     let members: Vec<&str> = match &sections[0].parts[0].planes {
-        Planes::Dense { .. } => vec!["w_ref w"],
-        Planes::Quantised(weights) if weights.biases.is_some() => {
+        WeightPlanes::Dense { .. } => vec!["w_ref w"],
+        WeightPlanes::Quantised(weights) if weights.biases.is_some() => {
             vec!["words_ref quants", "scales_ref scales", "biases_ref biases"]
         }
-        Planes::Quantised(_) => vec!["words_ref quants", "scales_ref scales"],
+        WeightPlanes::Quantised(_) => vec!["words_ref quants", "scales_ref scales"],
     };
     let of = |s: usize, p: usize| {
         let name = |member: &&str| {

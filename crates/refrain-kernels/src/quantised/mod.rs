@@ -18,11 +18,11 @@ pub use refrain_quant::{
 pub use rows::QuantRows;
 
 use crate::iterations;
-use crate::projection::{Matrix, Planes, Problem};
+use crate::projection::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::text::{Text, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, Layout, Operand, Push, Traits, Unsupported};
-pub(crate) use weights::Weights;
+use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported};
+pub(crate) use weights::QuantMatrix;
 
 const OP: &str = "quantised";
 
@@ -42,13 +42,13 @@ const OP: &str = "quantised";
 pub fn matmul(
     traits: &Traits,
     format: &QuantFormat,
-    x: &Operand,
-    quants: &Operand,
-    scales: &Operand,
-    biases: Option<&Operand>,
-    out: &Operand,
+    x: &OperandSpec,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
-    let weights = Weights::new(*format, 1, quants, scales, biases)?;
+    let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
     product(tuning::choose(traits), traits, &weights, x, out)
 }
 
@@ -61,18 +61,18 @@ pub fn matmul_tuned(
     tuning: &Tuning,
     traits: &Traits,
     format: &QuantFormat,
-    x: &Operand,
-    quants: &Operand,
-    scales: &Operand,
-    biases: Option<&Operand>,
-    out: &Operand,
+    x: &OperandSpec,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
-    let weights = Weights::new(*format, 1, quants, scales, biases)?;
+    let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
     product(tuning, traits, &weights, x, out)
 }
 
 /// A `[.., columns]` operand as rows: their number, and the strides between rows and within one.
-fn as_rows(number: usize, operand: &Operand) -> Result<(usize, usize, usize), Unsupported> {
+fn as_rows(number: usize, operand: &OperandSpec) -> Result<(usize, usize, usize), Unsupported> {
     let layout = &operand.layout;
     let Some((&columns, outer)) = layout.shape.split_last() else {
         let what = "an operand is a scalar, expected a matrix".to_string();
@@ -98,9 +98,9 @@ fn as_rows(number: usize, operand: &Operand) -> Result<(usize, usize, usize), Un
 fn product(
     tuning: &Tuning,
     traits: &Traits,
-    weights: &Weights<'_>,
-    x: &Operand,
-    out: &Operand,
+    weights: &QuantMatrix<'_>,
+    x: &OperandSpec,
+    out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
     require_float(OP, x)?;
     require_float(OP, out)?;
@@ -120,15 +120,15 @@ fn product(
     let out_number = 1 + weights.planes();
     let (tokens, x_stride, x_within) = as_rows(0, x)?;
     let (_, out_stride, out_within) = as_rows(out_number, out)?;
-    let few = match weights.format.bits {
+    let gemv = match weights.format.bits {
         ..=4 => &tuning.four_bit,
         _ => &tuning.eight_bit,
     };
-    if tokens <= few.most_vectors as usize {
-        let rows = Matrix::of(0, x, [x_stride, x_within], &[])?;
-        let results = Matrix::of(out_number, out, [out_stride, out_within], &[])?;
-        let planes = (Planes::Quantised(weights.clone()), weights.rows);
-        return Problem::product(tokens, weights.columns, rows, planes, results).calls(tuning, traits);
+    if tokens <= gemv.most_vectors as usize {
+        let rows = StridedMatrix::of(0, x, [x_stride, x_within], &[])?;
+        let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
+        let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
+        return ProjectionProblem::product(tokens, weights.columns, rows, planes, results).calls(tuning, traits);
     }
     if x_within != 1 && weights.columns > 0 {
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
@@ -151,15 +151,13 @@ pub(crate) fn run(format: QuantFormat) -> usize {
     if format.bits == 8 { 4 } else { 8 }
 }
 
-type Choice = (crate::Kernel, [u32; 3]);
-
 fn gemm(
     tuning: &Tuning,
     traits: &Traits,
     text: Text<'_>,
-    weights: &Weights<'_>,
+    weights: &QuantMatrix<'_>,
     tokens: usize,
-) -> Result<Choice, Unsupported> {
+) -> Result<(crate::KernelText, [u32; 3]), Unsupported> {
     let tile = tuning.tile;
     let kernel = text
         .body(include_str!("../shaders/quantised/product.glsl"))
@@ -192,13 +190,13 @@ fn gemm(
 pub fn take_rows(
     traits: &Traits,
     format: &QuantFormat,
-    quants: &Operand,
-    scales: &Operand,
-    biases: Option<&Operand>,
-    indices: &Operand,
-    out: &Operand,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    indices: &OperandSpec,
+    out: &OperandSpec,
 ) -> Result<Call, Unsupported> {
-    let weights = Weights::new(*format, 0, quants, scales, biases)?;
+    let weights = QuantMatrix::new(*format, 0, quants, scales, biases)?;
     require_float(OP, out)?;
     if !matches!(indices.dtype, DType::U32 | DType::I32) {
         return Err(Unsupported::DType {

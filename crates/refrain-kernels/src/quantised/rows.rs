@@ -1,7 +1,7 @@
 use refrain_quant::QuantPlanes;
 
 use super::QuantFormat;
-use crate::matmul::Rows;
+use crate::matmul::WeightRows;
 use crate::{DType, Unsupported};
 
 /// A quantised matrix read row by row: the reference.
@@ -80,7 +80,7 @@ impl<'a> QuantRows<'a> {
     }
 }
 
-impl Rows for QuantRows<'_> {
+impl WeightRows for QuantRows<'_> {
     fn count(&self) -> usize {
         self.count
     }

@@ -2,28 +2,28 @@ use refrain_quant::Define;
 
 use super::{OP, QuantFormat};
 use crate::text::{Text, address, is_wide, require_dtype, require_shape};
-use crate::{DType, Operand, Push, Unsupported};
+use crate::{DType, OperandSpec, Push, Unsupported};
 
 /// The planes of one quantised matrix, checked.
 #[derive(Clone)]
-pub(crate) struct Weights<'a> {
+pub(crate) struct QuantMatrix<'a> {
     pub format: QuantFormat,
     pub rows: usize,
     pub columns: usize,
-    pub scales: &'a Operand,
-    pub biases: Option<&'a Operand>,
+    pub scales: &'a OperandSpec,
+    pub biases: Option<&'a OperandSpec>,
     addresses: Vec<Push>,
 }
 
-impl<'a> Weights<'a> {
+impl<'a> QuantMatrix<'a> {
     /// `number` is that of the quants' operand; scales and biases follow.
     pub(crate) fn new(
         format: QuantFormat,
         number: usize,
-        quants: &'a Operand,
-        scales: &'a Operand,
-        biases: Option<&'a Operand>,
-    ) -> Result<Weights<'a>, Unsupported> {
+        quants: &'a OperandSpec,
+        scales: &'a OperandSpec,
+        biases: Option<&'a OperandSpec>,
+    ) -> Result<QuantMatrix<'a>, Unsupported> {
         let &[rows, words] = &quants.layout.shape[..] else {
             let what = format!("quants have shape {:?}, expected two dimensions", quants.layout.shape);
             return Err(Unsupported::Size { op: OP, what });
@@ -71,7 +71,7 @@ impl<'a> Weights<'a> {
                 });
             }
         }
-        Ok(Weights {
+        Ok(QuantMatrix {
             format,
             rows,
             columns,

@@ -46,12 +46,12 @@ pub mod philox;
 mod reference;
 mod settings;
 
-pub use reference::{Candidate, State, adjust, candidates, counts, draw, pick, reference};
+pub use reference::{Candidate, SampleState, adjust, candidates, counts, draw, pick, reference};
 pub use settings::{MOST_STOP_IDS, Settings, TooManyStopIds};
 
 use crate::iterations;
 use crate::text::{self, Text, address};
-use crate::{Call, DType, Operand, Push, Traits, Unsupported};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "sample";
 
@@ -69,7 +69,7 @@ const TOKENS_EACH: u32 = 4;
 const VISITS: usize = 18;
 
 /// Extents that the operands agree on.
-struct Sizes {
+struct SampleSizes {
     sequences: usize,
     vocabulary: usize,
     logits_stride: usize,
@@ -86,12 +86,12 @@ struct Sizes {
 /// [`Unsupported::NeedsContiguous`] for operands with gaps; [`Unsupported::Size`] when shapes
 /// contradict each other or are beyond what a kernel takes; [`Unsupported::DType`] for operands of
 /// other types.
-pub fn calls(traits: &Traits, operands: [&Operand; 9]) -> Result<(Vec<Call>, Operand), Unsupported> {
-    let sizes = Sizes::of(operands)?;
+pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>, OperandSpec), Unsupported> {
+    let sizes = SampleSizes::of(operands)?;
     let block_width = traits.workgroup(width(sizes.vocabulary, 128));
     let blocks = sizes.vocabulary.div_ceil((block_width * TOKENS_EACH) as usize);
     let ranks = sizes.sequences * (blocks + sizes.vocabulary);
-    let workspace = Operand::contiguous(DType::U32, &[2 * ranks + sizes.sequences * blocks]);
+    let workspace = OperandSpec::contiguous(DType::U32, &[2 * ranks + sizes.sequences * blocks]);
     let push = push(operands, &sizes, &workspace, ranks, blocks)?;
     let call = |name, body, width: u32, groups: [usize; 3]| Call {
         kernel: Text::new(traits, name)
@@ -136,9 +136,9 @@ pub fn calls(traits: &Traits, operands: [&Operand; 9]) -> Result<(Vec<Call>, Ope
 }
 
 fn push(
-    operands: [&Operand; 9],
-    sizes: &Sizes,
-    workspace: &Operand,
+    operands: [&OperandSpec; 9],
+    sizes: &SampleSizes,
+    workspace: &OperandSpec,
     ranks: usize,
     blocks: usize,
 ) -> Result<Vec<Push>, Unsupported> {
@@ -173,8 +173,8 @@ fn width(vocabulary: usize, most: u32) -> u32 {
     (wanted as u32).clamp(32, most)
 }
 
-impl Sizes {
-    fn of(operands: [&Operand; 9]) -> Result<Sizes, Unsupported> {
+impl SampleSizes {
+    fn of(operands: [&OperandSpec; 9]) -> Result<SampleSizes, Unsupported> {
         let [
             logits,
             settings,
@@ -212,7 +212,7 @@ impl Sizes {
             text::require_shape(OP, name, operand, &[sequences])?;
         }
         text::require_shape(OP, "counts", counts, &[sequences, vocabulary])?;
-        let width = |operand: &Operand| match operand.layout.shape[..] {
+        let width = |operand: &OperandSpec| match operand.layout.shape[..] {
             [rows, width] if rows == sequences => Some(width),
             _ => None,
         };
@@ -229,7 +229,7 @@ impl Sizes {
             let what = format!("{sequences} sequences, {vocabulary} logits and {biases} biases of each");
             return Err(size(what));
         }
-        Ok(Sizes {
+        Ok(SampleSizes {
             sequences,
             vocabulary,
             logits_stride: logits.layout.strides[0],

@@ -2,7 +2,7 @@ use super::settings::{Settings, reciprocal};
 use super::{FINISHED, NOT_A_NUMBER, philox};
 
 /// What [`reference()`] updates: each row is one sequence's.
-pub struct State<'a> {
+pub struct SampleState<'a> {
     /// `[S]`: the token at the position below.
     pub tokens: &'a mut [u32],
     /// `[S]`: positions; negative once a sequence is finished.
@@ -20,7 +20,7 @@ pub struct State<'a> {
 ///
 /// # Panics
 /// When sizes contradict each other, or there are no logits.
-pub fn reference(logits: &[f32], settings: &[u32], bias: &[f32], state: &mut State<'_>) -> Vec<u32> {
+pub fn reference(logits: &[f32], settings: &[u32], bias: &[f32], state: &mut SampleState<'_>) -> Vec<u32> {
     let sequences = state.tokens.len();
     let [vocabulary, history, outbox] =
         [logits.len(), state.history.len(), state.outbox.len()].map(|n| n / sequences.max(1));
@@ -46,7 +46,7 @@ pub fn reference(logits: &[f32], settings: &[u32], bias: &[f32], state: &mut Sta
     (0..sequences).map(one).collect()
 }
 
-/// One sequence's part of a [`State`].
+/// One sequence's part of a [`SampleState`].
 struct Sequence<'a> {
     settings: Settings,
     token: &'a mut u32,

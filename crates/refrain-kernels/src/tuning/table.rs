@@ -1,7 +1,7 @@
 //! The rows of the table, by device.
 
 use super::matrix::{EXPERTS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
-use super::{Attention, Decode, Delta, Experts, Matvec, ShapedMatvec, Tile, Tuning};
+use super::{AttentionTuning, DecodeTuning, Delta, Experts, GemvTuning, ShapedGemv, Tile, Tuning};
 
 pub(super) const NVIDIA: u32 = 0x10de;
 pub(super) const INTEL: u32 = 0x8086;
@@ -9,7 +9,7 @@ pub(super) const INTEL: u32 = 0x8086;
 pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
 /// Quantised matrices on an H200.
-const H200_MATVEC: Matvec = Matvec {
+const H200_GEMV: GemvTuning = GemvTuning {
     threads: 512,
     rows: 2,
     loads: 2,
@@ -24,46 +24,43 @@ const H200_MATVEC: Matvec = Matvec {
 /// Few values a row: small workgroups. Of few rows, more of each under way. With 27 divisions of each product of a
 /// layer of Qwen3-0.6B, Qwen3-8B and Qwen3.5-35B-A3B on an H200 (driver 580, read bandwidth 4.57 TB/s, Q4_0, Q4_K and
 /// MLX 4-bit) these take 2 to 16 % less than the row above; not so experts, nor more of Q4_K under way.
-const H200_SHAPES: [ShapedMatvec; 4] = [
-    ShapedMatvec {
+const H200_SHAPES: [ShapedGemv; 4] = [
+    ShapedGemv {
         depth: [1024, 2048],
         most_rows: 65_536,
         nested: true,
-        matvec: Matvec {
+        gemv: GemvTuning {
             threads: 256,
             most_groups: 528,
-            ..H200_MATVEC
+            ..H200_GEMV
         },
     },
-    ShapedMatvec {
+    ShapedGemv {
         depth: [0, 1024],
         most_rows: usize::MAX,
         nested: true,
-        matvec: Matvec {
+        gemv: GemvTuning {
             threads: 256,
             rows: 4,
             most_groups: 528,
             enough_groups: 264,
-            ..H200_MATVEC
+            ..H200_GEMV
         },
     },
-    ShapedMatvec {
+    ShapedGemv {
         depth: [2049, usize::MAX],
         most_rows: 4096,
         nested: false,
-        matvec: Matvec {
-            loads: 4,
-            ..H200_MATVEC
-        },
+        gemv: GemvTuning { loads: 4, ..H200_GEMV },
     },
-    ShapedMatvec {
+    ShapedGemv {
         depth: [2049, 4096],
         most_rows: 8192,
         nested: false,
-        matvec: Matvec {
+        gemv: GemvTuning {
             threads: 256,
             most_groups: 528,
-            ..H200_MATVEC
+            ..H200_GEMV
         },
     },
 ];
@@ -79,13 +76,10 @@ const DELTA: Delta = Delta {
 pub(super) const H200: Tuning = Tuning {
     vendor: Some(NVIDIA),
     smallest_subgroup: 32,
-    dense: Matvec {
-        loads: 4,
-        ..H200_MATVEC
-    },
-    four_bit: H200_MATVEC,
+    dense: GemvTuning { loads: 4, ..H200_GEMV },
+    four_bit: H200_GEMV,
     four_bit_by_shape: &H200_SHAPES,
-    eight_bit: H200_MATVEC,
+    eight_bit: H200_GEMV,
     fixed_point: true,
     tile: Tile {
         rows: 16,
@@ -98,9 +92,9 @@ pub(super) const H200: Tuning = Tuning {
         choose: false,
         ..EXPERTS
     },
-    attention: Attention {
+    attention: AttentionTuning {
         threads: 1024,
-        threads_together: 128,
+        grouped_threads: 128,
         threads_split: 256,
         most_heads_split: 2,
         most_parts: 16,
@@ -109,7 +103,7 @@ pub(super) const H200: Tuning = Tuning {
         least_matrix_tokens: 64,
         matrix_fragments: 4,
     },
-    decode: Decode {
+    decode: DecodeTuning {
         threads: 256,
         positions: 64,
         most_heads: 2,
@@ -123,7 +117,7 @@ pub(super) const H200: Tuning = Tuning {
 };
 
 /// Matrices on two cores, however they are stored.
-const SOFTWARE_MATVEC: Matvec = Matvec {
+const SOFTWARE_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 2,
     loads: 1,
@@ -136,7 +130,7 @@ const SOFTWARE_MATVEC: Matvec = Matvec {
 };
 
 /// Matrices on any device, however they are stored.
-const LEAST_MATVEC: Matvec = Matvec {
+const LEAST_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 1,
     loads: 1,
@@ -152,7 +146,7 @@ const LEAST_MATVEC: Matvec = Matvec {
 const USUAL: Tuning = Tuning {
     vendor: None,
     smallest_subgroup: 8,
-    dense: Matvec {
+    dense: GemvTuning {
         threads: 256,
         rows: 1,
         loads: 2,
@@ -163,7 +157,7 @@ const USUAL: Tuning = Tuning {
         most_vectors: 8,
         most_beside_matrix: 2,
     },
-    four_bit: Matvec {
+    four_bit: GemvTuning {
         threads: 256,
         rows: 2,
         loads: 4,
@@ -175,7 +169,7 @@ const USUAL: Tuning = Tuning {
         most_beside_matrix: 2,
     },
     four_bit_by_shape: &[],
-    eight_bit: Matvec {
+    eight_bit: GemvTuning {
         threads: 256,
         rows: 2,
         loads: 2,
@@ -194,9 +188,9 @@ const USUAL: Tuning = Tuning {
     },
     matrix: MATRIX,
     experts: EXPERTS,
-    attention: Attention {
+    attention: AttentionTuning {
         threads: 256,
-        threads_together: 128,
+        grouped_threads: 128,
         threads_split: 128,
         most_heads_split: 1,
         most_parts: 16,
@@ -205,7 +199,7 @@ const USUAL: Tuning = Tuning {
         least_matrix_tokens: 64,
         matrix_fragments: 4,
     },
-    decode: Decode {
+    decode: DecodeTuning {
         threads: 256,
         positions: 64,
         most_heads: 2,
@@ -224,10 +218,10 @@ pub const TABLE: [Tuning; 6] = [
     Tuning {
         // As floats, one row at a time.
         four_bit_by_shape: &[],
-        eight_bit: Matvec {
+        eight_bit: GemvTuning {
             rows: 1,
             loads: 4,
-            ..H200_MATVEC
+            ..H200_GEMV
         },
         fixed_point: false,
         ..H200
@@ -236,10 +230,10 @@ pub const TABLE: [Tuning; 6] = [
     Tuning {
         vendor: Some(MESA_SOFTWARE),
         smallest_subgroup: 4,
-        dense: SOFTWARE_MATVEC,
-        four_bit: SOFTWARE_MATVEC,
+        dense: SOFTWARE_GEMV,
+        four_bit: SOFTWARE_GEMV,
         four_bit_by_shape: &[],
-        eight_bit: SOFTWARE_MATVEC,
+        eight_bit: SOFTWARE_GEMV,
         fixed_point: false,
         tile: Tile {
             rows: 16,
@@ -248,9 +242,9 @@ pub const TABLE: [Tuning; 6] = [
         },
         matrix: SOFTWARE_MATRIX,
         experts: SOFTWARE_EXPERTS,
-        attention: Attention {
+        attention: AttentionTuning {
             threads: 16,
-            threads_together: 16,
+            grouped_threads: 16,
             threads_split: 16,
             most_heads_split: 1,
             most_parts: 8,
@@ -259,7 +253,7 @@ pub const TABLE: [Tuning; 6] = [
             least_matrix_tokens: 64,
             matrix_fragments: 2,
         },
-        decode: Decode {
+        decode: DecodeTuning {
             threads: 32,
             positions: 16,
             most_heads: 2,
@@ -278,11 +272,11 @@ pub const TABLE: [Tuning; 6] = [
     // room for 64.
     Tuning {
         vendor: Some(INTEL),
-        four_bit: Matvec {
+        four_bit: GemvTuning {
             loads: 2,
             ..USUAL.four_bit
         },
-        attention: Attention {
+        attention: AttentionTuning {
             most_heads: 2,
             ..USUAL.attention
         },
@@ -292,10 +286,10 @@ pub const TABLE: [Tuning; 6] = [
     Tuning {
         vendor: None,
         smallest_subgroup: 1,
-        dense: LEAST_MATVEC,
-        four_bit: LEAST_MATVEC,
+        dense: LEAST_GEMV,
+        four_bit: LEAST_GEMV,
         four_bit_by_shape: &[],
-        eight_bit: LEAST_MATVEC,
+        eight_bit: LEAST_GEMV,
         fixed_point: false,
         tile: Tile {
             rows: 8,
@@ -304,9 +298,9 @@ pub const TABLE: [Tuning; 6] = [
         },
         matrix: MATRIX,
         experts: EXPERTS,
-        attention: Attention {
+        attention: AttentionTuning {
             threads: 128,
-            threads_together: 128,
+            grouped_threads: 128,
             threads_split: 128,
             most_heads_split: 1,
             most_parts: 8,
@@ -315,7 +309,7 @@ pub const TABLE: [Tuning; 6] = [
             least_matrix_tokens: 64,
             matrix_fragments: 4,
         },
-        decode: Decode {
+        decode: DecodeTuning {
             threads: 128,
             positions: 32,
             most_heads: 2,

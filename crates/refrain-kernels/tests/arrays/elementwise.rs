@@ -1,7 +1,7 @@
 //! Expressions on the device against the reference.
 
-use refrain_kernels::elementwise::{self, BinaryOp, Expression, Scalar, Step, UnaryOp};
-use refrain_kernels::{DType, Operand, Traits, Values};
+use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
+use refrain_kernels::{DType, OperandSpec, Traits, Values};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
@@ -9,16 +9,16 @@ use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, val
 pub fn run_contiguous(traits: &Traits, expression: &Expression, inputs: &[Values]) -> Values {
     let count = inputs[0].len();
     let result = *expression.dtypes().expect("valid").last().expect("steps");
-    let mut operands: Vec<Operand> = Vec::new();
+    let mut operands: Vec<OperandSpec> = Vec::new();
     let mut bytes = Vec::new();
     for (&dtype, input) in expression.inputs.iter().zip(inputs) {
-        operands.push(Operand::contiguous(dtype, &[count]));
+        operands.push(OperandSpec::contiguous(dtype, &[count]));
         bytes.push(bytes_of(dtype, input));
     }
-    let out = Operand::contiguous(result, &[count]);
+    let out = OperandSpec::contiguous(result, &[count]);
     bytes.push(vec![0; count * result.size()]);
     operands.push(out.clone());
-    let references: Vec<&Operand> = operands.iter().collect();
+    let references: Vec<&OperandSpec> = operands.iter().collect();
     let call = elementwise::call(traits, expression, &references).expect("supported");
     let found = run(&[call], &bytes, inputs.len());
     Values::load(result, &out.layout, &found)
@@ -40,7 +40,7 @@ fn check(random: &mut Random, expression: &Expression, shape: &[usize], toleranc
         let (out, before) = operand(random, result, shape, 3.0, false);
         operands.push(out.clone());
         bytes.push(before.clone());
-        let references: Vec<&Operand> = operands.iter().collect();
+        let references: Vec<&OperandSpec> = operands.iter().collect();
         let call = elementwise::call(&traits, expression, &references).expect("supported");
         let after = run(&[call], &bytes, expression.inputs.len());
         let found = values(&out, &before, &after);
@@ -58,14 +58,18 @@ fn shape(random: &mut Random) -> Vec<usize> {
 pub fn unary(op: UnaryOp, dtype: DType) -> Expression {
     Expression {
         inputs: vec![dtype],
-        steps: vec![Step::Input(0), Step::Unary(op, 0)],
+        steps: vec![ExpressionStep::Input(0), ExpressionStep::Unary(op, 0)],
     }
 }
 
 pub fn binary(op: BinaryOp, dtype: DType) -> Expression {
     Expression {
         inputs: vec![dtype, dtype],
-        steps: vec![Step::Input(0), Step::Input(1), Step::Binary(op, 0, 1)],
+        steps: vec![
+            ExpressionStep::Input(0),
+            ExpressionStep::Input(1),
+            ExpressionStep::Binary(op, 0, 1),
+        ],
     }
 }
 
@@ -98,31 +102,31 @@ fn binary_ops_agree_on_any_layout() {
 /// A random expression over one dtype, with constants, an index and casts to and fro.
 fn random_expression(random: &mut Random, dtype: DType) -> Expression {
     let mut steps = vec![
-        Step::Input(0),
-        Step::Input(1),
-        Step::Constant {
+        ExpressionStep::Input(0),
+        ExpressionStep::Input(1),
+        ExpressionStep::Constant {
             value: Scalar::F32(random.unit()),
             dtype,
         },
-        Step::Constant {
+        ExpressionStep::Constant {
             value: Scalar::I32(3),
             dtype,
         },
-        Step::Index,
-        Step::Cast(4, dtype),
+        ExpressionStep::Index,
+        ExpressionStep::Cast(4, dtype),
     ];
     let mut same: Vec<usize> = vec![0, 1, 2, 3, 5];
     for _ in 0..8 {
         let (a, b) = (random.pick(&same), random.pick(&same));
         let step = match random.below(4) {
-            0 => Step::Unary(random.pick(&[UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sign]), a),
+            0 => ExpressionStep::Unary(random.pick(&[UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sign]), a),
             1 => {
-                steps.push(Step::Binary(BinaryOp::Lt, a, b));
-                Step::Select(steps.len() - 1, b, a)
+                steps.push(ExpressionStep::Binary(BinaryOp::Lt, a, b));
+                ExpressionStep::Select(steps.len() - 1, b, a)
             }
             _ => {
                 use BinaryOp::{Add, Div, Max, Mul, Sub};
-                Step::Binary(random.pick(&[Add, Sub, Mul, Mul, Max, Div]), a, b)
+                ExpressionStep::Binary(random.pick(&[Add, Sub, Mul, Mul, Max, Div]), a, b)
             }
         };
         steps.push(step);
@@ -140,18 +144,18 @@ fn run_unfused(traits: &Traits, expression: &Expression, inputs: &[Values]) -> V
     let mut done: Vec<Values> = Vec::new();
     for step in &expression.steps {
         let (operands, step) = match *step {
-            Step::Unary(op, a) => (vec![a], Step::Unary(op, 0)),
-            Step::Binary(op, a, b) => (vec![a, b], Step::Binary(op, 0, 1)),
-            Step::Select(c, a, b) => (vec![c, a, b], Step::Select(0, 1, 2)),
-            Step::Cast(a, to) => (vec![a], Step::Cast(0, to)),
-            Step::Input(n) => {
+            ExpressionStep::Unary(op, a) => (vec![a], ExpressionStep::Unary(op, 0)),
+            ExpressionStep::Binary(op, a, b) => (vec![a, b], ExpressionStep::Binary(op, 0, 1)),
+            ExpressionStep::Select(c, a, b) => (vec![c, a, b], ExpressionStep::Select(0, 1, 2)),
+            ExpressionStep::Cast(a, to) => (vec![a], ExpressionStep::Cast(0, to)),
+            ExpressionStep::Input(n) => {
                 done.push(inputs[n].clone());
                 continue;
             }
             // The input gives the number of elements alone.
             leaf => (vec![0], leaf),
         };
-        let mut steps: Vec<Step> = (0..operands.len()).map(Step::Input).collect();
+        let mut steps: Vec<ExpressionStep> = (0..operands.len()).map(ExpressionStep::Input).collect();
         steps.push(step);
         let inputs = operands.iter().map(|&n| dtypes[n]).collect();
         let values: Vec<Values> = operands.iter().map(|&n| done[n].clone()).collect();
@@ -180,13 +184,13 @@ fn joining_steps_changes_no_bit() {
 #[test]
 fn fills_and_numbers_need_no_input() {
     let traits = &variants()[1];
-    let out = Operand::contiguous(DType::BF16, &[1000]);
-    let mut steps = vec![Step::Index, Step::Cast(0, DType::BF16)];
+    let out = OperandSpec::contiguous(DType::BF16, &[1000]);
+    let mut steps = vec![ExpressionStep::Index, ExpressionStep::Cast(0, DType::BF16)];
     let numbers = Expression {
         inputs: vec![],
         steps: steps.clone(),
     };
-    steps.push(Step::Constant {
+    steps.push(ExpressionStep::Constant {
         value: Scalar::F32(0.1),
         dtype: DType::BF16,
     });
@@ -204,15 +208,15 @@ fn constants_do_not_change_the_kernel() {
     let with = |value: f32| Expression {
         inputs: vec![DType::F32],
         steps: vec![
-            Step::Input(0),
-            Step::Constant {
+            ExpressionStep::Input(0),
+            ExpressionStep::Constant {
                 value: Scalar::F32(value),
                 dtype: DType::F32,
             },
-            Step::Binary(BinaryOp::Mul, 0, 1),
+            ExpressionStep::Binary(BinaryOp::Mul, 0, 1),
         ],
     };
-    let x = Operand::contiguous(DType::F32, &[10]);
+    let x = OperandSpec::contiguous(DType::F32, &[10]);
     let name = |value| {
         let call = elementwise::call(&variants()[0], &with(value), &[&x, &x]);
         call.expect("supported").kernel.name
@@ -226,9 +230,9 @@ fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
     let count = 9_000_001;
     let expression = Expression {
         inputs: vec![],
-        steps: vec![Step::Index, Step::Cast(0, DType::U8)],
+        steps: vec![ExpressionStep::Index, ExpressionStep::Cast(0, DType::U8)],
     };
-    let out = Operand::contiguous(DType::U8, &[count]);
+    let out = OperandSpec::contiguous(DType::U8, &[count]);
     let traits = Traits {
         max_invocations: 32,
         ..variants()[0].clone()
@@ -243,8 +247,8 @@ fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let (x, y) = (
-        Operand::contiguous(DType::F32, &[3]),
-        Operand::contiguous(DType::F32, &[4]),
+        OperandSpec::contiguous(DType::F32, &[3]),
+        OperandSpec::contiguous(DType::F32, &[4]),
     );
     let copy = Expression::cast(DType::F32, DType::F32);
     let error = elementwise::call(&Traits::minimal(), &copy, &[&x, &y]).expect_err("shapes differ");
@@ -252,6 +256,6 @@ fn what_does_not_fit_is_refused() {
         error.to_string(),
         "elementwise: operands of shapes [3] and [4] do not go together"
     );
-    let half = Operand::contiguous(DType::F16, &[3]);
+    let half = OperandSpec::contiguous(DType::F16, &[3]);
     assert!(elementwise::call(&Traits::minimal(), &copy, &[&x, &half]).is_err());
 }

@@ -1,14 +1,14 @@
 //! Take, take-along and row writes on the device against the references.
 
-use refrain_kernels::{DType, Operand, Values, slots, take, take_along, write_rows};
+use refrain_kernels::{DType, OperandSpec, Values, slots, take, take_along, write_rows};
 
 use crate::common::{Random, assert_close, bytes_of, index_values, operand, run, values, variants};
 
 /// An index operand of random layout that holds indices in and out of `extent`.
-fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) -> (Operand, Vec<u8>) {
+fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) -> (OperandSpec, Vec<u8>) {
     let layout = random.layout(shape, true);
     let content = index_values(random, dtype, layout.end(), extent);
-    (Operand { dtype, layout }, bytes_of(dtype, &content))
+    (OperandSpec { dtype, layout }, bytes_of(dtype, &content))
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn rows_are_written_where_slots_say_and_nowhere_else() {
                 let rows_shape = [&[count], &row[..]].concat();
                 let (rows, content) = operand(&mut random, dtype, &rows_shape, 2.0, true);
                 let slots = Values::I32(slots(&mut random, count, extent));
-                let slot_operand = Operand::contiguous(DType::I32, &[count]);
-                let state = Operand::contiguous(state_dtype, &[&[extent], &row[..]].concat());
+                let slot_operand = OperandSpec::contiguous(DType::I32, &[count]);
+                let state = OperandSpec::contiguous(state_dtype, &[&[extent], &row[..]].concat());
                 let mut expected = random.values(state_dtype, extent * width, 1.0);
                 let before = bytes_of(state_dtype, &expected);
                 let call = write_rows::call(&traits, &rows, &slot_operand, &state);
@@ -113,15 +113,15 @@ fn rows_are_written_where_slots_say_and_nowhere_else() {
 
 #[test]
 fn rows_that_do_not_fit_the_state_are_refused() {
-    let rows = Operand::contiguous(DType::F32, &[2, 3]);
-    let slots = Operand::contiguous(DType::I32, &[2]);
-    let state = Operand::contiguous(DType::F32, &[8, 4]);
+    let rows = OperandSpec::contiguous(DType::F32, &[2, 3]);
+    let slots = OperandSpec::contiguous(DType::I32, &[2]);
+    let state = OperandSpec::contiguous(DType::F32, &[8, 4]);
     let error = write_rows::call(&variants()[0], &rows, &slots, &state).expect_err("3 is not 4");
     assert_eq!(
         error.to_string(),
         "write_rows: rows of shape [2, 3] and slots of shape [2] do not fit a state of shape [8, 4]"
     );
-    let mut gaps = Operand::contiguous(DType::F32, &[8, 3]);
+    let mut gaps = OperandSpec::contiguous(DType::F32, &[8, 3]);
     gaps.layout.strides[0] = 4;
     assert!(write_rows::call(&variants()[0], &rows, &slots, &gaps).is_err());
 }
@@ -137,10 +137,10 @@ fn positions_find_their_slots() {
         let sequences: Vec<u32> = (0..tokens).map(|_| random.below(rows + 1) as u32).collect();
         let pages: Vec<u32> = (0..rows * table).map(|_| random.below(99) as u32).collect();
         let operands = [
-            Operand::contiguous(DType::I32, &[tokens]),
-            Operand::contiguous(DType::U32, &[tokens]),
-            Operand::contiguous(DType::U32, &[rows, table]),
-            Operand::contiguous(DType::I32, &[tokens]),
+            OperandSpec::contiguous(DType::I32, &[tokens]),
+            OperandSpec::contiguous(DType::U32, &[tokens]),
+            OperandSpec::contiguous(DType::U32, &[rows, table]),
+            OperandSpec::contiguous(DType::I32, &[tokens]),
         ];
         let contents = [
             bytemuck::cast_slice(&positions).to_vec(),

@@ -1,7 +1,7 @@
 //! Reductions, softmax, argmax and top-k on the device against the references.
 
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{Call, DType, Layout, Operand, Traits, Values, argmax, softmax, top_k};
+use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values, argmax, softmax, top_k};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
@@ -19,7 +19,7 @@ fn all_variants() -> Vec<Traits> {
 }
 
 /// What operand 1 holds after calls with the workspace that they asked for, which is full of rubbish.
-fn run_with_workspace((calls, workspace): (Vec<Call>, Option<Operand>), operands: &[&[u8]]) -> Vec<u8> {
+fn run_with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>), operands: &[&[u8]]) -> Vec<u8> {
     let mut operands: Vec<Vec<u8>> = operands.iter().map(|bytes| bytes.to_vec()).collect();
     operands.extend(workspace.map(|workspace| vec![0xee; workspace.layout.count() * workspace.dtype.size()]));
     run(&calls, &operands, 1)
@@ -82,8 +82,11 @@ fn long_rows_that_workgroups_share_are_joined() {
         (ReduceOp::Min, DType::I32),
         (ReduceOp::All, DType::U8),
     ] {
-        let (x, out) = (Operand::contiguous(dtype, &[columns]), reduce::output_dtype(op, dtype));
-        let out = Operand::contiguous(out.expect("defined"), &[]);
+        let (x, out) = (
+            OperandSpec::contiguous(dtype, &[columns]),
+            reduce::output_dtype(op, dtype),
+        );
+        let out = OperandSpec::contiguous(out.expect("defined"), &[]);
         let (calls, workspace) = reduce::calls(&variants()[0], op, &x, 1, &out).expect("supported");
         assert!(calls.len() == 2 && workspace.is_some());
         check_reduce(&mut random, op, dtype, &[], &[columns]);
@@ -97,8 +100,8 @@ fn long_rows_that_workgroups_share_are_joined() {
 fn sums_of_62_million_elements_are_whole() {
     let columns = 62_000_000;
     let (x, out) = (
-        Operand::contiguous(DType::U8, &[columns]),
-        Operand::contiguous(DType::U32, &[]),
+        OperandSpec::contiguous(DType::U8, &[columns]),
+        OperandSpec::contiguous(DType::U32, &[]),
     );
     let content: Vec<u8> = (0..columns).map(|place| (place % 251) as u8).collect();
     let expected: u64 = content.iter().map(|&x| u64::from(x)).sum();
@@ -116,8 +119,8 @@ fn reductions_of_nothing_are_neutral() {
     }
     check_reduce(&mut random, Sum, DType::I32, &[3], &[2, 0]);
     let (x, y) = (
-        Operand::contiguous(DType::F32, &[3, 0]),
-        Operand::contiguous(DType::F32, &[3]),
+        OperandSpec::contiguous(DType::F32, &[3, 0]),
+        OperandSpec::contiguous(DType::F32, &[3]),
     );
     for op in [Max, Min] {
         assert!(reduce::calls(&Traits::minimal(), op, &x, 1, &y).is_err());
@@ -126,11 +129,11 @@ fn reductions_of_nothing_are_neutral() {
 
 #[test]
 fn columns_far_apart_are_reduced_row_by_row() {
-    let x = Operand {
+    let x = OperandSpec {
         dtype: DType::F32,
         layout: Layout::contiguous(&[300, 1000]).permute(&[1, 0]),
     };
-    let out = Operand::contiguous(DType::F32, &[1000]);
+    let out = OperandSpec::contiguous(DType::F32, &[1000]);
     let content = Random::new(13).values(DType::F32, 300_000, 1.0);
     for traits in variants() {
         let calls = reduce::calls(&traits, ReduceOp::Max, &x, 1, &out).expect("supported");
@@ -143,8 +146,8 @@ fn columns_far_apart_are_reduced_row_by_row() {
 
 #[test]
 fn extremes_of_rows_with_nan_are_nan() {
-    let x = Operand::contiguous(DType::F32, &[2, 3]);
-    let out = Operand::contiguous(DType::F32, &[2]);
+    let x = OperandSpec::contiguous(DType::F32, &[2, 3]);
+    let out = OperandSpec::contiguous(DType::F32, &[2]);
     let content = Values::F32(vec![1.0, f32::NAN, 3.0, -0.5, f32::NEG_INFINITY, -2.0]);
     for (op, second) in [(ReduceOp::Max, -0.5), (ReduceOp::Min, f32::NEG_INFINITY)] {
         for traits in variants() {
@@ -185,7 +188,7 @@ fn softmax_agrees_on_any_layout() {
 
 #[test]
 fn softmax_of_masked_rows_is_finite_unless_all_is_masked() {
-    let x = Operand::contiguous(DType::F32, &[3, 2]);
+    let x = OperandSpec::contiguous(DType::F32, &[3, 2]);
     let inf = f32::NEG_INFINITY;
     let content = Values::F32(vec![inf, 5.0, -3e38, -3e38, inf, inf]);
     for traits in variants() {
@@ -219,7 +222,7 @@ fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize,
     let content = with_ties(random, dtype, rows * columns).rounded(dtype);
     let contiguous = Layout::contiguous(&[rows, columns]);
     for traits in all_variants() {
-        let x = Operand {
+        let x = OperandSpec {
             dtype,
             layout: random.layout(&[rows, columns], false),
         };
@@ -266,8 +269,8 @@ fn a_vocabulary_yields_few_or_thousands() {
 fn candidates_of_long_rows_are_chosen_by_several_workgroups() {
     let mut random = Random::new(19);
     let (x, places) = (
-        Operand::contiguous(DType::F32, &[100_000]),
-        Operand::contiguous(DType::U32, &[7]),
+        OperandSpec::contiguous(DType::F32, &[100_000]),
+        OperandSpec::contiguous(DType::U32, &[7]),
     );
     let (calls, workspace) = top_k::calls(&variants()[0], &x, &places).expect("supported");
     assert!(calls.len() == 2 && workspace.is_some());
@@ -286,10 +289,10 @@ fn the_largest_of_4_million_are_found() {
     let columns = 4_000_000;
     let mut random = Random::new(20);
     let content = Values::U32((0..columns).map(|_| random.below(1 << 30) as u32).collect());
-    let x = Operand::contiguous(DType::U32, &[columns]);
+    let x = OperandSpec::contiguous(DType::U32, &[columns]);
     let bytes = bytes_of(DType::U32, &content);
     for k in [40, 1500] {
-        let out = Operand::contiguous(DType::U32, &[k]);
+        let out = OperandSpec::contiguous(DType::U32, &[k]);
         let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
         let found = run_with_workspace(calls, &[&bytes, &vec![0; 4 * k]]);
         let expected = Values::U32(top_k::reference(&content, columns, k));
@@ -299,8 +302,8 @@ fn the_largest_of_4_million_are_found() {
 
 #[test]
 fn rows_of_equal_elements_are_taken_in_order() {
-    let x = Operand::contiguous(DType::F32, &[1, 3000]);
-    let out = Operand::contiguous(DType::U32, &[1, 1500]);
+    let x = OperandSpec::contiguous(DType::F32, &[1, 3000]);
+    let out = OperandSpec::contiguous(DType::U32, &[1, 1500]);
     for traits in variants() {
         let calls = top_k::calls(&traits, &x, &out).expect("supported");
         let found = run_with_workspace(calls, &[&[0; 12_000], &[0; 6000]]);
@@ -314,8 +317,8 @@ fn all_of_a_vocabulary_can_be_sorted() {
     let columns = 20_000;
     let content = Random::new(17).values(DType::F32, columns, 1.0);
     let (x, out) = (
-        Operand::contiguous(DType::F32, &[columns]),
-        Operand::contiguous(DType::U32, &[columns]),
+        OperandSpec::contiguous(DType::F32, &[columns]),
+        OperandSpec::contiguous(DType::U32, &[columns]),
     );
     let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
     let found = run_with_workspace(calls, &[&bytes_of(DType::F32, &content), &vec![0; 4 * columns]]);
@@ -327,12 +330,12 @@ fn all_of_a_vocabulary_can_be_sorted() {
 fn choices_that_are_not_there_are_refused() {
     let traits = Traits::minimal();
     let (x, empty) = (
-        Operand::contiguous(DType::F32, &[2, 3]),
-        Operand::contiguous(DType::F32, &[2, 0]),
+        OperandSpec::contiguous(DType::F32, &[2, 3]),
+        OperandSpec::contiguous(DType::F32, &[2, 0]),
     );
-    let four = Operand::contiguous(DType::U32, &[2, 4]);
+    let four = OperandSpec::contiguous(DType::U32, &[2, 4]);
     let error = top_k::calls(&traits, &x, &four).expect_err("k is too large");
     assert_eq!(error.to_string(), "top_k: the largest 4 of 3 elements");
-    let one = Operand::contiguous(DType::U32, &[2]);
+    let one = OperandSpec::contiguous(DType::U32, &[2]);
     assert!(argmax::call(&traits, &empty, &one).is_err());
 }

@@ -1,8 +1,8 @@
 //! Every variant's text compiles to valid SPIR-V.
 
-use refrain_kernels::elementwise::{self, BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{Call, DType, Operand, Traits, argmax, softmax, take, take_along, top_k, write_rows};
+use refrain_kernels::{Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows};
 
 use crate::common::check_texts;
 
@@ -32,37 +32,41 @@ fn traits() -> [Traits; 2] {
 
 fn elementwise_call(traits: &Traits, expression: &Expression) -> Call {
     let result = *expression.dtypes().expect("valid").last().expect("steps");
-    let mut operands: Vec<Operand> = expression
+    let mut operands: Vec<OperandSpec> = expression
         .inputs
         .iter()
-        .map(|&dtype| Operand::contiguous(dtype, &[4, 5]))
+        .map(|&dtype| OperandSpec::contiguous(dtype, &[4, 5]))
         .collect();
-    operands.push(Operand::contiguous(result, &[4, 5]));
-    let operands: Vec<&Operand> = operands.iter().collect();
+    operands.push(OperandSpec::contiguous(result, &[4, 5]));
+    let operands: Vec<&OperandSpec> = operands.iter().collect();
     elementwise::call(traits, expression, &operands).expect("supported")
 }
 
 /// One expression that applies every op that takes `dtype`, joined to one result.
 fn every_op(dtype: DType) -> Expression {
     let value = Scalar::F32(1.5);
-    let mut steps = vec![Step::Input(0), Step::Constant { value, dtype }, Step::Index];
+    let mut steps = vec![
+        ExpressionStep::Input(0),
+        ExpressionStep::Constant { value, dtype },
+        ExpressionStep::Index,
+    ];
     let mut truths = Vec::new();
     for op in UnaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
-        steps.push(Step::Unary(op, 0));
+        steps.push(ExpressionStep::Unary(op, 0));
         truths.push(steps.len() - 1);
     }
     for op in BinaryOp::ALL.into_iter().filter(|op| op.output(dtype).is_some()) {
-        steps.push(Step::Binary(op, 0, 1));
+        steps.push(ExpressionStep::Binary(op, 0, 1));
         truths.push(steps.len() - 1);
     }
     let mut joined = None;
     for step in truths {
-        steps.push(Step::Cast(step, DType::Bool));
+        steps.push(ExpressionStep::Cast(step, DType::Bool));
         let truth = steps.len() - 1;
         joined = Some(match joined {
             None => truth,
             Some(earlier) => {
-                steps.push(Step::Select(truth, earlier, truth));
+                steps.push(ExpressionStep::Select(truth, earlier, truth));
                 steps.len() - 1
             }
         });
@@ -92,24 +96,27 @@ fn rows_of_every_dtype() {
     let mut calls = Vec::new();
     for traits in traits() {
         for dtype in DType::ALL {
-            let x = Operand::contiguous(dtype, &[3, 4, 5]);
+            let x = OperandSpec::contiguous(dtype, &[3, 4, 5]);
             for op in ReduceOp::ALL {
                 if let Some(result) = reduce::output_dtype(op, dtype) {
-                    let out = Operand::contiguous(result, &[3]);
+                    let out = OperandSpec::contiguous(result, &[3]);
                     calls.extend(reduce::calls(&traits, op, &x, 2, &out).expect("supported").0);
-                    let (long, out) = (Operand::contiguous(dtype, &[1 << 22]), Operand::contiguous(result, &[]));
+                    let (long, out) = (
+                        OperandSpec::contiguous(dtype, &[1 << 22]),
+                        OperandSpec::contiguous(result, &[]),
+                    );
                     let (shared, _) = reduce::calls(&traits, op, &long, 1, &out).expect("supported");
                     assert_eq!(shared.len(), 2);
                     calls.extend(shared);
                 }
             }
-            let place = Operand::contiguous(DType::U32, &[3, 4]);
+            let place = OperandSpec::contiguous(DType::U32, &[3, 4]);
             calls.push(argmax::call(&traits, &x, &place).expect("supported"));
-            let places = Operand::contiguous(DType::U32, &[3, 4, 2]);
+            let places = OperandSpec::contiguous(DType::U32, &[3, 4, 2]);
             calls.extend(top_k::calls(&traits, &x, &places).expect("supported").0);
             let (long, few) = (
-                Operand::contiguous(dtype, &[1 << 22]),
-                Operand::contiguous(DType::U32, &[5]),
+                OperandSpec::contiguous(dtype, &[1 << 22]),
+                OperandSpec::contiguous(DType::U32, &[5]),
             );
             let (shared, _) = top_k::calls(&traits, &long, &few).expect("supported");
             assert_eq!(shared.len(), 2);
@@ -117,7 +124,7 @@ fn rows_of_every_dtype() {
         }
         for x in FLOATS {
             for y in FLOATS {
-                let (x, y) = (Operand::contiguous(x, &[3, 5]), Operand::contiguous(y, &[3, 5]));
+                let (x, y) = (OperandSpec::contiguous(x, &[3, 5]), OperandSpec::contiguous(y, &[3, 5]));
                 calls.push(softmax::call(&traits, &x, &y).expect("supported"));
             }
         }
@@ -130,20 +137,20 @@ fn gathers_and_row_writes_of_every_dtype() {
     let mut calls = Vec::new();
     for traits in traits() {
         for dtype in DType::ALL {
-            let table = Operand::contiguous(dtype, &[7, 5]);
-            let out = Operand::contiguous(dtype, &[7, 3]);
+            let table = OperandSpec::contiguous(dtype, &[7, 5]);
+            let out = OperandSpec::contiguous(dtype, &[7, 3]);
             for index in [DType::I32, DType::U32] {
-                let picked = Operand::contiguous(index, &[3]);
+                let picked = OperandSpec::contiguous(index, &[3]);
                 calls.push(take::call(&traits, &table, &picked, 1, &out).expect("supported"));
-                let along = Operand::contiguous(index, &[7, 3]);
+                let along = OperandSpec::contiguous(index, &[7, 3]);
                 calls.push(take_along::call(&traits, &table, &along, &out).expect("supported"));
             }
-            let slots = Operand::contiguous(DType::I32, &[7]);
+            let slots = OperandSpec::contiguous(DType::I32, &[7]);
             for other in DType::ALL {
                 if other != dtype && !(other.is_float() && dtype.is_float()) {
                     continue;
                 }
-                let state = Operand::contiguous(other, &[9, 5]);
+                let state = OperandSpec::contiguous(other, &[9, 5]);
                 calls.push(write_rows::call(&traits, &table, &slots, &state).expect("supported"));
             }
         }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use refrain_kernels::{Call, Operand, Push, Traits, Values};
+use refrain_kernels::{Call, OperandSpec, Push, Traits, Values};
 use refrain_vulkan::{Access, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 
 use super::driver;
@@ -148,7 +148,7 @@ fn upload(bytes: &[u8]) -> refrain_vulkan::Buffer {
 
 /// Reads an operand's values, and checks that bytes between its elements are as they were in
 /// `before`.
-pub fn values(operand: &Operand, before: &[u8], after: &[u8]) -> Values {
+pub fn values(operand: &OperandSpec, before: &[u8], after: &[u8]) -> Values {
     let size = operand.dtype.size();
     let mut untouched = after.to_vec();
     operand.layout.for_each(|i| {

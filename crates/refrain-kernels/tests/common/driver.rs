@@ -1,7 +1,7 @@
 //! What kernels are told of a Vulkan device, and what it is told of them; benchmarks use this too.
 
 use refrain_kernels::fragments::{self, MatrixCores};
-use refrain_kernels::{Kernel, Traits};
+use refrain_kernels::{KernelText, Traits};
 use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
 
 /// What the device can do.
@@ -59,7 +59,7 @@ fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
 }
 
 /// A kernel as the runtime compiles it.
-pub fn translated(kernel: &Kernel, push_bytes: usize) -> refrain_vulkan::Kernel {
+pub fn translated(kernel: &KernelText, push_bytes: usize) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
         name: kernel.name.clone(),
         source: kernel.source.clone(),

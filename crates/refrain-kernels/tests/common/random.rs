@@ -1,4 +1,4 @@
-use refrain_kernels::{DType, Layout, Operand, Values};
+use refrain_kernels::{DType, Layout, OperandSpec, Values};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers in every run.
 pub struct Random(u64);
@@ -87,11 +87,17 @@ impl Random {
 }
 
 /// An operand of random layout, and a buffer that holds random values (in the gaps too).
-pub fn operand(random: &mut Random, dtype: DType, shape: &[usize], scale: f32, repeats: bool) -> (Operand, Vec<u8>) {
+pub fn operand(
+    random: &mut Random,
+    dtype: DType,
+    shape: &[usize],
+    scale: f32,
+    repeats: bool,
+) -> (OperandSpec, Vec<u8>) {
     let layout = random.layout(shape, repeats);
     let length = layout.end() + 3;
     let bytes = bytes_of(dtype, &random.values(dtype, length, scale));
-    (Operand { dtype, layout }, bytes)
+    (OperandSpec { dtype, layout }, bytes)
 }
 
 /// The bytes of contiguous values.

@@ -6,7 +6,7 @@ mod random;
 
 use random::{Random, bytes_of};
 use refrain_kernels::cpu::{self, FastRows};
-use refrain_kernels::matmul::{Rows, SliceRows, StoredRows};
+use refrain_kernels::matmul::{SliceRows, StoredRows, WeightRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows, Scales};
 use refrain_kernels::{DType, Values, attention};
 
@@ -82,14 +82,14 @@ fn floats(random: &mut Random, count: usize) -> Vec<f32> {
     (0..count).map(|_| random.unit()).collect()
 }
 
-fn product(w: &dyn Rows, x: &[f32]) -> Vec<f32> {
+fn product(w: &dyn WeightRows, x: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / w.columns() * w.count()];
     w.multiply(x, 0..w.count(), &mut out);
     out
 }
 
 /// The largest of the sums of all terms' magnitudes: what rounding is to be compared with.
-fn magnitude(w: &dyn Rows, x: &[f32]) -> f32 {
+fn magnitude(w: &dyn WeightRows, x: &[f32]) -> f32 {
     let (mut row, mut largest) = (vec![0.0; w.columns()], 0.0f32);
     for r in 0..w.count() {
         w.read(r, &mut row);
@@ -111,7 +111,7 @@ fn assert_close(actual: &[f32], expected: &[f32], magnitude: f32, what: &str) {
 const FEW: usize = 3;
 
 /// Compares products of several numbers of vectors, whole and in part, and of each vector by itself.
-fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn Rows, what: &str) {
+fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn WeightRows, what: &str) {
     let (n, k) = (plain.count(), plain.columns());
     for m in [1, 2, FEW, 4, 7] {
         let x = floats(random, m * k);
@@ -122,12 +122,12 @@ fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn Rows, what: &str)
             magnitude(plain, &x),
             &format!("{m} vectors and {what}"),
         );
-        for (x, together) in x.chunks(k).zip(actual.chunks(n)) {
+        for (x, batched) in x.chunks(k).zip(actual.chunks(n)) {
             let (alone, what) = (product(fast, x), format!("one of {m} vectors and {what}"));
             if m <= FEW || matches!(fast, FastRows::Stored(_)) {
-                assert_eq!(alone, together, "{what}");
+                assert_eq!(alone, batched, "{what}");
             } else {
-                assert_close(&alone, together, magnitude(plain, x), &what);
+                assert_close(&alone, batched, magnitude(plain, x), &what);
             }
         }
         let part = n / 3..n - n / 4;
@@ -226,7 +226,7 @@ fn attention_over_pages() {
             let width = kv_heads * head_dim;
             let [keys, values] = [0, 1].map(|_| floats(&mut random, slots * width));
             let positions = [0, 3, 4, 31, -1, 17, 99];
-            let inputs = attention::Inputs {
+            let inputs = attention::AttentionInputs {
                 q: &floats(&mut random, positions.len() * heads * head_dim),
                 keys: &SliceRows::new(&keys, width),
                 values: &SliceRows::new(&values, width),
@@ -237,7 +237,7 @@ fn attention_over_pages() {
                 kv_heads,
                 pages_per_sequence,
             };
-            let params = attention::Params {
+            let params = attention::AttentionParams {
                 scale: 0.3,
                 page_size: page_size as u32,
                 window,

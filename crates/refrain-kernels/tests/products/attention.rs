@@ -1,6 +1,6 @@
 use refrain_kernels::matmul::SliceRows;
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, attention};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, attention};
 
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored, swapped};
@@ -17,7 +17,7 @@ struct Case {
     sequences: Vec<u32>,
     pages: Vec<u32>,
     slots: usize,
-    params: attention::Params,
+    params: attention::AttentionParams,
 }
 
 impl Default for Case {
@@ -32,7 +32,7 @@ impl Default for Case {
             // Pages of both sequences interleave, in no order.
             pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
             slots: 64,
-            params: attention::Params {
+            params: attention::AttentionParams {
                 scale: 0.3,
                 page_size: 8,
                 window: None,
@@ -43,12 +43,12 @@ impl Default for Case {
 }
 
 impl Case {
-    fn q(&self) -> Operand {
-        Operand::contiguous(self.dtypes[0], &[self.positions.len(), self.heads, self.head_dim])
+    fn q(&self) -> OperandSpec {
+        OperandSpec::contiguous(self.dtypes[0], &[self.positions.len(), self.heads, self.head_dim])
     }
 
-    fn out(&self) -> Operand {
-        Operand {
+    fn out(&self) -> OperandSpec {
+        OperandSpec {
             dtype: self.dtypes[3],
             ..self.q()
         }
@@ -58,26 +58,26 @@ impl Case {
         self.check_into(tuning, traits, &self.q(), &self.out());
     }
 
-    fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &Operand, out: &Operand) {
+    fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &OperandSpec, out: &OperandSpec) {
         let tokens = self.positions.len();
         let what = format!(
             "{tokens} tokens, {} over {} heads of {}, {:?}, subgroups of {}",
             self.heads, self.kv_heads, self.head_dim, self.dtypes, traits.subgroup_size
         );
         let shape = [self.slots, self.kv_heads, self.head_dim];
-        let [keys, values] = [1, 2].map(|i| Operand::contiguous(self.dtypes[i], &shape));
+        let [keys, values] = [1, 2].map(|i| OperandSpec::contiguous(self.dtypes[i], &shape));
         let mut random = Random::new(self.slots as u64);
         let [q_values, key_values, value_values] =
             [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
-        let positions = Operand::contiguous(DType::I32, &[tokens]);
-        let sequences = Operand::contiguous(DType::U32, &[tokens]);
-        let pages = Operand::contiguous(DType::U32, &[2, self.pages.len() / 2]);
+        let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
+        let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
+        let pages = OperandSpec::contiguous(DType::U32, &[2, self.pages.len() / 2]);
         let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
         let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, &self.params)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let columns = self.kv_heads * self.head_dim;
         let expected = attention::reference(
-            &attention::Inputs {
+            &attention::AttentionInputs {
                 q: &q_values,
                 keys: &SliceRows::new(&key_values, columns),
                 values: &SliceRows::new(&value_values, columns),
@@ -139,7 +139,7 @@ fn heads_of_any_even_size_and_ratio() {
 fn windows() {
     for traits in all_traits() {
         for window in [0, 1, 6, 1000] {
-            let params = attention::Params {
+            let params = attention::AttentionParams {
                 window: Some(window),
                 decode: false,
                 ..Case::default().params
@@ -172,7 +172,7 @@ fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
             pages: (0..2 * table).map(|page| (page * 7 + 3) % 80).collect(),
             positions: vec![2559, 1234],
             sequences: vec![1, 0],
-            params: attention::Params {
+            params: attention::AttentionParams {
                 scale: 2.0,
                 page_size: 64,
                 window: None,
@@ -200,7 +200,7 @@ fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
                 .collect(),
             positions: vec![last, last - 70, 100],
             sequences: vec![1, 0, 0],
-            params: attention::Params {
+            params: attention::AttentionParams {
                 scale: 1.0,
                 page_size: 64,
                 window: None,
@@ -222,7 +222,7 @@ fn parts_of_the_positions_are_joined() {
             pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
             positions: vec![767, 300, 2, -1],
             sequences: vec![1, 0, 0, 1],
-            params: attention::Params {
+            params: attention::AttentionParams {
                 scale: 1.5,
                 page_size: 64,
                 window: None,
@@ -231,7 +231,7 @@ fn parts_of_the_positions_are_joined() {
             ..Case::default()
         };
         for (window, dtype) in [(None, DType::F32), (Some(100), DType::F16)] {
-            let params = attention::Params { window, ..case.params };
+            let params = attention::AttentionParams { window, ..case.params };
             let dtypes = [DType::F32, DType::F32, DType::BF16, dtype];
             Case {
                 params,
@@ -260,7 +260,7 @@ fn numbers_out_of_range_are_clamped() {
 #[test]
 fn scores_far_apart_do_not_overflow() {
     let traits = device_traits();
-    let params = attention::Params {
+    let params = attention::AttentionParams {
         scale: 1e4,
         ..Case::default().params
     };
@@ -280,13 +280,13 @@ fn queries_and_results_may_be_strided_but_not_within_a_head() {
     let (q, out) = (gappy(DType::F32, shape), swapped(DType::F32, shape, 0, 1));
     case.check_into(tuning, &traits, &q, &out);
     let across = swapped(DType::F32, shape, 1, 2);
-    let state = Operand::contiguous(DType::F32, &[64, 2, 32]);
-    let tokens = Operand::contiguous(DType::U32, &[6]);
-    let positions = Operand {
+    let state = OperandSpec::contiguous(DType::F32, &[64, 2, 32]);
+    let tokens = OperandSpec::contiguous(DType::U32, &[6]);
+    let positions = OperandSpec {
         dtype: DType::I32,
         ..tokens.clone()
     };
-    let pages = Operand::contiguous(DType::U32, &[2, 4]);
+    let pages = OperandSpec::contiguous(DType::U32, &[2, 4]);
     let operands = [&across, &state, &state, &positions, &tokens, &pages, &out];
     let error = attention::calls(&traits, operands, &case.params);
     let expected = Unsupported::NeedsContiguous {
@@ -326,7 +326,7 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
                 sequences: tokens.iter().map(|t| t.1).collect(),
                 pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
                 slots,
-                params: attention::Params {
+                params: attention::AttentionParams {
                     scale: 0.3,
                     page_size,
                     window,

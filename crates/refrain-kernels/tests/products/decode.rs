@@ -6,7 +6,7 @@ use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::matmul::SliceRows;
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, Operand, Traits, Values, rope, slots, write_rows};
+use refrain_kernels::{DType, OperandSpec, Traits, Values, rope, slots, write_rows};
 
 #[derive(Clone)]
 struct Case {
@@ -18,7 +18,7 @@ struct Case {
     table: usize,
     positions: Vec<i32>,
     window: Option<u32>,
-    rope: Option<rope::Params>,
+    rope: Option<rope::RopeParams>,
     norms: [Option<Norm>; 2],
     state: DType,
     /// Whether there is a gate behind each head of the queries.
@@ -30,8 +30,8 @@ const NORM: Option<Norm> = Some(Norm {
     weighted: true,
 });
 
-fn halves(dims: usize) -> Option<rope::Params> {
-    Some(rope::Params {
+fn halves(dims: usize) -> Option<rope::RopeParams> {
+    Some(rope::RopeParams {
         dims,
         interleaved: false,
         scale: 1.0,
@@ -58,7 +58,7 @@ impl Case {
 
     fn params(&self) -> DecodeParams {
         DecodeParams {
-            attention: attention::Params {
+            attention: attention::AttentionParams {
                 scale: 1.0 / (self.head_dim as f32).sqrt(),
                 page_size: self.page_size,
                 window: self.window,
@@ -72,14 +72,14 @@ impl Case {
     }
 
     /// The operands but the result, with their values: queries, keys and values side by side.
-    fn operands(&self) -> Vec<(Operand, Values)> {
+    fn operands(&self) -> Vec<(OperandSpec, Values)> {
         let mut random = Random::new(self.head_dim as u64);
         let (t, d) = (self.positions.len(), self.head_dim);
         let slots = t * self.table * self.page_size as usize;
         let width = (self.heads + 2 * self.kv_heads) * d;
         let mut columns = 0;
         let mut part = |heads: usize, random: &mut Random| {
-            let mut operand = Operand::contiguous(DType::F32, &[t, heads, d]);
+            let mut operand = OperandSpec::contiguous(DType::F32, &[t, heads, d]);
             operand.layout.strides[0] = width;
             operand.layout.offset = columns;
             columns += heads * d;
@@ -94,32 +94,35 @@ impl Case {
             }
         }
         let state = |random: &mut Random| {
-            let operand = Operand::contiguous(self.state, &[slots, self.kv_heads, d]);
+            let operand = OperandSpec::contiguous(self.state, &[slots, self.kv_heads, d]);
             let values = stored(&operand, &floats(random, slots * self.kv_heads * d));
             (operand, Values::F32(values))
         };
         let mut operands = vec![state(&mut random), state(&mut random)];
         operands.extend(parts);
         operands.push((
-            Operand::contiguous(DType::I32, &[t]),
+            OperandSpec::contiguous(DType::I32, &[t]),
             Values::I32(self.positions.clone()),
         ));
         let sequences = (0..t as u32).rev().collect();
-        operands.push((Operand::contiguous(DType::U32, &[t]), Values::U32(sequences)));
+        operands.push((OperandSpec::contiguous(DType::U32, &[t]), Values::U32(sequences)));
         // Every page belongs to one sequence, in no order.
         let count = (t * self.table) as u32;
         let pages = (0..count).map(|i| (i * 7 + 3) % count).collect();
         assert!(!count.is_multiple_of(7), "a permutation");
-        operands.push((Operand::contiguous(DType::U32, &[t, self.table]), Values::U32(pages)));
+        operands.push((
+            OperandSpec::contiguous(DType::U32, &[t, self.table]),
+            Values::U32(pages),
+        ));
         if let Some(rope) = self.rope {
             let frequencies = (0..rope.dims / 2).map(|i| 10_000f32.powf(-(i as f32) / (rope.dims / 2) as f32));
-            let operand = Operand::contiguous(DType::F32, &[rope.dims / 2]);
+            let operand = OperandSpec::contiguous(DType::F32, &[rope.dims / 2]);
             operands.push((operand, Values::F32(frequencies.collect())));
         }
         for norm in self.norms {
             if norm.is_some_and(|n| n.weighted) {
                 operands.push((
-                    Operand::contiguous(DType::F32, &[d]),
+                    OperandSpec::contiguous(DType::F32, &[d]),
                     Values::F32(floats(&mut random, d)),
                 ));
             }
@@ -129,17 +132,17 @@ impl Case {
     }
 
     /// The result, and what the states hold afterwards.
-    fn expected(&self, operands: &[(Operand, Values)]) -> (Vec<f32>, [Values; 2]) {
+    fn expected(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
         let d = self.head_dim;
         let value = |number: usize| operands[number].1.clone();
         let optional = self
             .params()
             .optional()
             .map(|number| number.map(|n| value(n).f32().to_vec()));
-        let prepared = |number: usize, norm: Option<Norm>, gain: &Option<Vec<f32>>| {
+        let prepared = |number: usize, norm: Option<Norm>, norm_weight: &Option<Vec<f32>>| {
             let mut x = value(number).f32().to_vec();
             if let Some(norm) = norm {
-                x = rms_norm::reference(&x, gain.as_deref(), norm.eps, d);
+                x = rms_norm::reference(&x, norm_weight.as_deref(), norm.eps, d);
             }
             match (self.rope, &optional[0]) {
                 (Some(rope), Some(frequencies)) => rope::reference(&x, &self.positions, frequencies, d, &rope),
@@ -157,7 +160,7 @@ impl Case {
         for (state, rows) in states.iter_mut().zip([Values::F32(k), value(4)]) {
             write_rows::reference(&rows, &found, self.kv_heads * d, self.state, state);
         }
-        let inputs = attention::Inputs {
+        let inputs = attention::AttentionInputs {
             q: &q,
             keys: &SliceRows::new(states[0].f32(), self.kv_heads * d),
             values: &SliceRows::new(states[1].f32(), self.kv_heads * d),
@@ -185,8 +188,8 @@ impl Case {
             self.heads, self.head_dim, self.kv_heads, self.positions, traits.subgroup_size
         );
         let operands = self.operands();
-        let out = Operand::contiguous(DType::F32, &[self.positions.len(), self.heads, self.head_dim]);
-        let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
+        let out = OperandSpec::contiguous(DType::F32, &[self.positions.len(), self.heads, self.head_dim]);
+        let all: Vec<&OperandSpec> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
         assert_eq!(attention::check_decode(traits, &all, &self.params()), Ok(()), "{what}");
         let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
         let joins_apart = made.workspace.is_some() && !traits.tickets;
@@ -256,7 +259,7 @@ fn pieces_may_be_missing() {
         eps: 1e-5,
         weighted: false,
     });
-    let interleaved = rope::Params {
+    let interleaved = rope::RopeParams {
         dims: 16,
         interleaved: true,
         scale: 1.25,
@@ -366,8 +369,8 @@ fn what_does_not_exist_is_neither_read_nor_written() {
     // A position beyond the table is attended from as far as the table goes.
     case.check(tuning::choose(&traits), &traits);
     let operands = case.operands();
-    let out = Operand::contiguous(DType::F32, &[2, 8, 16]);
-    let all: Vec<&Operand> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
+    let out = OperandSpec::contiguous(DType::F32, &[2, 8, 16]);
+    let all: Vec<&OperandSpec> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
     let error = attention::check_decode(&traits, &all, &case.params()).expect_err("heads of 16");
     assert!(error.to_string().contains("[2, 8, 32]"), "{error}");
     assert!(attention::check_decode(&traits, &all[..5], &case.params()).is_err());

@@ -1,6 +1,6 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::{self, Arena, Random};
 use crate::recurrences::{Places, STATES};
@@ -19,8 +19,8 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         norm: Norm { eps: 1e-5, weighted },
     };
     let random = &mut Random::new(key_dim as u64);
-    let mut given: Vec<(Operand, Values)> = Vec::new();
-    let mut add = |operand: Operand, scale: f32, offset: f32| {
+    let mut given: Vec<(OperandSpec, Values)> = Vec::new();
+    let mut add = |operand: OperandSpec, scale: f32, offset: f32| {
         let drawn: Vec<f32> = floats(random, operand.layout.count())
             .iter()
             .map(|x| x * scale + offset)
@@ -30,23 +30,27 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         kept
     };
     let x = add(gappy(dtype, &[tokens, channels]), 2.0, 0.0);
-    let weights = add(Operand::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
+    let weights = add(OperandSpec::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
     let decay = add(gappy(DType::F32, &[tokens, heads]), 0.5, 0.5);
     let beta = add(gappy(dtype, &[tokens, heads]), 0.5, 0.5);
     let z = add(gappy(dtype, &[tokens, values]), 3.0, 0.0);
-    let mut window = add(Operand::contiguous(DType::F32, &[STATES, taps - 1, channels]), 1.0, 0.0);
-    let mut memory = add(
-        Operand::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]),
+    let mut window = add(
+        OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]),
         1.0,
         0.0,
     );
-    let gain = weighted.then(|| add(Operand::contiguous(dtype, &[value_dim]), 1.0, 1.0));
+    let mut memory = add(
+        OperandSpec::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]),
+        1.0,
+        0.0,
+    );
+    let norm_weight = weighted.then(|| add(OperandSpec::contiguous(dtype, &[value_dim]), 1.0, 1.0));
     for (number, (operand, values)) in places.inputs().into_iter().enumerate() {
         given.insert(5 + number, (operand.clone(), values));
     }
     let out = gappy(DType::F32, &[tokens, values]);
-    let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
-    let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&all), &params)
+    let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
+    let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&all), &params)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
 
     let mut arena = Arena::new();
@@ -58,7 +62,7 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
     arena.add(&vec![0; tickets * 4]);
     // Twice: counters are as they were, and states go on.
     arena.run(&[call.clone(), call]);
-    let inputs = delta_net::Inputs {
+    let inputs = delta_net::DeltaNetInputs {
         x: &x,
         weights: &weights,
         decay: &decay,
@@ -66,7 +70,7 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         z: &z,
         positions: &places.positions,
         sequences: &places.sequences,
-        gain: gain.as_deref(),
+        norm_weight: norm_weight.as_deref(),
         sizes: [key_heads, key_dim, heads, value_dim],
     };
     delta_net::reference(&inputs, &params, &mut window, &mut memory);
@@ -102,7 +106,7 @@ fn delta_nets_do_what_their_pieces_do() {
 
 #[test]
 fn delta_nets_that_do_not_fit_are_refused() {
-    let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+    let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let check = |traits: &Traits, heads: usize, key_dim: usize| {
         let channels = 4 * key_dim + heads * 16;
         let operands = [
@@ -111,8 +115,8 @@ fn delta_nets_that_do_not_fit_are_refused() {
             f32s(&[2, heads]),
             f32s(&[2, heads]),
             f32s(&[2, heads * 16]),
-            Operand::contiguous(DType::I32, &[2]),
-            Operand::contiguous(DType::U32, &[2]),
+            OperandSpec::contiguous(DType::I32, &[2]),
+            OperandSpec::contiguous(DType::U32, &[2]),
             f32s(&[1, 3, channels]),
             f32s(&[1, heads, 16, key_dim]),
             f32s(&[2, heads * 16]),
@@ -125,8 +129,8 @@ fn delta_nets_that_do_not_fit_are_refused() {
                 weighted: false,
             },
         };
-        let operands: Vec<&Operand> = operands.iter().collect();
-        delta_net::call(traits, &delta_net::Operands::of(&operands), &params).map(|(_, tickets)| tickets)
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
+        delta_net::call(traits, &delta_net::DeltaNetOperands::of(&operands), &params).map(|(_, tickets)| tickets)
     };
     let own = Traits {
         tickets: true,

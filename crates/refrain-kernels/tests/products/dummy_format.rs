@@ -4,13 +4,13 @@
 mod record;
 
 use crate::common::Random;
-use crate::quantised::Weights;
+use crate::quantised::RandomWeights;
 use crate::support::all_traits;
 use record::RECORD;
 use refrain_kernels::cpu::FastRows;
-use refrain_kernels::matmul::Rows;
+use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::quantised::QuantRows;
-use refrain_kernels::{DType, Operand, tuning};
+use refrain_kernels::{DType, OperandSpec, tuning};
 
 #[test]
 fn a_format_from_elsewhere_is_multiplied_on_the_device() {
@@ -20,10 +20,10 @@ fn a_format_from_elsewhere_is_multiplied_on_the_device() {
                 fixed_point,
                 ..*tuning::choose(&traits)
             };
-            let weights = Weights::random(RECORD.format, [21, 192], DType::F16);
+            let weights = RandomWeights::random(RECORD.format, [21, 192], DType::F16);
             for tokens in [1, 3, 40] {
-                let x = Operand::contiguous(DType::F32, &[tokens, 192]);
-                let out = Operand::contiguous(DType::F32, &[tokens, 21]);
+                let x = OperandSpec::contiguous(DType::F32, &[tokens, 192]);
+                let out = OperandSpec::contiguous(DType::F32, &[tokens, 21]);
                 weights.check_product(&row, &traits, &x, &out);
             }
         }

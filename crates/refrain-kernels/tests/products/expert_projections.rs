@@ -1,17 +1,19 @@
-use refrain_kernels::matmul::{Rows, SliceRows};
-use refrain_kernels::projection::{ExpertInputs, ExpertProjection, Norm, Routed, Section, Weights, expert_reference};
+use refrain_kernels::matmul::{SliceRows, WeightRows};
+use refrain_kernels::projection::{
+    ExpertInputs, ExpertProjection, Norm, Routed, Section, WeightStorage, expert_reference,
+};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, top_k, tuning};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, top_k, tuning};
 
 use crate::common::Random;
 use crate::projections::epilogue;
-use crate::quantised::Weights as Quantised;
+use crate::quantised::RandomWeights as Quantised;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
 
 struct Case {
     /// Experts, rows of each, tokens, experts of each token, columns.
     sizes: [usize; 5],
-    weights: Weights,
+    weights: WeightStorage,
     parts: usize,
     norm: Option<Norm>,
     routed: Routed,
@@ -22,7 +24,7 @@ struct Case {
 }
 
 /// Adds an operand of random values; returns them as they are stored.
-fn add(given: &mut Vec<(Operand, Values)>, operand: Operand, random: &mut Random) -> Vec<f32> {
+fn add(given: &mut Vec<(OperandSpec, Values)>, operand: OperandSpec, random: &mut Random) -> Vec<f32> {
     let kept = stored(&operand, &floats(random, operand.layout.count()));
     given.push((operand, Values::F32(kept.clone())));
     kept
@@ -42,10 +44,10 @@ impl Case {
         let mut given = Vec::new();
         let x = match apart {
             true => add(&mut given, gappy(x_dtype, &[x_rows, k]), &mut random),
-            false => add(&mut given, Operand::contiguous(x_dtype, &[x_rows, k]), &mut random),
+            false => add(&mut given, OperandSpec::contiguous(x_dtype, &[x_rows, k]), &mut random),
         };
-        let gain = (self.norm.filter(|norm| norm.weighted))
-            .map(|_| add(&mut given, Operand::contiguous(DType::F16, &[k]), &mut random));
+        let norm_weight = (self.norm.filter(|norm| norm.weighted))
+            .map(|_| add(&mut given, OperandSpec::contiguous(DType::F16, &[k]), &mut random));
         let own_weights = match self.routed {
             Routed::Apart => false,
             Routed::Weighted => true,
@@ -63,7 +65,7 @@ impl Case {
         let (chosen, scores) = self.chosen(&mut given, &mut random);
         routing = routing.or(scores);
         let out = match apart {
-            true => Operand::contiguous(DType::F32, &[results, n]),
+            true => OperandSpec::contiguous(DType::F32, &[results, n]),
             false => gappy(DType::F32, &[results, n]),
         };
 
@@ -75,7 +77,7 @@ impl Case {
             between,
         };
         let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
-        let all: Vec<&Operand> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
+        let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
         assert_eq!(projection.check(traits, &all), Ok(()), "{what}");
         let calls = projection.calls(traits, &all).expect("checked");
         let matrices: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
@@ -85,25 +87,25 @@ impl Case {
                 x: &x,
                 experts: &chosen,
                 used,
-                gain: gain.as_deref(),
+                norm_weight: norm_weight.as_deref(),
                 routing: routing.as_deref(),
-                parts: matrices.iter().map(|r| r as &dyn Rows).collect(),
+                parts: matrices.iter().map(|r| r as &dyn WeightRows).collect(),
                 rows: n,
                 extras,
             },
         );
-        let inputs: Vec<(&Operand, Values)> = given.iter().map(|(o, values)| (o, values.clone())).collect();
+        let inputs: Vec<(&OperandSpec, Values)> = given.iter().map(|(o, values)| (o, values.clone())).collect();
         let actual = outcome(&calls, &inputs, &out);
         assert_close(&actual, expected.f32().to_vec(), DType::F32, &what);
     }
 
     /// Each token's experts; operand 1 becomes them, or the scores that they are chosen by, which are returned if they
     /// weight them too.
-    fn chosen(&self, given: &mut Vec<(Operand, Values)>, random: &mut Random) -> (Vec<u32>, Option<Vec<f32>>) {
+    fn chosen(&self, given: &mut Vec<(OperandSpec, Values)>, random: &mut Random) -> (Vec<u32>, Option<Vec<f32>>) {
         let [experts, _, tokens, used, _] = self.sizes;
         if !self.chooses {
             let chosen = self.given(random);
-            let operand = Operand::contiguous(DType::U32, &[tokens, used]);
+            let operand = OperandSpec::contiguous(DType::U32, &[tokens, used]);
             given.insert(1, (operand, Values::U32(chosen.clone())));
             return (chosen, None);
         }
@@ -130,11 +132,11 @@ impl Case {
     }
 
     /// A random matrix, its planes added to the operands; returns what it stands for.
-    fn matrix(&self, given: &mut Vec<(Operand, Values)>, shape: [usize; 2], random: &mut Random) -> Vec<f32> {
+    fn matrix(&self, given: &mut Vec<(OperandSpec, Values)>, shape: [usize; 2], random: &mut Random) -> Vec<f32> {
         let stored_as = self.dtypes[1];
         match self.weights {
-            Weights::Dense => add(given, Operand::contiguous(stored_as, &shape), random),
-            Weights::Quantised(format) => {
+            WeightStorage::Dense => add(given, OperandSpec::contiguous(stored_as, &shape), random),
+            WeightStorage::Quantised(format) => {
                 let weights = Quantised::random(format, shape, stored_as);
                 let (quants, parameters) = weights.operands();
                 let planes = weights.inputs(&quants, &parameters).into_iter();
@@ -170,7 +172,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
             let j = i % 3;
             Case {
                 sizes: [5, 13 + 20 * j, 1 + i % 2, 2 + j, k],
-                weights: Weights::Quantised(format),
+                weights: WeightStorage::Quantised(format),
                 parts: 1 + (i / 3) % 2,
                 norm: (j == 0).then_some(NORM),
                 routed: [Routed::Apart, Routed::Weighted, Routed::Scored][j],
@@ -188,7 +190,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
             ] {
                 Case {
                     sizes: [4, 9, 1 + i, 3, k],
-                    weights: Weights::Dense,
+                    weights: WeightStorage::Dense,
                     parts: 1 + i % 2,
                     norm: (routed == Routed::Apart && i > 0).then_some(NORM),
                     routed,
@@ -215,7 +217,7 @@ fn experts_are_chosen_by_the_largest_scores() {
         for routed in [Routed::Apart, Routed::Weighted, Routed::Scored] {
             Case {
                 sizes: [experts, 5, 1 + i, 1 + (2 * i).min(experts - 1), 64],
-                weights: Weights::Dense,
+                weights: WeightStorage::Dense,
                 parts: 1,
                 norm: (routed == Routed::Apart).then_some(NORM),
                 routed,
@@ -232,16 +234,16 @@ fn expert_projections_that_do_not_fit_are_refused() {
     let check = |routed, k: usize, rows: usize, norm| {
         let projection = ExpertProjection {
             norm,
-            section: Section::plain(Weights::Dense, DType::F32),
+            section: Section::plain(WeightStorage::Dense, DType::F32),
             routed,
             chosen: None,
             between: 5,
         };
-        let f32s = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+        let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
         let apart = routed == Routed::Apart;
         let mut operands = vec![
             f32s(&[if apart { 2 } else { 6 }, k]),
-            Operand::contiguous(DType::U32, &[2, 3]),
+            OperandSpec::contiguous(DType::U32, &[2, 3]),
         ];
         operands.extend((!apart).then(|| f32s(&[2, 3])));
         operands.extend([f32s(&[rows, k]), f32s(&[if apart { 6 } else { 2 }, 5])]);

@@ -1,11 +1,11 @@
 use refrain_kernels::expert_matmul::{self, Matrices};
-use refrain_kernels::matmul::{Rows, SliceRows};
+use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, Experts, MatrixTile, SharedBy, Tuning};
-use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values};
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::Random;
-use crate::quantised::Weights;
+use crate::quantised::RandomWeights;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome_with, stored};
 
 /// Experts, rows of each, tokens, experts of each token.
@@ -24,10 +24,10 @@ fn chosen([experts, _, tokens, used]: Sizes) -> Vec<u32> {
 fn check(
     traits: &Traits,
     sizes: Sizes,
-    x: &Operand,
+    x: &OperandSpec,
     matrices: Matrices<'_>,
-    planes: &[(&Operand, Values)],
-    rows: &dyn Rows,
+    planes: &[(&OperandSpec, Values)],
+    rows: &dyn WeightRows,
     out: DType,
 ) {
     let routed = Routed {
@@ -51,10 +51,10 @@ impl Routed {
     fn check(
         &self,
         traits: &Traits,
-        x: &Operand,
+        x: &OperandSpec,
         matrices: Matrices<'_>,
-        planes: &[(&Operand, Values)],
-        rows: &dyn Rows,
+        planes: &[(&OperandSpec, Values)],
+        rows: &dyn WeightRows,
         out: DType,
     ) {
         let [_, n, tokens, used] = self.sizes;
@@ -66,8 +66,8 @@ impl Routed {
             rows.columns()
         );
         let (ids, out) = (
-            Operand::contiguous(DType::U32, &[tokens, used]),
-            Operand::contiguous(out, &[tokens, used, n]),
+            OperandSpec::contiguous(DType::U32, &[tokens, used]),
+            OperandSpec::contiguous(out, &[tokens, used, n]),
         );
         let values = floats(&mut Random::new(5), x.layout.count());
         let values = stored(x, &values.iter().map(|v| v * self.largest).collect::<Vec<_>>());
@@ -87,13 +87,13 @@ impl Routed {
 }
 
 /// What all of a token's experts are given alike.
-fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> Operand {
+fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> OperandSpec {
     let layout = Layout {
         shape: vec![tokens, used, k],
         strides: vec![k, 0, 1],
         offset: 0,
     };
-    Operand { dtype, layout }
+    OperandSpec { dtype, layout }
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn products_with_the_matrices_of_chosen_experts() {
             for j in 0..3 {
                 let dtype = |n: usize| FLOATS[(i + j + n) % 3];
                 let rows = sizes[0] * sizes[1];
-                let w = Operand::contiguous(dtype(0), &[rows, k]);
+                let w = OperandSpec::contiguous(dtype(0), &[rows, k]);
                 let values = stored(&w, &floats(&mut Random::new(9), rows * k));
                 let x = match j {
                     0 => shared(dtype(1), sizes, k),
-                    _ => Operand::contiguous(dtype(1), &[sizes[2], sizes[3], k]),
+                    _ => OperandSpec::contiguous(dtype(1), &[sizes[2], sizes[3], k]),
                 };
                 let planes = [(&w, Values::F32(values.clone()))];
                 let rows = SliceRows::new(&values, k);
@@ -131,7 +131,7 @@ fn products_with_quantised_experts() {
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
             let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.has_records() { 768 } else { 384 });
-            let weights = Weights::random(format, [sizes[0] * sizes[1], k], FLOATS[i % 3]);
+            let weights = RandomWeights::random(format, [sizes[0] * sizes[1], k], FLOATS[i % 3]);
             let (quants, parameters) = weights.operands();
             let biases = format.has_biases().then_some(&parameters);
             let planes = weights.inputs(&quants, &parameters);
@@ -140,7 +140,7 @@ fn products_with_quantised_experts() {
             let rows = SliceRows::new(&values, k);
             for x in [
                 shared(FLOATS[i % 3], sizes, k),
-                Operand::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], k]),
+                OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], k]),
             ] {
                 check(&traits, sizes, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
             }
@@ -200,7 +200,7 @@ fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
             false => format.group as usize * (3 + i % 4),
         };
         let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
-        let weights = Weights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
+        let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
         let (quants, parameters) = weights.operands();
         let biases = format.has_biases().then_some(&parameters);
         let planes = weights.inputs(&quants, &parameters);
@@ -215,7 +215,7 @@ fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
         };
         for x in [
             shared(FLOATS[i % 3], sizes, columns),
-            Operand::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
+            OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
         ] {
             routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
         }
@@ -243,7 +243,7 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
             Some(expert) => vec![expert; sizes[2] * sizes[3]],
             None => chosen(sizes),
         };
-        let w = Operand::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
+        let w = OperandSpec::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
         let values = stored(&w, &floats(&mut Random::new(9), w.layout.count()));
         let planes = [(&w, Values::F32(values.clone()))];
         let rows = SliceRows::new(&values, columns);
@@ -258,7 +258,7 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
             let dtype = if routed.largest > 1.0 { DType::BF16 } else { DType::F32 };
             let x = match (i + j) % 2 {
                 0 => shared(dtype, sizes, columns),
-                _ => Operand::contiguous(dtype, &[sizes[2], sizes[3], columns]),
+                _ => OperandSpec::contiguous(dtype, &[sizes[2], sizes[3], columns]),
             };
             routed.check(&traits, &x, Matrices::Dense(&w), &planes, &rows, DType::F32);
         }
@@ -267,13 +267,13 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
 
 #[test]
 fn experts_that_do_not_fit_are_refused() {
-    let operand = |dtype, shape: &[usize]| Operand::contiguous(dtype, shape);
+    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (x, ids, out) = (
         operand(DType::F32, &[2, 3, 8]),
         operand(DType::U32, &[2, 3]),
         operand(DType::F32, &[2, 3, 5]),
     );
-    let call = |w: &Operand| expert_matmul::calls(&Traits::minimal(), &x, &ids, Matrices::Dense(w), &out).err();
+    let call = |w: &OperandSpec| expert_matmul::calls(&Traits::minimal(), &x, &ids, Matrices::Dense(w), &out).err();
     assert_eq!(call(&operand(DType::F16, &[20, 8])), None);
     for shape in [&[20, 9][..], &[21, 8], &[4, 5, 8]] {
         let error = call(&operand(DType::F16, shape));

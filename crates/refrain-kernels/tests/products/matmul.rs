@@ -1,14 +1,14 @@
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values, matmul};
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values, matmul};
 
 struct Case<'a> {
     tuning: &'a Tuning,
     traits: &'a Traits,
-    a: Operand,
-    b: Operand,
-    out: Operand,
+    a: OperandSpec,
+    b: OperandSpec,
+    out: OperandSpec,
 }
 
 impl Case<'_> {
@@ -35,7 +35,7 @@ impl Case<'_> {
 }
 
 /// A weight `[n, k]` seen as `[k, n]`.
-fn weight(dtype: DType, k: usize, n: usize) -> Operand {
+fn weight(dtype: DType, k: usize, n: usize) -> OperandSpec {
     swapped(dtype, &[k, n], 0, 1)
 }
 
@@ -48,9 +48,9 @@ fn every_mix_of_dtypes_and_few_or_many_rows() {
                 Case {
                     tuning: tuning::choose(&traits),
                     traits: &traits,
-                    a: Operand::contiguous(dtype, &[m, 72]),
+                    a: OperandSpec::contiguous(dtype, &[m, 72]),
                     b: weight(b, 72, 45),
-                    out: Operand::contiguous(c, &[m, 45]),
+                    out: OperandSpec::contiguous(c, &[m, 45]),
                 }
                 .check();
             }
@@ -95,7 +95,7 @@ fn batches_repeat_and_permute() {
         let mut shared = row.clone();
         shared.shape = vec![3, 4, 16, 9];
         shared.strides[1] = 0;
-        let heads = Operand {
+        let heads = OperandSpec {
             dtype: DType::F32,
             layout: shared.broadcast(&[3, 4, 16, 9]).expect("same shape"),
         };
@@ -107,16 +107,16 @@ fn batches_repeat_and_permute() {
             out: swapped(DType::F32, &[3, 4, m, 9], 1, 2),
         }
         .check();
-        let once = Operand {
+        let once = OperandSpec {
             dtype: DType::F32,
             layout: Layout::contiguous(&[16, 9]).broadcast(&[2, 3, 16, 9]).expect("repeats"),
         };
         Case {
             tuning: tuning::choose(&traits),
             traits: &traits,
-            a: Operand::contiguous(DType::F32, &shape),
+            a: OperandSpec::contiguous(DType::F32, &shape),
             b: once,
-            out: Operand::contiguous(DType::F32, &[2, 3, m, 9]),
+            out: OperandSpec::contiguous(DType::F32, &[2, 3, m, 9]),
         }
         .check();
     }
@@ -130,9 +130,9 @@ fn every_tuning_row_gives_the_same_result() {
             Case {
                 tuning,
                 traits: &traits,
-                a: Operand::contiguous(DType::F32, &[m, k]),
+                a: OperandSpec::contiguous(DType::F32, &[m, k]),
                 b: weight(DType::BF16, k, n),
-                out: Operand::contiguous(DType::F32, &[m, n]),
+                out: OperandSpec::contiguous(DType::F32, &[m, n]),
             }
             .check();
         }
@@ -146,25 +146,27 @@ fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
         Case {
             tuning: tuning::choose(&traits),
             traits: &traits,
-            a: Operand::contiguous(DType::F32, &[m, 0]),
+            a: OperandSpec::contiguous(DType::F32, &[m, 0]),
             b: weight(DType::F32, 0, 5),
-            out: Operand::contiguous(DType::F32, &[m, 5]),
+            out: OperandSpec::contiguous(DType::F32, &[m, 5]),
         }
         .check();
     }
-    let [a, b] = [[0, 8], [8, 5]].map(|shape| Operand::contiguous(DType::F32, &shape));
-    let out = Operand::contiguous(DType::F32, &[0, 5]);
+    let [a, b] = [[0, 8], [8, 5]].map(|shape| OperandSpec::contiguous(DType::F32, &shape));
+    let out = OperandSpec::contiguous(DType::F32, &[0, 5]);
     assert!(matmul::call(&traits, &a, &b, &out).expect("nothing to do").is_empty());
 }
 
 #[test]
 fn what_cannot_be_multiplied_is_refused_with_a_reason() {
     let traits = Traits::minimal();
-    let float = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
-    let refused = |a: &Operand, b: &Operand, out: &Operand| matmul::call(&traits, a, b, out).expect_err("unsupported");
+    let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
+    let refused = |a: &OperandSpec, b: &OperandSpec, out: &OperandSpec| {
+        matmul::call(&traits, a, b, out).expect_err("unsupported")
+    };
     let error = refused(&float(&[2, 3]), &float(&[4, 5]), &float(&[2, 5]));
     assert!(error.to_string().contains("[2, 3] times [4, 5]"), "{error}");
-    let integers = Operand::contiguous(DType::I32, &[2, 3]);
+    let integers = OperandSpec::contiguous(DType::I32, &[2, 3]);
     let error = refused(&integers, &float(&[3, 5]), &float(&[2, 5]));
     assert_eq!(
         error,
@@ -188,12 +190,12 @@ fn what_cannot_be_multiplied_is_refused_with_a_reason() {
 }
 
 /// Operands of a product over `k`, with or without gaps between its rows.
-fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [Operand; 3] {
-    let (mut a, mut b) = (Operand::contiguous(DType::F32, &[m, k]), weight(dtype, k, n));
+fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [OperandSpec; 3] {
+    let (mut a, mut b) = (OperandSpec::contiguous(DType::F32, &[m, k]), weight(dtype, k, n));
     if gaps {
         (a.layout.strides[0], b.layout.strides[1]) = (k + 1, k + 1);
     }
-    [a, b, Operand::contiguous(DType::F32, &[m, n])]
+    [a, b, OperandSpec::contiguous(DType::F32, &[m, n])]
 }
 
 #[test]

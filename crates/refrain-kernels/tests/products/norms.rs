@@ -1,9 +1,9 @@
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, rms_norm, rope};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, rms_norm, rope};
 
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 
-fn check_norm(traits: &Traits, x: &Operand, weight: Option<&Operand>, out: &Operand) {
+fn check_norm(traits: &Traits, x: &OperandSpec, weight: Option<&OperandSpec>, out: &OperandSpec) {
     let columns = x.layout.shape[x.layout.rank() - 1];
     let what = format!("{} {} → {} {}", x.dtype, x.layout, out.dtype, out.layout);
     let mut random = Random::new(3);
@@ -27,10 +27,10 @@ fn norms_of_short_and_long_rows() {
             .enumerate()
         {
             for (j, dtype) in FLOATS.into_iter().enumerate() {
-                let out = Operand::contiguous(FLOATS[(i + j) % 3], &shape);
-                let weight = Operand::contiguous(FLOATS[(i + 2 * j) % 3], &shape[2..]);
+                let out = OperandSpec::contiguous(FLOATS[(i + j) % 3], &shape);
+                let weight = OperandSpec::contiguous(FLOATS[(i + 2 * j) % 3], &shape[2..]);
                 let weight = (j != 1).then_some(&weight);
-                check_norm(&traits, &Operand::contiguous(dtype, &shape), weight, &out);
+                check_norm(&traits, &OperandSpec::contiguous(dtype, &shape), weight, &out);
             }
         }
     }
@@ -42,7 +42,7 @@ fn norms_of_strided_rows() {
         let shape = [2, 3, 4, 20];
         let x = swapped(DType::F16, &shape, 0, 2);
         check_norm(&traits, &x, None, &gappy(DType::F16, &shape));
-        let weight = Operand::contiguous(DType::F32, &[20]);
+        let weight = OperandSpec::contiguous(DType::F32, &[20]);
         check_norm(
             &traits,
             &gappy(DType::F32, &shape),
@@ -55,7 +55,7 @@ fn norms_of_strided_rows() {
 #[test]
 fn norms_need_the_last_dimension_together() {
     let across = swapped(DType::F32, &[4, 6], 0, 1);
-    let out = Operand::contiguous(DType::F32, &[4, 6]);
+    let out = OperandSpec::contiguous(DType::F32, &[4, 6]);
     let error = rms_norm::call(&Traits::minimal(), &across, None, &out, 0.0);
     let expected = Unsupported::NeedsContiguous {
         op: "rms_norm",
@@ -64,13 +64,13 @@ fn norms_need_the_last_dimension_together() {
     assert_eq!(error.err(), Some(expected));
 }
 
-fn check_rotation(traits: &Traits, x: &Operand, out: &Operand, positions: &[i32], params: &rope::Params) {
+fn check_rotation(traits: &Traits, x: &OperandSpec, out: &OperandSpec, positions: &[i32], params: &rope::RopeParams) {
     let what = format!("{} {} → {} {} {params:?}", x.dtype, x.layout, out.dtype, out.layout);
     let values = stored(x, &floats(&mut Random::new(8), x.layout.count()));
     let pairs = params.dims / 2;
     let frequencies: Vec<f32> = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
-    let position = Operand::contiguous(DType::I32, &[positions.len()]);
-    let frequency = Operand::contiguous(DType::F32, &[pairs]);
+    let position = OperandSpec::contiguous(DType::I32, &[positions.len()]);
+    let frequency = OperandSpec::contiguous(DType::F32, &[pairs]);
     let call =
         rope::call(traits, x, &position, &frequency, out, params).unwrap_or_else(|error| panic!("{what}: {error}"));
     let inputs = [
@@ -89,13 +89,13 @@ fn rotations_by_small_and_huge_positions() {
     for traits in all_traits() {
         for interleaved in [false, true] {
             for (i, dims) in [32, 24, 2, 0].into_iter().enumerate() {
-                let params = rope::Params {
+                let params = rope::RopeParams {
                     dims,
                     interleaved,
                     scale: 1.25,
                 };
-                let x = Operand::contiguous(FLOATS[i % 3], &[7, 3, 32]);
-                let out = Operand::contiguous(FLOATS[(i + 1) % 3], &[7, 3, 32]);
+                let x = OperandSpec::contiguous(FLOATS[i % 3], &[7, 3, 32]);
+                let out = OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[7, 3, 32]);
                 check_rotation(&traits, &x, &out, &positions, &params);
             }
         }
@@ -105,7 +105,7 @@ fn rotations_by_small_and_huge_positions() {
 #[test]
 fn rotations_of_strided_heads() {
     let traits = device_traits();
-    let params = rope::Params {
+    let params = rope::RopeParams {
         dims: 6,
         interleaved: false,
         scale: 1.0,
@@ -120,15 +120,15 @@ fn rotations_of_strided_heads() {
 
 #[test]
 fn odd_rotations_are_refused() {
-    let x = Operand::contiguous(DType::F32, &[1, 1, 8]);
-    let positions = Operand::contiguous(DType::I32, &[1]);
+    let x = OperandSpec::contiguous(DType::F32, &[1, 1, 8]);
+    let positions = OperandSpec::contiguous(DType::I32, &[1]);
     for (dims, frequencies) in [(3, 1), (10, 5), (4, 4)] {
-        let params = rope::Params {
+        let params = rope::RopeParams {
             dims,
             interleaved: false,
             scale: 1.0,
         };
-        let frequencies = Operand::contiguous(DType::F32, &[frequencies]);
+        let frequencies = OperandSpec::contiguous(DType::F32, &[frequencies]);
         let call = rope::call(&Traits::minimal(), &x, &positions, &frequencies, &x, &params);
         assert!(matches!(call, Err(Unsupported::Size { .. })), "{dims}");
     }

@@ -1,12 +1,12 @@
 use crate::common::Random;
-use crate::quantised::Weights as Quantised;
+use crate::quantised::RandomWeights as Quantised;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored};
-use refrain_kernels::elementwise::{BinaryOp, Expression, Step, UnaryOp};
-use refrain_kernels::matmul::{Rows, SliceRows};
-use refrain_kernels::projection::{self, Inputs, Norm, Projection, Section, Weights};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
+use refrain_kernels::matmul::{SliceRows, WeightRows};
+use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, Layout, Operand, Traits, Unsupported, Values};
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 /// Sections of a projection, with as many rows each.
 struct Case {
@@ -24,15 +24,19 @@ struct Case {
 pub fn epilogue(parts: usize, dtype: DType) -> Expression {
     let sum = dtype;
     let steps = match parts {
-        1 => vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)],
+        1 => vec![
+            ExpressionStep::Input(0),
+            ExpressionStep::Input(1),
+            ExpressionStep::Binary(BinaryOp::Add, 0, 1),
+        ],
         _ => vec![
-            Step::Input(0),
-            Step::Unary(UnaryOp::Sigmoid, 0),
-            Step::Binary(BinaryOp::Mul, 0, 1),
-            Step::Input(1),
-            Step::Binary(BinaryOp::Mul, 2, 3),
-            Step::Input(2),
-            Step::Binary(BinaryOp::Add, 4, 5),
+            ExpressionStep::Input(0),
+            ExpressionStep::Unary(UnaryOp::Sigmoid, 0),
+            ExpressionStep::Binary(BinaryOp::Mul, 0, 1),
+            ExpressionStep::Input(1),
+            ExpressionStep::Binary(BinaryOp::Mul, 2, 3),
+            ExpressionStep::Input(2),
+            ExpressionStep::Binary(BinaryOp::Add, 4, 5),
         ],
     };
     Expression {
@@ -48,11 +52,11 @@ impl Case {
         let mut operands = vec![gappy(self.x, &[t, k])];
         let x = stored(&operands[0], &floats(&mut random, t * k));
         let mut values = vec![Values::F32(x.clone())];
-        let mut gain = None;
+        let mut norm_weight = None;
         if self.norm.is_some_and(|n| n.weighted) {
-            operands.push(Operand::contiguous(FLOATS[t % 3], &[k]));
-            gain = Some(stored(&operands[1], &floats(&mut random, k)));
-            values.extend(gain.clone().map(Values::F32));
+            operands.push(OperandSpec::contiguous(FLOATS[t % 3], &[k]));
+            norm_weight = Some(stored(&operands[1], &floats(&mut random, k)));
+            values.extend(norm_weight.clone().map(Values::F32));
         }
         let mut matrices = Vec::new();
         for (section, rows) in &self.sections {
@@ -83,22 +87,22 @@ impl Case {
             "{projection} of {t} × {k}, x {}, subgroups of {}",
             self.x, traits.subgroup_size
         );
-        let all: Vec<&Operand> = operands.iter().collect();
+        let all: Vec<&OperandSpec> = operands.iter().collect();
         assert_eq!(projection::check(traits, &projection, &all), Ok(()), "{what}");
         let made = projection::calls_tuned(tuning, traits, &projection, &all).expect("checked");
         let rows: Vec<SliceRows<'_>> = matrices.iter().map(|(w, k)| SliceRows::new(w, *k)).collect();
         let expected = projection::reference(
             &projection,
-            &Inputs {
+            &ProjectionInputs {
                 x: &x,
-                gain: gain.as_deref(),
-                parts: rows.iter().map(|r| r as &dyn Rows).collect(),
+                norm_weight: norm_weight.as_deref(),
+                parts: rows.iter().map(|r| r as &dyn WeightRows).collect(),
                 extras,
                 tokens: t,
             },
         );
         let (out, inputs) = operands.split_last().expect("there is a result");
-        let inputs: Vec<(&Operand, Values)> = inputs.iter().zip(values).collect();
+        let inputs: Vec<(&OperandSpec, Values)> = inputs.iter().zip(values).collect();
         let actual = outcome_with(&made.calls, &inputs, out, made.workspace.as_ref());
         // Matrix cores take halves.
         let precision = if made.workspace.is_some() && self.out == DType::F32 {
@@ -112,21 +116,21 @@ impl Case {
     /// A random matrix, its planes added to the operands; returns what it stands for.
     fn matrix(
         &self,
-        weights: Weights,
+        weights: WeightStorage,
         rows: usize,
         random: &mut Random,
-        operands: &mut Vec<Operand>,
+        operands: &mut Vec<OperandSpec>,
         values: &mut Vec<Values>,
     ) -> Vec<f32> {
         match weights {
-            Weights::Dense => {
-                let operand = Operand::contiguous(self.weights, &[rows, self.columns]);
+            WeightStorage::Dense => {
+                let operand = OperandSpec::contiguous(self.weights, &[rows, self.columns]);
                 let w = stored(&operand, &floats(random, rows * self.columns));
                 operands.push(operand);
                 values.push(Values::F32(w.clone()));
                 w
             }
-            Weights::Quantised(format) => {
+            WeightStorage::Quantised(format) => {
                 let w = Quantised::random(format, [rows, self.columns], self.weights);
                 let (quants, planes) = w.operands();
                 for (operand, value) in w.inputs(&quants, &planes) {
@@ -144,11 +148,11 @@ const NORM: Norm = Norm {
     weighted: true,
 };
 
-fn plain(weights: Weights, rows: usize) -> (Section, usize) {
+fn plain(weights: WeightStorage, rows: usize) -> (Section, usize) {
     (Section::plain(weights, DType::F32), rows)
 }
 
-fn ended(parts: &[Weights], rows: usize) -> (Section, usize) {
+fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
     let section = Section {
         parts: parts.to_vec(),
         epilogue: epilogue(parts.len(), DType::F32),
@@ -158,7 +162,7 @@ fn ended(parts: &[Weights], rows: usize) -> (Section, usize) {
 
 #[test]
 fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
-    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(Weights::Quantised);
+    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
     for (i, traits) in all_traits().into_iter().enumerate() {
         Case {
             tokens: 1 + 2 * i,
@@ -175,12 +179,12 @@ fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
 
 #[test]
 fn biases_gates_and_residuals_follow_the_sums() {
-    let mlx = Weights::Quantised(QuantFormat::mlx(4, 64));
+    let mlx = WeightStorage::Quantised(QuantFormat::mlx(4, 64));
     for (i, traits) in all_traits().into_iter().enumerate() {
         for sections in [
             vec![ended(&[mlx], 20), ended(&[mlx], 6), ended(&[mlx], 5)],
-            vec![ended(&[Weights::Dense; 2], 19)],
-            vec![ended(&[Weights::Dense], 3), plain(Weights::Dense, 4)],
+            vec![ended(&[WeightStorage::Dense; 2], 19)],
+            vec![ended(&[WeightStorage::Dense], 3), plain(WeightStorage::Dense, 4)],
         ] {
             Case {
                 tokens: 3 - i,
@@ -211,7 +215,7 @@ fn rows_of_any_length_and_more_tokens_than_fit_at_once() {
                     eps: 1e-5,
                     weighted: false,
                 }),
-                sections: vec![(Section::plain(Weights::Dense, DType::BF16), 5)],
+                sections: vec![(Section::plain(WeightStorage::Dense, DType::BF16), 5)],
                 weights,
             }
             .check(tuning::choose(&traits), &traits);
@@ -225,10 +229,10 @@ fn every_tuning_row_gives_the_same_projection() {
     for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
         for most_groups in [2, 65_535] {
             let mut tuning = *tuning;
-            for few in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
-                few.most_groups = most_groups;
+            for gemv in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
+                gemv.most_groups = most_groups;
             }
-            let eight = Weights::Quantised(QuantFormat::Q8_0);
+            let eight = WeightStorage::Quantised(QuantFormat::Q8_0);
             Case {
                 tokens: 2,
                 columns: 1056,
@@ -245,12 +249,12 @@ fn every_tuning_row_gives_the_same_projection() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
-    let dense = |rows, columns| Operand::contiguous(DType::F32, &[rows, columns]);
+    let dense = |rows, columns| OperandSpec::contiguous(DType::F32, &[rows, columns]);
     let projection = Projection {
         norm: None,
-        sections: vec![plain(Weights::Dense, 4).0],
+        sections: vec![plain(WeightStorage::Dense, 4).0],
     };
-    let refused = |operands: &[&Operand]| projection::check_operands(&projection, operands).expect_err("refused");
+    let refused = |operands: &[&OperandSpec]| projection::check_operands(&projection, operands).expect_err("refused");
     let (x, w, out) = (dense(2, 8), dense(4, 8), dense(2, 4));
     assert!(refused(&[&x, &out]).to_string().contains("2 operands given for 3"));
     assert!(
@@ -259,7 +263,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
             .contains("meets 8 columns")
     );
     assert!(refused(&[&x, &w, &dense(2, 5)]).to_string().contains("expected [2, 4]"));
-    let across = Operand {
+    let across = OperandSpec {
         layout: Layout::contiguous(&[8, 4]).permute(&[1, 0]),
         ..w.clone()
     };
@@ -268,14 +272,14 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         operand: 1,
     };
     assert_eq!(refused(&[&x, &across, &out]), expected);
-    let many = vec![plain(Weights::Dense, 1).0; 15];
+    let many = vec![plain(WeightStorage::Dense, 1).0; 15];
     let wide = Projection {
         norm: None,
         sections: many,
     };
     let row = dense(1, 8);
     let result = dense(2, 15);
-    let operands: Vec<&Operand> = [&x].into_iter().chain([&row; 15]).chain([&result]).collect();
+    let operands: Vec<&OperandSpec> = [&x].into_iter().chain([&row; 15]).chain([&result]).collect();
     let error = projection::check_operands(&wide, &operands).expect_err("17 addresses");
     assert!(error.to_string().contains("the most is 128"), "{error}");
 }
@@ -296,7 +300,7 @@ fn with_matrix_cores() -> Option<Traits> {
 fn many_tokens_meet_every_format_on_matrix_cores() {
     let Some(traits) = with_matrix_cores() else { return };
     for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
-        let weights = Weights::Quantised(format);
+        let weights = WeightStorage::Quantised(format);
         let columns = if format.has_records() {
             256 * (1 + i % 3)
         } else {
@@ -318,8 +322,8 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
 #[test]
 fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
     let Some(traits) = with_matrix_cores() else { return };
-    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(Weights::Quantised);
-    let dense = Weights::Dense;
+    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
+    let dense = WeightStorage::Dense;
     for (i, sections) in [
         vec![plain(four, 140), plain(four, 7), plain(six, 90)],
         vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],

@@ -1,12 +1,12 @@
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
-use refrain_kernels::matmul::{self, Rows};
+use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
 
 /// A random matrix in the resident layout.
-pub struct Weights {
+pub struct RandomWeights {
     format: QuantFormat,
     shape: [usize; 2],
     parameters: DType,
@@ -22,8 +22,8 @@ fn records(random: &mut Random, record: usize, words: usize) -> Vec<u32> {
         .collect()
 }
 
-impl Weights {
-    pub fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> Weights {
+impl RandomWeights {
+    pub fn random(format: QuantFormat, shape: [usize; 2], parameters: DType) -> RandomWeights {
         let mut random = Random::new(shape[0] as u64);
         let count = shape[0] * shape[1];
         let parameters = DType::of_scales(format, parameters);
@@ -40,13 +40,13 @@ impl Weights {
                 return Values::U32((0..count).map(|_| 120 + random.bits() as u32 % 10).collect());
             }
             let values = floats(&mut random, count / format.group as usize);
-            Values::F32(stored(&Operand::contiguous(parameters, &[values.len()]), &values))
+            Values::F32(stored(&OperandSpec::contiguous(parameters, &[values.len()]), &values))
         };
         let (scales, biases) = (parameter(), parameter());
         let quants = (0..shape[0] * format.words(shape[1]))
             .map(|_| random.bits() as u32)
             .collect();
-        Weights {
+        RandomWeights {
             format,
             shape,
             parameters,
@@ -56,17 +56,17 @@ impl Weights {
         }
     }
 
-    pub fn operands(&self) -> (Operand, Operand) {
+    pub fn operands(&self) -> (OperandSpec, OperandSpec) {
         let [n, k] = self.shape;
-        let quants = Operand::contiguous(DType::U32, &[n, self.format.words(k)]);
+        let quants = OperandSpec::contiguous(DType::U32, &[n, self.format.words(k)]);
         (
             quants,
-            Operand::contiguous(self.parameters, &[n, self.format.scales(k)]),
+            OperandSpec::contiguous(self.parameters, &[n, self.format.scales(k)]),
         )
     }
 
     /// Inputs in the order in which calls number them.
-    pub fn inputs<'a>(&self, quants: &'a Operand, parameters: &'a Operand) -> Vec<(&'a Operand, Values)> {
+    pub fn inputs<'a>(&self, quants: &'a OperandSpec, parameters: &'a OperandSpec) -> Vec<(&'a OperandSpec, Values)> {
         let mut inputs = vec![
             (quants, Values::U32(self.quants.clone())),
             (parameters, self.scales.clone()),
@@ -80,7 +80,7 @@ impl Weights {
     pub fn expand(&self, row: usize) -> Vec<f32> {
         let encode = |values: &Values| {
             let count = self.shape[0] * self.format.scales(self.shape[1]);
-            let operand = Operand::contiguous(self.parameters, &[count]);
+            let operand = OperandSpec::contiguous(self.parameters, &[count]);
             let mut bytes = vec![0; count * self.parameters.size()];
             values.store(self.parameters, &operand.layout, &mut bytes);
             bytes
@@ -98,12 +98,12 @@ impl Weights {
         out
     }
 
-    pub fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
+    pub fn check_product(&self, tuning: &Tuning, traits: &Traits, x: &OperandSpec, out: &OperandSpec) {
         let values = stored(x, &floats(&mut Random::new(5), x.layout.count()));
         self.check_product_of(values, tuning, traits, x, out);
     }
 
-    fn check_product_of(&self, values: Vec<f32>, tuning: &Tuning, traits: &Traits, x: &Operand, out: &Operand) {
+    fn check_product_of(&self, values: Vec<f32>, tuning: &Tuning, traits: &Traits, x: &OperandSpec, out: &OperandSpec) {
         let what = format!(
             "{} {:?} with {}, x {} {}, out {} {}, subgroups of {}",
             self.format, self.shape, self.parameters, x.dtype, x.layout, out.dtype, out.layout, traits.subgroup_size
@@ -135,10 +135,10 @@ fn products_in_every_format() {
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
             // Whole groups of every size, and a number of words that is no multiple of the lanes.
             let k = if format.has_records() { 768 } else { 384 };
-            let weights = Weights::random(format, [37, k], FLOATS[i % 3]);
+            let weights = RandomWeights::random(format, [37, k], FLOATS[i % 3]);
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
-                let x = Operand::contiguous(FLOATS[j], &[tokens, k]);
-                let out = Operand::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
+                let x = OperandSpec::contiguous(FLOATS[j], &[tokens, k]);
+                let out = OperandSpec::contiguous(FLOATS[(i + j) % 3], &[tokens, 37]);
                 weights.check_product(chosen, &traits, &x, &out);
                 if tokens < 40 {
                     weights.check_product(&fixed, &traits, &x, &out);
@@ -156,8 +156,8 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
         ..*tuning::choose(&traits)
     };
     let (x, out) = (
-        Operand::contiguous(DType::F32, &[1, 256]),
-        Operand::contiguous(DType::F32, &[1, 5]),
+        OperandSpec::contiguous(DType::F32, &[1, 256]),
+        OperandSpec::contiguous(DType::F32, &[1, 5]),
     );
     let ones = floats(&mut Random::new(6), 256);
     // Within a chunk, and from chunk to chunk; a chunk of zeros; very small ones.
@@ -168,14 +168,14 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
     let mut none = ones;
     none[77] = f32::NAN;
     for (bits, group) in [(2, 128), (3, 64), (4, 32), (4, 64), (5, 32), (6, 64), (8, 32), (8, 128)] {
-        let weights = Weights::random(QuantFormat::mlx(bits, group), [5, 256], DType::F16);
+        let weights = RandomWeights::random(QuantFormat::mlx(bits, group), [5, 256], DType::F16);
         for values in [&wide, &gap, &small, &none] {
             weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
         }
     }
     // Scales of their own within a chunk.
     for format in [QuantFormat::Q2_K, QuantFormat::Q6_K] {
-        let weights = Weights::random(format, [5, 256], DType::F16);
+        let weights = RandomWeights::random(format, [5, 256], DType::F16);
         for values in [&wide, &gap, &small, &none] {
             weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
         }
@@ -186,13 +186,13 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
 fn products_with_leading_dimensions_gaps_and_permuted_results() {
     let traits = device_traits();
     let tuning = tuning::choose(&traits);
-    let weights = Weights::random(QuantFormat::mlx(4, 64), [70, 192], DType::BF16);
+    let weights = RandomWeights::random(QuantFormat::mlx(4, 64), [70, 192], DType::BF16);
     for tokens in [1, 2, 5, 8, 9] {
         let x = gappy(DType::F16, &[tokens, 192]);
         let out = swapped(DType::F32, &[tokens, 70], 0, 1);
         weights.check_product(tuning, &traits, &x, &out);
-        let x = Operand::contiguous(DType::F32, &[2, tokens, 192]);
-        let out = Operand::contiguous(DType::F32, &[2, tokens, 70]);
+        let x = OperandSpec::contiguous(DType::F32, &[2, tokens, 192]);
+        let out = OperandSpec::contiguous(DType::F32, &[2, tokens, 70]);
         weights.check_product(tuning, &traits, &x, &out);
     }
 }
@@ -202,10 +202,10 @@ fn every_tuning_row_gives_the_same_product() {
     let traits = device_traits();
     for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
         for format in [QuantFormat::Q4_0, QuantFormat::mlx(8, 32)] {
-            let weights = Weights::random(format, [67, 2080], DType::F16);
+            let weights = RandomWeights::random(format, [67, 2080], DType::F16);
             for tokens in [1, 4, 67] {
-                let x = Operand::contiguous(DType::F32, &[tokens, 2080]);
-                let out = Operand::contiguous(DType::F32, &[tokens, 67]);
+                let x = OperandSpec::contiguous(DType::F32, &[tokens, 2080]);
+                let out = OperandSpec::contiguous(DType::F32, &[tokens, 67]);
                 weights.check_product(tuning, &traits, &x, &out);
             }
         }
@@ -218,10 +218,10 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
         for format in QuantFormat::ALL {
             for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
                 for parameters in FLOATS {
-                    let weights = Weights::random(format, [9, 256], parameters);
+                    let weights = RandomWeights::random(format, [9, 256], parameters);
                     let (quants, planes) = weights.operands();
                     let biases = format.has_biases().then_some(&planes);
-                    let indices = Operand::contiguous(dtype, &[5]);
+                    let indices = OperandSpec::contiguous(dtype, &[5]);
                     let out = gappy(DType::F32, &[5, 256]);
                     let call = quantised::take_rows(&traits, &format, &quants, &planes, biases, &indices, &out)
                         .expect("supported");
@@ -252,9 +252,9 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
 #[test]
 fn rows_are_rounded_when_stored_in_16_bits() {
     let traits = Traits::minimal();
-    let weights = Weights::random(QuantFormat::mlx(8, 64), [4, 64], DType::F32);
+    let weights = RandomWeights::random(QuantFormat::mlx(8, 64), [4, 64], DType::F32);
     let (quants, planes) = weights.operands();
-    let indices = Operand::contiguous(DType::U32, &[2]);
+    let indices = OperandSpec::contiguous(DType::U32, &[2]);
     let out = gappy(DType::BF16, &[2, 64]);
     let call = quantised::take_rows(
         &traits,
@@ -275,25 +275,25 @@ fn rows_are_rounded_when_stored_in_16_bits() {
 #[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
     let traits = Traits::minimal();
-    let weights = Weights::random(QuantFormat::mlx(4, 64), [4, 128], DType::F16);
+    let weights = RandomWeights::random(QuantFormat::mlx(4, 64), [4, 128], DType::F16);
     let (quants, planes) = weights.operands();
-    let x = Operand::contiguous(DType::F32, &[2, 128]);
-    let out = Operand::contiguous(DType::F32, &[2, 4]);
-    let refused = |x: &Operand, biases: Option<&Operand>, out: &Operand| {
+    let x = OperandSpec::contiguous(DType::F32, &[2, 128]);
+    let out = OperandSpec::contiguous(DType::F32, &[2, 4]);
+    let refused = |x: &OperandSpec, biases: Option<&OperandSpec>, out: &OperandSpec| {
         quantised::matmul(&traits, &weights.format, x, &quants, &planes, biases, out).expect_err("unsupported")
     };
     assert!(refused(&x, None, &out).to_string().contains("needs biases"));
-    let short = Operand::contiguous(DType::F32, &[2, 64]);
+    let short = OperandSpec::contiguous(DType::F32, &[2, 64]);
     assert!(refused(&short, Some(&planes), &out).to_string().contains("128 columns"));
     let across = swapped(DType::F32, &[40, 128], 0, 1);
-    let many = Operand::contiguous(DType::F32, &[40, 4]);
+    let many = OperandSpec::contiguous(DType::F32, &[40, 4]);
     let expected = Unsupported::NeedsContiguous {
         op: "quantised",
         operand: 0,
     };
     assert_eq!(refused(&across, Some(&planes), &many), expected);
-    let nothing = Operand::contiguous(DType::F32, &[0, 128]);
-    let empty = Operand::contiguous(DType::F32, &[0, 4]);
+    let nothing = OperandSpec::contiguous(DType::F32, &[0, 128]);
+    let empty = OperandSpec::contiguous(DType::F32, &[0, 4]);
     let calls = quantised::matmul(
         &traits,
         &weights.format,
@@ -309,10 +309,10 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 #[test]
 fn exponents_are_read_by_devices_with_and_without_bytes() {
     for traits in all_traits() {
-        let weights = Weights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
+        let weights = RandomWeights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
         for tokens in [1, 40] {
-            let x = Operand::contiguous(DType::F32, &[tokens, 96]);
-            let out = Operand::contiguous(DType::F32, &[tokens, 13]);
+            let x = OperandSpec::contiguous(DType::F32, &[tokens, 96]);
+            let out = OperandSpec::contiguous(DType::F32, &[tokens, 13]);
             weights.check_product(tuning::choose(&traits), &traits, &x, &out);
         }
     }
@@ -324,13 +324,13 @@ fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
     for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
         for format in QuantFormat::ALL {
             let (n, k) = (4096, 32_768);
-            let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
+            let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
             let parameters = DType::of_scales(format, DType::F16);
-            let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
+            let scales = OperandSpec::contiguous(parameters, &[n, format.scales(k)]);
             let biases = format.has_biases().then_some(&scales);
             for tokens in [1, 8, 512] {
-                let x = Operand::contiguous(DType::F32, &[tokens, k]);
-                let out = Operand::contiguous(DType::F32, &[tokens, n]);
+                let x = OperandSpec::contiguous(DType::F32, &[tokens, k]);
+                let out = OperandSpec::contiguous(DType::F32, &[tokens, n]);
                 let made = quantised::matmul_tuned(tuning, &traits, &format, &x, &quants, &scales, biases, &out);
                 assert!(made.is_ok(), "{format}, {tokens} tokens: {made:?}");
             }
@@ -346,10 +346,10 @@ fn long_sums_are_whole() {
         let format = QuantFormat::ALL
             .into_iter()
             .find(|f| f.bits == bits && !f.has_records());
-        let weights = Weights::random(format.expect("there is one"), [12, k], DType::F16);
+        let weights = RandomWeights::random(format.expect("there is one"), [12, k], DType::F16);
         for tokens in [8, 12] {
             let (x, out) = ([tokens, k], [tokens, 12]);
-            let [x, out] = [&x, &out].map(|shape| Operand::contiguous(DType::F32, shape));
+            let [x, out] = [&x, &out].map(|shape| OperandSpec::contiguous(DType::F32, shape));
             weights.check_product(tuning::choose(&traits), &traits, &x, &out);
         }
     }

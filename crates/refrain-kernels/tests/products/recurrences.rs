@@ -1,5 +1,5 @@
 use refrain_kernels::tuning::{self, Delta, Tuning};
-use refrain_kernels::{DType, Operand, Traits, Unsupported, Values, causal_conv, gated_delta};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, causal_conv, gated_delta};
 
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_and_state, stored};
@@ -28,13 +28,13 @@ pub const STATES: usize = 4;
 pub struct Places {
     pub positions: Vec<i32>,
     pub sequences: Vec<u32>,
-    operands: [Operand; 2],
+    operands: [OperandSpec; 2],
 }
 
 impl Places {
     pub fn new() -> Places {
         let (positions, sequences) = places();
-        let operands = [DType::I32, DType::U32].map(|dtype| Operand::contiguous(dtype, &[positions.len()]));
+        let operands = [DType::I32, DType::U32].map(|dtype| OperandSpec::contiguous(dtype, &[positions.len()]));
         Places {
             positions,
             sequences,
@@ -42,7 +42,7 @@ impl Places {
         }
     }
 
-    pub fn inputs(&self) -> [(&Operand, Values); 2] {
+    pub fn inputs(&self) -> [(&OperandSpec, Values); 2] {
         let [positions, sequences] = &self.operands;
         [
             (positions, Values::I32(self.positions.clone())),
@@ -51,7 +51,7 @@ impl Places {
     }
 }
 
-fn check_conv(traits: &Traits, in_turn: bool, x: &Operand, weights: &Operand, out: &Operand) -> Values {
+fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &OperandSpec, out: &OperandSpec) -> Values {
     let [channels, taps] = weights.layout.shape[..] else {
         unreachable!("weights are a matrix")
     };
@@ -60,9 +60,9 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &Operand, weights: &Operand, ou
         x.dtype, x.layout, weights.dtype, out.dtype, out.layout
     );
     let random = &mut Random::new(channels as u64);
-    let mut values = |operand: &Operand| stored(operand, &floats(random, operand.layout.count()));
+    let mut values = |operand: &OperandSpec| stored(operand, &floats(random, operand.layout.count()));
     let places = Places::new();
-    let state = Operand::contiguous(DType::F32, &[STATES, taps - 1, channels]);
+    let state = OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]);
     let (xs, ws, mut states) = (values(x), values(weights), values(&state));
     let [positions, sequences] = &places.operands;
     let tuning = Tuning {
@@ -80,7 +80,7 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &Operand, weights: &Operand, ou
         (&state, Values::F32(states.clone())),
     ];
     let expected = causal_conv::reference(
-        &causal_conv::Inputs {
+        &causal_conv::CausalConvInputs {
             x: &xs,
             weights: &ws,
             positions: &places.positions,
@@ -101,9 +101,9 @@ fn convolutions_go_on_where_their_sequences_stopped() {
     for traits in all_traits() {
         for (i, (channels, taps)) in [(1, 4), (70, 4), (33, 2), (5, 1), (64, 9)].into_iter().enumerate() {
             let dtype = |j: usize| FLOATS[(i + j) % 3];
-            let weights = Operand::contiguous(dtype(0), &[channels, taps]);
+            let weights = OperandSpec::contiguous(dtype(0), &[channels, taps]);
             let (x, out) = (
-                Operand::contiguous(dtype(1), &[tokens, channels]),
+                OperandSpec::contiguous(dtype(1), &[tokens, channels]),
                 gappy(dtype(2), &[tokens, channels]),
             );
             for (x, out) in [(&x, &out), (&gappy(DType::F32, &[tokens, channels]), &x)] {
@@ -136,17 +136,17 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
     let tokens = places.positions.len();
     let operand = |dtype, shape: &[usize]| match strided {
         true => gappy(dtype, shape),
-        false => Operand::contiguous(dtype, shape),
+        false => OperandSpec::contiguous(dtype, shape),
     };
     let keys = operand(dtypes[0], &[tokens, key_heads, key_dim]);
     let v = operand(dtypes[1], &[tokens, heads, value_dim]);
-    let gate = Operand::contiguous(dtypes[2], &[tokens, heads]);
-    let state = Operand::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]);
+    let gate = OperandSpec::contiguous(dtypes[2], &[tokens, heads]);
+    let state = OperandSpec::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]);
     let out = operand(dtypes[2], &[tokens, heads, value_dim]);
     let random = &mut Random::new(7 * key_dim as u64);
     // Keys about as long as one, as they are where they are normalised; gates between 0 and 1.
     let length = (3.0 / key_dim as f32).sqrt();
-    let scaled = |random: &mut Random, operand: &Operand, scale: f32, add: f32| {
+    let scaled = |random: &mut Random, operand: &OperandSpec, scale: f32, add: f32| {
         let values: Vec<f32> = floats(random, operand.layout.count())
             .iter()
             .map(|x| x * scale + add)
@@ -158,7 +158,7 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
     let (decays, betas) = (scaled(random, &gate, 0.5, 0.5), scaled(random, &gate, 0.5, 0.5));
     let mut states = scaled(random, &state, 1.0, 0.0);
     let [positions, sequences] = &places.operands;
-    let operands = gated_delta::Operands {
+    let operands = gated_delta::GatedDeltaOperands {
         q: &keys,
         k: &keys,
         v: &v,
@@ -184,7 +184,7 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
         (&state, f32s(&states)),
     ];
     let expected = gated_delta::reference(
-        &gated_delta::Inputs {
+        &gated_delta::GatedDeltaInputs {
             q: &qs,
             k: &ks,
             v: &vs,
@@ -232,20 +232,20 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
     let v = values(tokens * heads * value_dim, 0.0);
     let [decay, beta] = [(); 2].map(|()| values(tokens * heads, 0.7));
     let begun = values(heads * value_dim * key_dim, 0.0);
-    let run = |[from, to]: [usize; 2], together: u32, state: Vec<f32>| -> [Values; 2] {
+    let run = |[from, to]: [usize; 2], values: u32, state: Vec<f32>| -> [Values; 2] {
         let n = to - from;
         let part = |values: &[f32], width: usize| Values::F32(values[from * width..to * width].to_vec());
-        let operand = |shape: &[usize]| Operand::contiguous(DType::F32, shape);
+        let operand = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
         let (keys, gate) = (operand(&[n, key_heads, key_dim]), operand(&[n, heads]));
         let (vs, states) = (
             operand(&[n, heads, value_dim]),
             operand(&[1, heads, value_dim, key_dim]),
         );
         let (positions, sequences) = (
-            Operand::contiguous(DType::I32, &[n]),
-            Operand::contiguous(DType::U32, &[n]),
+            OperandSpec::contiguous(DType::I32, &[n]),
+            OperandSpec::contiguous(DType::U32, &[n]),
         );
-        let operands = gated_delta::Operands {
+        let operands = gated_delta::GatedDeltaOperands {
             q: &keys,
             k: &keys,
             v: &vs,
@@ -256,7 +256,7 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
             state: &states,
             out: &vs,
         };
-        let call = gated_delta::call_tuned(&with_values(&traits, together), &traits, &operands).expect("supported");
+        let call = gated_delta::call_tuned(&with_values(&traits, values), &traits, &operands).expect("supported");
         let inputs = [
             (&keys, part(&q, key_heads * key_dim)),
             (&keys, part(&k, key_heads * key_dim)),
@@ -281,11 +281,12 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
 
 #[test]
 fn recurrences_refuse_what_does_not_fit() {
-    let operand = |dtype, shape: &[usize]| Operand::contiguous(dtype, shape);
+    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let traits = Traits::minimal();
     let (positions, sequences) = (operand(DType::I32, &[6]), operand(DType::U32, &[6]));
     let (x, weights) = (operand(DType::F32, &[6, 8]), operand(DType::F32, &[8, 4]));
-    let conv = |state: &Operand| causal_conv::calls(&traits, &x, &weights, [&positions, &sequences, state], &x).err();
+    let conv =
+        |state: &OperandSpec| causal_conv::calls(&traits, &x, &weights, [&positions, &sequences, state], &x).err();
     assert_eq!(conv(&operand(DType::F32, &[2, 3, 8])), None);
     for shape in [&[2, 4, 8][..], &[0, 3, 8], &[3, 8], &[]] {
         let error = conv(&operand(DType::F32, shape));
@@ -308,7 +309,7 @@ fn recurrences_refuse_what_does_not_fit() {
     let state = operand(DType::F32, &[1, 3, 16, 16]);
     let error = gated_delta::call(
         &traits,
-        &gated_delta::Operands {
+        &gated_delta::GatedDeltaOperands {
             q: &q,
             k: &q,
             v: &v,

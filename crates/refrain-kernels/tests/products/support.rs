@@ -1,4 +1,4 @@
-use refrain_kernels::{Call, DType, Layout, Operand, Traits, Values};
+use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values};
 
 use crate::common::{self, Arena, Random};
 
@@ -29,55 +29,55 @@ pub fn floats(random: &mut Random, count: usize) -> Vec<f32> {
 }
 
 /// An operand whose buffer is larger than its elements: gaps between rows and an odd offset.
-pub fn gappy(dtype: DType, shape: &[usize]) -> Operand {
+pub fn gappy(dtype: DType, shape: &[usize]) -> OperandSpec {
     let wider: Vec<usize> = shape.iter().map(|n| n + 1).collect();
     let mut layout = Layout::contiguous(&wider);
     layout.shape = shape.to_vec();
     layout.offset = 3;
-    Operand { dtype, layout }
+    OperandSpec { dtype, layout }
 }
 
 /// An operand that lies in memory with two dimensions exchanged.
-pub fn swapped(dtype: DType, shape: &[usize], a: usize, b: usize) -> Operand {
+pub fn swapped(dtype: DType, shape: &[usize], a: usize, b: usize) -> OperandSpec {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(a, b);
     let stored: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
-    Operand {
+    OperandSpec {
         dtype,
         layout: Layout::contiguous(&stored).permute(&axes),
     }
 }
 
 /// A buffer that holds `values` at the operand's places, and NaN (all bits set) elsewhere.
-pub fn encode(operand: &Operand, values: &Values) -> Vec<u8> {
+pub fn encode(operand: &OperandSpec, values: &Values) -> Vec<u8> {
     let mut bytes = blank(operand);
     values.store(operand.dtype, &operand.layout, &mut bytes);
     bytes
 }
 
 /// A buffer as large as the operand needs and a little more, all bits set.
-fn blank(operand: &Operand) -> Vec<u8> {
+fn blank(operand: &OperandSpec) -> Vec<u8> {
     vec![0xff; (operand.layout.end() + 5) * operand.dtype.size()]
 }
 
 /// What the operand holds once `values` are stored: rounded, and equal where places coincide.
-pub fn stored(operand: &Operand, values: &[f32]) -> Vec<f32> {
+pub fn stored(operand: &OperandSpec, values: &[f32]) -> Vec<f32> {
     let bytes = encode(operand, &Values::F32(values.to_vec()));
     Values::load(operand.dtype, &operand.layout, &bytes).f32().to_vec()
 }
 
 /// Runs the calls on the inputs and a blank output; returns the output's elements. Fails if anything
 /// else was written.
-pub fn outcome(calls: &[Call], inputs: &[(&Operand, Values)], out: &Operand) -> Values {
+pub fn outcome(calls: &[Call], inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
     outcome_with(calls, inputs, out, None)
 }
 
 /// [`outcome`] of calls that use a workspace, which is blank.
 pub fn outcome_with(
     calls: &[Call],
-    inputs: &[(&Operand, Values)],
-    out: &Operand,
-    workspace: Option<&Operand>,
+    inputs: &[(&OperandSpec, Values)],
+    out: &OperandSpec,
+    workspace: Option<&OperandSpec>,
 ) -> Values {
     let mut arena = Arena::new();
     let before: Vec<Vec<u8>> = inputs.iter().map(|(o, v)| encode(o, v)).collect();
@@ -96,7 +96,12 @@ pub fn outcome_with(
 
 /// Runs calls that update input `state` on the inputs and a blank output; returns the output's elements
 /// and the state's. Fails if anything else was written.
-pub fn outcome_and_state(calls: &[Call], inputs: &[(&Operand, Values)], state: usize, out: &Operand) -> [Values; 2] {
+pub fn outcome_and_state(
+    calls: &[Call],
+    inputs: &[(&OperandSpec, Values)],
+    state: usize,
+    out: &OperandSpec,
+) -> [Values; 2] {
     let mut arena = Arena::new();
     let before: Vec<Vec<u8>> = inputs.iter().map(|(o, v)| encode(o, v)).collect();
     before.iter().for_each(|bytes| arena.add(bytes));

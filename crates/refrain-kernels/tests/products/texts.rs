@@ -4,7 +4,9 @@ use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::quantised::{self, QuantFormat};
 use refrain_kernels::tuning::{Experts, Tuning};
-use refrain_kernels::{DType, Operand, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning};
+use refrain_kernels::{
+    DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
+};
 
 fn full() -> Traits {
     Traits {
@@ -39,8 +41,8 @@ fn matrix_products() {
             for b in FLOATS {
                 for c in FLOATS {
                     for (m, k) in [(1, 16), (1, 15), (100, 16)] {
-                        let (x, w) = (Operand::contiguous(a, &[m, k]), swapped(b, &[k, 20], 0, 1));
-                        let out = Operand::contiguous(c, &[m, 20]);
+                        let (x, w) = (OperandSpec::contiguous(a, &[m, k]), swapped(b, &[k, 20], 0, 1));
+                        let out = OperandSpec::contiguous(c, &[m, 20]);
                         calls.extend(matmul::call(&traits, &x, &w, &out).expect("supported"));
                     }
                 }
@@ -56,21 +58,21 @@ fn quantised_products_and_rows() {
     for traits in traits() {
         for format in QuantFormat::ALL {
             let (n, k) = (40, 256);
-            let quants = Operand::contiguous(DType::U32, &[n, format.words(k)]);
+            let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
             for parameters in FLOATS {
                 let parameters = DType::of_scales(format, parameters);
-                let scales = Operand::contiguous(parameters, &[n, format.scales(k)]);
+                let scales = OperandSpec::contiguous(parameters, &[n, format.scales(k)]);
                 let biases = format.has_biases().then_some(&scales);
                 for dtype in FLOATS {
                     for (t, stride) in [(1, k), (3, k + 1), (100, k)] {
-                        let mut x = Operand::contiguous(dtype, &[t, k]);
+                        let mut x = OperandSpec::contiguous(dtype, &[t, k]);
                         x.layout.strides[0] = stride;
-                        let out = Operand::contiguous(dtype, &[t, n]);
+                        let out = OperandSpec::contiguous(dtype, &[t, n]);
                         let product = quantised::matmul(&traits, &format, &x, &quants, &scales, biases, &out);
                         calls.extend(product.expect("supported"));
                     }
-                    let indices = Operand::contiguous(DType::U32, &[5]);
-                    let out = Operand::contiguous(dtype, &[5, k]);
+                    let indices = OperandSpec::contiguous(DType::U32, &[5]);
+                    let out = OperandSpec::contiguous(dtype, &[5, k]);
                     let rows = quantised::take_rows(&traits, &format, &quants, &scales, biases, &indices, &out);
                     calls.push(rows.expect("supported"));
                 }
@@ -86,20 +88,23 @@ fn norms_and_rotations() {
     for traits in traits() {
         for x in FLOATS {
             for y in FLOATS {
-                let (input, output) = (Operand::contiguous(x, &[3, 4, 64]), Operand::contiguous(y, &[3, 4, 64]));
-                let weight = Operand::contiguous(y, &[64]);
+                let (input, output) = (
+                    OperandSpec::contiguous(x, &[3, 4, 64]),
+                    OperandSpec::contiguous(y, &[3, 4, 64]),
+                );
+                let weight = OperandSpec::contiguous(y, &[64]);
                 for weight in [None, Some(&weight)] {
                     let norm = rms_norm::call(&traits, &input, weight, &output, 1e-6);
                     calls.push(norm.expect("supported"));
                 }
                 for interleaved in [false, true] {
-                    let params = rope::Params {
+                    let params = rope::RopeParams {
                         dims: 32,
                         interleaved,
                         scale: 1.0,
                     };
-                    let positions = Operand::contiguous(DType::I32, &[3]);
-                    let frequencies = Operand::contiguous(DType::F32, &[16]);
+                    let positions = OperandSpec::contiguous(DType::I32, &[3]);
+                    let frequencies = OperandSpec::contiguous(DType::F32, &[16]);
                     let rotation = rope::call(&traits, &input, &positions, &frequencies, &output, &params);
                     calls.push(rotation.expect("supported"));
                 }
@@ -112,7 +117,7 @@ fn norms_and_rotations() {
 #[test]
 fn recurrences() {
     let mut calls = Vec::new();
-    let operand = |dtype, shape: &[usize]| Operand::contiguous(dtype, shape);
+    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (positions, sequences) = (operand(DType::I32, &[3]), operand(DType::U32, &[3]));
     for traits in traits() {
         for x in FLOATS {
@@ -132,7 +137,7 @@ fn recurrences() {
                 let (keys, values, gate) = (operand(x, &[3, 2, 24]), operand(y, &[3, 4, 20]), operand(x, &[3, 4]));
                 let delta = gated_delta::call(
                     &traits,
-                    &gated_delta::Operands {
+                    &gated_delta::GatedDeltaOperands {
                         q: &keys,
                         k: &keys,
                         v: &values,
@@ -154,7 +159,7 @@ fn recurrences() {
 #[test]
 fn products_with_experts() {
     let mut calls = Vec::new();
-    let experts = Operand::contiguous(DType::U32, &[3, 2]);
+    let experts = OperandSpec::contiguous(DType::U32, &[3, 2]);
     let cores = [
         (FragmentOrder::Quads, 16, 32, 0x10de),
         (FragmentOrder::Columns, 8, 8, 0x10005),
@@ -180,21 +185,21 @@ fn products_with_experts() {
         for (dtype, row) in FLOATS.into_iter().flat_map(|dtype| [(dtype, row), (dtype, many)]) {
             let operands = |k: usize| {
                 (
-                    Operand::contiguous(dtype, &[3, 2, k]),
-                    Operand::contiguous(dtype, &[3, 2, 10]),
+                    OperandSpec::contiguous(dtype, &[3, 2, k]),
+                    OperandSpec::contiguous(dtype, &[3, 2, 10]),
                 )
             };
             for (w, k) in FLOATS.into_iter().flat_map(|w| [(w, 64), (w, 63)]) {
                 let (x, out) = operands(k);
-                let w = Operand::contiguous(w, &[40, k]);
+                let w = OperandSpec::contiguous(w, &[40, k]);
                 let made = expert_matmul::calls_tuned(&row, &traits, [&x, &experts, &out], Matrices::Dense(&w));
                 calls.extend(made.expect("supported").0);
             }
             let (x, out) = operands(256);
             for format in QuantFormat::ALL {
-                let quants = Operand::contiguous(DType::U32, &[40, format.words(256)]);
+                let quants = OperandSpec::contiguous(DType::U32, &[40, format.words(256)]);
                 let parameters = DType::of_scales(format, dtype);
-                let scales = Operand::contiguous(parameters, &[40, format.scales(256)]);
+                let scales = OperandSpec::contiguous(parameters, &[40, format.scales(256)]);
                 let biases = format.has_biases().then_some(&scales);
                 let matrices = Matrices::Quantised(format, [&quants, &scales], biases);
                 let made = expert_matmul::calls_tuned(&row, &traits, [&x, &experts, &out], matrices);
@@ -212,12 +217,12 @@ fn attentions() {
         for x in FLOATS {
             for state in FLOATS {
                 for tokens in [1, 200] {
-                    let q = Operand::contiguous(x, &[tokens, 8, 64]);
-                    let cache = Operand::contiguous(state, &[128, 2, 64]);
-                    let positions = Operand::contiguous(DType::I32, &[tokens]);
-                    let sequences = Operand::contiguous(DType::U32, &[tokens]);
-                    let pages = Operand::contiguous(DType::U32, &[2, 8]);
-                    let params = attention::Params {
+                    let q = OperandSpec::contiguous(x, &[tokens, 8, 64]);
+                    let cache = OperandSpec::contiguous(state, &[128, 2, 64]);
+                    let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
+                    let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
+                    let pages = OperandSpec::contiguous(DType::U32, &[2, 8]);
+                    let params = attention::AttentionParams {
                         scale: 0.125,
                         page_size: 16,
                         window: None,

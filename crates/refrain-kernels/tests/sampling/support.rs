@@ -1,5 +1,5 @@
-use refrain_kernels::sample::{self, Settings, State};
-use refrain_kernels::{DType, Operand, Traits};
+use refrain_kernels::sample::{self, SampleState, Settings};
+use refrain_kernels::{DType, OperandSpec, Traits};
 
 use crate::common::{Arena, Random};
 
@@ -78,7 +78,7 @@ impl Batch {
     pub fn step(&mut self) -> Vec<u32> {
         let logits: Vec<f32> = (0..self.sequences()).flat_map(|s| self.logits_of(s).to_vec()).collect();
         let (words, bias) = (self.words(), self.bias.clone());
-        let mut state = State {
+        let mut state = SampleState {
             tokens: &mut self.tokens,
             positions: &mut self.positions,
             history: &mut self.history,
@@ -89,14 +89,14 @@ impl Batch {
     }
 
     /// The operands' descriptions.
-    pub fn operands(&self) -> [Operand; 9] {
+    pub fn operands(&self) -> [OperandSpec; 9] {
         let (s, v) = (self.sequences(), self.vocabulary);
-        let mut logits = Operand::contiguous(DType::F32, &[s, v]);
+        let mut logits = OperandSpec::contiguous(DType::F32, &[s, v]);
         if self.logits.len() == v {
             logits.layout.strides[0] = 0;
         }
-        let words = |width: usize| Operand::contiguous(DType::U32, &[s, width]);
-        let list = |dtype| Operand::contiguous(dtype, &[s]);
+        let words = |width: usize| OperandSpec::contiguous(DType::U32, &[s, width]);
+        let list = |dtype| OperandSpec::contiguous(dtype, &[s]);
         [
             logits,
             words(Settings::WORDS),
@@ -105,7 +105,7 @@ impl Batch {
             words(self.history.len() / s),
             words(v),
             words(self.outbox.len() / s),
-            Operand::contiguous(DType::F32, &[s, self.bias.len() / s]),
+            OperandSpec::contiguous(DType::F32, &[s, self.bias.len() / s]),
             list(DType::U32),
         ]
     }

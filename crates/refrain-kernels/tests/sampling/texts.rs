@@ -1,12 +1,12 @@
 //! Every variant's text compiles to valid SPIR-V, and operands that do not fit are refused.
 
 use refrain_kernels::sample::{self, Settings};
-use refrain_kernels::{DType, Operand, Traits, Unsupported};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported};
 
 use crate::common::{Random, check_texts, variants};
 use crate::support::Batch;
 
-fn operands(vocabulary: usize) -> [Operand; 9] {
+fn operands(vocabulary: usize) -> [OperandSpec; 9] {
     let settings = vec![Settings::default(); 2];
     Batch::new(&mut Random::new(1), vec![0.0; vocabulary], vocabulary, settings, 4).operands()
 }
@@ -26,12 +26,12 @@ fn texts_are_valid() {
 
 #[test]
 fn operands_that_do_not_fit_are_refused() {
-    let refused = |change: &dyn Fn(&mut [Operand; 9])| {
+    let refused = |change: &dyn Fn(&mut [OperandSpec; 9])| {
         let mut operands = operands(100);
         change(&mut operands);
         sample::calls(&Traits::minimal(), operands.each_ref()).unwrap_err()
     };
-    let words = |shape: &[usize]| Operand::contiguous(DType::U32, shape);
+    let words = |shape: &[usize]| OperandSpec::contiguous(DType::U32, shape);
     let settings = refused(&|o| o[1] = words(&[2, 31]));
     assert!(settings.to_string().contains("settings"), "{settings}");
     let outbox = refused(&|o| o[6] = words(&[2, 1]));

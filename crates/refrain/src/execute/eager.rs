@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-use refrain_kernels::{Kernel, Push, Traits};
+use refrain_kernels::{KernelText, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
 use super::pressure::{Pressure, UnderWay};
@@ -245,7 +245,7 @@ fn buffer(storage: &Storage) -> &Buffer {
 /// What tells kernels apart: the name stands for the text.
 type Key = (String, Vec<(u32, u32)>);
 
-fn key(kernel: &Kernel) -> Key {
+fn key(kernel: &KernelText) -> Key {
     (kernel.name.clone(), kernel.constants.clone())
 }
 
@@ -271,7 +271,7 @@ fn compile(
         .collect()
 }
 
-pub(crate) fn translate(traits: &Traits, kernel: &Kernel, push_bytes: u32) -> refrain_vulkan::Kernel {
+pub(crate) fn translate(traits: &Traits, kernel: &KernelText, push_bytes: u32) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
         name: kernel.name.clone(),
         source: kernel.source.clone(),

@@ -190,7 +190,7 @@ impl Executable {
             }
             _ => {
                 let steps = &self.plan().steps;
-                cpu::together(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
+                cpu::in_team(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
                 self.device.count_flush(reason);
             }
         }

@@ -34,7 +34,7 @@ pub(super) fn run(step: &Step, memory: &BlockMemory) {
 }
 
 fn convolve(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
-    let inputs = causal_conv::Inputs {
+    let inputs = causal_conv::CausalConvInputs {
         x: &x.f32(0),
         weights: &x.f32(1),
         positions: &x.i32(2),
@@ -46,7 +46,7 @@ fn convolve(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
 
 fn remember(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let (keys, values) = (x.shape(0), x.shape(2));
-    let inputs = gated_delta::Inputs {
+    let inputs = gated_delta::GatedDeltaInputs {
         q: &x.f32(0),
         k: &x.f32(1),
         v: &x.f32(2),
@@ -62,8 +62,8 @@ fn remember(x: &StepInputs<'_>, state: &mut [f32]) -> Vec<f32> {
 fn delta_net(x: &StepInputs<'_>, params: &DeltaNetParams, window: &mut [f32], state: &mut [f32]) -> Vec<f32> {
     let (channels, memory) = (x.shape(0)[1], x.shape(8));
     let [heads, value_dim, key_dim] = [memory[1], memory[2], memory[3]];
-    let gain = params.norm.weighted.then(|| x.f32(9));
-    let inputs = delta_net::Inputs {
+    let norm_weight = params.norm.weighted.then(|| x.f32(9));
+    let inputs = delta_net::DeltaNetInputs {
         x: &x.f32(0),
         weights: &x.f32(1),
         decay: &x.f32(2),
@@ -71,7 +71,7 @@ fn delta_net(x: &StepInputs<'_>, params: &DeltaNetParams, window: &mut [f32], st
         z: &x.f32(4),
         positions: &x.i32(5),
         sequences: &x.u32(6),
-        gain: gain.as_deref(),
+        norm_weight: norm_weight.as_deref(),
         sizes: [
             (channels - heads * value_dim) / (2 * key_dim),
             key_dim,

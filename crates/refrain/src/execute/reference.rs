@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
 use refrain_kernels::cpu::{self, FastRows};
-use refrain_kernels::matmul::{Rows, StoredRows};
+use refrain_kernels::matmul::{StoredRows, WeightRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use refrain_kernels::{
     Layout, Values, argmax, attention, elementwise, expert_matmul, matmul, reduce, rms_norm, rope, sample, slots,
@@ -302,7 +302,13 @@ fn routed(x: &StepInputs<'_>, format: Option<QuantFormat>, out: &[usize]) -> Vec
 }
 
 /// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.
-fn attend(x: &StepInputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], params: &attention::Params) -> Vec<f32> {
+fn attend(
+    x: &StepInputs<'_>,
+    q: &[f32],
+    heads: usize,
+    inputs: [usize; 5],
+    params: &attention::AttentionParams,
+) -> Vec<f32> {
     let [keys, values, positions, sequences, pages] = inputs;
     let [slots, kv_heads, head_dim] = *x.shape(keys) else {
         unreachable!("keys have three dimensions")
@@ -311,7 +317,7 @@ fn attend(x: &StepInputs<'_>, q: &[f32], heads: usize, inputs: [usize; 5], param
     let rows = bytes.each_ref().map(|(dtype, bytes)| {
         StoredRows::new(*dtype, slots, kv_heads * head_dim, bytes).expect("keys and values are floats")
     });
-    let inputs = attention::Inputs {
+    let inputs = attention::AttentionInputs {
         q,
         keys: &rows[0],
         values: &rows[1],
@@ -358,7 +364,7 @@ fn concatenate(x: &StepInputs<'_>, axis: usize, out: &[usize]) -> Values {
 }
 
 /// Rows `indices` of a matrix; zeros for an index outside of it.
-fn dequantised_rows(matrix: &dyn Rows, indices: &[i32]) -> Vec<f32> {
+fn dequantised_rows(matrix: &dyn WeightRows, indices: &[i32]) -> Vec<f32> {
     let mut out = vec![0.0; indices.len() * matrix.columns()];
     for (row, &index) in out.chunks_exact_mut(matrix.columns()).zip(indices) {
         if let Some(index) = usize::try_from(index).ok().filter(|&i| i < matrix.count()) {
@@ -418,7 +424,7 @@ fn sample_tokens(step: &Step, memory: &BlockMemory) {
     let [mut tokens, mut history, mut counts, mut outbox] = [2, 4, 5, 6].map(|number| x.u32(number));
     let bias = if step.inputs.len() > 7 { x.f32(7) } else { vec![] };
     drop(x);
-    let mut state = sample::State {
+    let mut state = sample::SampleState {
         tokens: &mut tokens,
         positions: &mut positions,
         history: &mut history,

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
-use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 
 use super::Caller;
 use super::number::{Number, Term, filled};
@@ -47,7 +47,7 @@ pub(crate) fn broadcast_shapes<'a>(shapes: impl IntoIterator<Item = &'a [usize]>
 /// Steps of an expression under construction.
 struct Steps {
     inputs: Vec<DType>,
-    steps: Vec<Step>,
+    steps: Vec<ExpressionStep>,
 }
 
 impl Steps {
@@ -59,28 +59,28 @@ impl Steps {
         };
         let mut at: Vec<usize> = (operands.iter())
             .map(|(side, _)| match *side {
-                Side::Number(value, dtype) => this.push(Step::Constant { value, dtype }),
+                Side::Number(value, dtype) => this.push(ExpressionStep::Constant { value, dtype }),
                 Side::Array(_) => 0,
             })
             .collect();
         for ((side, dtype), at) in operands.iter().zip(&mut at) {
             if let Side::Array(array) = side {
                 this.inputs.push(array.dtype());
-                *at = this.push(Step::Input(this.inputs.len() - 1));
+                *at = this.push(ExpressionStep::Input(this.inputs.len() - 1));
             }
             if side.dtype() != *dtype {
-                *at = this.push(Step::Cast(*at, *dtype));
+                *at = this.push(ExpressionStep::Cast(*at, *dtype));
             }
         }
         (this, at)
     }
 
-    fn push(&mut self, step: Step) -> usize {
+    fn push(&mut self, step: ExpressionStep) -> usize {
         self.steps.push(step);
         self.steps.len() - 1
     }
 
-    fn finish(mut self, last: Step) -> Expression {
+    fn finish(mut self, last: ExpressionStep) -> Expression {
         self.steps.push(last);
         Expression {
             inputs: self.inputs,
@@ -114,7 +114,12 @@ impl<'a> Side<'a> {
 
 /// One value per element of the operands, each broadcast to the others and converted to its dtype. One at least is an
 /// array.
-fn apply(operation: Caller, operands: &[(Side<'_>, DType)], last: impl Fn(&[usize]) -> Step, dtype: DType) -> Array {
+fn apply(
+    operation: Caller,
+    operands: &[(Side<'_>, DType)],
+    last: impl Fn(&[usize]) -> ExpressionStep,
+    dtype: DType,
+) -> Array {
     let arrays: Vec<&Array> = operands.iter().filter_map(|(side, _)| side.array()).collect();
     let Some(shape) = broadcast_shapes(arrays.iter().map(|a| a.shape())) else {
         let shapes: Vec<String> = arrays.iter().map(|a| format!("{:?}", a.shape())).collect();
@@ -147,7 +152,12 @@ fn binary(operation: Caller, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
         common
     };
     let operands = sides.map(|side| (side, common));
-    apply(operation, &operands, |x| Step::Binary(kind, x[0], x[1]), result)
+    apply(
+        operation,
+        &operands,
+        |x| ExpressionStep::Binary(kind, x[0], x[1]),
+        result,
+    )
 }
 
 impl Array {
@@ -179,9 +189,9 @@ impl Array {
     /// 0, 1, 2, … n−1 → `[n]`.
     #[track_caller]
     pub fn arange(device: &Device, dtype: DType, n: usize) -> Array {
-        let mut steps = vec![Step::Index];
+        let mut steps = vec![ExpressionStep::Index];
         if dtype != DType::U32 {
-            steps.push(Step::Cast(0, dtype));
+            steps.push(ExpressionStep::Cast(0, dtype));
         }
         let expression = Primitive::Elementwise(Expression { inputs: vec![], steps });
         Caller::new("arange").source(device, expression, &[n], dtype)
@@ -203,7 +213,7 @@ impl Array {
         apply(
             operation,
             &[(Side::Array(self), dtype)],
-            |x| Step::Unary(kind, x[0]),
+            |x| ExpressionStep::Unary(kind, x[0]),
             result,
         )
     }
@@ -250,7 +260,12 @@ impl Array {
         let [a, b] = [a.beside(operation, other), b.beside(operation, other)];
         let dtype = promote(a.dtype(), b.dtype());
         let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)].map(|(a, dtype)| (Side::Array(a), dtype));
-        apply(operation, &operands, |x| Step::Select(x[0], x[1], x[2]), dtype)
+        apply(
+            operation,
+            &operands,
+            |x| ExpressionStep::Select(x[0], x[1], x[2]),
+            dtype,
+        )
     }
 
     /// x · sigmoid(x).

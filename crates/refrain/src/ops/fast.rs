@@ -37,7 +37,7 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
 /// f32 `[dims / 2]` in radians per position → as x; dimensions from `params.dims` on are copied.
 /// Invalid where they do not fit, and for odd `dims`.
 #[track_caller]
-pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::Params) -> Array {
+pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::RopeParams) -> Array {
     let operation = Caller::new("rope");
     let inputs = [x, positions, frequencies];
     let dims = params.dims;
@@ -104,7 +104,7 @@ pub fn paged_attention(
     keys: &Array,
     values: &Array,
     tokens: BatchTokens<'_>,
-    params: attention::Params,
+    params: attention::AttentionParams,
 ) -> Array {
     let operation = Caller::new("paged_attention");
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];

@@ -1,6 +1,6 @@
 //! Numbers beside arrays.
 
-use refrain_kernels::elementwise::{Expression, Scalar, Step};
+use refrain_kernels::elementwise::{Expression, ExpressionStep, Scalar};
 
 use super::Caller;
 use crate::{Array, DType, Device, Primitive};
@@ -68,7 +68,7 @@ pub(super) fn filled(operation: Caller, device: &Device, dtype: DType, shape: &[
     };
     let expression = Expression {
         inputs: vec![],
-        steps: vec![Step::Constant { value, dtype }],
+        steps: vec![ExpressionStep::Constant { value, dtype }],
     };
     let scalar = operation.source(device, Primitive::Elementwise(expression), &[], dtype);
     operation.broadcast(&scalar, shape)

@@ -3,7 +3,7 @@
 //! Numbers are Threefry's, 2×32 bits in 20 rounds (Salmon et al. 2011), keyed by the seed and counted by
 //! the element's number.
 
-use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar};
 
 use super::Caller;
 use crate::{Array, DType, Device, Primitive};
@@ -59,28 +59,28 @@ const PARITY: u32 = 0x1bd1_1bda;
 fn threefry(seed: u64, word: usize) -> Expression {
     let key = [seed as u32, (seed >> 32) as u32];
     let key = [key[0], key[1], PARITY ^ key[0] ^ key[1]];
-    let mut steps = vec![Step::Index];
+    let mut steps = vec![ExpressionStep::Index];
     let mut push = |step| {
         steps.push(step);
         steps.len() - 1
     };
-    let constant = |value| Step::Constant {
+    let constant = |value| ExpressionStep::Constant {
         value: Scalar::U32(value),
         dtype: DType::U32,
     };
-    let add = |push: &mut dyn FnMut(Step) -> usize, x: usize, value: u32| {
+    let add = |push: &mut dyn FnMut(ExpressionStep) -> usize, x: usize, value: u32| {
         let value = push(constant(value));
-        push(Step::Binary(BinaryOp::Add, x, value))
+        push(ExpressionStep::Binary(BinaryOp::Add, x, value))
     };
     let mut x = [add(&mut push, 0, key[0]), push(constant(key[1]))];
     for round in 0..ROUNDS {
         let distance = ROTATIONS[round % 8];
-        x[0] = push(Step::Binary(BinaryOp::Add, x[0], x[1]));
+        x[0] = push(ExpressionStep::Binary(BinaryOp::Add, x[0], x[1]));
         let [left, right] = [distance, 32 - distance].map(|distance| push(constant(distance)));
-        let high = push(Step::Binary(BinaryOp::Shl, x[1], left));
-        let low = push(Step::Binary(BinaryOp::Shr, x[1], right));
-        let turned = push(Step::Binary(BinaryOp::Or, high, low));
-        x[1] = push(Step::Binary(BinaryOp::Xor, turned, x[0]));
+        let high = push(ExpressionStep::Binary(BinaryOp::Shl, x[1], left));
+        let low = push(ExpressionStep::Binary(BinaryOp::Shr, x[1], right));
+        let turned = push(ExpressionStep::Binary(BinaryOp::Or, high, low));
+        x[1] = push(ExpressionStep::Binary(BinaryOp::Xor, turned, x[0]));
         if round % 4 == 3 {
             let injection = round / 4 + 1;
             x[0] = add(&mut push, x[0], key[injection % 3]);
@@ -89,7 +89,7 @@ fn threefry(seed: u64, word: usize) -> Expression {
     }
     // The last step is the result.
     if word == 0 {
-        push(Step::Cast(x[0], DType::U32));
+        push(ExpressionStep::Cast(x[0], DType::U32));
     }
     Expression { inputs: vec![], steps }
 }

@@ -6,7 +6,7 @@ use refrain_kernels::sort;
 
 use super::{Caller, axis_of};
 use crate::Array;
-use crate::operation::{ArraySpec, HostArray, Kernels, Operand, Operation, Traits, Unsupported, Values};
+use crate::operation::{ArraySpec, HostArray, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
 /// Sorts the last dimension.
 #[derive(Hash, Debug)]
@@ -28,7 +28,7 @@ impl Operation for Sort {
         }
     }
 
-    fn lower(&self, traits: &Traits, operands: &[Operand]) -> Result<Kernels, Unsupported> {
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let (calls, workspace) = sort::calls(traits, &operands[0], &operands[1])?;
         Ok(Kernels {
             chained: calls.len() > 1,
@@ -43,7 +43,7 @@ impl Operation for Sort {
         sort::reference(values, shape.last().copied().unwrap_or(1))
     }
 
-    fn multiplications(&self, operands: &[Operand]) -> u64 {
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         // Each step of the network touches every element.
         let layout = &operands[0].layout;
         let steps = u64::from(layout.shape.last().copied().unwrap_or(1).max(2).ilog2() + 1);

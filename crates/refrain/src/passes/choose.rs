@@ -3,7 +3,7 @@ use std::hash::Hash;
 use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::{
-    Call, Operand, Push, Traits, Unsupported, argmax, attention, causal_conv, delta_net, gated_delta, matmul,
+    Call, OperandSpec, Push, Traits, Unsupported, argmax, attention, causal_conv, delta_net, gated_delta, matmul,
     projection, quantised, reduce, rms_norm, rope, sample, slots, softmax, take, take_along, top_k, write_rows,
 };
 
@@ -30,7 +30,7 @@ pub struct Kernels {
     /// Whether each call needs what the one before it wrote.
     pub chained: bool,
     /// Memory for the calls alone.
-    pub workspace: Option<Operand>,
+    pub workspace: Option<OperandSpec>,
     /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
     pub tickets: usize,
 }
@@ -131,14 +131,14 @@ impl Chooser<'_> {
         if node.primitive.computes_nothing() || node.written.count() == 0 || nothing_written(node) {
             return Ok(Kernels::default());
         }
-        let operands: Vec<Operand> = node
+        let operands: Vec<OperandSpec> = node
             .inputs
             .iter()
-            .map(|e| Operand {
+            .map(|e| OperandSpec {
                 dtype: self.nodes[e.node].dtype,
                 layout: e.layout.clone(),
             })
-            .chain([Operand {
+            .chain([OperandSpec {
                 dtype: node.dtype,
                 layout: node.written.clone(),
             }])
@@ -166,7 +166,7 @@ fn nothing_written(node: &Node) -> bool {
 }
 
 /// The kernels of a primitive over its inputs and, last, its output.
-fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Result<Kernels, Unsupported> {
+fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
     let (out, x) = operands.split_last().expect("there is an output");
     let all = || operands.iter().collect::<Vec<_>>();
     let one = |call: Call| Kernels {
@@ -216,7 +216,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
         Primitive::CausalConv => chained(causal_conv::calls(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
         Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
         Primitive::DeltaNet(params) => {
-            let (call, tickets) = delta_net::call(traits, &delta_net::Operands::of(&all()), params)?;
+            let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&all()), params)?;
             Kernels { tickets, ..one(call) }
         }
         Primitive::ExpertMatmul { format } => {
@@ -248,8 +248,8 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[Operand]) -> Resu
     })
 }
 
-fn delta<'a>(x: &'a [Operand], out: &'a Operand) -> gated_delta::Operands<'a> {
-    gated_delta::Operands {
+fn delta<'a>(x: &'a [OperandSpec], out: &'a OperandSpec) -> gated_delta::GatedDeltaOperands<'a> {
+    gated_delta::GatedDeltaOperands {
         q: &x[0],
         k: &x[1],
         v: &x[2],
@@ -270,7 +270,7 @@ fn chained(calls: Vec<Call>) -> Kernels {
     }
 }
 
-fn with_workspace((calls, workspace): (Vec<Call>, Option<Operand>)) -> Kernels {
+fn with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>)) -> Kernels {
     Kernels {
         workspace,
         ..chained(calls)
@@ -278,8 +278,8 @@ fn with_workspace((calls, workspace): (Vec<Call>, Option<Operand>)) -> Kernels {
 }
 
 /// Sampling, with or without a bias.
-fn sampling(traits: &Traits, x: &[Operand], out: &Operand) -> Result<Kernels, Unsupported> {
-    let no_bias = Operand::contiguous(DType::F32, &[out.layout.count(), 0]);
+fn sampling(traits: &Traits, x: &[OperandSpec], out: &OperandSpec) -> Result<Kernels, Unsupported> {
+    let no_bias = OperandSpec::contiguous(DType::F32, &[out.layout.count(), 0]);
     let bias = x.get(7).unwrap_or(&no_bias);
     let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], &x[6], bias, out];
     let (mut calls, workspace) = sample::calls(traits, operands)?;
@@ -292,13 +292,18 @@ fn sampling(traits: &Traits, x: &[Operand], out: &Operand) -> Result<Kernels, Un
 }
 
 /// Each input copied into its part of the output.
-fn concatenate(traits: &Traits, inputs: &[Operand], axis: usize, out: &Operand) -> Result<Kernels, Unsupported> {
+fn concatenate(
+    traits: &Traits,
+    inputs: &[OperandSpec],
+    axis: usize,
+    out: &OperandSpec,
+) -> Result<Kernels, Unsupported> {
     let mut calls = Vec::new();
     let (mut start, mut stop) = (vec![0; out.layout.rank()], out.layout.shape.clone());
     let step = vec![1; out.layout.rank()];
     for (number, x) in inputs.iter().enumerate() {
         stop[axis] = start[axis] + x.layout.shape[axis];
-        let part = Operand {
+        let part = OperandSpec {
             dtype: out.dtype,
             layout: out.layout.slice(&start, &stop, &step),
         };

@@ -1,4 +1,4 @@
-use refrain_kernels::elementwise::{Expression, Step};
+use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
 use super::canonicalise::sweep;
 use crate::graph::{Edge, Graph, Node};
@@ -71,7 +71,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
     let (Primitive::Elementwise(outer), Primitive::Elementwise(inner)) = (&node.primitive, &source.primitive) else {
         return None;
     };
-    let constant = inner.inputs.is_empty() && !inner.steps.contains(&Step::Index);
+    let constant = inner.inputs.is_empty() && !inner.steps.contains(&ExpressionStep::Index);
     let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.written.count();
     let reads_state = source.inputs.iter().any(|e| is_state(graph, e));
     if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
@@ -135,11 +135,11 @@ fn substitute(
         })
         .collect();
     let inner_slots: Vec<usize> = seen.iter().enumerate().map(|(i, e)| slot(e, inner.inputs[i])).collect();
-    let mut steps: Vec<Step> = inner.steps.iter().map(|s| shifted(s, |i| i, &inner_slots)).collect();
+    let mut steps: Vec<ExpressionStep> = inner.steps.iter().map(|s| shifted(s, |i| i, &inner_slots)).collect();
     let result = steps.len() - 1;
     let mut at = Vec::with_capacity(outer.steps.len());
     for step in &outer.steps {
-        if *step == Step::Input(replaced) {
+        if *step == ExpressionStep::Input(replaced) {
             at.push(result);
             continue;
         }
@@ -153,13 +153,13 @@ fn substitute(
     (Expression { inputs: dtypes, steps }, edges)
 }
 
-fn shifted(step: &Step, at: impl Fn(usize) -> usize, slots: &[usize]) -> Step {
+fn shifted(step: &ExpressionStep, at: impl Fn(usize) -> usize, slots: &[usize]) -> ExpressionStep {
     match step {
-        Step::Input(i) => Step::Input(slots[*i]),
-        Step::Constant { .. } | Step::Index => *step,
-        Step::Unary(op, a) => Step::Unary(*op, at(*a)),
-        Step::Binary(op, a, b) => Step::Binary(*op, at(*a), at(*b)),
-        Step::Select(c, a, b) => Step::Select(at(*c), at(*a), at(*b)),
-        Step::Cast(a, dtype) => Step::Cast(at(*a), *dtype),
+        ExpressionStep::Input(i) => ExpressionStep::Input(slots[*i]),
+        ExpressionStep::Constant { .. } | ExpressionStep::Index => *step,
+        ExpressionStep::Unary(op, a) => ExpressionStep::Unary(*op, at(*a)),
+        ExpressionStep::Binary(op, a, b) => ExpressionStep::Binary(*op, at(*a), at(*b)),
+        ExpressionStep::Select(c, a, b) => ExpressionStep::Select(at(*c), at(*a), at(*b)),
+        ExpressionStep::Cast(a, dtype) => ExpressionStep::Cast(at(*a), *dtype),
     }
 }

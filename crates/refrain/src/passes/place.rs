@@ -156,7 +156,7 @@ impl Placer {
     }
 
     /// Memory for one step's calls alone.
-    fn workspace(&mut self, operand: refrain_kernels::Operand) -> Operand {
+    fn workspace(&mut self, operand: refrain_kernels::OperandSpec) -> Operand {
         let piece = self.arena.take((operand.layout.end() * operand.dtype.size()) as u64);
         self.retired.push(piece);
         Operand {
@@ -171,7 +171,7 @@ impl Placer {
 
     /// Counters of one step, apart from all others: they are zero between the runs of that step.
     fn tickets(&mut self, count: usize) -> Operand {
-        let operand = refrain_kernels::Operand::contiguous(DType::U32, &[count]);
+        let operand = refrain_kernels::OperandSpec::contiguous(DType::U32, &[count]);
         let offset = self.ticket_bytes;
         self.ticket_bytes += 4 * count as u64;
         Operand {

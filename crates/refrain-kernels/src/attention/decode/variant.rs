@@ -1,16 +1,16 @@
 //! How the work of a decode step's attention is divided.
 
-use super::{DecodeParams, OP, Sizes};
+use super::{AttentionSizes, DecodeParams, OP};
 use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, Tuning};
-use crate::{Operand, Traits, Unsupported};
+use crate::{OperandSpec, Traits, Unsupported};
 
 /// Parts that are joined at once, as in the shader.
 const AT_ONCE: usize = 8;
 
 /// How the work is divided.
-pub(super) struct Variant {
+pub(super) struct DecodeVariant {
     /// Invocations of a row.
     pub lanes: u32,
     /// Rows of invocations.
@@ -27,23 +27,23 @@ pub(super) struct Variant {
     pub unrolled: bool,
 }
 
-impl Variant {
+impl DecodeVariant {
     pub(super) fn of(
         tuning: &Tuning,
         traits: &Traits,
-        operands: &[&Operand],
-        sizes: &Sizes,
+        operands: &[&OperandSpec],
+        sizes: &AttentionSizes,
         params: &DecodeParams,
-    ) -> Result<Variant, Unsupported> {
+    ) -> Result<DecodeVariant, Unsupported> {
         let decode = &tuning.decode;
         let lanes = tuning::lanes(traits);
-        let heads = sizes.heads_together(decode.most_heads);
+        let heads = sizes.grouped_heads(decode.most_heads);
         let tile = decode.positions as usize;
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
         let most = (decode.enough_groups / groups).min(sizes.reach / tile);
         let wide = 16 / operands[0].dtype.size();
         let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
-        let variant = Variant {
+        let variant = DecodeVariant {
             lanes,
             rows: decode.threads / lanes,
             heads,
@@ -57,7 +57,7 @@ impl Variant {
             true if heads > 1 => {
                 let mut fewer = *tuning;
                 fewer.decode.most_heads = heads as u32 - 1;
-                Variant::of(&fewer, traits, operands, sizes, params)
+                DecodeVariant::of(&fewer, traits, operands, sizes, params)
             }
             true => Err(Unsupported::Size {
                 op: OP,
@@ -67,19 +67,30 @@ impl Variant {
     }
 
     /// The same in so many parts that each stays below the drivers' limit of iterations, if they have one.
-    fn within(self, traits: &Traits, sizes: &Sizes, params: &DecodeParams) -> Result<Variant, Unsupported> {
+    fn within(
+        self,
+        traits: &Traits,
+        sizes: &AttentionSizes,
+        params: &DecodeParams,
+    ) -> Result<DecodeVariant, Unsupported> {
         let Some(most) = iterations::most(traits) else {
             return Ok(self);
         };
         let span = sizes.span(&params.attention);
         (self.parts..=self.parts.max(span.div_ceil(self.tile)))
-            .map(|parts| Variant { parts, ..self })
+            .map(|parts| DecodeVariant { parts, ..self })
             .find(|variant| variant.iterations(traits, sizes, params, span) <= most)
             .ok_or_else(|| too_many(OP, &format!("{span} positions of heads of {} values", sizes.head_dim)))
     }
 
     /// Iterations of an invocation that takes its part of `span` positions.
-    pub(super) fn iterations(&self, traits: &Traits, sizes: &Sizes, params: &DecodeParams, span: usize) -> usize {
+    pub(super) fn iterations(
+        &self,
+        traits: &Traits,
+        sizes: &AttentionSizes,
+        params: &DecodeParams,
+        span: usize,
+    ) -> usize {
         let (threads, rows, lanes) = (self.threads(), self.rows as usize, self.lanes as usize);
         let [_, groups] = self.columns(sizes);
         let join = joined_lanes(traits);
@@ -107,19 +118,19 @@ impl Variant {
     }
 
     /// Invocations along a head's values, and groups of them.
-    fn columns(&self, sizes: &Sizes) -> [usize; 2] {
+    fn columns(&self, sizes: &AttentionSizes) -> [usize; 2] {
         let columns = (sizes.head_dim / self.unit).min(self.threads());
         [columns, (self.threads() / columns).min(self.tile)]
     }
 
-    fn shared_bytes(&self, sizes: &Sizes) -> usize {
+    fn shared_bytes(&self, sizes: &AttentionSizes) -> usize {
         let [_, groups] = self.columns(sizes);
         let d = sizes.head_dim;
         let floats = (self.heads + 3 + self.heads * groups) * d + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
 
-    pub(super) fn constants(&self, sizes: &Sizes, params: &DecodeParams) -> Vec<(u32, u32)> {
+    pub(super) fn constants(&self, sizes: &AttentionSizes, params: &DecodeParams) -> Vec<(u32, u32)> {
         let [columns, groups] = self.columns(sizes);
         let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
         vec![
@@ -148,7 +159,7 @@ impl Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::Params;
+    use crate::attention::AttentionParams;
     use crate::{DType, rope};
 
     const TRAITS: Traits = Traits {
@@ -175,9 +186,9 @@ mod tests {
     });
 
     /// The variant for one token over `reach` positions, and the iterations of its invocations.
-    fn variant(state: DType, [heads, head_dim]: [usize; 2], reach: usize) -> (Variant, usize) {
+    fn variant(state: DType, [heads, head_dim]: [usize; 2], reach: usize) -> (DecodeVariant, usize) {
         let tuning = tuning::choose(&TRAITS);
-        let sizes = Sizes {
+        let sizes = AttentionSizes {
             tokens: 1,
             heads,
             kv_heads: 1,
@@ -188,13 +199,13 @@ mod tests {
             reach,
         };
         let params = DecodeParams {
-            attention: Params {
+            attention: AttentionParams {
                 scale: 1.0,
                 page_size: 1,
                 window: None,
                 decode: true,
             },
-            rope: Some(rope::Params {
+            rope: Some(rope::RopeParams {
                 dims: head_dim,
                 interleaved: false,
                 scale: 1.0,
@@ -203,8 +214,8 @@ mod tests {
             k_norm: NORM,
             gated: false,
         };
-        let keys = Operand::contiguous(state, &[reach, 1, head_dim]);
-        let variant = Variant::of(tuning, &TRAITS, &[&keys], &sizes, &params).expect("possible");
+        let keys = OperandSpec::contiguous(state, &[reach, 1, head_dim]);
+        let variant = DecodeVariant::of(tuning, &TRAITS, &[&keys], &sizes, &params).expect("possible");
         let iterations = variant.iterations(&TRAITS, &sizes, &params, reach);
         (variant, iterations)
     }

@@ -203,7 +203,7 @@ impl Lone {
     }
 
     fn run(&mut self, logits: &[f32]) -> u32 {
-        let mut state = State {
+        let mut state = SampleState {
             tokens: &mut self.tokens,
             positions: &mut self.positions,
             history: &mut self.history,

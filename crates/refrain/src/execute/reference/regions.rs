@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use refrain_kernels::attention::DecodeParams;
 use refrain_kernels::cpu::FastRows;
-use refrain_kernels::matmul::Rows;
-use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Projection, Routed, Weights};
+use refrain_kernels::matmul::WeightRows;
+use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Projection, Routed, WeightStorage};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::{Values, rms_norm, rope, slots, top_k};
 
@@ -30,17 +30,21 @@ impl HostMatrix<'_> {
 }
 
 /// The matrices stored as `parts` say, whose operands are those from `next` on, which comes to stand behind them.
-fn matrices<'a>(x: &'a StepInputs<'_>, parts: impl Iterator<Item = Weights>, next: &mut usize) -> Vec<HostMatrix<'a>> {
+fn matrices<'a>(
+    x: &'a StepInputs<'_>,
+    parts: impl Iterator<Item = WeightStorage>,
+    next: &mut usize,
+) -> Vec<HostMatrix<'a>> {
     parts
         .map(|weights| {
             let number = *next;
             *next += weights.planes();
             match weights {
-                Weights::Dense => {
+                WeightStorage::Dense => {
                     let shape = [0, 1].map(|d| x.shape(number)[d]);
                     HostMatrix::Dense(x.operands[number].dtype, shape, x.gathered(number))
                 }
-                Weights::Quantised(format) => HostMatrix::Quantised(x.planes(format, number)),
+                WeightStorage::Quantised(format) => HostMatrix::Quantised(x.planes(format, number)),
             }
         })
         .collect()
@@ -48,15 +52,15 @@ fn matrices<'a>(x: &'a StepInputs<'_>, parts: impl Iterator<Item = Weights>, nex
 
 pub(super) fn project(x: &StepInputs<'_>, projection: &Projection, tokens: usize) -> Values {
     let weighted = projection.norm.is_some_and(|norm| norm.weighted);
-    let gain = weighted.then(|| x.f32(1));
+    let norm_weight = weighted.then(|| x.f32(1));
     let mut next = 1 + usize::from(weighted);
     let parts = projection.sections.iter().flat_map(|s| &s.parts);
     let matrices = matrices(x, parts.copied(), &mut next);
     let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
-    let inputs = projection::Inputs {
+    let inputs = projection::ProjectionInputs {
         x: &x.f32(0),
-        gain: gain.as_deref(),
-        parts: rows.iter().map(|rows| rows as &dyn Rows).collect(),
+        norm_weight: norm_weight.as_deref(),
+        parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
         extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
         tokens,
     };
@@ -67,7 +71,7 @@ pub(super) fn project(x: &StepInputs<'_>, projection: &Projection, tokens: usize
 pub(super) fn experts(x: &StepInputs<'_>, projection: &ExpertProjection, count: usize) -> Values {
     let mut next = projection.first_plane();
     let weighted = projection.norm.is_some_and(|norm| norm.weighted);
-    let gain = weighted.then(|| x.f32(2));
+    let norm_weight = weighted.then(|| x.f32(2));
     let scores = projection.chosen.map(|used| (used, x.load(1)));
     let experts = match &scores {
         Some((used, scores)) => top_k::reference(scores, x.shape(1)[1], *used),
@@ -83,9 +87,9 @@ pub(super) fn experts(x: &StepInputs<'_>, projection: &ExpertProjection, count: 
         x: &x.f32(0),
         experts: &experts,
         used: projection.chosen.unwrap_or(x.shape(1)[1]),
-        gain: gain.as_deref(),
+        norm_weight: norm_weight.as_deref(),
         routing: routing.as_deref(),
-        parts: rows.iter().map(|rows| rows as &dyn Rows).collect(),
+        parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
         rows: count,
         extras: (next..x.operands.len()).map(|n| x.load(n)).collect(),
     };
@@ -121,19 +125,19 @@ pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Bloc
     });
 }
 
-/// Input `number` normalised, its norm's weight being input `gain`, and rotated.
+/// Input `number` normalised, its norm's weight being input `norm_weight`, and rotated.
 fn prepared(
     x: &StepInputs<'_>,
     number: usize,
     norm: Option<Norm>,
-    gain: Option<usize>,
+    norm_weight: Option<usize>,
     params: &DecodeParams,
 ) -> Vec<f32> {
     let head_dim = x.shape(number)[2];
     let mut values = x.f32(number);
     if let Some(norm) = norm {
-        let gain = gain.map(|gain| x.f32(gain));
-        values = rms_norm::reference(&values, gain.as_deref(), norm.eps, head_dim);
+        let norm_weight = norm_weight.map(|norm_weight| x.f32(norm_weight));
+        values = rms_norm::reference(&values, norm_weight.as_deref(), norm.eps, head_dim);
     }
     match (params.rope, params.optional()[0]) {
         (Some(rotation), Some(frequencies)) => {

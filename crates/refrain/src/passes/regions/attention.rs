@@ -2,10 +2,10 @@
 //! and keys and with the writes of keys and values.
 
 use refrain_kernels::attention::{self, DecodeParams};
-use refrain_kernels::elementwise::{BinaryOp, Step, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::rope;
-use refrain_kernels::{DType, Operand};
+use refrain_kernels::{DType, OperandSpec};
 
 use super::edges::{is_whole, operands, traits};
 use super::norm::norm_of;
@@ -28,7 +28,7 @@ pub(super) fn join(graph: Graph, device: &Device) -> Graph {
 struct Prepared {
     /// `[T, H, D]`.
     raw: Edge,
-    rope: Option<(rope::Params, Edge)>,
+    rope: Option<(rope::RopeParams, Edge)>,
     norm: Option<(Norm, Option<Edge>)>,
 }
 
@@ -105,10 +105,10 @@ fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option
     let (mixed, edge) = if a.node == number { (0, b) } else { (1, a) };
     let step = |step: usize| &expression.steps[step];
     let is_gated = |x: usize, y: usize| {
-        *step(x) == Step::Input(mixed)
-            && matches!(*step(y), Step::Unary(UnaryOp::Sigmoid, z) if *step(z) == Step::Input(1 - mixed))
+        *step(x) == ExpressionStep::Input(mixed)
+            && matches!(*step(y), ExpressionStep::Unary(UnaryOp::Sigmoid, z) if *step(z) == ExpressionStep::Input(1 - mixed))
     };
-    let &Step::Binary(BinaryOp::Mul, x, y) = expression.steps.last()? else {
+    let &ExpressionStep::Binary(BinaryOp::Mul, x, y) = expression.steps.last()? else {
         return None;
     };
     let f32s = expression.inputs == [DType::F32; 2] && graph.nodes[number].dtype == DType::F32;
@@ -186,7 +186,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
 }
 
 fn computes(graph: &Graph, node: &Node, params: &DecodeParams, device: &Device) -> bool {
-    let result = Operand {
+    let result = OperandSpec {
         dtype: node.dtype,
         layout: node.written.clone(),
     };

@@ -2,9 +2,9 @@
 //! of what it recalls, and the gate.
 
 use refrain_kernels::delta_net::{self, DeltaNetParams};
-use refrain_kernels::elementwise::{BinaryOp, Expression, Scalar, Step, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{DType, Operand};
+use refrain_kernels::{DType, OperandSpec};
 
 use super::edges::{is_whole, operands, same_places, traits};
 use super::norm::norm_of;
@@ -155,11 +155,11 @@ fn gated(node: &Node) -> Option<[&Edge; 2]> {
     let [DType::F32, DType::F32] = expression.inputs[..] else {
         return None;
     };
-    let Some(&Step::Binary(BinaryOp::Mul, a, b)) = expression.steps.last() else {
+    let Some(&ExpressionStep::Binary(BinaryOp::Mul, a, b)) = expression.steps.last() else {
         return None;
     };
     let found = [[a, b], [b, a]].into_iter().find_map(|[plain, silu]| {
-        let &Step::Input(x) = &expression.steps[plain] else {
+        let &ExpressionStep::Input(x) = &expression.steps[plain] else {
             return None;
         };
         let z = 1 - x;
@@ -170,9 +170,10 @@ fn gated(node: &Node) -> Option<[&Edge; 2]> {
 
 /// Whether step `number` is x · sigmoid(x) of an input.
 fn is_silu(expression: &Expression, number: usize, input: usize) -> bool {
-    let is_input = |step: usize| expression.steps[step] == Step::Input(input);
-    let is_sigmoid = |step: usize| matches!(expression.steps[step], Step::Unary(UnaryOp::Sigmoid, x) if is_input(x));
-    let &Step::Binary(BinaryOp::Mul, a, b) = &expression.steps[number] else {
+    let is_input = |step: usize| expression.steps[step] == ExpressionStep::Input(input);
+    let is_sigmoid =
+        |step: usize| matches!(expression.steps[step], ExpressionStep::Unary(UnaryOp::Sigmoid, x) if is_input(x));
+    let &ExpressionStep::Binary(BinaryOp::Mul, a, b) = &expression.steps[number] else {
         return false;
     };
     let f32s = expression.inputs[input] == DType::F32;
@@ -198,10 +199,10 @@ fn unit(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> 
 /// By what a step multiplies the one input.
 fn factor(expression: &Expression, number: usize) -> Option<f32> {
     match expression.steps[number] {
-        Step::Input(0) => Some(1.0),
-        Step::Binary(BinaryOp::Mul, a, b) => {
+        ExpressionStep::Input(0) => Some(1.0),
+        ExpressionStep::Binary(BinaryOp::Mul, a, b) => {
             let constant = |step: usize| match expression.steps[step] {
-                Step::Constant {
+                ExpressionStep::Constant {
                     value: Scalar::F32(value),
                     dtype: DType::F32,
                 } => Some(value),
@@ -215,7 +216,7 @@ fn factor(expression: &Expression, number: usize) -> Option<f32> {
 }
 
 fn computes(graph: &Graph, node: &Node, params: &DeltaNetParams, device: &Device) -> bool {
-    let operands = operands(graph, &node.inputs, Operand::contiguous(node.dtype, &node.shape));
-    let operands: Vec<&Operand> = operands.iter().collect();
-    delta_net::check(traits(device), &delta_net::Operands::of(&operands), params).is_ok()
+    let operands = operands(graph, &node.inputs, OperandSpec::contiguous(node.dtype, &node.shape));
+    let operands: Vec<&OperandSpec> = operands.iter().collect();
+    delta_net::check(traits(device), &delta_net::DeltaNetOperands::of(&operands), params).is_ok()
 }

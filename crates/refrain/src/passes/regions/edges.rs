@@ -2,15 +2,15 @@
 
 use std::sync::LazyLock;
 
-use refrain_kernels::{Operand, Traits};
+use refrain_kernels::{OperandSpec, Traits};
 
 use crate::device::Backend;
 use crate::graph::{Edge, Graph};
 use crate::{Device, Layout};
 
 /// What a node's kernel is given: what it reads as it lies, then its result.
-pub(super) fn operands(graph: &Graph, inputs: &[Edge], result: Operand) -> Vec<Operand> {
-    let operand = |edge: &Edge| Operand {
+pub(super) fn operands(graph: &Graph, inputs: &[Edge], result: OperandSpec) -> Vec<OperandSpec> {
+    let operand = |edge: &Edge| OperandSpec {
         dtype: graph.nodes[edge.node].dtype,
         layout: edge.layout.clone(),
     };

@@ -1,7 +1,7 @@
 //! Products, and the elementwise node that alone uses them: a bias, a residual, an activation times a
 //! gate, a bent logit.
 
-use refrain_kernels::elementwise::{Expression, Step};
+use refrain_kernels::elementwise::{Expression, ExpressionStep};
 use refrain_kernels::projection::Section;
 
 use super::product::Product;
@@ -151,8 +151,8 @@ pub(super) fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
 /// The expression with its inputs in another order.
 pub(super) fn reordered(expression: &Expression, order: &[usize]) -> Expression {
     let place = |input: usize| order.iter().position(|&o| o == input).expect("every input has a place");
-    let step = |step: &Step| match step {
-        Step::Input(input) => Step::Input(place(*input)),
+    let step = |step: &ExpressionStep| match step {
+        ExpressionStep::Input(input) => ExpressionStep::Input(place(*input)),
         other => *other,
     };
     Expression {

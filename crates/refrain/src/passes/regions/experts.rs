@@ -1,9 +1,9 @@
 //! Products with the experts of few tokens: with the elementwise node that uses them (an activation times a gate),
 //! or weighted and added up over a token's experts, with what that sum is then added to.
 
-use refrain_kernels::Operand;
-use refrain_kernels::elementwise::{BinaryOp, Expression, Step};
-use refrain_kernels::projection::{ExpertProjection, Routed, Section, Weights};
+use refrain_kernels::OperandSpec;
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
+use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
 use refrain_kernels::reduce::ReduceOp;
 
 use super::edges::{is_whole, operands, same_places, traits};
@@ -106,7 +106,7 @@ struct ExpertProduct<'g> {
     x: &'g Edge,
     experts: &'g Edge,
     planes: &'g [Edge],
-    weights: Weights,
+    weights: WeightStorage,
     /// T, U, rows of an expert and K.
     sizes: [usize; 4],
 }
@@ -137,7 +137,7 @@ impl<'g> ExpertProduct<'g> {
             x,
             experts,
             planes,
-            weights: format.map_or(Weights::Dense, Weights::Quantised),
+            weights: format.map_or(WeightStorage::Dense, WeightStorage::Quantised),
             sizes: [tokens, used, rows, columns],
         })
     }
@@ -328,7 +328,12 @@ fn binary(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> 
     let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
         return None;
     };
-    let &[Step::Input(first), Step::Input(second), Step::Binary(op, x, y)] = &expression.steps[..] else {
+    let &[
+        ExpressionStep::Input(first),
+        ExpressionStep::Input(second),
+        ExpressionStep::Binary(op, x, y),
+    ] = &expression.steps[..]
+    else {
         return None;
     };
     let f32s = expression.inputs == [DType::F32; 2];
@@ -372,8 +377,8 @@ struct Found {
 impl Found {
     /// The node, where the kernels take the operands as they lie.
     fn node(self, graph: &Graph, device: &Device) -> Option<Node> {
-        let operands = operands(graph, &self.inputs, Operand::contiguous(self.dtype, &self.shape));
-        let operands: Vec<&Operand> = operands.iter().collect();
+        let operands = operands(graph, &self.inputs, OperandSpec::contiguous(self.dtype, &self.shape));
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
         let takes = self.projection.check(traits(device), &operands).is_ok();
         let moves = !self.inputs.iter().any(|edge| is_state(graph, edge));
         let primitive = Primitive::ExpertProjection(self.projection);

@@ -1,5 +1,5 @@
-use refrain_kernels::projection::{self, Projection, Section, Weights};
-use refrain_kernels::{DType, Operand};
+use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
+use refrain_kernels::{DType, OperandSpec};
 
 use super::edges::operands;
 use crate::device::Backend;
@@ -34,10 +34,10 @@ impl Product {
         };
         let (projection, inputs) = match &node.primitive {
             Primitive::Projection(projection) => (projection.clone(), node.inputs.clone()),
-            Primitive::QuantMatmul { format } => plain(node, Weights::Quantised(*format), node.inputs.clone()),
+            Primitive::QuantMatmul { format } => plain(node, WeightStorage::Quantised(*format), node.inputs.clone()),
             Primitive::Matmul => plain(
                 node,
-                Weights::Dense,
+                WeightStorage::Dense,
                 vec![node.inputs[0].clone(), rows_of(graph, node)?],
             ),
             _ => return None,
@@ -77,9 +77,9 @@ impl Product {
 
     /// Whether the kernels take the operands as they lie.
     pub(super) fn computes(&self, graph: &Graph, device: &Device) -> bool {
-        let result = Operand::contiguous(self.dtype, &[self.tokens, self.columns]);
+        let result = OperandSpec::contiguous(self.dtype, &[self.tokens, self.columns]);
         let operands = operands(graph, &self.inputs, result);
-        let operands: Vec<&Operand> = operands.iter().collect();
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
         let checked = match device.backend() {
             Backend::Vulkan { traits, .. } => projection::check(traits, &self.projection, &operands),
             Backend::Cpu => projection::check_operands(&self.projection, &operands),
@@ -93,7 +93,7 @@ impl Product {
     }
 }
 
-fn plain(node: &Node, weights: Weights, inputs: Vec<Edge>) -> (Projection, Vec<Edge>) {
+fn plain(node: &Node, weights: WeightStorage, inputs: Vec<Edge>) -> (Projection, Vec<Edge>) {
     let projection = Projection {
         norm: None,
         sections: vec![Section::plain(weights, node.dtype)],

@@ -66,11 +66,11 @@ fn single(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
 }
 
 fn alike(a: &Product, b: &Product) -> bool {
-    let gain = |p: &Product| {
+    let norm_weight = |p: &Product| {
         let weighted = p.projection.norm.is_some_and(|n| n.weighted);
         weighted.then(|| p.inputs[1].clone())
     };
-    a.x() == b.x() && a.projection.norm == b.projection.norm && gain(a) == gain(b) && a.dtype == b.dtype
+    a.x() == b.x() && a.projection.norm == b.projection.norm && norm_weight(a) == norm_weight(b) && a.dtype == b.dtype
 }
 
 /// One product of all members' sections.
