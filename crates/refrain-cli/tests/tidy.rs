@@ -168,6 +168,61 @@ fn crates_depend_only_downwards() {
     }
 }
 
+/// The folder below `src/` of the kernels' crate that a file or module of it lies in; of a file there, its name.
+fn room(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+#[test]
+fn families_of_kernels_use_each_other_in_one_direction() {
+    const SOURCES: &str = "crates/refrain-kernels/src/";
+    let files: Vec<(String, String)> = sources(&["rs"])
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.strip_prefix(SOURCES)?.to_owned(), text)))
+        .filter(|(name, _)| name != "lib.rs")
+        .collect();
+    // What `crate::NAME` leads to: a room, or a module that `lib.rs` names from within one.
+    let room_of = |module: &str| {
+        let is_module = |name: &str| name.ends_with(&format!("/{module}.rs")) || name.contains(&format!("/{module}/"));
+        let rooms = files.iter().map(|(name, _)| name.as_str());
+        let direct = rooms.clone().map(room).find(|room| *room == module);
+        direct.or_else(|| rooms.clone().filter(|name| is_module(name)).map(room).next())
+    };
+    let mut uses: Vec<(&str, &str)> = Vec::new();
+    for (name, text) in &files {
+        let text: String = text.lines().map(|line| format!("{}\n", code(line))).collect();
+        for path in text.split("crate::").skip(1) {
+            let names = match path.strip_prefix('{') {
+                Some(group) => group.split('}').next().unwrap_or(""),
+                None => path,
+            };
+            for module in names.split(',').map(|name| name.trim_start()) {
+                let end = module
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(module.len());
+                let target = room_of(&module[..end]).filter(|target| *target != room(name));
+                uses.extend(target.map(|target| (room(name), target)));
+                if !path.starts_with('{') {
+                    break;
+                }
+            }
+        }
+    }
+    uses.sort_unstable();
+    uses.dedup();
+    assert!(uses.len() > 10, "uses are not where they are looked for: {uses:?}");
+    // What nothing else uses is taken away until nothing is left.
+    let mut left = uses.clone();
+    while let Some(top) = left
+        .iter()
+        .map(|edge| edge.0)
+        .find(|room| left.iter().all(|edge| edge.1 != *room))
+    {
+        left.retain(|edge| edge.0 != top);
+    }
+    assert!(left.is_empty(), "these use each other in a circle: {left:?}");
+}
+
 #[test]
 fn files_have_one_subject_and_fit_the_screen_a_few_times() {
     let long: Vec<String> = sources(&["rs", "comp", "glsl"])

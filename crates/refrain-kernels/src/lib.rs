@@ -1,51 +1,33 @@
 //! Shaders, and beside each family its contract, its variants and its plain-Rust reference.
 //!
-//! A *family* is one module: it documents what is computed (shapes, dtypes, formula), builds the
+//! A *family* is one folder: it documents what is computed (shapes, dtypes, formula), builds the
 //! [`Call`]s that compute it on a device with given [`Traits`], and computes the same thing in plain
-//! Rust. This crate knows nothing of graphs, devices or models: operands are numbered, and whoever
-//! records a call fills in their addresses.
+//! Rust, with its shaders beside that. Families are written with `kit`, in the words of `vocabulary`, and take
+//! what depends on the device from [`tuning`]. This crate knows nothing of graphs, devices or models: operands are
+//! numbered, and whoever records a call fills in their addresses.
 
-pub mod argmax;
-mod arguments;
 pub mod attention;
-mod call;
-pub mod causal_conv;
 pub mod cpu;
-pub mod delta_net;
-mod dtype;
 pub mod elementwise;
-pub mod expert_matmul;
-pub mod fragments;
-pub mod gated_delta;
-mod gather;
-pub mod glsl;
-pub mod inbox;
-mod iterations;
-mod layout;
-pub mod matmul;
-mod order;
-pub mod projection;
-pub mod quantised;
+mod indexing;
+mod kit;
+mod linear;
+mod norm;
 mod recurrence;
 pub mod reduce;
-pub mod rms_norm;
 pub mod rope;
-mod rows;
 pub mod sample;
-pub mod slots;
-pub mod softmax;
+mod sequences;
 pub mod sort;
-pub mod take;
-pub mod take_along;
-mod text;
-mod threads;
-pub mod top_k;
 pub mod tuning;
-mod values;
-mod walk;
-pub mod write_rows;
+mod vocabulary;
 
-pub use call::{Call, KernelText, OperandSpec, Push, Traits, Unsupported};
-pub use dtype::DType;
-pub use layout::Layout;
-pub use values::Values;
+pub use indexing::{take, take_along, write_rows};
+pub use kit::{fragments, glsl};
+pub use linear::{expert_matmul, matmul, projection, quantised};
+pub use norm::rms_norm;
+pub use recurrence::{causal_conv, delta_net, gated_delta};
+pub use reduce::softmax;
+pub use sequences::{inbox, slots};
+pub use sort::{argmax, top_k};
+pub use vocabulary::{Call, DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported, Values};

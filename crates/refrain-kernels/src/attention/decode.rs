@@ -19,9 +19,9 @@ mod variant;
 use std::fmt;
 
 use super::{AttentionParams, AttentionSizes, OP};
-use crate::arguments::PushArguments;
+use crate::kit::arguments::PushArguments;
+use crate::kit::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
 use crate::rms_norm::Norm;
-use crate::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise, rope};
 use variant::DecodeVariant;
@@ -171,12 +171,12 @@ fn kernel<'t>(
     if let Some(number) = params.gate() {
         text = text.define("GATED", 1).input("gate", operands[number].dtype);
     }
-    text.body(include_str!("../shaders/unroll.glsl"))
-        .body(include_str!("../shaders/lanes.glsl"))
-        .body(include_str!("../shaders/sincos.glsl"))
+    text.body(include_str!("../kit/unroll.glsl"))
+        .body(include_str!("../kit/lanes.glsl"))
+        .body(include_str!("../kit/sincos.glsl"))
         .body(generated)
-        .body(include_str!("../shaders/attention/decode.comp"))
-        .body(include_str!("../shaders/attention/parts.glsl"))
+        .body(include_str!("decode.comp"))
+        .body(include_str!("parts.glsl"))
 }
 
 /// Fails as [`call`] would, without building calls.

@@ -5,9 +5,9 @@
 
 use super::sizes::AttentionSizes;
 use super::{AttentionOperands, AttentionParams, OP};
-use crate::fragments::MatrixCores;
-use crate::text::{Text, address};
+use crate::kit::text::{Text, address};
 use crate::tuning::Tuning;
+use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, Push, Traits, Unsupported};
 
 /// Subgroups of a workgroup.
@@ -93,7 +93,7 @@ fn made(
         .define("SUBGROUPS", format!("{subgroups}u"));
     let kernel = cores
         .define(traits, text)
-        .body(include_str!("../shaders/attention/matrix.comp"))
+        .body(include_str!("matrix.comp"))
         .kernel(vec![(0, subgroups as u32 * traits.subgroup_size)]);
     Ok(Call {
         kernel,

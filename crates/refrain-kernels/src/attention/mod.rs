@@ -24,7 +24,7 @@ pub use reference::{AttentionInputs, reference};
 
 use std::hash::{Hash, Hasher};
 
-use crate::text::{Text, address};
+use crate::kit::text::{Text, address};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, KernelText, OperandSpec, Push, Traits, Unsupported};
 use sizes::AttentionSizes;
@@ -186,7 +186,7 @@ fn join(
         kernel: Text::new(traits, "attention.join")
             .input("x", DType::F32)
             .output("y", out.dtype)
-            .body(include_str!("../shaders/attention/join.comp"))
+            .body(include_str!("join.comp"))
             .kernel(vec![(0, traits.workgroup(sizes.head_dim.next_power_of_two() as u32))]),
         groups: groups(sizes, sizes.heads, 1)?,
         push,
@@ -210,7 +210,7 @@ fn kernel(
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
         .output("y", out.dtype)
-        .body(include_str!("../shaders/lanes.glsl"))
-        .body(include_str!("../shaders/attention/attention.comp"))
+        .body(include_str!("../kit/lanes.glsl"))
+        .body(include_str!("attention.comp"))
         .kernel(variant.constants(page_size))
 }

@@ -1,7 +1,8 @@
 use rayon::prelude::*;
 
 use super::AttentionParams;
-use crate::matmul::{WeightRows, dot};
+use crate::kit::dot::dot;
+use crate::matmul::WeightRows;
 
 /// Contiguous inputs of [`reference()`].
 pub struct AttentionInputs<'a> {

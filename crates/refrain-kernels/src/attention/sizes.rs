@@ -1,5 +1,5 @@
 use super::{AttentionOperands, AttentionParams, OP};
-use crate::text::{require_dtype, require_float, require_shape};
+use crate::kit::text::{require_dtype, require_float, require_shape};
 use crate::{DType, Unsupported};
 
 /// Checked extents.

@@ -1,7 +1,7 @@
 //! How attention's work is divided.
 
 use super::{AttentionParams, AttentionSizes, OP};
-use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
+use crate::kit::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::tuning::{self, Tuning};
 use crate::{Traits, Unsupported};
 

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::octet::Octet;
 use crate::attention::{AttentionInputs, AttentionParams, slots};
-use crate::threads::least_items;
+use crate::kit::threads::least_items;
 
 /// Neighbouring values of a head whose sums stay in registers.
 const TOGETHER: usize = 8 * Octet::COUNT;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::blocks::{BlockRows, Vectors};
 use super::octet::{Octet, Quartet};
 use super::tile;
-use crate::threads::least_items;
+use crate::kit::threads::least_items;
 
 /// Rows of a tile, and vectors: as many sums as there are registers, less those of their factors.
 const TILE_ROWS: usize = 3;

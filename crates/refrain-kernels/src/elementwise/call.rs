@@ -1,7 +1,7 @@
 use super::expression::{Expression, ExpressionStep};
 use super::source;
-use crate::text::{self, Text};
-use crate::walk::Walk;
+use crate::kit::text::{self, Text};
+use crate::kit::walk::Walk;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "elementwise";
@@ -135,14 +135,14 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
     let parts = [
         format!("#define WALKED {}u\n", expression.inputs.len() + 1),
         libraries(&evaluate),
-        include_str!("../shaders/walk.glsl").into(),
+        include_str!("../kit/walk.glsl").into(),
         "layout(constant_id = 5) const uint RANK = 1;\n".into(),
         format!("layout(push_constant, scalar) uniform Arguments {{ {arguments}}} push;\n"),
         format!("uint constant_bits(uint n) {{ return {constant}; }}\n"),
         format!("void place(uint element, out uint at[WALKED]) {{ {place} }}\n"),
         source::inputs(expression),
         evaluate,
-        include_str!("../shaders/elementwise.comp").into(),
+        include_str!("elementwise.comp").into(),
     ];
     parts.concat()
 }
@@ -152,12 +152,12 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
 pub(crate) fn libraries(evaluate: &str) -> String {
     let libraries = [
         (
-            include_str!("../shaders/transcendental.glsl"),
+            include_str!("../kit/transcendental.glsl"),
             &["exp_of", "log_of", "tanh_of", "erf_of", "sigmoid_of", "pow_of"][..],
         ),
-        (include_str!("../shaders/sincos.glsl"), &["sincos"]),
+        (include_str!("../kit/sincos.glsl"), &["sincos"]),
         (
-            include_str!("../shaders/integers.glsl"),
+            include_str!("../kit/integers.glsl"),
             &["divide", "remainder_of", "float_to_int", "float_to_uint"],
         ),
     ];

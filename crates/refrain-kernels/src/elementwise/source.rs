@@ -1,7 +1,8 @@
 //! The GLSL of an expression.
 
 use super::expression::{BinaryOp, Expression, ExpressionStep, UnaryOp};
-use crate::{DType, glsl};
+use crate::DType;
+use crate::kit::glsl;
 
 /// The type `Inputs`, which holds the input elements of one output element, and
 /// `Inputs load_inputs(uint at[WALKED])`, which loads them from `at[0]`, `at[1]` ….

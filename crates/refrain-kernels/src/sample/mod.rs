@@ -49,8 +49,8 @@ mod settings;
 pub use reference::{Candidate, SampleState, adjust, candidates, counts, draw, pick, reference};
 pub use settings::{MOST_STOP_IDS, Settings, TooManyStopIds};
 
-use crate::iterations;
-use crate::text::{self, Text, address};
+use crate::kit::iterations;
+use crate::kit::text::{self, Text, address};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "sample";
@@ -105,23 +105,23 @@ pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>,
             .input("bias", DType::F32)
             .output("reported", DType::U32)
             .output("masses", DType::F32)
-            .body(include_str!("../shaders/order.glsl"))
-            .body(include_str!("../shaders/transcendental.glsl"))
-            .body(include_str!("../shaders/sample/common.glsl"))
+            .body(include_str!("../kit/order.glsl"))
+            .body(include_str!("../kit/transcendental.glsl"))
+            .body(include_str!("common.glsl"))
             .body(body)
             .kernel(vec![(0, width), (3, width), (4, TOKENS_EACH), (5, block_width)]),
         groups: groups.map(|n| n as u32),
         push: push.clone(),
     };
     let pick = concat!(
-        include_str!("../shaders/sample/mass.glsl"),
-        include_str!("../shaders/sample/select.glsl"),
-        include_str!("../shaders/sample/pick.comp")
+        include_str!("mass.glsl"),
+        include_str!("select.glsl"),
+        include_str!("pick.comp")
     );
     let calls = vec![
         call(
             "sample.blocks",
-            include_str!("../shaders/sample/blocks.comp"),
+            include_str!("blocks.comp"),
             block_width,
             [blocks, sizes.sequences, 1],
         ),

@@ -1,7 +1,7 @@
 //! How the work of a decode step's attention is divided.
 
 use super::{AttentionSizes, DecodeParams, OP};
-use crate::iterations::{self, joined_lanes, looped, rounds, too_many};
+use crate::kit::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};

@@ -1,0 +1,142 @@
+//! Assembling shader text: the head that every kernel shares, and typed access to operands.
+//!
+//! A kernel's text is `head` + one accessor per operand + its body. The accessor for an operand
+//! named `x` declares the buffer reference type `x_ref`, and `load_x(x_ref p, uint i)` /
+//! `store_x(x_ref p, uint i, T value)` in the compute type (`float`, `int` or `uint`). 16- and 8-bit
+//! elements go through 32-bit words where the device lacks such storage: a store then clears and
+//! sets its part of the word atomically, since a neighbour may be written at the same time.
+
+use crate::{DType, Traits};
+
+/// How a kernel touches an operand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AccessorKind {
+    /// Only loads.
+    Read,
+    /// Stores (and loads).
+    Write,
+}
+
+/// Version, extensions and helpers shared by all kernels.
+pub fn head(traits: &Traits) -> String {
+    let mut text = String::from(include_str!("head.glsl"));
+    if traits.subgroup_arithmetic {
+        text.push_str("#extension GL_KHR_shader_subgroup_basic : require\n");
+        text.push_str("#extension GL_KHR_shader_subgroup_arithmetic : require\n#define SUBGROUP_ARITHMETIC 1\n");
+        if traits.full_subgroups {
+            text.push_str(&format!("#define FULL_SUBGROUPS {}u\n", traits.subgroup_size));
+        }
+    }
+    if traits.subgroup_ballot {
+        text.push_str("#extension GL_KHR_shader_subgroup_ballot : require\n");
+    }
+    if traits.integer_dot {
+        text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
+    }
+    if traits.subnormal_halves {
+        text.push_str("#define SUBNORMAL_HALVES 1\n");
+    }
+    if traits.subgroup_uniform_flow {
+        text.push_str("#extension GL_EXT_subgroup_uniform_control_flow : require\n");
+        text.push_str("#define UNIFORM_FLOW [[subgroup_uniform_control_flow]]\n");
+    } else {
+        text.push_str("#define UNIFORM_FLOW\n");
+    }
+    if traits.storage16 {
+        text.push_str("#extension GL_EXT_shader_16bit_storage : require\n");
+    }
+    if traits.storage8 {
+        text.push_str("#extension GL_EXT_shader_8bit_storage : require\n");
+    }
+    text.push_str(include_str!("common.glsl"));
+    text
+}
+
+/// The GLSL type in which elements of `dtype` are computed with.
+pub fn compute_type(dtype: DType) -> &'static str {
+    match dtype.compute() {
+        DType::F32 => "float",
+        DType::I32 => "int",
+        _ => "uint",
+    }
+}
+
+/// Expressions that turn a raw stored unit into the compute type and back.
+fn conversions(dtype: DType) -> (&'static str, &'static str) {
+    match dtype {
+        DType::F32 | DType::I32 | DType::U32 => ("RAW", "VALUE"),
+        DType::F16 => ("f16_to_f32(RAW)", "f32_to_f16(VALUE)"),
+        DType::BF16 => ("bf16_to_f32(RAW)", "f32_to_bf16(VALUE)"),
+        DType::U8 => ("RAW", "(VALUE) & 0xffu"),
+        DType::Bool => ("RAW", "uint((VALUE) != 0u)"),
+    }
+}
+
+/// Declares reference type `{name}_ref` and its load (and store) functions. An address need only be
+/// aligned to the element, whatever the device can load.
+pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind) -> String {
+    let native = match dtype.size() {
+        4 => Some(compute_type(dtype)),
+        2 if traits.storage16 => Some("uint16_t"),
+        1 if traits.storage8 => Some("uint8_t"),
+        _ => None,
+    };
+    let (declaration, load, store) = match native {
+        Some(unit) => direct(name, dtype, unit, access),
+        None => packed(name, dtype, access),
+    };
+    let compute = compute_type(dtype);
+    let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
+    if access == AccessorKind::Write {
+        text.push_str(&format!(
+            "void store_{name}({name}_ref p, uint i, {compute} value) {{ {store} }}\n"
+        ));
+    }
+    text
+}
+
+/// Declaration, load and store of elements that the device loads as they are.
+fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String, String, String) {
+    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
+    let align = dtype.size();
+    let declaration = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
+    );
+    if dtype.size() == 4 {
+        return (declaration, "return p.at[i];".into(), "p.at[i] = value;".into());
+    }
+    let (decode, encode) = conversions(dtype);
+    let load = decode.replace("RAW", "uint(p.at[i])");
+    let store = encode.replace("VALUE", "value");
+    (
+        declaration,
+        format!("return {load};"),
+        format!("p.at[i] = {unit}({store});"),
+    )
+}
+
+/// Declaration, load and store of elements that are parts of 32-bit words.
+fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, String, String) {
+    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
+    let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());
+    let mask = (1u64 << bits) - 1;
+    let declaration = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {size}) {qualifier}buffer {name}_ref {{ uint at[]; }};\n\
+         layout(buffer_reference, scalar, buffer_reference_align = 4) {qualifier}buffer {name}_words {{ uint at[]; }};\n"
+    );
+    let place = format!(
+        "uvec2 address = uvec2(p); \
+         uint unit = i + (address.x & 3u) / {size}u; \
+         uint shift = {bits}u * (unit % {per_word}u); \
+         {name}_words words = {name}_words(uvec2(address.x & ~3u, address.y));"
+    );
+    let (decode, encode) = conversions(dtype);
+    let raw = format!("((words.at[unit / {per_word}u] >> shift) & {mask}u)");
+    let load = format!("{place} return {};", decode.replace("RAW", &raw));
+    let store = format!(
+        "{place} atomicAnd(words.at[unit / {per_word}u], ~({mask}u << shift)); \
+         atomicOr(words.at[unit / {per_word}u], ({}) << shift);",
+        encode.replace("VALUE", "value")
+    );
+    (declaration, load, store)
+}

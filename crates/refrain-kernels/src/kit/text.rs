@@ -1,0 +1,315 @@
+use crate::kit::fragments;
+use crate::kit::glsl::{self, AccessorKind};
+use crate::kit::walk::{Walk, check_reach};
+use crate::{DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
+
+/// Builds a kernel's text and, beside it, the name that identifies the text.
+pub(crate) struct Text<'t> {
+    traits: &'t Traits,
+    name: String,
+    source: String,
+}
+
+impl<'t> Text<'t> {
+    pub(crate) fn new(traits: &'t Traits, family: &str) -> Text<'t> {
+        Text::with_head(traits, family, glsl::head(traits))
+    }
+
+    /// Text of a kernel with cooperative matrices.
+    pub(crate) fn with_fragments(traits: &'t Traits, family: &str) -> Text<'t> {
+        Text::with_head(traits, family, fragments::head(traits))
+    }
+
+    pub(crate) fn traits(&self) -> &'t Traits {
+        self.traits
+    }
+
+    fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
+        let mut name = family.to_string();
+        if traits.full_subgroups {
+            name.push_str(&format!("+full{}", traits.subgroup_size));
+        }
+        for (there, tag) in [
+            (traits.subgroup_arithmetic, "+subgroup"),
+            (traits.subgroup_ballot, "+ballot"),
+            (traits.subgroup_uniform_flow, "+flow"),
+            (traits.storage16, "+s16"),
+            (traits.storage8, "+s8"),
+            (traits.integer_dot, "+dot"),
+        ] {
+            if there {
+                name.push_str(tag);
+            }
+        }
+        Text {
+            traits,
+            name,
+            source: head,
+        }
+    }
+
+    /// Adds `#define macro value`; the value becomes part of the name.
+    pub(crate) fn define(mut self, macro_name: &str, value: impl std::fmt::Display) -> Self {
+        self.source.push_str(&format!("#define {macro_name} {value}\n"));
+        self.name.push_str(&format!(".{}={value}", macro_name.to_lowercase()));
+        self
+    }
+
+    /// Adds `#define macro 1` where it `holds`.
+    pub(crate) fn flag(self, macro_name: &str, holds: bool) -> Self {
+        if holds { self.define(macro_name, 1) } else { self }
+    }
+
+    /// Adds `load_{name}`.
+    pub(crate) fn input(self, name: &str, dtype: DType) -> Self {
+        self.accessor(name, dtype, AccessorKind::Read)
+    }
+
+    /// Adds `load_{name}` and `store_{name}`.
+    pub(crate) fn output(self, name: &str, dtype: DType) -> Self {
+        self.accessor(name, dtype, AccessorKind::Write)
+    }
+
+    fn accessor(mut self, name: &str, dtype: DType, access: AccessorKind) -> Self {
+        self.source.push_str(&glsl::accessor(self.traits, name, dtype, access));
+        self.name.push_str(&format!(".{dtype}"));
+        self
+    }
+
+    /// Adds `void load4_{name}(p, i, values)` or, for a `run` of 8, `load8_{name}(p, i, low, high)`:
+    /// neighbouring floats, by the largest loads when `wide` (then `i` must be a multiple of the run
+    /// and `p` 16-byte aligned). Needs [`Text::input`] first.
+    pub(crate) fn runs(mut self, name: &str, dtype: DType, run: usize, wide: bool) -> Self {
+        let parts = if run == 4 { &["values"][..] } else { &["low", "high"] };
+        self.source.push_str(&match wide {
+            true => wide_run(name, dtype, parts),
+            false => narrow_run(name, parts),
+        });
+        let tag = if wide { "wide" } else { "narrow" };
+        self.name.push_str(&format!(".{tag}{run}"));
+        self
+    }
+
+    /// Adds type `{name}_pairs` and `load2_{name}(p, i)`: pair `i` of floats, loaded at once; `p` must
+    /// be aligned to a pair.
+    pub(crate) fn pairs(mut self, name: &str, dtype: DType) -> Self {
+        self.source.push_str(&pairs(name, dtype));
+        self.name.push_str(&format!(".{dtype}"));
+        self
+    }
+
+    /// Adds shader text that is the same whatever the name's other parts.
+    pub(crate) fn body(mut self, body: &str) -> Self {
+        self.source.push_str(body);
+        self
+    }
+
+    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> KernelText {
+        let invocations = constants.iter().find(|(id, _)| *id == 0);
+        let whole = invocations.is_some_and(|(_, count)| count.is_multiple_of(self.traits.subgroup_size));
+        KernelText {
+            name: self.name,
+            source: self.source.into(),
+            constants,
+            full_subgroups: self.traits.full_subgroups && whole,
+        }
+    }
+}
+
+/// The head of `load4_{name}` or `load8_{name}`, which sets a vec4 for each of `parts`.
+fn run_head(name: &str, parts: &[&str]) -> String {
+    let values: Vec<String> = parts.iter().map(|part| format!("out vec4 {part}")).collect();
+    let run = 4 * parts.len();
+    format!("void load{run}_{name}({name}_ref p, uint i, {})", values.join(", "))
+}
+
+fn narrow_run(name: &str, parts: &[&str]) -> String {
+    let part = |(number, part): (usize, &&str)| {
+        let load = |j: usize| format!("load_{name}(p, i + {}u)", 4 * number + j);
+        format!(
+            "    {part} = vec4({}, {}, {}, {});\n",
+            load(0),
+            load(1),
+            load(2),
+            load(3)
+        )
+    };
+    let body: String = parts.iter().enumerate().map(part).collect();
+    format!("{} {{\n{body}}}\n", run_head(name, parts))
+}
+
+fn wide_run(name: &str, dtype: DType, parts: &[&str]) -> String {
+    let run = 4 * parts.len();
+    let vectors = dtype.size() * run / 16;
+    // Elements per load, and its type: 16 bytes, or 8 for four 16-bit elements.
+    let (per_load, unit, align) = if vectors == 0 {
+        (4, "uvec2", 8)
+    } else {
+        (16 / dtype.size(), "uvec4", 16)
+    };
+    let mut text = format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer {name}_wide {{ {unit} at[]; }};\n{} {{\n",
+        run_head(name, parts)
+    );
+    for load in 0..vectors.max(1) {
+        text.push_str(&format!(
+            "    {unit} bits{load} = {name}_wide(p).at[i / {per_load}u + {load}u];\n"
+        ));
+    }
+    for (number, part) in parts.iter().enumerate() {
+        let value = match dtype {
+            DType::F32 => format!("uintBitsToFloat(bits{number})"),
+            _ => {
+                let [x, y] = [["x", "y"], ["z", "w"]][number];
+                let pair = |component: &str| unpack(dtype, &format!("bits0.{component}"));
+                format!("vec4({}, {})", pair(x), pair(y))
+            }
+        };
+        text.push_str(&format!("    {part} = {value};\n"));
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn pairs(name: &str, dtype: DType) -> String {
+    let (unit, align, value) = match dtype {
+        DType::F32 => ("vec2", 8, "p.at[i]".to_string()),
+        _ => ("uint", 4, unpack(dtype, "p.at[i]")),
+    };
+    format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer {name}_pairs {{ {unit} at[]; }};\n\
+         vec2 load2_{name}({name}_pairs p, uint i) {{ return {value}; }}\n"
+    )
+}
+
+/// The two 16-bit floats in the word `bits`.
+pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
+    match dtype {
+        DType::F16 => format!("unpack_halves({bits})"),
+        _ => format!("uintBitsToFloat(uvec2({bits} << 16, {bits} & 0xffff0000u))"),
+    }
+}
+
+/// FNV-1a, which stays the same from run to run: names generated text.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Elements that fill 16 bytes.
+fn aligned_elements(dtype: DType) -> usize {
+    16 / dtype.size()
+}
+
+/// The address of an operand's first element.
+///
+/// # Errors
+/// When an element lies too far from there to be addressed by a positive 32-bit index.
+pub(crate) fn address(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Push, Unsupported> {
+    check_reach(op, &operand.layout)?;
+    Ok(operand.address(number))
+}
+
+/// Whether runs of elements from the first one on, `strides` elements apart, can be loaded 16 bytes at
+/// a time.
+pub(crate) fn is_wide(operand: &OperandSpec, strides: &[usize]) -> bool {
+    let unit = aligned_elements(operand.dtype);
+    operand.layout.offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
+}
+
+/// Strides of all but the last dimension, whose elements must lie together.
+pub(crate) fn outer_strides(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Vec<Push>, Unsupported> {
+    let Some((&last, outer)) = operand.layout.strides.split_last() else {
+        let what = "an operand is a scalar".to_string();
+        return Err(Unsupported::Size { op, what });
+    };
+    if last != 1 && operand.layout.shape.last() != Some(&1) {
+        return Err(Unsupported::NeedsContiguous { op, operand: number });
+    }
+    Ok(outer.iter().map(|&stride| Push::U32(stride as u32)).collect())
+}
+
+/// Fails unless the operand's elements are floats.
+pub(crate) fn require_float(op: &'static str, operand: &OperandSpec) -> Result<(), Unsupported> {
+    require(op, operand, operand.dtype.is_float())
+}
+
+/// Fails unless the operand is of type `dtype`.
+pub(crate) fn require_dtype(op: &'static str, operand: &OperandSpec, dtype: DType) -> Result<(), Unsupported> {
+    require(op, operand, operand.dtype == dtype)
+}
+
+fn require(op: &'static str, operand: &OperandSpec, holds: bool) -> Result<(), Unsupported> {
+    match holds {
+        true => Ok(()),
+        false => Err(Unsupported::DType {
+            op,
+            dtype: operand.dtype,
+        }),
+    }
+}
+
+/// Fails unless the operand has shape `shape`.
+pub(crate) fn require_shape(
+    op: &'static str,
+    name: &str,
+    operand: &OperandSpec,
+    shape: &[usize],
+) -> Result<(), Unsupported> {
+    if operand.layout.shape == shape {
+        return Ok(());
+    }
+    let what = format!("{name} has shape {:?}, expected {shape:?}", operand.layout.shape);
+    Err(Unsupported::Size { op, what })
+}
+
+/// A grid of at least `count` workgroups: the shader's group number is x + y · width.
+pub(crate) fn grid(op: &'static str, count: usize) -> Result<[u32; 3], Unsupported> {
+    const MOST: usize = 65_535;
+    let x = count.clamp(1, MOST);
+    let y = count.div_ceil(x).max(1);
+    if y > MOST {
+        let what = format!("{count} workgroups; the most is {}", MOST * MOST);
+        return Err(Unsupported::Size { op, what });
+    }
+    Ok([x as u32, y as u32, 1])
+}
+
+/// What is left of the operands' dimensions, the last `inner` ones apart, once neighbours are merged:
+/// (extent, stride in each operand), outermost first. Exactly `rank` of them, filled up with extents
+/// of 1 in front.
+///
+/// # Errors
+/// [`Unsupported::NeedsContiguous`] when more than `rank` are left, naming an operand to copy.
+pub(crate) fn outer_dimensions(
+    op: &'static str,
+    operands: &[&OperandSpec],
+    inner: usize,
+    rank: usize,
+) -> Result<Vec<(u32, Vec<u32>)>, Unsupported> {
+    let outer = |operand: &&OperandSpec| {
+        let layout = &operand.layout;
+        let outer = layout.rank() - inner;
+        Layout {
+            shape: layout.shape[..outer].to_vec(),
+            strides: layout.strides[..outer].to_vec(),
+            offset: 0,
+        }
+    };
+    let outers: Vec<Layout> = operands.iter().map(outer).collect();
+    let words = Walk::new(op, &outers.iter().collect::<Vec<_>>())?.words();
+    let mut dimensions: Vec<(u32, Vec<u32>)> = words
+        .chunks_exact(1 + operands.len())
+        .map(|d| (d[0], d[1..].to_vec()))
+        .collect();
+    if dimensions.len() > rank {
+        let apart = |o: &Layout| !o.is_contiguous() && o.collapsed().rank() > 1;
+        let operand = outers.iter().position(apart).unwrap_or(0);
+        return Err(Unsupported::NeedsContiguous { op, operand });
+    }
+    while dimensions.len() < rank {
+        dimensions.insert(0, (1, vec![0; operands.len()]));
+    }
+    Ok(dimensions)
+}

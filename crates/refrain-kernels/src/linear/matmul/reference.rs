@@ -1,0 +1,145 @@
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::WeightRows;
+use crate::kit::dot::dot;
+use crate::kit::threads::least_items;
+
+/// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
+/// row-major; `k = 0` gives zeros.
+///
+/// # Panics
+/// When the slices are shorter than the shapes say.
+pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0; batch * m * n];
+    if out.is_empty() {
+        return out;
+    }
+    let rows = out.par_chunks_mut(n).with_min_len(least_items(k * n)).enumerate();
+    rows.for_each(|(row, out)| {
+        let x = &x[row * k..][..k];
+        let y = &y[row / m * k * n..][..k * n];
+        for (&x, y) in x.iter().zip(y.chunks_exact(n)) {
+            for (out, &y) in out.iter_mut().zip(y) {
+                *out += x * y;
+            }
+        }
+    });
+    out
+}
+
+/// `out[i, j] = Σ_k x[i, k] · w[j, k]` for `x` `[m, k]`, `w` `[n, k]` and `out` `[m, n]`, row-major,
+/// where `k` and `n` are those of `w`.
+///
+/// Each row of `w` is read once, whatever `m` is.
+///
+/// # Panics
+/// When `x` or `out` does not hold `m` rows for the same `m`.
+pub fn reference_nt(x: &[f32], w: &dyn WeightRows, out: &mut [f32]) {
+    multiply(w, x, 0..w.count(), out);
+}
+
+/// [`reference_nt`] with some rows of `w` alone.
+pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
+    let (k, n) = (w.columns(), rows.len());
+    if n == 0 || out.is_empty() {
+        return;
+    }
+    let m = out.len() / n;
+    assert_eq!(out.len(), m * n, "out holds whole rows");
+    assert_eq!(x.len(), m * k, "x holds as many rows as out");
+    // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
+    // apart in `out` when m > 1, so they are gathered first.
+    let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
+    let run = share.max(least_items(m * k).min(n));
+    let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
+        .into_par_iter()
+        .map(|r| {
+            let run = r * run..((r + 1) * run).min(n);
+            let mut row = vec![0.0; k];
+            let mut results = Vec::with_capacity(run.len() * m);
+            for j in run {
+                w.read(rows.start + j, &mut row);
+                results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
+            }
+            results
+        })
+        .collect();
+    for (r, results) in results.iter().enumerate() {
+        for (j, values) in results.chunks_exact(m).enumerate() {
+            for (i, &value) in values.iter().enumerate() {
+                out[i * n + r * run + j] = value;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::matmul::{SliceRows, StoredRows};
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 37 + 11) % 23) as f32 - 11.0).collect()
+    }
+
+    #[test]
+    fn a_batched_product_is_what_the_definition_says() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let y = [1.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0];
+        let expected = [1.0, 2.0, 8.0, 3.0, 4.0, 18.0, 16.0, 6.0, 5.0, 22.0, 8.0, 7.0];
+        assert_eq!(reference(&x, &y, 2, 2, 2, 3), expected);
+    }
+
+    #[test]
+    fn sums_over_nothing_are_zero() {
+        assert_eq!(reference(&[], &[], 1, 2, 0, 3), [0.0; 6]);
+        let mut out = [1.0; 6];
+        reference_nt(&[], &Empty(3), &mut out);
+        assert_eq!(out, [0.0; 6]);
+    }
+
+    struct Empty(usize);
+
+    impl WeightRows for Empty {
+        fn count(&self) -> usize {
+            self.0
+        }
+        fn columns(&self) -> usize {
+            0
+        }
+        fn read(&self, _row: usize, _out: &mut [f32]) {}
+    }
+
+    #[test]
+    fn products_with_rows_agree_with_products_of_the_transposed_matrix() {
+        // Small integers: exact in any order of summation.
+        for (m, k, n) in [(1, 5, 3), (3, 67, 11), (2, 64, 1000), (1, 1, 1)] {
+            let (x, w) = (numbers(m * k), numbers(n * k));
+            let mut transposed = vec![0.0; k * n];
+            for j in 0..n {
+                (0..k).for_each(|i| transposed[i * n + j] = w[j * k + i]);
+            }
+            let mut out = vec![0.0; m * n];
+            reference_nt(&x, &SliceRows::new(&w, k), &mut out);
+            assert_eq!(out, reference(&x, &transposed, 1, m, k, n), "{m} {k} {n}");
+        }
+    }
+
+    #[test]
+    fn stored_rows_are_decoded_and_short_bytes_refused() {
+        let values = [1.5f32, -2.0, 0.25, 4.0];
+        let halves: Vec<u8> = values
+            .iter()
+            .flat_map(|&v| half::bf16::from_f32(v).to_le_bytes())
+            .collect();
+        let rows = StoredRows::new(DType::BF16, 2, 2, &halves).expect("long enough");
+        let mut row = [0.0; 2];
+        rows.read(1, &mut row);
+        assert_eq!(row, [0.25, 4.0]);
+        assert!(StoredRows::new(DType::F32, 2, 2, &halves).is_err());
+        assert!(StoredRows::new(DType::U8, 2, 2, &halves).is_err());
+    }
+}

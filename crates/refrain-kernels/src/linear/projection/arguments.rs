@@ -1,0 +1,122 @@
+use super::ends::ends;
+use super::problem::{ProjectionProblem, SectionPlan};
+use super::routing::RoutingWeights;
+use super::{OP, WeightPlanes};
+use crate::kit::arguments::PushArguments;
+use crate::{Traits, Unsupported, elementwise};
+
+/// Where a call finds x.
+pub(super) enum InputSource<'a> {
+    /// x and its norm's weight themselves.
+    Given,
+    /// What another call made of them.
+    Packed(&'a dyn Fn(&mut PushArguments)),
+}
+
+/// The arguments of the call that computes `sections`.
+pub(super) fn arguments(
+    traits: &Traits,
+    problem: &ProjectionProblem<'_>,
+    sections: &[&SectionPlan<'_>],
+    inputs: InputSource<'_>,
+) -> Result<PushArguments, Unsupported> {
+    let mut arguments = PushArguments::new(traits);
+    match inputs {
+        InputSource::Given => {
+            arguments.address("x_ref x", problem.x.address.clone());
+            if let Some((_, Some(norm_weight))) = &problem.norm {
+                arguments.address("gain_ref gain", norm_weight.address.clone());
+            }
+        }
+        InputSource::Packed(add) => add(&mut arguments),
+    }
+    if let Some(routing) = &problem.routing {
+        arguments.address("experts_ref experts", routing.experts.clone());
+        if let Some(RoutingWeights::Read { address, .. }) = &routing.weights {
+            arguments.address("routing_ref routing", address.clone());
+        }
+    }
+    let ends = ends(sections);
+    for (s, section) in sections.iter().enumerate() {
+        let end = ends.iter().find(|end| end.sections.contains(&s));
+        addresses(&mut arguments, s, section, end.map_or(0, |end| end.extras));
+    }
+    arguments.address("y_ref y", problem.out.address.clone());
+    sizes(&mut arguments, problem, sections);
+    for (s, section) in sections.iter().enumerate() {
+        arguments.number(&format!("ROWS_{s}"), section.rows);
+        arguments.number(&format!("COLUMN_{s}"), section.column);
+    }
+    for end in &ends {
+        for (e, extra) in end.like.extras.iter().enumerate() {
+            let e = end.extras + e;
+            arguments.stride(&format!("EXTRA_STRIDE_{e}"), between(problem, extra.strides[0]));
+            arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
+        }
+    }
+    let constants = ends
+        .iter()
+        .flat_map(|end| elementwise::constant_bits(&end.like.epilogue));
+    arguments.numbers("FIRST_CONSTANT", constants.collect());
+    arguments.check(OP)?;
+    Ok(arguments)
+}
+
+/// Those of section `s`, whose further inputs are numbered from `first` on.
+fn addresses(arguments: &mut PushArguments, s: usize, section: &SectionPlan<'_>, first: usize) {
+    for (p, part) in section.parts.iter().enumerate() {
+        let types: &[&str] = match part.planes {
+            WeightPlanes::Dense { .. } => &["w"],
+            WeightPlanes::Quantised(_) => &["quants", "scales", "biases"],
+        };
+        for (name, address) in types.iter().zip(part.planes.addresses()) {
+            let of = if *name == "quants" { "words" } else { name };
+            arguments.address(format!("{of}_ref {name}_{s}_{p}"), address);
+        }
+    }
+    for (extra, e) in section.extras.iter().zip(first..) {
+        arguments.address(format!("extra{e}_ref extra{e}_{s}"), extra.address.clone());
+    }
+}
+
+fn sizes(arguments: &mut PushArguments, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) {
+    arguments.number("COLUMNS", problem.columns);
+    arguments.stride("X_STRIDE", between(problem, problem.x.strides[0]));
+    arguments.stride("X_WITHIN", problem.x.strides[1]);
+    arguments.stride("Y_STRIDE", between(problem, problem.out.strides[0]));
+    arguments.stride("Y_WITHIN", problem.out.strides[1]);
+    if let WeightPlanes::Dense { stride, .. } = sections[0].parts[0].planes {
+        arguments.number("W_STRIDE", stride);
+    }
+    if let Some((eps, _)) = problem.norm {
+        arguments.number("EPS", eps.to_bits() as usize);
+    }
+    if let Some(routing) = &problem.routing {
+        arguments.number("REPEATS", routing.repeats());
+        arguments.number("EXPERTS", routing.count);
+        arguments.number("EXPERT_ROWS", routing.between);
+        if let Some(choice) = &routing.choice {
+            arguments.stride("SCORES_STRIDE", choice.stride);
+        }
+        if let Some(RoutingWeights::Read { stride, .. }) = &routing.weights {
+            arguments.stride("ROUTING_STRIDE", *stride);
+        }
+    }
+    if let Some(batch) = &problem.batch {
+        arguments.number("BATCHES", batch.count());
+        arguments.number("INNER_BATCHES", batch.extents[1]);
+        for (name, [outer, inner]) in ["X", "W", "Y"].iter().zip(batch.strides) {
+            arguments.stride(&format!("{name}_OUTER"), outer);
+            arguments.stride(&format!("{name}_INNER"), inner);
+        }
+    }
+}
+
+/// A distance between tokens: it matters only where there are several.
+fn between(problem: &ProjectionProblem<'_>, stride: usize) -> usize {
+    if problem.tokens == 1 && problem.routing.is_none() {
+        0
+    } else {
+        stride
+    }
+}

@@ -1,0 +1,382 @@
+//! Products of few tokens with the matrices of the experts that each is routed to, with what stands before and
+//! behind them.
+//!
+//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has
+//! U experts, `experts` `[T, U]` u32, or those of the largest of its scores `[T, E]`. Either each of them gives a result of its own, from the same x:
+//! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
+//! their sums are weighted and added up, from a row of x for each:
+//! `out[t, n] = epilogue(Σ_u weight[t, u] · Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`. An expert that
+//! there is not gives a sum of zero.
+//!
+//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts, or the scores that they are chosen by, 1; the norm's
+//! weight `[K]`, if it has one; the weights `[T, U]`, or the scores `[T, E]` of which they are made, if these are not
+//! those of the choice; for each part its matrix or its planes; the epilogue's further inputs, `[T·U, N]` or `[T, N]`;
+//! out, of the same shape.
+
+use std::fmt;
+
+use super::problem::{ProjectionProblem, SectionPlan, StridedMatrix, extra, norm_weight};
+use super::routing::{ExpertChoice, Routing, RoutingWeights};
+use super::{Norm, OP, Section};
+use crate::kit::text::{address, require_dtype, require_float, require_shape};
+use crate::matmul::WeightRows;
+use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
+
+/// The most experts of a token.
+const MOST_USED: usize = 64;
+/// The most scores that an invocation holds while experts are chosen.
+const MOST_KEYS: usize = 16;
+
+/// What is done in one go.
+#[derive(Clone, PartialEq, Hash, Debug)]
+pub struct ExpertProjection {
+    /// What x goes through first; only where each expert gives a result.
+    pub norm: Option<Norm>,
+    /// The matrices, and what becomes of their sums.
+    pub section: Section,
+    /// What becomes of a token's experts.
+    pub routed: Routed,
+    /// Of how many of the largest scores, if operand 1 holds scores, a token's experts are: as by [`crate::top_k`].
+    pub chosen: Option<usize>,
+    /// Rows from one expert's matrix to the next one's: N, or more where others lie between.
+    pub between: usize,
+}
+
+/// What becomes of the sums of a token's experts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Routed {
+    /// Each gives a result.
+    Apart,
+    /// They are added up, weighted by given weights.
+    Weighted,
+    /// They are added up, weighted by the softmax of their scores among each other.
+    Scored,
+}
+
+impl ExpertProjection {
+    /// Number of operands, the result among them.
+    pub fn operands(&self) -> usize {
+        let planes: usize = self.section.parts.iter().map(|w| w.planes()).sum();
+        self.first_plane() + planes + self.section.extras() + 1
+    }
+
+    /// Number of the first operand of the first matrix.
+    pub fn first_plane(&self) -> usize {
+        let weighted = self.norm.is_some_and(|norm| norm.weighted);
+        2 + usize::from(weighted) + usize::from(self.reads_weights())
+    }
+
+    /// Whether what weights the sums is an operand of its own.
+    pub fn reads_weights(&self) -> bool {
+        match self.routed {
+            Routed::Apart => false,
+            Routed::Weighted => true,
+            Routed::Scored => self.chosen.is_none(),
+        }
+    }
+
+    /// T · U, where operand 1 has this shape.
+    pub fn pairs(&self, experts: &[usize]) -> usize {
+        experts[0] * self.chosen.unwrap_or(experts[1])
+    }
+
+    /// T, U, N and K of operands that lie as they must.
+    fn extents(&self, operands: &[&OperandSpec]) -> Result<[usize; 4], Unsupported> {
+        let size = |what: String| Err(Unsupported::Size { op: OP, what });
+        if operands.len() != self.operands() {
+            return size(format!("{} operands given for {}", operands.len(), self.operands()));
+        }
+        let last = operands.len() - 1;
+        let (x, experts, out) = (operands[0], operands[1], operands[last]);
+        require_float(OP, x)?;
+        require_float(OP, out)?;
+        match self.chosen {
+            Some(_) => require_float(OP, experts)?,
+            None => require_dtype(OP, experts, DType::U32)?,
+        }
+        let (&[x_rows, columns], &[tokens, width], &[repeats, rows]) =
+            (&x.layout.shape[..], &experts.layout.shape[..], &out.layout.shape[..])
+        else {
+            return size(format!(
+                "x {:?}, experts {:?} and the result {:?} are no matrices",
+                x.layout.shape, experts.layout.shape, out.layout.shape
+            ));
+        };
+        let apart = self.routed == Routed::Apart;
+        let used = self.chosen.unwrap_or(width);
+        let pairs = tokens * used;
+        let (wanted_x, wanted_out) = if apart { (tokens, pairs) } else { (pairs, tokens) };
+        let is_summed_norm = self.norm.is_some() && !apart;
+        if x_rows != wanted_x || repeats != wanted_out || !(1..=MOST_USED).contains(&used) || is_summed_norm {
+            return size(format!(
+                "{x_rows} rows of x for {used} experts of {tokens} tokens, {repeats} results"
+            ));
+        }
+        let gapless = if apart { last } else { 0 };
+        for operand in [1, gapless] {
+            let layout = &operands[operand].layout;
+            let fits = match self.chosen {
+                Some(_) if operand == 1 => layout.strides[1] == 1 || width == 1,
+                _ => layout.is_contiguous(),
+            };
+            if !fits {
+                return Err(Unsupported::NeedsContiguous { op: OP, operand });
+            }
+        }
+        Ok([tokens, used, rows, columns])
+    }
+
+    /// The section, and how many experts there are.
+    fn planned<'a>(
+        &self,
+        operands: &[&'a OperandSpec],
+        [rows, columns]: [usize; 2],
+    ) -> Result<(SectionPlan<'a>, usize), Unsupported> {
+        let size = |what: String| Unsupported::Size { op: OP, what };
+        let numbers: Vec<usize> = (self.section.parts.iter())
+            .scan(self.first_plane(), |next, weights| {
+                *next += weights.planes();
+                Some(*next - weights.planes())
+            })
+            .collect();
+        let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
+        let whole = self.routed == Routed::Apart || columns.is_multiple_of(plan.parts[0].chunk());
+        let count = plan.rows.div_ceil(self.between.max(1));
+        let last_row = count.saturating_sub(1) * self.between + rows;
+        if rows == 0 || count == 0 || self.between < rows || last_row != plan.rows || !whole {
+            let (all, between) = (plan.rows, self.between);
+            return Err(size(format!(
+                "matrices of {rows} of {all} rows of {columns} values, {between} apart"
+            )));
+        }
+        plan.rows = rows;
+        let last = operands.len() - 1;
+        let (results, first) = (operands[last].layout.shape[0], last - self.section.extras());
+        plan.extras = (first..last)
+            .map(|number| extra(number, operands, [results, rows]))
+            .collect::<Result<_, _>>()?;
+        let (dtypes, wanted) = (plan.epilogue.dtypes(), operands[last].dtype);
+        let dtypes = dtypes.map_err(|e| size(e.to_string()))?;
+        if dtypes.last() != Some(&wanted) {
+            return Err(size(format!("the epilogue gives {dtypes:?}, the result is {wanted}")));
+        }
+        Ok((plan, count))
+    }
+
+    fn problem<'a>(&self, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {
+        let [tokens, used, rows, columns] = self.extents(operands)?;
+        let (plan, count) = self.planned(operands, [rows, columns])?;
+        let mut number = 2;
+        let mut norm = None;
+        if let Some(wanted) = &self.norm {
+            let weight = if wanted.weighted {
+                Some(norm_weight(number, operands, columns)?)
+            } else {
+                None
+            };
+            number += usize::from(wanted.weighted);
+            norm = Some((wanted.eps, weight));
+        }
+        let weights = if self.reads_weights() {
+            Some(self.weights(number, operands, [tokens, used, count])?)
+        } else {
+            (self.routed == Routed::Scored).then_some(RoutingWeights::Chosen)
+        };
+        let choice = self.chosen.map(|_| ExpertChoice {
+            dtype: operands[1].dtype,
+            stride: operands[1].layout.strides[0],
+        });
+        if choice.is_some() && (operands[1].layout.shape[1] != count || used > count) {
+            let what = format!("{:?} scores for {used} of {count} experts", operands[1].layout.shape);
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        let last = operands.len() - 1;
+        let x_strides = [operands[0].layout.strides[0], operands[0].layout.strides[1]];
+        Ok(ProjectionProblem {
+            tokens: 1,
+            columns,
+            x: StridedMatrix::of(0, operands[0], x_strides, &[])?,
+            norm,
+            sections: vec![plan],
+            out: StridedMatrix::new(last, operands[last])?,
+            batch: None,
+            routing: Some(Routing {
+                experts: address(OP, 1, operands[1])?,
+                choice,
+                count,
+                between: self.between,
+                used,
+                tokens,
+                weights,
+            }),
+            operands: operands.len(),
+        })
+    }
+
+    fn weights(
+        &self,
+        number: usize,
+        operands: &[&OperandSpec],
+        [tokens, used, count]: [usize; 3],
+    ) -> Result<RoutingWeights, Unsupported> {
+        let operand = operands[number];
+        let are_scores = self.routed == Routed::Scored;
+        require_float(OP, operand)?;
+        require_shape(
+            OP,
+            "the experts' weights",
+            operand,
+            &[tokens, if are_scores { count } else { used }],
+        )?;
+        if operand.layout.strides[1] != 1 && operand.layout.shape[1] > 1 {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+        Ok(RoutingWeights::Read {
+            address: address(OP, number, operand)?,
+            dtype: operand.dtype,
+            stride: operand.layout.strides[0],
+            are_scores,
+        })
+    }
+
+    /// The call that computes it; none where the result is empty.
+    ///
+    /// # Errors
+    /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
+    /// arguments are too many, or a size is beyond 32-bit indices.
+    pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<Vec<Call>, Unsupported> {
+        let problem = self.checked(traits, operands)?;
+        if problem.repeats() == 0 {
+            return Ok(Vec::new());
+        }
+        problem.calls(tuning::choose(traits), traits)
+    }
+
+    /// Fails as [`ExpertProjection::calls`] would, without building the calls.
+    ///
+    /// # Errors
+    /// Those of [`ExpertProjection::calls`].
+    pub fn check(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
+        self.checked(traits, operands)?.check(traits)
+    }
+
+    fn checked<'a>(&self, traits: &Traits, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {
+        let problem = self.problem(operands)?;
+        let subgroup = traits.subgroup_size as usize;
+        let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
+        let chooses = tuning::choose(traits).experts.choose
+            && traits.subgroup_arithmetic
+            && traits.subgroup_ballot
+            && traits.full_subgroups
+            && tuning::lanes(traits).is_multiple_of(traits.subgroup_size)
+            && count.div_ceil(subgroup) <= MOST_KEYS;
+        if self.chosen.is_some() && !chooses {
+            let what = format!("a choice among {count} experts by subgroups of {subgroup}");
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        Ok(problem)
+    }
+}
+
+impl fmt::Display for ExpertProjection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(norm) = &self.norm {
+            write!(f, "of rms_norm eps {:e}: ", norm.eps)?;
+        }
+        match self.routed {
+            Routed::Apart => f.write_str("each ")?,
+            Routed::Weighted => f.write_str("weighted ")?,
+            Routed::Scored => f.write_str("weighted by scores ")?,
+        }
+        if let Some(used) = self.chosen {
+            write!(f, "of the largest {used} ")?;
+        }
+        write!(f, "{}", self.section)
+    }
+}
+
+/// Contiguous inputs of [`expert_reference`].
+pub struct ExpertInputs<'a> {
+    /// `[T, K]` or `[T·U, K]`.
+    pub x: &'a [f32],
+    /// `[T, U]`, chosen already.
+    pub experts: &'a [u32],
+    /// U.
+    pub used: usize,
+    /// The norm's weight `[K]`.
+    pub norm_weight: Option<&'a [f32]>,
+    /// The weights `[T, U]` or the scores `[T, E]`, those that experts were chosen by among them.
+    pub routing: Option<&'a [f32]>,
+    /// The matrices `[E·N, K]`.
+    pub parts: Vec<&'a dyn WeightRows>,
+    /// N.
+    pub rows: usize,
+    /// The epilogue's further inputs.
+    pub extras: Vec<Values>,
+}
+
+/// The same in plain Rust.
+///
+/// # Panics
+/// When lengths contradict each other or the epilogue is no valid expression.
+pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>) -> Values {
+    let columns = inputs.parts[0].columns();
+    let normed = (projection.norm).map(|norm| rms_norm::reference(inputs.x, inputs.norm_weight, norm.eps, columns));
+    let mut x = normed.unwrap_or_else(|| inputs.x.to_vec());
+    let weights = routing_weights(projection.routed, inputs);
+    if weights.is_none() {
+        x = x.chunks(columns).flat_map(|row| row.repeat(inputs.used)).collect();
+    }
+    let sums = projection
+        .section
+        .epilogue
+        .inputs
+        .iter()
+        .zip(&inputs.parts)
+        .map(|(&dtype, part)| {
+            let each = expert_matmul::reference(&x, inputs.experts, *part, [inputs.rows, projection.between]);
+            let sums = match &weights {
+                Some(weights) => weighted(&each, weights, inputs),
+                None => each,
+            };
+            Values::F32(sums).rounded(dtype)
+        });
+    let mut values: Vec<Values> = sums.collect();
+    let count = values[0].len();
+    values.extend(inputs.extras.iter().cloned());
+    elementwise::reference(&projection.section.epilogue, &values, count)
+}
+
+/// A weight for each token's expert, if they are added up.
+fn routing_weights(routed: Routed, inputs: &ExpertInputs<'_>) -> Option<Vec<f32>> {
+    let given = inputs.routing?;
+    if routed != Routed::Scored {
+        return Some(given.to_vec());
+    }
+    let tokens = inputs.experts.len() / inputs.used;
+    let count = given.len() / tokens.max(1);
+    let of_token = |(experts, scores): (&[u32], &[f32])| {
+        let scores: Vec<f32> = experts.iter().map(|&e| scores[(e as usize).min(count - 1)]).collect();
+        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f32> = scores.iter().map(|s| (s - most).exp()).collect();
+        let total: f32 = powers.iter().sum();
+        powers.into_iter().map(move |p| p / total).collect::<Vec<f32>>()
+    };
+    let tokens = inputs.experts.chunks(inputs.used).zip(given.chunks(count));
+    Some(tokens.flat_map(of_token).collect())
+}
+
+fn weighted(each: &[f32], weights: &[f32], inputs: &ExpertInputs<'_>) -> Vec<f32> {
+    let tokens = each.chunks(inputs.used * inputs.rows).zip(weights.chunks(inputs.used));
+    tokens
+        .flat_map(|(each, weights)| {
+            (0..inputs.rows).map(move |n| {
+                let parts = weights.iter().enumerate().map(|(u, w)| w * each[u * inputs.rows + n]);
+                parts.sum::<f32>()
+            })
+        })
+        .collect()
+}

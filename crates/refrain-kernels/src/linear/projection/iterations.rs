@@ -1,0 +1,46 @@
+//! How often the loops of a product with few vectors go round.
+
+use super::problem::{ProjectionProblem, SectionPlan};
+use super::{GemvDivision, WeightPlanes};
+use crate::Traits;
+use crate::kit::iterations::{joined_lanes, looped, rounds};
+use crate::tuning::GemvTuning;
+
+/// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.
+pub(super) fn iterations(
+    traits: &Traits,
+    gemv: &GemvTuning,
+    problem: &ProjectionProblem<'_>,
+    sections: &[&SectionPlan<'_>],
+    division: &GemvDivision,
+    tile: usize,
+) -> usize {
+    let unroll = |turns: usize, inner: usize| rounds(gemv.unrolled, turns, inner);
+    let part = &sections[0].parts[0];
+    let GemvDivision { lanes, rows, .. } = *division;
+    let [each, loads] = [division.each, division.loads].map(|n| n as usize);
+    let (chunk, matrices) = (part.chunk(), each * sections[0].parts.len());
+    let load = match part.planes {
+        WeightPlanes::Dense { wide: false, .. } => loads * matrices * unroll(chunk, 0),
+        _ => 0,
+    };
+    let norms = match problem.norm {
+        Some(_) => unroll(problem.tokens, joined_lanes(traits)) + unroll(problem.tokens, looped(rows as usize, 0)),
+        None => 0,
+    };
+    let finish = matrices * problem.tokens * joined_lanes(traits);
+    // Branches that are not taken: staging a tile, norms, and finishing a block.
+    let idle = 2 * looped(1, looped(1, 0)) + finish + usize::from(norms > 0) * looped(2, looped(1, 0));
+    // At least a term per chunk: fewer quads then share a loop.
+    let step = 1 + load + unroll(loads, unroll(chunk / 4, 0)) + idle;
+    let steps = tile.div_ceil(lanes as usize * loads);
+    let turns = (chunk / 4 * tile).div_ceil((lanes * rows) as usize);
+    let stage = unroll(problem.tokens, looped(turns, 0));
+    let tiles = problem.depth().div_ceil(chunk).div_ceil(tile);
+    let block = tiles.saturating_mul(stage + steps * step) + norms;
+    let blocks = division.blocks(sections).div_ceil(gemv.most_groups as usize);
+    let batches = problem.repeats().div_ceil(65_535);
+    let routing = problem.routing.as_ref().filter(|routing| routing.choice.is_some());
+    let choice = routing.map_or(0, |routing| looped(routing.used, 0));
+    batches.saturating_mul(choice + looped(blocks, block))
+}

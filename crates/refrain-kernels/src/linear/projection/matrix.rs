@@ -1,0 +1,335 @@
+//! Projections of many tokens on matrix cores: x is packed into fragments of halves, normalised on the way,
+//! and each kind of sections is one product.
+//!
+//! x is rounded to f16, times a power of two for each token that keeps any f32 in range, or taken as the sum of
+//! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
+//! bits; sums are in f32.
+
+use super::arguments::{InputSource, arguments};
+use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
+use super::source::{declared_input, declared_sections, generated};
+use super::{OP, ProjectionCalls};
+use crate::kit::arguments::PushArguments;
+use crate::kit::text::{Text, grid, hash};
+use crate::tuning::{MatrixTile, SharedBy, Tuning};
+use crate::vocabulary::MatrixCores;
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
+
+/// The arguments hold these references; the bodies behind them define what they are to.
+pub(crate) const REFERENCES: &str =
+    "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
+
+/// Whether a device may compute products with such weights here.
+pub(crate) fn takes(traits: &Traits) -> bool {
+    traits.matrix_cores.is_some() && traits.storage16
+}
+
+/// Fails where the operands are not what fragments are made from.
+pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> {
+    let parts = problem.sections.iter().flat_map(|s| &s.parts);
+    for part in parts {
+        let takes = match &part.planes {
+            WeightPlanes::Dense { dtype, wide, .. } => *wide && dtype.size() == 2,
+            WeightPlanes::Quantised(_) => true,
+        };
+        let whole = problem.columns > 0 && problem.columns.is_multiple_of(chunk(&part.planes));
+        if !takes || !whole || problem.batch.is_some() {
+            let what = format!(
+                "no fragments of {} columns and {}",
+                problem.columns,
+                part.planes.weights()
+            );
+            return Err(Unsupported::Size { op: OP, what });
+        }
+    }
+    Ok(())
+}
+
+/// Neighbouring values of a row that a lane takes at once.
+fn chunk(planes: &WeightPlanes<'_>) -> usize {
+    match planes {
+        WeightPlanes::Quantised(weights) if weights.format.bits < 8 => 32,
+        _ => 16,
+    }
+}
+
+/// Sizes of a product's fragments.
+pub(crate) struct Fragments {
+    pub cores: MatrixCores,
+    /// Lanes of a subgroup.
+    lanes: u32,
+    /// Neighbouring values of a row that a lane takes at once.
+    chunk: usize,
+    /// Such chunks, times the lanes that share a row, that a row has.
+    pub blocks: usize,
+    pub tile: MatrixTile,
+}
+
+impl Fragments {
+    /// Halves that a vector of x is packed into: a row of whole blocks, perhaps another of what its halves leave.
+    pub(crate) fn depth(&self) -> usize {
+        let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
+        self.tile.halves as usize * row
+    }
+
+    /// Tokens of a tile.
+    pub(crate) fn tile_tokens(&self) -> usize {
+        (self.tile.tokens * self.cores.size) as usize
+    }
+
+    fn steps(&self) -> u32 {
+        self.chunk as u32 / self.cores.values()
+    }
+
+    /// What the order and the sizes are called in shaders.
+    pub(crate) fn define<'t>(&self, traits: &Traits, text: Text<'t>) -> Text<'t> {
+        self.cores
+            .define(
+                traits,
+                text.define("CHUNK", self.chunk).define("HALVES", self.tile.halves),
+            )
+            .body(include_str!("matrix/blocks.glsl"))
+    }
+}
+
+/// Which tokens the workgroups of a product take.
+pub(crate) struct PackedTokens<'a> {
+    /// The operation, and how its tokens are found: a part of the text's name.
+    pub family: &'a str,
+    /// The text that finds them.
+    pub text: &'a str,
+    /// Whether fragments without tokens are skipped.
+    pub skips: bool,
+    /// Adds the arguments that the text names.
+    pub arguments: &'a dyn Fn(&mut PushArguments),
+    /// Tiles of them.
+    pub tiles: usize,
+}
+
+/// The device's matrix cores.
+pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
+    let what = || "this device has no matrix cores whose order is known".to_string();
+    traits
+        .matrix_cores
+        .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
+}
+
+impl ProjectionProblem<'_> {
+    /// Fails as [`ProjectionProblem::matrix_calls`] would, without building texts.
+    pub(super) fn check_matrix(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
+        check(self)?;
+        let cores = cores_of(traits)?;
+        for sections in self.alike() {
+            let fragments = self.fragments(tuning, traits, cores, &sections);
+            self.pack_arguments(traits, &fragments, self.operands)?;
+            let packed = |arguments: &mut PushArguments| self.packed(&fragments, self.operands, arguments);
+            arguments(traits, self, &sections, InputSource::Packed(&packed))?;
+        }
+        Ok(())
+    }
+
+    /// How the product of sections that are alike is divided.
+    fn fragments(
+        &self,
+        tuning: &Tuning,
+        traits: &Traits,
+        cores: MatrixCores,
+        sections: &[&SectionPlan<'_>],
+    ) -> Fragments {
+        let rows = sections.iter().map(|s| s.rows).sum();
+        let tile = tuning.matrix_tile(traits, cores.size, [self.tokens, rows, sections[0].parts.len()]);
+        self.fragments_of(tile, traits, cores, sections)
+    }
+
+    /// The same for a given tile.
+    pub(crate) fn fragments_of(
+        &self,
+        tile: MatrixTile,
+        traits: &Traits,
+        cores: MatrixCores,
+        sections: &[&SectionPlan<'_>],
+    ) -> Fragments {
+        let chunk = chunk(&sections[0].parts[0].planes);
+        let block = chunk * cores.lanes_per_row() as usize;
+        Fragments {
+            cores,
+            lanes: traits.subgroup_size,
+            chunk,
+            blocks: self.columns.div_ceil(block),
+            tile,
+        }
+    }
+
+    /// Fragments of tokens, whole tiles of them.
+    fn tiles(&self, fragments: &Fragments) -> usize {
+        let tokens = self.tokens.div_ceil(fragments.cores.size as usize);
+        tokens.next_multiple_of(fragments.tile.tokens as usize)
+    }
+
+    fn packed_words(&self, fragments: &Fragments) -> usize {
+        self.tiles(fragments) * fragments.cores.size as usize * fragments.depth() / 2
+    }
+
+    /// The arguments of the call that packs x.
+    fn pack_arguments(
+        &self,
+        traits: &Traits,
+        fragments: &Fragments,
+        workspace: usize,
+    ) -> Result<PushArguments, Unsupported> {
+        let mut arguments = PushArguments::new(traits);
+        arguments.address("x_ref x", self.x.address.clone());
+        if let Some((_, Some(norm_weight))) = &self.norm {
+            arguments.address("gain_ref gain", norm_weight.address.clone());
+        }
+        self.packed(fragments, workspace, &mut arguments);
+        arguments.number("COLUMNS", self.columns);
+        arguments.stride("X_STRIDE", self.x.strides[0]);
+        arguments.stride("X_WITHIN", self.x.strides[1]);
+        if let Some((eps, _)) = self.norm {
+            arguments.number("EPS", eps.to_bits() as usize);
+        }
+        arguments.check(OP)?;
+        Ok(arguments)
+    }
+
+    /// Adds where the workspace holds x, and each token's factor, and how much of it there is.
+    fn packed(&self, fragments: &Fragments, workspace: usize, arguments: &mut PushArguments) {
+        let at = |bytes: u64| Push::Address {
+            operand: workspace,
+            bytes,
+        };
+        arguments.address("packed_ref packed", at(0));
+        arguments.address("factors_ref factors", at(4 * self.packed_words(fragments) as u64));
+        arguments.number("TOKENS", self.tokens);
+        arguments.number("TILES", self.tiles(fragments));
+        arguments.number("BLOCKS", fragments.blocks);
+    }
+
+    /// The calls on matrix cores, for each kind of sections one that packs x and one product.
+    pub(super) fn matrix_calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
+        check(self)?;
+        let cores = cores_of(traits)?;
+        let workspace = self.operands;
+        let mut calls = Vec::new();
+        let (mut packed, mut words) = (None, 0);
+        for sections in self.alike() {
+            let fragments = self.fragments(tuning, traits, cores, &sections);
+            let tiles = self.tiles(&fragments);
+            let shape = (fragments.chunk, tiles, fragments.tile.halves);
+            if packed != Some(shape) {
+                calls.push(self.pack(tuning, traits, &fragments, workspace)?);
+                packed = Some(shape);
+            }
+            let tokens = PackedTokens {
+                family: OP,
+                text: include_str!("matrix/tokens.glsl"),
+                skips: false,
+                arguments: &|arguments| self.packed(&fragments, workspace, arguments),
+                tiles: tiles / fragments.tile.tokens as usize,
+            };
+            calls.push(self.multiply(traits, &fragments, &sections, &tokens)?);
+            let factors = tiles * cores.size as usize;
+            words = words.max(self.packed_words(&fragments) + factors);
+        }
+        Ok(ProjectionCalls {
+            chained: true,
+            calls,
+            workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
+        })
+    }
+
+    /// The call that packs x, and behind it a factor for each token.
+    fn pack(
+        &self,
+        tuning: &Tuning,
+        traits: &Traits,
+        fragments: &Fragments,
+        workspace: usize,
+    ) -> Result<Call, Unsupported> {
+        let arguments = self.pack_arguments(traits, fragments, workspace)?;
+        let wanted = (self.columns / 8).next_power_of_two() as u32;
+        let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
+        let declaration = arguments.declaration();
+        let text = Text::with_fragments(traits, &format!("{OP}.pack.{:016x}", hash(&declaration)));
+        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
+        let kernel = text
+            .body(REFERENCES)
+            .body(&declaration)
+            .body(include_str!("../../kit/lanes.glsl"))
+            .body(include_str!("matrix/pack.glsl"))
+            .body(include_str!("matrix/pack.comp"))
+            .kernel(vec![(0, lanes), (3, lanes), (4, 1)]);
+        Ok(Call {
+            kernel,
+            groups: grid(OP, self.tiles(fragments) * fragments.cores.size as usize)?,
+            push: arguments.push(),
+        })
+    }
+
+    /// The product of what was packed with sections that are alike.
+    pub(crate) fn multiply(
+        &self,
+        traits: &Traits,
+        fragments: &Fragments,
+        sections: &[&SectionPlan<'_>],
+        tokens: &PackedTokens<'_>,
+    ) -> Result<Call, Unsupported> {
+        let MatrixTile {
+            subgroups,
+            rows,
+            unrolled,
+            shared,
+            ..
+        } = fragments.tile;
+        let parts = sections[0].parts.len() as u32;
+        let each = rows / parts;
+        let arguments = arguments(traits, self, sections, InputSource::Packed(tokens.arguments))?;
+        let generated = generated(self, sections, &arguments)?;
+        let stage = fragments.steps().min(4);
+        let (subgroup_rows, body) = match shared {
+            SharedBy::Tokens => (subgroups, include_str!("matrix/matrix.comp")),
+            SharedBy::Sums => (1, include_str!("matrix/split.comp")),
+        };
+        let text = Text::with_fragments(
+            traits,
+            &format!("{}.{shared:?}.{:016x}", tokens.family, hash(&generated)),
+        )
+        .define("SUBGROUPS", format!("{subgroups}u"))
+        .define("MATRICES", format!("{}u", each * parts))
+        .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
+        .define("STAGE", format!("{stage}u"))
+        .define("UNROLLED", u32::from(unrolled))
+        .body(include_str!("../../kit/unroll.glsl"))
+        .body(&format!(
+            "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
+            each * fragments.cores.size
+        ));
+        let planes = &sections[0].parts[0].planes;
+        let bfloat = matches!(planes, WeightPlanes::Dense { dtype: DType::BF16, .. });
+        let text = fragments.define(
+            traits,
+            declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
+        );
+        let text = text.body(REFERENCES).body(&generated);
+        let text = match planes {
+            WeightPlanes::Dense { .. } => text.body(include_str!("matrix/dense.glsl")),
+            WeightPlanes::Quantised(_) => text
+                .body(include_str!("quantised.glsl"))
+                .body(include_str!("matrix/quantised.glsl")),
+        };
+        let kernel = text
+            .flag("SKIPS", tokens.skips)
+            .body(tokens.text)
+            .body(include_str!("matrix/product.glsl"))
+            .body(body)
+            .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
+        let per_block = (subgroup_rows * each * fragments.cores.size) as usize;
+        let blocks = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum::<usize>();
+        Ok(Call {
+            kernel,
+            groups: grid(OP, blocks * tokens.tiles)?,
+            push: arguments.push(),
+        })
+    }
+}

@@ -1,0 +1,238 @@
+//! Products with, and rows of, quantised weight matrices.
+//!
+//! One resident layout for all formats, row-major planes without gaps: `quants` u32
+//! `[N, K·bits/32]`, value `k` of a row in word `k·bits/32` at bit `(k·bits) % 32`, low bits first;
+//! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, where
+//! the format has them. K is a
+//! multiple of the group (of 256 where scales have two levels: their plane is then u32, see
+//! [`ScaleRecords`]). Where scales are exponents, they are u8. The quants must start at a multiple of 16 bytes.
+//!
+//! What a format is stands in `refrain-quant`.
+
+mod rows;
+mod weights;
+
+pub use refrain_quant::{
+    Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
+};
+pub use rows::QuantRows;
+
+use crate::kit::iterations;
+use crate::kit::text::{Text, address, grid, require_float, require_shape};
+use crate::projection::{ProjectionProblem, StridedMatrix, WeightPlanes};
+use crate::tuning::{self, Tuning};
+use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported};
+pub(crate) use weights::QuantMatrix;
+
+const OP: &str = "quantised";
+
+/// Calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`.
+///
+/// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge
+/// to one, and the last of `x` must lie together. Operands: x 0, quants 1, scales 2, biases 3 where
+/// the format has them, then out. Sums are in f32 over dequantised values, rounded once when stored.
+/// None where `out` is empty; K = 0 gives zeros.
+///
+/// Up to 8 tokens (by tuning), subgroups take rows of `w`; beyond, tiles of `w` are dequantised into
+/// shared memory.
+///
+/// # Errors
+/// When dtypes or shapes do not fit, an operand must be copied first
+/// ([`Unsupported::NeedsContiguous`]), or a size is beyond 32-bit indices.
+pub fn matmul(
+    traits: &Traits,
+    format: &QuantFormat,
+    x: &OperandSpec,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    out: &OperandSpec,
+) -> Result<Vec<Call>, Unsupported> {
+    let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
+    product(tuning::choose(traits), traits, &weights, x, out)
+}
+
+/// [`matmul`] with a given row of the tuning table.
+///
+/// # Errors
+/// As [`matmul`].
+#[allow(clippy::too_many_arguments)]
+pub fn matmul_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    format: &QuantFormat,
+    x: &OperandSpec,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    out: &OperandSpec,
+) -> Result<Vec<Call>, Unsupported> {
+    let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
+    product(tuning, traits, &weights, x, out)
+}
+
+/// A `[.., columns]` operand as rows: their number, and the strides between rows and within one.
+fn as_rows(number: usize, operand: &OperandSpec) -> Result<(usize, usize, usize), Unsupported> {
+    let layout = &operand.layout;
+    let Some((&columns, outer)) = layout.shape.split_last() else {
+        let what = "an operand is a scalar, expected a matrix".to_string();
+        return Err(Unsupported::Size { op: OP, what });
+    };
+    let within = if columns == 1 { 1 } else { layout.strides[outer.len()] };
+    let outer = Layout {
+        shape: outer.to_vec(),
+        strides: layout.strides[..outer.len()].to_vec(),
+        offset: 0,
+    };
+    let merged = outer.collapsed();
+    match merged.rank() {
+        0 => Ok((outer.count(), 0, within)),
+        1 => Ok((outer.count(), merged.strides[0], within)),
+        _ => Err(Unsupported::NeedsContiguous {
+            op: OP,
+            operand: number,
+        }),
+    }
+}
+
+fn product(
+    tuning: &Tuning,
+    traits: &Traits,
+    weights: &QuantMatrix<'_>,
+    x: &OperandSpec,
+    out: &OperandSpec,
+) -> Result<Vec<Call>, Unsupported> {
+    require_float(OP, x)?;
+    require_float(OP, out)?;
+    let mut shape = x.layout.shape.clone();
+    if shape.pop() != Some(weights.columns) {
+        let what = format!(
+            "x has shape {:?}, the weights have {} columns",
+            x.layout.shape, weights.columns
+        );
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    shape.push(weights.rows);
+    require_shape(OP, "the result", out, &shape)?;
+    if out.layout.count() == 0 {
+        return Ok(Vec::new());
+    }
+    let out_number = 1 + weights.planes();
+    let (tokens, x_stride, x_within) = as_rows(0, x)?;
+    let (_, out_stride, out_within) = as_rows(out_number, out)?;
+    let gemv = match weights.format.bits {
+        ..=4 => &tuning.four_bit,
+        _ => &tuning.eight_bit,
+    };
+    if tokens <= gemv.most_vectors as usize {
+        let rows = StridedMatrix::of(0, x, [x_stride, x_within], &[])?;
+        let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
+        let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
+        return ProjectionProblem::product(tokens, weights.columns, rows, planes, results).calls(tuning, traits);
+    }
+    if x_within != 1 && weights.columns > 0 {
+        return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
+    }
+    let text = Text::new(traits, "quantised.gemm")
+        .flag("COUNTED", iterations::most(traits).is_some())
+        .input("x", x.dtype)
+        .output("c", out.dtype);
+    let (kernel, groups) = gemm(tuning, traits, weights.declare(text), weights, tokens)?;
+    let mut push = vec![address(OP, 0, x)?];
+    push.extend(weights.addresses());
+    push.push(address(OP, out_number, out)?);
+    let sizes = [tokens, weights.rows, weights.columns, x_stride, out_stride, out_within];
+    push.extend(sizes.map(|v| Push::U32(v as u32)));
+    Ok(vec![Call { kernel, groups, push }])
+}
+
+/// Neighbouring values that an invocation takes at once: those of a word, or else eight.
+pub(crate) fn run(format: QuantFormat) -> usize {
+    if format.bits == 8 { 4 } else { 8 }
+}
+
+fn gemm(
+    tuning: &Tuning,
+    traits: &Traits,
+    text: Text<'_>,
+    weights: &QuantMatrix<'_>,
+    tokens: usize,
+) -> Result<(crate::KernelText, [u32; 3]), Unsupported> {
+    let tile = tuning.tile;
+    let kernel = text
+        .body(include_str!("product.glsl"))
+        .body(include_str!("../matmul/tile.glsl"))
+        .body(include_str!("gemm.comp"))
+        .kernel(vec![
+            (0, tile.rows * tile.columns),
+            (3, tile.rows),
+            (4, tile.columns),
+            (5, tile.depth),
+            (8, weights.format.group),
+        ]);
+    let groups = crate::matmul::tile_groups(OP, tuning, tokens, weights.rows)?;
+    let elements = [
+        4 * tile.rows * tile.depth,
+        4 * tile.columns * tile.depth / run(weights.format) as u32,
+    ];
+    crate::matmul::check_iterations(OP, traits, tile, [1, weights.columns], elements)?;
+    Ok((kernel, groups))
+}
+
+/// The call that dequantises rows: `out[t] = w[indices[t]]`, zeros where there is no such row.
+///
+/// `indices` `[T]` u32 or i32; `out` `[T, K]` f32 (bit-equal with [`QuantRows`]), f16 or bf16 (that
+/// value rounded), with any strides. Operands: quants 0, scales 1, biases 2 where the format has them,
+/// then indices, then out.
+///
+/// # Errors
+/// As [`matmul`].
+pub fn take_rows(
+    traits: &Traits,
+    format: &QuantFormat,
+    quants: &OperandSpec,
+    scales: &OperandSpec,
+    biases: Option<&OperandSpec>,
+    indices: &OperandSpec,
+    out: &OperandSpec,
+) -> Result<Call, Unsupported> {
+    let weights = QuantMatrix::new(*format, 0, quants, scales, biases)?;
+    require_float(OP, out)?;
+    if !matches!(indices.dtype, DType::U32 | DType::I32) {
+        return Err(Unsupported::DType {
+            op: OP,
+            dtype: indices.dtype,
+        });
+    }
+    let tokens = indices.layout.count();
+    require_shape(OP, "the indices", indices, &[tokens])?;
+    require_shape(OP, "the result", out, &[tokens, weights.columns])?;
+    let threads = tuning::choose(traits).row_threads;
+    let runs = tokens * weights.columns / run(*format);
+    let text = Text::new(traits, "quantised.take_rows")
+        .input("indices", indices.dtype)
+        .output("c", out.dtype);
+    let kernel = weights
+        .declare(text)
+        .body(include_str!("take_rows.comp"))
+        .kernel(vec![(0, threads), (8, format.group)]);
+    let planes = weights.planes();
+    let mut push: Vec<Push> = weights.addresses().collect();
+    push.push(address(OP, planes, indices)?);
+    push.push(address(OP, planes + 1, out)?);
+    let [out_stride, out_within] = [out.layout.strides[0], out.layout.strides[1]];
+    let sizes = [
+        tokens,
+        weights.rows,
+        weights.columns,
+        indices.layout.strides[0],
+        out_stride,
+        out_within,
+    ];
+    push.extend(sizes.map(|v| Push::U32(v as u32)));
+    Ok(Call {
+        kernel,
+        groups: grid(OP, runs.div_ceil(threads as usize))?,
+        push,
+    })
+}

@@ -1,0 +1,3 @@
+//! Norms over the last dimension.
+
+pub mod rms_norm;

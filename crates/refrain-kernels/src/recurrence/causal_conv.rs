@@ -1,0 +1,181 @@
+//! A short causal convolution of each channel by itself, with what came before in a state.
+//!
+//! `x` `[T, C]` floats, `weights` `[C, W]` floats, `positions` `[T]` i32, `sequences` `[T]` u32, `state`
+//! `[S, W−1, C]` f32 (updated) → `out` `[T, C]`, any float type: `out[t, c] = Σ_j weights[c, j] ·
+//! x[t − (W−1) + j, c]`, where tokens before the first of this call are those that the state holds of
+//! the sequence, oldest first. Afterwards it holds the last W−1. Tokens belong to sequences as in
+//! [`crate::gated_delta`].
+//!
+//! Few tokens are taken in turn, with a channel's last values at hand. Many are taken at once, each looking back for
+//! those before it, and then the state is renewed.
+
+use crate::kit::text::{Text, address, grid, outer_strides, require_float, require_shape};
+use crate::recurrence::{self, Token};
+use crate::tuning::{self, Tuning};
+use crate::{Call, OperandSpec, Push, Traits, Unsupported};
+
+const OP: &str = "causal_conv";
+/// Taps are kept in registers.
+const MOST_TAPS: usize = 16;
+
+/// The calls, each depending on the one before it. Operands: x 0, weights 1, positions 2, sequences 3, state 4
+/// (updated), out 5.
+///
+/// # Errors
+/// When dtypes or shapes do not fit, there are more than 16 taps, or an operand must be copied first
+/// ([`Unsupported::NeedsContiguous`]).
+pub fn calls(
+    traits: &Traits,
+    x: &OperandSpec,
+    weights: &OperandSpec,
+    places: [&OperandSpec; 3],
+    out: &OperandSpec,
+) -> Result<Vec<Call>, Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, [x, weights, out], places)
+}
+
+/// [`calls`] with a given row of the tuning table, on which not even the bits of results depend, of x, weights
+/// and out.
+///
+/// # Errors
+/// Those of [`calls`].
+pub fn calls_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    [x, weights, out]: [&OperandSpec; 3],
+    [positions, sequences, state]: [&OperandSpec; 3],
+) -> Result<Vec<Call>, Unsupported> {
+    for operand in [x, weights, out] {
+        require_float(OP, operand)?;
+    }
+    let (&[tokens, channels], &[_, taps]) = (&x.layout.shape[..], &weights.layout.shape[..]) else {
+        let what = format!(
+            "x {:?} and weights {:?} are no matrices",
+            x.layout.shape, weights.layout.shape
+        );
+        return Err(Unsupported::Size { op: OP, what });
+    };
+    if !(1..=MOST_TAPS).contains(&taps) {
+        let what = format!("{taps} taps; from 1 to {MOST_TAPS} are possible");
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    require_shape(OP, "the weights", weights, &[channels, taps])?;
+    require_shape(OP, "the result", out, &[tokens, channels])?;
+    recurrence::check(
+        OP,
+        traits,
+        [positions, sequences, state],
+        2,
+        [tokens, 2],
+        &[taps - 1, channels],
+    )?;
+    if !weights.layout.is_contiguous() {
+        return Err(Unsupported::NeedsContiguous { op: OP, operand: 1 });
+    }
+    let states = state.layout.shape[0];
+    let mut push = Vec::new();
+    for (number, operand) in [x, weights, positions, sequences, state, out].into_iter().enumerate() {
+        push.push(address(OP, number, operand)?);
+    }
+    push.extend([tokens, channels, states].map(|v| Push::U32(v as u32)));
+    push.extend(outer_strides(OP, 0, x)?);
+    push.extend(outer_strides(OP, 5, out)?);
+    let threads = traits.workgroup(64);
+    let made = |way: &str, bodies: &[&str], rows: usize| -> Result<Call, Unsupported> {
+        let text = Text::new(traits, &format!("{OP}.{way}"))
+            .input("x", x.dtype)
+            .input("weights", weights.dtype)
+            .input("positions", positions.dtype)
+            .input("sequences", sequences.dtype)
+            .output("state", state.dtype)
+            .output("y", out.dtype)
+            .body(include_str!("causal_conv/common.glsl"));
+        let text = bodies.iter().fold(text, |text, body| text.body(body));
+        Ok(Call {
+            kernel: text.kernel(vec![(0, threads), (3, taps as u32)]),
+            groups: grid(OP, (rows * channels).div_ceil(threads as usize))?,
+            push: push.clone(),
+        })
+    };
+    let in_turn = include_str!("causal_conv/in_turn.comp");
+    let look_back = include_str!("causal_conv/look_back.glsl");
+    let at_once = include_str!("causal_conv/at_once.comp");
+    let remember = include_str!("causal_conv/remember.comp");
+    if tokens <= tuning.most_convolved_in_turn {
+        return Ok(vec![made("in_turn", &[in_turn], states)?]);
+    }
+    Ok(vec![
+        made("at_once", &[look_back, at_once], tokens)?,
+        made("remember", &[look_back, remember], states)?,
+    ])
+}
+
+/// What [`reference()`] reads, gapless.
+#[derive(Clone, Copy)]
+pub struct CausalConvInputs<'a> {
+    /// `[T, C]`.
+    pub x: &'a [f32],
+    /// `[C, W]`.
+    pub weights: &'a [f32],
+    /// `[T]`.
+    pub positions: &'a [i32],
+    /// `[T]`.
+    pub sequences: &'a [u32],
+    /// C.
+    pub channels: usize,
+}
+
+/// The same in plain Rust; `state` is updated.
+///
+/// # Panics
+/// When a slice is not as long as the others ask for.
+pub fn reference(inputs: &CausalConvInputs<'_>, state: &mut [f32]) -> Vec<f32> {
+    let channels = inputs.channels;
+    let mut out = vec![0.0; inputs.x.len()];
+    if channels == 0 {
+        return out;
+    }
+    let taps = inputs.weights.len() / channels;
+    let part = (taps - 1) * channels;
+    let states = state.len().checked_div(part).unwrap_or(1);
+    let tokens = recurrence::tokens(inputs.positions, inputs.sequences, states);
+    for (t, (token, sequence)) in tokens.enumerate() {
+        let state = &mut state[sequence * part..][..part];
+        match token {
+            Token::Padding => continue,
+            Token::First => state.fill(0.0),
+            Token::Next => {}
+        }
+        let row = t * channels..(t + 1) * channels;
+        let (x, out) = (&inputs.x[row.clone()], &mut out[row]);
+        for c in 0..channels {
+            let weights = &inputs.weights[c * taps..][..taps];
+            let earlier = (0..taps - 1).map(|j| weights[j] * state[j * channels + c]);
+            out[c] = earlier.sum::<f32>() + weights[taps - 1] * x[c];
+        }
+        if part > 0 {
+            state.copy_within(channels.., 0);
+            state[part - channels..].copy_from_slice(x);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_holds_what_the_next_token_needs_of_its_own_sequence() {
+        let inputs = CausalConvInputs {
+            x: &[1.0, 2.0, 5.0, 7.0],
+            weights: &[100.0, 10.0, 1.0],
+            positions: &[0, 1, 4, -1],
+            sequences: &[1, 1, 0, 0],
+            channels: 1,
+        };
+        let mut state = [3.0, 4.0, f32::NAN, f32::NAN];
+        assert_eq!(reference(&inputs, &mut state), [1.0, 12.0, 345.0, 0.0]);
+        assert_eq!(state, [4.0, 5.0, 1.0, 2.0]);
+    }
+}

@@ -1,0 +1,196 @@
+use std::sync::Arc;
+
+use super::MatrixCores;
+use crate::{DType, Layout};
+
+/// What kernel choice may depend on: a device, as far as shaders can tell. Features that were
+/// switched off by the user are off here too.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Traits {
+    /// PCI vendor id (0x10de NVIDIA, 0x1002 AMD, 0x8086 Intel, 0x10005 Mesa software).
+    pub vendor: u32,
+    /// Invocations per subgroup: a power of two, 4 to 128.
+    pub subgroup_size: u32,
+    /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
+    pub subgroup_required: bool,
+    /// Workgroups of a multiple of so many invocations are made of full subgroups.
+    pub full_subgroups: bool,
+    /// Invocations of a subgroup that part come together again where the program's text says so
+    /// (`VK_KHR_shader_subgroup_uniform_control_flow`).
+    pub subgroup_uniform_flow: bool,
+    /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
+    pub subgroup_arithmetic: bool,
+    /// `subgroupBallot` … may be used in compute shaders.
+    pub subgroup_ballot: bool,
+    /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
+    pub storage16: bool,
+    /// 8-bit loads and stores from buffers.
+    pub storage8: bool,
+    /// Fast dot products of four packed bytes.
+    pub integer_dot: bool,
+    /// `unpackHalf2x16` keeps subnormal halves, which devices may take for zeros.
+    pub subnormal_halves: bool,
+    /// What a workgroup writes is seen by the one that draws a later ticket: a promise of Vulkan's memory
+    /// model that not every layer over another interface can keep. Without it a second dispatch joins what
+    /// workgroups leave.
+    pub tickets: bool,
+    /// Largest workgroup, in invocations.
+    pub max_invocations: u32,
+    /// Bytes of push constants: 128 or more.
+    pub push_bytes: u32,
+    /// Shared memory per workgroup, in bytes.
+    pub shared_bytes: u32,
+    /// Products of fragments, where kernels know in which order lanes hold them.
+    pub matrix_cores: Option<MatrixCores>,
+}
+
+impl Traits {
+    /// The least that Vulkan 1.3 promises: what tests use to force the plainest variants.
+    pub fn minimal() -> Traits {
+        Traits {
+            vendor: 0,
+            subgroup_size: 4,
+            subgroup_required: false,
+            full_subgroups: false,
+            subgroup_uniform_flow: false,
+            subgroup_arithmetic: false,
+            subgroup_ballot: false,
+            storage16: false,
+            storage8: false,
+            integer_dot: false,
+            subnormal_halves: false,
+            tickets: false,
+            max_invocations: 128,
+            push_bytes: 128,
+            shared_bytes: 16 * 1024,
+            matrix_cores: None,
+        }
+    }
+
+    /// Invocations of a workgroup: the largest power of two that is at most `wanted` and that the
+    /// device allows.
+    pub fn workgroup(&self, wanted: u32) -> u32 {
+        let most = wanted.min(self.max_invocations).max(1);
+        1 << most.ilog2()
+    }
+}
+
+/// A shader's text and what it is specialised with.
+///
+/// Two kernels with the same `name` have the same `source`: the name is what caches look up.
+#[derive(Clone, Debug)]
+pub struct KernelText {
+    /// Family and variant, such as `rms_norm.f32.f16`.
+    pub name: String,
+    /// Complete GLSL, from `#version` on.
+    pub source: Arc<str>,
+    /// Specialisation constants: (id, value). Constants 0, 1, 2 are the workgroup's size where the
+    /// source says `layout(local_size_x_id = 0 …)`.
+    pub constants: Vec<(u32, u32)>,
+    /// Workgroups are to be made of full subgroups.
+    pub full_subgroups: bool,
+}
+
+/// One push-constant member, in the order in which the shader declares them (scalar layout).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Push {
+    /// The address of operand `operand` (inputs first, then outputs) plus `bytes`: 8 bytes.
+    Address {
+        /// Number of the operand.
+        operand: usize,
+        /// Bytes from the operand's start.
+        bytes: u64,
+    },
+    /// The address of a constant record that the recorder keeps alive: 8 bytes.
+    Record(Vec<u32>),
+    /// An unsigned number: 4 bytes.
+    U32(u32),
+    /// A float: 4 bytes.
+    F32(f32),
+}
+
+impl Push {
+    /// Bytes this member takes.
+    pub fn size(&self) -> u32 {
+        match self {
+            Push::Address { .. } | Push::Record(_) => 8,
+            Push::U32(_) | Push::F32(_) => 4,
+        }
+    }
+}
+
+/// One dispatch, still symbolic.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What runs.
+    pub kernel: KernelText,
+    /// Workgroups in x, y, z: each at most 65,535.
+    pub groups: [u32; 3],
+    /// At most [`Traits::push_bytes`] together; addresses first, so that they are aligned.
+    pub push: Vec<Push>,
+}
+
+/// An operand as a kernel family sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct OperandSpec {
+    /// Storage type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: Layout,
+}
+
+impl OperandSpec {
+    /// A gapless row-major operand.
+    pub fn contiguous(dtype: DType, shape: &[usize]) -> OperandSpec {
+        OperandSpec {
+            dtype,
+            layout: Layout::contiguous(shape),
+        }
+    }
+
+    /// The push member that holds this operand's first element's address, it being number `operand`.
+    pub fn address(&self, operand: usize) -> Push {
+        Push::Address {
+            operand,
+            bytes: (self.layout.offset * self.dtype.size()) as u64,
+        }
+    }
+}
+
+/// Why a family cannot compute something as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unsupported {
+    /// The family has no kernel for this dtype.
+    #[error("{op} has no kernel for {dtype}")]
+    DType {
+        /// The family.
+        op: &'static str,
+        /// The operand's dtype.
+        dtype: DType,
+    },
+    /// An operand must be made contiguous (by a copy) before this family takes it.
+    #[error("{op} needs operand {operand} without gaps")]
+    NeedsContiguous {
+        /// The family.
+        op: &'static str,
+        /// Number of the operand.
+        operand: usize,
+    },
+    /// A size is beyond what the family or the device can do.
+    #[error("{op}: {what}")]
+    Size {
+        /// The family.
+        op: &'static str,
+        /// What is too large or does not divide, with figures.
+        what: String,
+    },
+}
+
+impl From<refrain_quant::Unfit> for Unsupported {
+    fn from(unfit: refrain_quant::Unfit) -> Unsupported {
+        Unsupported::Size {
+            op: "quantised",
+            what: unfit.0,
+        }
+    }
+}
