@@ -239,7 +239,7 @@ fn joined_steps(spec: &str) -> Vec<String> {
     let model = synthetic(spec, &null());
     let mut session = Session::new(&model, 256).expect("fits");
     let program = session.decode_program("regions").expect("lowers");
-    let leaves = ["weight", "state", "scratch", "control", "updated"];
+    let leaves = ["weight", "state", "scratch", "control"];
     let steps = program.lines().filter_map(|line| {
         let (_, step) = line.split_once(" = ")?;
         let (step, _) = step.rsplit_once(" (")?;

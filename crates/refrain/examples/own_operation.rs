@@ -12,7 +12,7 @@ use refrain::operation::{
 };
 use refrain::{Array, DType, Device, Error};
 
-/// (averages, x), both f32 of one shape → `keep` · averages + (1 − keep) · x, which the averages then are.
+/// (averages, x), both f32 of one shape → `keep` · averages + (1 − keep) · x, and the averages, which are that now.
 #[derive(Clone, Copy, Debug)]
 struct MovingAverage {
     keep: f32,
@@ -40,16 +40,16 @@ impl Operation for MovingAverage {
         self.keep.to_bits().hash(&mut state);
     }
 
-    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String> {
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
-            [averages, x] if averages == x && x.dtype == DType::F32 => Ok(x.clone()),
+            [averages, x] if averages == x && x.dtype == DType::F32 => Ok(vec![x.clone()]),
             _ => Err(format!(
                 "averages and what is averaged are f32 of one shape, not {inputs:?}"
             )),
         }
     }
 
-    fn updates(&self) -> &'static [usize] {
+    fn updates(&self) -> &[usize] {
         &[0]
     }
 
@@ -94,14 +94,14 @@ impl Operation for MovingAverage {
         })
     }
 
-    fn reference(&self, inputs: &mut [HostArray]) -> Values {
+    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values> {
         let [averages, x] = inputs else {
             unreachable!("the result is that of two inputs")
         };
         let pairs = averages.values.f32().iter().zip(x.values.f32());
         let new = pairs.map(|(average, x)| x * (1.0 - self.keep) + average * self.keep);
         averages.values = Values::F32(new.collect());
-        averages.values.clone()
+        vec![averages.values.clone()]
     }
 }
 
@@ -117,16 +117,16 @@ pub fn run(device: &Device) -> Result<(), Error> {
     let mut averages = Array::state(device, DType::F32, &[2])?;
     for x in [[1.0f32, 10.0], [2.0, 20.0], [3.0, 30.0]] {
         let x = Array::from_slice(device, &x, &[2]);
-        let (seen, next) = Array::apply_updating(MovingAverage { keep: 0.5 }, &[&averages, &(&x * 2.0)]);
+        let [seen, next] = Array::apply(MovingAverage { keep: 0.5 }, &[&averages, &(&x * 2.0)]);
         println!("{:?}", seen.to_vec::<f32>()?);
-        averages = next[0].clone();
+        averages = next;
     }
     assert_eq!(averages.to_vec::<f32>()?, [4.25, 42.5]);
     // The same operation with another number is another program.
     let one = Array::from_slice(device, &[4.25f32, 0.0], &[2]);
-    let (seen, _) = Array::apply_updating(MovingAverage { keep: 0.0 }, &[&averages, &one]);
+    let [seen, _] = Array::apply(MovingAverage { keep: 0.0 }, &[&averages, &one]);
     assert_eq!(seen.to_vec::<f32>()?, [4.25, 0.0]);
-    let wrong = Array::apply(MovingAverage { keep: 0.5 }, &[&one, &one.reshape(&[2, 1])]);
+    let [wrong, _] = Array::apply(MovingAverage { keep: 0.5 }, &[&one, &one.reshape(&[2, 1])]);
     println!("{}", wrong.eval().expect_err("the shapes do not fit"));
     Ok(())
 }

@@ -1,14 +1,18 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+mod node;
+
+use std::sync::{Arc, MutexGuard};
 
 use refrain_vulkan::MemoryClass;
 
 use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::evaluate::{eval, evaluate};
+use crate::operation::ArraySpec;
 use crate::ops::Caller;
 use crate::storage::Storage;
 use crate::{DType, Device, Element, Error, Layout, Primitive};
+use node::ArrayNode;
+pub(crate) use node::{Content, Value};
 
 /// A lazy n-dimensional array on a device. Cloning shares it.
 ///
@@ -19,85 +23,88 @@ use crate::{DType, Device, Element, Error, Layout, Primitive};
 /// Operands of different dtypes meet in the wider: floats before integers, i32 before u32 before u8
 /// before bool; f16 and bf16 meet in f32. Each operation rounds its result to its dtype.
 #[derive(Clone)]
-pub struct Array(Arc<ArrayNode>);
-
-struct ArrayNode {
-    /// Grows with creation: inputs have smaller ids, so ids are the program's order.
-    id: u64,
-    shape: Vec<usize>,
-    dtype: DType,
-    device: Device,
-    content: Mutex<Content>,
-    /// States as this array's computation leaves them, while anything still names them.
-    next_versions: OnceLock<Vec<Weak<ArrayNode>>>,
+pub struct Array {
+    node: Arc<ArrayNode>,
+    /// Which of the node's results.
+    result: usize,
 }
-
-/// What an array is made of.
-#[derive(Clone)]
-pub(crate) enum Content {
-    Lazy(Primitive, Vec<Array>),
-    Ready(Value),
-    Invalid(Error),
-}
-
-/// Evaluated elements.
-#[derive(Clone, Debug)]
-pub(crate) struct Value {
-    pub storage: Storage,
-    pub layout: Layout,
-    pub version: u64,
-}
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Array {
-    pub(crate) fn new(device: &Device, shape: &[usize], dtype: DType, content: Content) -> Array {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Array(Arc::new(ArrayNode {
-            id,
-            shape: shape.to_vec(),
-            dtype,
-            device: device.clone(),
-            content: Mutex::new(content),
-            next_versions: OnceLock::new(),
-        }))
+    /// The first result of a computation, and what its others are; [`Array::sibling`] names them.
+    pub(crate) fn new(device: &Device, first: ArraySpec, further: Vec<ArraySpec>, content: Content) -> Array {
+        let node = Arc::new(ArrayNode::new(device, first, further, content));
+        Array { node, result: 0 }
+    }
+
+    /// Elements that are there.
+    pub(crate) fn ready(device: &Device, shape: &[usize], dtype: DType, value: Value) -> Array {
+        let shape = shape.to_vec();
+        Array::new(
+            device,
+            ArraySpec { shape, dtype },
+            vec![],
+            Content::Ready(vec![Some(value)]),
+        )
     }
 
     /// What evaluates to `error`.
     pub(crate) fn invalid(device: &Device, dtype: DType, error: Error) -> Array {
-        Array::new(device, &[], dtype, Content::Invalid(error))
+        let shape = vec![];
+        Array::new(device, ArraySpec { shape, dtype }, vec![], Content::Invalid(error))
     }
 
-    /// Says which arrays are the states that this array's computation updates: they are evaluated with it.
-    pub(crate) fn set_next_versions(&self, states: &[Array]) {
-        let states = states.iter().map(|state| Arc::downgrade(&state.0)).collect();
-        self.0.next_versions.get_or_init(|| states);
+    /// Result `result` of the same computation.
+    pub(crate) fn sibling(&self, result: usize) -> Array {
+        let node = self.node.clone();
+        Array { node, result }
     }
 
-    /// What [`Array::set_next_versions`] named, if it is still there.
-    pub(crate) fn next_versions(&self) -> impl Iterator<Item = Array> + '_ {
-        let states = self.0.next_versions.get().into_iter().flatten();
-        states.filter_map(|state| state.upgrade().map(Array))
+    /// Which of its computation's results this is.
+    pub(crate) fn result(&self) -> usize {
+        self.result
+    }
+
+    /// What the results of its computation are.
+    pub(crate) fn specs(&self) -> impl ExactSizeIterator<Item = &ArraySpec> {
+        (0..self.node.further.len() + 1).map(|result| self.node.spec(result))
+    }
+
+    /// How many of these are new: the others are next versions of states.
+    pub(crate) fn new_results(&self) -> usize {
+        let updated = match &*self.content() {
+            Content::Lazy(primitive, _) => primitive.updates().len(),
+            _ => 0,
+        };
+        self.specs().len() - updated
+    }
+
+    /// How many arrays name results of the computation of this one.
+    pub(crate) fn names(&self) -> usize {
+        Arc::strong_count(&self.node)
     }
 
     /// Whether this is the whole of a state or of an update of one: what may be written in place.
     pub(crate) fn is_state(&self) -> bool {
         match &*self.content() {
-            Content::Ready(Value { storage, layout, .. }) => {
-                storage.is_state() && layout.offset == 0 && layout.is_contiguous()
-            }
-            Content::Lazy(primitive, _) if primitive.is_next_version() => true,
+            Content::Ready(values) => values[self.result].as_ref().is_some_and(|value| {
+                value.storage.is_state() && value.layout.offset == 0 && value.layout.is_contiguous()
+            }),
             Content::Lazy(Primitive::Reshape, inputs) => inputs[0].is_state(),
-            Content::Lazy(..) | Content::Invalid(_) => false,
+            Content::Lazy(primitive, _) => self.result >= self.specs().len() - primitive.updates().len(),
+            Content::Invalid(_) => false,
         }
     }
 
     /// The memory of which this is the whole state, once it is evaluated.
     pub(crate) fn whole_state(&self) -> Option<Storage> {
+        let value = self.value()?;
+        (value.storage.is_state() && value.layout.offset == 0).then_some(value.storage)
+    }
+
+    /// The elements, once they are there.
+    pub(crate) fn value(&self) -> Option<Value> {
         match &*self.content() {
-            Content::Ready(value) if value.storage.is_state() && value.layout.offset == 0 => {
-                Some(value.storage.clone())
-            }
+            Content::Ready(values) => values[self.result].clone(),
             _ => None,
         }
     }
@@ -108,7 +115,7 @@ impl Array {
             storage,
             layout: Layout::contiguous(shape),
         };
-        Array::new(device, shape, dtype, Content::Ready(value))
+        Array::ready(device, shape, dtype, value)
     }
 
     /// An array of the given elements, row-major. The product of `shape` must be their number; if it is
@@ -199,32 +206,37 @@ impl Array {
 
     /// Extent of each dimension.
     pub fn shape(&self) -> &[usize] {
-        &self.0.shape
+        &self.spec().shape
     }
 
     /// Extent of dimension `axis`; negative counts from the last. 0 where there is no such dimension.
     pub fn dim(&self, axis: isize) -> usize {
-        crate::ops::axis_of(self, axis).map_or(0, |axis| self.0.shape[axis])
+        crate::ops::axis_of(self, axis).map_or(0, |axis| self.shape()[axis])
     }
 
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
-        self.0.shape.len()
+        self.shape().len()
     }
 
     /// Number of elements.
     pub fn count(&self) -> usize {
-        self.0.shape.iter().product()
+        self.shape().iter().product()
     }
 
     /// Storage type of the elements.
     pub fn dtype(&self) -> DType {
-        self.0.dtype
+        self.spec().dtype
+    }
+
+    /// Shape and dtype.
+    pub(crate) fn spec(&self) -> &ArraySpec {
+        self.node.spec(self.result)
     }
 
     /// The device that computes and holds it.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.node.device
     }
 
     /// The error that made this array invalid, if one did.
@@ -235,22 +247,35 @@ impl Array {
         }
     }
 
+    /// The number of its computation.
     pub(crate) fn id(&self) -> u64 {
-        self.0.id
+        self.node.id
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
-        self.0.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.node
+            .content
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub(crate) fn set_ready(&self, value: Value) {
+        let mut content = self.content();
+        if let Content::Ready(values) = &mut *content {
+            values[self.result] = Some(value);
+            return;
+        }
+        let mut values = vec![None; self.specs().len()];
+        values[self.result] = Some(value);
+        let before = std::mem::replace(&mut *content, Content::Ready(values));
         // The inputs are dropped after the lock is released: they may be the last of a long chain.
-        let _inputs = std::mem::replace(&mut *self.content(), Content::Ready(value));
+        drop(content);
+        drop(before);
     }
 
     /// Whether the elements have been computed (or are being computed by the device).
     pub fn is_evaluated(&self) -> bool {
-        matches!(&*self.content(), Content::Ready(_))
+        self.value().is_some()
     }
 
     /// Computes this array. Returns once the work is submitted; reading waits.
@@ -295,9 +320,7 @@ impl Array {
 
     /// The elements of an evaluated array, and the state that reading them reads.
     fn value_to_read(&self) -> Result<(Value, Vec<ClaimedWork>), Error> {
-        let Content::Ready(value) = self.content().clone() else {
-            unreachable!("evaluated arrays are ready")
-        };
+        let value = self.value().expect("evaluated arrays are ready");
         let (read, current) = (value.version, value.storage.version());
         if read != current {
             return Err(Error::StaleState {
@@ -363,33 +386,6 @@ impl Array {
         let bytes = operation.bytes(self.shape(), self.dtype())?;
         let copy = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&fill[offset as usize..][..piece.len()]);
         Array::filled(device, MemoryClass::Scratch, self.dtype(), self.shape(), bytes, copy)
-    }
-}
-
-/// Frees a long chain of unevaluated arrays without recursion.
-fn release(inputs: Vec<Array>) {
-    let mut pending = vec![inputs];
-    while let Some(inputs) = pending.pop() {
-        for input in inputs {
-            if let Some(node) = Arc::into_inner(input.0)
-                && let Content::Lazy(_, inputs) = &mut *lock(&node)
-            {
-                pending.push(std::mem::take(inputs));
-            }
-        }
-    }
-}
-
-fn lock(node: &ArrayNode) -> MutexGuard<'_, Content> {
-    node.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-impl Drop for ArrayNode {
-    fn drop(&mut self) {
-        let content = self.content.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Content::Lazy(_, inputs) = content {
-            release(std::mem::take(inputs));
-        }
     }
 }
 

@@ -24,12 +24,13 @@ pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
 
 pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
     let (pending, claim) = Claim::of(|| pending(arrays))?;
-    let Some(Pending { arrays, written, found }) = pending else {
+    let Some(Pending { written, found }) = pending else {
         return Ok(());
     };
     let device = arrays[0].device();
     let Written {
         computed,
+        outputs,
         slots,
         signature,
         ..
@@ -43,7 +44,7 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
             .collect();
         let publish = |update: &StateUpdate| update.publish(&computed, executable.slot(update.slot));
         program.updates.iter().for_each(publish);
-        for (number, array) in arrays.iter().enumerate() {
+        for (number, array) in outputs.iter().enumerate() {
             let (operand, storage) = executable.output(number);
             // What aliases a state sees it as it was then, and may be stale by now.
             let version = versions[number].unwrap_or(storage.version());
@@ -58,51 +59,45 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
 }
 
 /// What is left to compute.
-struct Pending<'a> {
-    arrays: Vec<&'a Array>,
+struct Pending {
     written: Written,
     found: Lookup,
 }
 
 /// Those of the arrays that are not ready, and what computing them works on.
-fn pending<'a>(arrays: &[&'a Array]) -> Result<(Option<Pending<'a>>, Vec<ClaimedWork>), Error> {
+fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<ClaimedWork>), Error> {
     let mut pending: Vec<&Array> = Vec::new();
     for array in arrays {
         match &*array.content() {
             Content::Invalid(error) => return Err(error.clone()),
-            Content::Ready(_) => {}
-            Content::Lazy(..) => pending.push(array),
+            Content::Ready(values) if values[array.result()].is_some() => {}
+            _ => pending.push(array),
         }
     }
     if pending.is_empty() {
         return Ok((None, vec![]));
     }
-    let arrays = pending;
-    let written = Written::of(&arrays, LowerOptions::default())?;
+    let written = Written::with_siblings(&pending, LowerOptions::default())?;
     // Here, where nobody else makes arrays ready: the graph is of what was seen.
-    let found = Lookup::on(arrays[0].device(), &written)?;
+    let found = Lookup::on(pending[0].device(), &written)?;
     if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }
-    let computed = arrays.iter().map(|array| ClaimedWork::Array(array.id()));
+    let computed = written.outputs.iter().map(|array| ClaimedWork::Array(array.id()));
     let work = computed.chain(written.states().map(ClaimedWork::on)).collect();
-    let pending = Pending { arrays, written, found };
-    Ok((Some(pending), work))
+    Ok((Some(Pending { written, found }), work))
 }
 
 impl StateUpdate {
     /// `computed`: the program's arrays; `storage`: the state's memory.
     fn publish(&self, computed: &[Array], storage: &crate::Storage) {
-        if self.changes {
-            storage.advance();
-        }
-        if let Some(number) = self.array {
-            let array = &computed[number];
-            array.set_ready(Value {
-                version: storage.version(),
-                layout: Layout::contiguous(array.shape()),
-                storage: storage.clone(),
-            });
-        }
+        storage.advance();
+        let (number, result) = self.by;
+        let array = computed[number].sibling(result);
+        array.set_ready(Value {
+            version: storage.version(),
+            layout: Layout::contiguous(array.shape()),
+            storage: storage.clone(),
+        });
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::array::{Content, Value};
+use crate::array::Value;
 use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::execute::{ArgumentMemory, Difference, Executable, Tape, TapeMode, layout_in_storage};
@@ -178,7 +178,7 @@ impl Function {
                     storage,
                 };
                 let shape = value.layout.shape.clone();
-                Array::new(&self.device, &shape, operand.dtype, Content::Ready(value))
+                Array::ready(&self.device, &shape, operand.dtype, value)
             })
             .collect())
     }
@@ -311,20 +311,14 @@ fn missing(input: &Input) -> Error {
 
 /// Whether an evaluated array is all there is from its memory's start on, and nothing updates that.
 fn is_whole(array: &Array) -> bool {
-    match &*array.content() {
-        Content::Ready(Value { storage, layout, .. }) => {
-            layout.offset == 0 && layout.is_contiguous() && !storage.is_state()
-        }
-        _ => false,
-    }
+    array.value().is_some_and(|Value { storage, layout, .. }| {
+        layout.offset == 0 && layout.is_contiguous() && !storage.is_state()
+    })
 }
 
 /// The memory of an evaluated array.
 fn storage_of(array: &Array) -> crate::Storage {
-    match &*array.content() {
-        Content::Ready(value) => value.storage.clone(),
-        _ => unreachable!("arguments are evaluated"),
-    }
+    array.value().expect("arguments are evaluated").storage
 }
 
 /// Bytes of `count` elements from place `first` of an output's memory on.

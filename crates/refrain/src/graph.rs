@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::array::{Array, Content, Value};
+use crate::operation::ArraySpec;
 use crate::passes::LowerOptions;
 use crate::signature::FastMap;
 use crate::written::Written;
@@ -18,20 +19,23 @@ pub struct Graph {
     pub outputs: Vec<Edge>,
 }
 
-/// One result.
+/// A computation and its results: first what is new, then the next version of each state that it updates, in the
+/// memory of that state.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// How it is computed.
+    /// How they are computed.
     pub primitive: Primitive,
     /// From what.
     pub inputs: Vec<Edge>,
-    /// Extents of the result.
+    /// Extents of the first result.
     pub shape: Vec<usize>,
-    /// Storage type of the result.
+    /// Storage type of the first result.
     pub dtype: DType,
-    /// How the result lies in its own memory: without gaps, unless a pass lets it be written in the
+    /// How the first result lies in its own memory: without gaps, unless a pass lets it be written in the
     /// layout that its consumer wants.
     pub written: Layout,
+    /// The results behind the first, which lie without gaps.
+    pub further: Vec<ArraySpec>,
 }
 
 /// A use of a node's result: which, and through which layout (relative to the result's memory).
@@ -39,6 +43,8 @@ pub struct Node {
 pub struct Edge {
     /// Number of the source.
     pub node: usize,
+    /// Which of its results.
+    pub result: usize,
     /// How the user sees the source's memory.
     pub layout: Layout,
 }
@@ -60,13 +66,11 @@ pub(crate) struct SeenVersion {
     pub last: i64,
 }
 
-/// That a state changes in place, or that an array is its newest version at that point.
+/// That a state changes in place.
 pub(crate) struct StateUpdate {
     pub slot: usize,
-    /// Whether the state changes here.
-    pub changes: bool,
-    /// The array, by its number among those that are computed, that is the state's newest version from here on.
-    pub array: Option<usize>,
+    /// What makes its next version, by its number among what is computed, and which of the results that is.
+    pub by: (usize, usize),
 }
 
 impl Node {
@@ -78,7 +82,63 @@ impl Node {
             written: Layout::contiguous(&shape),
             shape,
             dtype,
+            further: vec![],
         }
+    }
+
+    /// How many results there are.
+    pub fn results(&self) -> usize {
+        1 + self.further.len()
+    }
+
+    /// How many of the results, the first ones, are new: memory of their own.
+    pub fn new_results(&self) -> usize {
+        self.results() - self.primitive.updates().len()
+    }
+
+    /// Storage type of a result.
+    pub fn dtype_of(&self, result: usize) -> DType {
+        if result == 0 {
+            self.dtype
+        } else {
+            self.further[result - 1].dtype
+        }
+    }
+
+    /// How a result lies in its memory.
+    pub fn written_of(&self, result: usize) -> Layout {
+        if result == 0 {
+            self.written.clone()
+        } else {
+            Layout::contiguous(&self.further[result - 1].shape)
+        }
+    }
+
+    /// The state whose next version a result is, if it is one.
+    pub fn updated(&self, result: usize) -> Option<&Edge> {
+        let number = result.checked_sub(self.new_results())?;
+        Some(&self.inputs[self.primitive.updates()[number]])
+    }
+}
+
+impl Edge {
+    /// The first result of a node, seen through a layout.
+    pub fn first(node: usize, layout: Layout) -> Edge {
+        Edge {
+            node,
+            result: 0,
+            layout,
+        }
+    }
+
+    /// The same result seen through another layout.
+    pub fn through(&self, layout: Layout) -> Edge {
+        Edge { layout, ..*self }
+    }
+
+    /// Which result of which node it sees.
+    pub fn source(&self) -> (usize, usize) {
+        (self.node, self.result)
     }
 }
 
@@ -115,6 +175,11 @@ impl Graph {
             Primitive::Input { name } => Some(name.as_str()),
             _ => None,
         })
+    }
+
+    /// Storage type of what an edge sees.
+    pub fn dtype(&self, edge: &Edge) -> DType {
+        self.nodes[edge.node].dtype_of(edge.result)
     }
 
     /// For each node, the nodes that use it, in order.
@@ -162,9 +227,7 @@ impl Traced {
             builder.add_computed(array, number)?;
         }
         leaves.for_each(|leaf| builder.add_stored(leaf));
-        let outputs: Vec<Edge> = (written.outputs.iter())
-            .map(|array| builder.edges[&array.id()].clone())
-            .collect();
+        let outputs: Vec<Edge> = (written.outputs.iter()).map(|array| builder.edge(array)).collect();
         let seen = outputs.iter().map(|edge| builder.seen_by(edge)).collect();
         Ok(Traced {
             graph: Graph {
@@ -180,10 +243,11 @@ impl Traced {
 struct Builder<'w> {
     written: &'w Written,
     nodes: Vec<Node>,
-    /// For each node that is a version of a state, or a view of one: its slot, and which version.
-    states: Vec<Option<(usize, u64)>>,
-    /// For each array, by its id, what it is in the graph.
-    edges: FastMap<u64, Edge>,
+    /// For each node that is stored or a view: if it sees a state, its slot, and which version. What updates states
+    /// has the versions that it makes.
+    states: Vec<Seen>,
+    /// For each array, by its computation and result, what it is in the graph.
+    edges: FastMap<(u64, usize), Edge>,
     /// Nodes of slots at some version.
     stored: HashMap<(usize, u64), usize>,
     /// The version that each state has reached so far in this program, by slot.
@@ -191,24 +255,35 @@ struct Builder<'w> {
     updates: Vec<StateUpdate>,
 }
 
+/// The versions of states that a node's results are.
+#[derive(Clone)]
+enum Seen {
+    Nothing,
+    /// Its one result is this version of a slot, or a view of it.
+    Version(usize, u64),
+    /// Its last results are the next versions of states: of each, slot and version.
+    Updated(Vec<(usize, u64)>),
+}
+
 impl Builder<'_> {
-    fn push(&mut self, node: Node, state: Option<(usize, u64)>) -> usize {
+    fn push(&mut self, node: Node, seen: Seen) -> usize {
         self.nodes.push(node);
-        self.states.push(state);
+        self.states.push(seen);
         self.nodes.len() - 1
     }
 
+    /// What an array that is an input or an output is in the graph.
+    fn edge(&self, array: &Array) -> Edge {
+        self.edges[&(array.id(), array.result())].clone()
+    }
+
     fn add_stored(&mut self, array: &Array) {
-        let content = array.content();
-        let Content::Ready(Value {
+        let Value {
             storage,
             layout,
             version,
-        }) = &*content
-        else {
-            unreachable!("leaves are ready")
-        };
-        let (slot, version) = (self.written.slot_of(storage), *version);
+        } = array.value().expect("leaves are ready");
+        let slot = self.written.slot_of(&storage);
         let node = match self.stored.get(&(slot, version)) {
             Some(&node) => node,
             None => {
@@ -217,65 +292,83 @@ impl Builder<'_> {
                     class: storage.class(),
                     behind: storage.version() - version,
                 };
-                let state = storage.is_state().then_some((slot, version));
+                let seen = if storage.is_state() {
+                    Seen::Version(slot, version)
+                } else {
+                    Seen::Nothing
+                };
                 let node = Node::new(primitive, vec![], array.shape().to_vec(), array.dtype());
-                let node = self.push(node, state);
+                let node = self.push(node, seen);
                 self.stored.insert((slot, version), node);
                 node
             }
         };
-        let layout = layout.clone();
-        self.edges.insert(array.id(), Edge { node, layout });
+        self.edges
+            .insert((array.id(), array.result()), Edge::first(node, layout));
     }
 
+    /// Adds computation `number`.
     fn add_computed(&mut self, array: &Array, number: usize) -> Result<(), Error> {
         let content = array.content();
         let Content::Lazy(primitive, inputs) = &*content else {
             unreachable!("nobody else makes it ready")
         };
-        let edge = |input: &Array| self.edges[&input.id()].clone();
-        let inputs: Vec<Edge> = inputs.iter().map(edge).collect();
-        // What has been updated is named by the version before.
-        if !matches!(primitive, Primitive::Updated) {
-            for edge in &inputs {
-                self.check_version(primitive, edge)?;
-            }
+        let inputs: Vec<Edge> = inputs.iter().map(|input| self.edge(input)).collect();
+        for edge in &inputs {
+            self.check_version(primitive, edge)?;
         }
-        for &updated in primitive.updates() {
-            let (slot, version) = self.states[inputs[updated].node].expect("a state");
-            self.versions.insert(slot, version + 1);
-            self.updates.push(StateUpdate {
-                slot,
-                changes: true,
-                array: None,
-            });
-        }
-        let seen = inputs.first().and_then(|edge| self.states[edge.node]);
-        let state = match primitive {
-            Primitive::WriteRows | Primitive::Updated => {
-                let (slot, version) = seen.expect("only states are updated");
-                self.updates.push(StateUpdate {
-                    slot,
-                    changes: false,
-                    array: Some(number),
-                });
-                Some((slot, version + 1))
+        let mut specs = array.specs();
+        let first = specs.next().expect("there is a result");
+        let further: Vec<ArraySpec> = specs.cloned().collect();
+        let seen = match primitive {
+            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
+                match self.version_at(&inputs[0]) {
+                    Some((slot, version)) => Seen::Version(slot, version),
+                    None => Seen::Nothing,
+                }
             }
-            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => seen,
-            _ => None,
+            _ if primitive.updates().is_empty() => Seen::Nothing,
+            _ => {
+                let new = 1 + further.len() - primitive.updates().len();
+                let mut made = Vec::with_capacity(primitive.updates().len());
+                for (result, &updated) in (new..).zip(primitive.updates()) {
+                    let (slot, version) = self.version_at(&inputs[updated]).expect("only states are updated");
+                    self.versions.insert(slot, version + 1);
+                    let by = (number, result);
+                    self.updates.push(StateUpdate { slot, by });
+                    made.push((slot, version + 1));
+                }
+                Seen::Updated(made)
+            }
         };
-        let node = Node::new(primitive.clone(), inputs, array.shape().to_vec(), array.dtype());
-        let edge = Edge {
-            node: self.push(node, state),
-            layout: Layout::contiguous(array.shape()),
+        let node = Node {
+            further,
+            ..Node::new(primitive.clone(), inputs, first.shape.clone(), first.dtype)
         };
-        self.edges.insert(array.id(), edge);
+        let node = self.push(node, seen);
+        for (result, spec) in array.specs().enumerate() {
+            let layout = Layout::contiguous(&spec.shape);
+            let edge = Edge { node, result, layout };
+            self.edges.insert((array.id(), result), edge);
+        }
         Ok(())
+    }
+
+    /// The slot and the version of the state that an edge sees, if it sees one.
+    fn version_at(&self, edge: &Edge) -> Option<(usize, u64)> {
+        match &self.states[edge.node] {
+            Seen::Nothing => None,
+            Seen::Version(slot, version) => Some((*slot, *version)),
+            Seen::Updated(made) => {
+                let number = edge.result.checked_sub(self.nodes[edge.node].new_results())?;
+                Some(made[number])
+            }
+        }
     }
 
     /// The slot of the state that an edge sees, if it sees one, the version, and the one reached so far.
     fn versions_at(&self, edge: &Edge) -> Option<(usize, u64, u64)> {
-        let (slot, version) = self.states[edge.node]?;
+        let (slot, version) = self.version_at(edge)?;
         let reached = self.versions.get(&slot).copied();
         Some((
             slot,
@@ -310,6 +403,9 @@ impl Builder<'_> {
 impl fmt::Display for Edge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.node)?;
+        if self.result > 0 {
+            write!(f, ".{}", self.result)?;
+        }
         if self.layout.is_contiguous() && self.layout.offset == 0 {
             Ok(())
         } else {
@@ -324,6 +420,10 @@ impl fmt::Display for Graph {
             write!(f, "%{number} = {} {}{:?}", node.primitive, node.dtype, node.shape)?;
             if !node.written.is_contiguous() {
                 write!(f, " written {:?}", node.written.strides)?;
+            }
+            // The next versions of states are as the states are.
+            for ArraySpec { shape, dtype } in node.further.iter().take(node.new_results().saturating_sub(1)) {
+                write!(f, ", {dtype}{shape:?}")?;
             }
             let inputs: Vec<String> = node.inputs.iter().map(Edge::to_string).collect();
             writeln!(f, " ({})", inputs.join(", "))?;

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use crate::ops::Caller;
 use crate::{Array, DType, Primitive};
@@ -11,7 +12,7 @@ pub use crate::passes::Kernels;
 pub use refrain_kernels::{Call, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
 /// Shape and dtype of an operand or a result.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArraySpec {
     /// Extents.
     pub shape: Vec<usize>,
@@ -28,7 +29,7 @@ pub struct HostArray {
     pub shape: Vec<usize>,
 }
 
-/// What [`Operation::vmap`] makes: the result of an operation over a further axis, and where that axis is.
+/// What [`Operation::vmap`] makes of a result: the same over a further axis, and where that axis is.
 pub type Batched = (Array, usize);
 
 /// One operation: everything that is known of it. [`Array::apply`] computes it.
@@ -42,72 +43,78 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     /// `self.hash(&mut state)`.
     fn key(&self, state: &mut dyn Hasher);
 
-    /// Shape and dtype of the result.
+    /// Shapes and dtypes of the new results: those of [`Operation::updates`] come behind them by themselves. One at
+    /// least where nothing is updated.
     ///
     /// # Errors
     /// What does not fit, in words for the caller.
-    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String>;
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String>;
 
-    /// The inputs, all states, that are updated in place beside the result.
-    fn updates(&self) -> &'static [usize] {
+    /// The inputs, all states, that are updated in place: the next version of each is a further result.
+    fn updates(&self) -> &[usize] {
         &[]
     }
 
     /// The calls that compute it on a device with these traits. `operands` are the inputs, as they lie, then the
-    /// result; a [`Kernels::workspace`] is the next. A kernel's name must tell its text from all others.
+    /// new results; a [`Kernels::workspace`] is the next. A kernel's name must tell its text from all others.
     ///
     /// # Errors
     /// [`Unsupported::NeedsContiguous`] for an operand that is to be copied first; what the device cannot do.
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported>;
 
-    /// The result in plain Rust, which the CPU executor computes and other devices are compared with. What is updated
-    /// is changed in place.
-    fn reference(&self, inputs: &mut [HostArray]) -> Values;
+    /// The new results in plain Rust, which the CPU executor computes and other devices are compared with. What is
+    /// updated is changed in place.
+    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values>;
 
-    /// About how many multiplications it takes, or elements that it touches, whichever is more.
+    /// About how many multiplications it takes, or elements that it touches, whichever is more. `operands` are the inputs
+    /// and the new results.
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let counts = operands.iter().map(|operand| operand.layout.count() as u64);
         counts.max().unwrap_or(0)
     }
 
-    /// The derivatives by the inputs, given that by the result; none where there is no such rule.
-    fn vjp(&self, _inputs: &[Array], _result: &Array, _cotangent: &Array) -> Option<Vec<Array>> {
+    /// The derivatives by the inputs, given those by the results; none where there is no such rule.
+    fn vjp(&self, _inputs: &[Array], _results: &[Array], _cotangents: &[Array]) -> Option<Vec<Array>> {
         None
     }
 
-    /// The same over a further axis of some inputs, at the places given; none where there is no such rule.
-    fn vmap(&self, _inputs: &[Array], _axes: &[Option<usize>]) -> Option<Batched> {
+    /// The results over a further axis of some inputs, at the places given; none where there is no such rule.
+    fn vmap(&self, _inputs: &[Array], _axes: &[Option<usize>]) -> Option<Vec<Batched>> {
         None
     }
 }
 
 impl Array {
-    /// The result of an operation of one's own. Invalid where the operation says so, and where the inputs are none or on
-    /// several devices.
+    /// The results of an operation of one's own: what is new, then the next versions of the states that it updates, in
+    /// the order of [`Operation::updates`]. Invalid where the operation says so, where it has another number of results
+    /// than the caller takes, and where the inputs are none or on several devices.
+    ///
+    /// Results are evaluated together: where one is asked for, those that anything else still names are computed with it.
+    ///
+    /// ```text
+    /// let [sorted] = Array::apply(Sort, &[&x]);
+    /// let [average, averages] = Array::apply(MovingAverage { keep: 0.5 }, &[&averages, &x]);
+    /// ```
     #[track_caller]
-    pub fn apply(operation: impl Operation, inputs: &[&Array]) -> Array {
-        Array::apply_updating(operation, inputs).0
-    }
-
-    /// [`Array::apply`], and the next versions of the states that it updates, in the order of [`Operation::updates`].
-    #[track_caller]
-    pub fn apply_updating(operation: impl Operation, inputs: &[&Array]) -> (Array, Vec<Array>) {
+    pub fn apply<const N: usize>(operation: impl Operation, inputs: &[&Array]) -> [Array; N] {
         let caller = Caller::new(operation.name());
-        let spec = |array: &&Array| ArraySpec {
-            shape: array.shape().to_vec(),
-            dtype: array.dtype(),
-        };
-        let specs: Vec<ArraySpec> = inputs.iter().map(spec).collect();
-        if inputs.is_empty() || operation.updates().iter().any(|&number| number >= inputs.len()) {
-            let what = format!("{} inputs are too few", inputs.len());
-            return (caller.invalid(inputs, what), vec![]);
-        }
-        match operation.result(&specs) {
-            Ok(ArraySpec { shape, dtype }) => {
-                let primitive = Primitive::Operation(std::sync::Arc::new(operation));
-                caller.updating(primitive, inputs, &shape, dtype)
-            }
-            Err(what) => (caller.invalid(inputs, what), vec![]),
-        }
+        let made = results(caller, operation, inputs).and_then(|made| {
+            let count = made.len();
+            <[Array; N]>::try_from(made).map_err(|_| format!("it has {count} results, and {N} are taken"))
+        });
+        made.unwrap_or_else(|what| {
+            let invalid = caller.invalid(inputs, what);
+            std::array::from_fn(|_| invalid.clone())
+        })
     }
+}
+
+/// All results of an operation.
+fn results(caller: Caller, operation: impl Operation, inputs: &[&Array]) -> Result<Vec<Array>, String> {
+    let specs: Vec<ArraySpec> = inputs.iter().map(|array| array.spec().clone()).collect();
+    if inputs.is_empty() || operation.updates().iter().any(|&number| number >= inputs.len()) {
+        return Err(format!("{} inputs are too few", inputs.len()));
+    }
+    let new = operation.results(&specs)?;
+    Ok(caller.results(Primitive::Operation(Arc::new(operation)), inputs, new))
 }

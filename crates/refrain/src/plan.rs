@@ -69,13 +69,13 @@ pub struct Step {
     pub primitive: Primitive,
     /// Operands that are read.
     pub inputs: Vec<Operand>,
-    /// The operand that is written.
-    pub output: Operand,
-    /// Memory that only this step uses, as one further operand after the output.
+    /// The operands that are written: the primitive's new results.
+    pub outputs: Vec<Operand>,
+    /// Memory that only this step uses, as one further operand after the outputs.
     pub workspace: Option<Operand>,
     /// Counters of this step alone that each run leaves at zero, as one further operand.
     pub tickets: Option<Operand>,
-    /// Dispatches, in order; operands are numbered inputs, output, workspace, tickets. Empty on the CPU executor.
+    /// Dispatches, in order; operands are numbered inputs, outputs, workspace, tickets. Empty on the CPU executor.
     pub calls: Vec<Call>,
     /// Whether each call reads what the one before it wrote.
     pub chained: bool,
@@ -162,11 +162,20 @@ impl Step {
         self.inputs.iter().map(Operand::range)
     }
 
-    /// The operands that the step writes: its result, the states that it updates, its own memory.
+    /// The operands that the step writes: its new results, the states that it updates, its own memory.
     pub fn written(&self) -> impl Iterator<Item = &Operand> + '_ {
-        let updated = self.primitive.updates().iter().map(|&number| &self.inputs[number]);
         let own = self.workspace.iter().chain(&self.tickets);
-        [&self.output].into_iter().chain(updated).chain(own)
+        self.outputs.iter().chain(self.updated()).chain(own)
+    }
+
+    /// The states that the step updates.
+    pub fn updated(&self) -> impl Iterator<Item = &Operand> + '_ {
+        self.primitive.updates().iter().map(|&number| &self.inputs[number])
+    }
+
+    /// Extents of the first new result; none where there is no new one.
+    fn result_shape(&self) -> &[usize] {
+        self.outputs.first().map_or(&[], |output| &output.layout.shape)
     }
 
     /// Byte ranges that the step writes.
@@ -179,7 +188,7 @@ impl Step {
     pub fn multiplications(&self) -> u64 {
         let shape = |number: usize| &self.inputs[number].layout.shape[..];
         let last = |number: usize| shape(number).last().copied().unwrap_or(1) as u64;
-        let each = self.output.layout.count() as u64;
+        let each: u64 = self.outputs.iter().map(|output| output.layout.count() as u64).sum();
         let pages = |number: usize, params: &AttentionParams| {
             let reach = last(number) * u64::from(params.page_size);
             2 * params.window.map_or(reach, |window| reach.min(window.into()))
@@ -192,7 +201,7 @@ impl Step {
             // Of each expert; those of a token are added up or apart.
             Primitive::ExpertProjection(projection) => {
                 let pairs = projection.pairs(shape(1));
-                last(0) * pairs as u64 / (self.output.layout.shape[0] as u64).max(1)
+                last(0) * pairs as u64 / (self.result_shape()[0] as u64).max(1)
             }
             Primitive::PagedAttention(params) => pages(5, params),
             Primitive::DecodeAttention(params) => pages(7, &params.attention),
@@ -200,7 +209,7 @@ impl Step {
             Primitive::DeltaNet(_) => 3 * last(8),
             Primitive::CausalConv => last(1),
             Primitive::Operation(operation) => {
-                let operands = self.inputs.iter().chain([&self.output]);
+                let operands = self.inputs.iter().chain(&self.outputs);
                 return operation.multiplications(&operands.map(Operand::shaped).collect::<Vec<_>>());
             }
             _ => 1,
@@ -221,7 +230,7 @@ impl Step {
             _ => return 0,
         };
         let positions = window.map_or(depth, |window| depth.min(window as usize));
-        let tokens = self.output.layout.shape[0];
+        let tokens = self.result_shape()[0];
         let slot = |state: &Operand| state.layout.shape[1..].iter().product::<usize>() * state.dtype.size();
         (tokens * positions * states.iter().map(slot).sum::<usize>()) as u64
     }
@@ -229,7 +238,7 @@ impl Step {
     /// Operand `number` of the step's calls.
     pub fn operand(&self, number: usize) -> &Operand {
         let own = || self.workspace.iter().chain(&self.tickets);
-        let mut all = self.inputs.iter().chain([&self.output]).chain(own());
+        let mut all = self.inputs.iter().chain(&self.outputs).chain(own());
         all.nth(number).expect("a call names operands that its step has")
     }
 }
@@ -249,14 +258,14 @@ impl Plan {
         };
         let shape = |number: usize| &step.inputs[number].layout.shape;
         let [wanted, all] = match &step.primitive {
-            Primitive::ExpertMatmul { .. } => [step.output.layout.count(), shape(2)[0]],
+            Primitive::ExpertMatmul { .. } => [step.outputs[0].layout.count(), shape(2)[0]],
             Primitive::ExpertProjection(projection) => {
                 let pairs = projection.pairs(shape(1));
-                let rows = step.output.layout.shape[1];
+                let rows = step.result_shape()[1];
                 [pairs * rows, shape(projection.first_plane())[0]]
             }
             Primitive::Take { axis } => [shape(1).iter().product(), shape(0)[*axis]],
-            Primitive::QuantTake { .. } => [step.output.layout.shape[0], shape(0)[0]],
+            Primitive::QuantTake { .. } => [step.result_shape()[0], shape(0)[0]],
             _ => [1, 1],
         };
         let (all, wanted) = (all.max(1) as u64, wanted.min(all) as u64);
@@ -329,14 +338,16 @@ impl fmt::Display for Plan {
             if step.barrier {
                 writeln!(f, "---- barrier")?;
             }
-            let inputs: Vec<String> = step.inputs.iter().map(Operand::to_string).collect();
-            writeln!(
-                f,
-                "{number:4} {} = {} ({})",
-                step.output,
-                step.primitive,
-                inputs.join(", ")
-            )?;
+            // What makes nothing new is told by what it updates.
+            let made: Vec<&Operand> = match &step.outputs[..] {
+                [] => step.updated().collect(),
+                outputs => outputs.iter().collect(),
+            };
+            let [made, read] = [made, step.inputs.iter().collect()].map(|operands| {
+                let operands: Vec<String> = operands.into_iter().map(Operand::to_string).collect();
+                operands.join(", ")
+            });
+            writeln!(f, "{number:4} {made} = {} ({read})", step.primitive)?;
             for call in &step.calls {
                 writeln!(f, "       {} {:?}", call.kernel.name, call.groups)?;
             }

@@ -14,6 +14,8 @@ use crate::operation::Operation;
 
 /// Everything that a graph's node can be: the one flat list that each executor implements.
 ///
+/// What is new among its results stands behind the arrow; the next version of each state that it updates
+/// ([`Primitive::updates`]) is a result behind that.
 /// Inputs are named in parentheses, in order; those in braces may be missing. Arrays are row-major as in
 /// NumPy, negative axes already resolved.
 #[derive(Clone, Debug)]
@@ -99,8 +101,6 @@ pub enum Primitive {
     /// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state's next version, in place:
     /// `state[slots[t]] = rows[t]`; slots outside the state are skipped.
     WriteRows,
-    /// (state, by) → the state's next version, which `by` made in place: the same memory, seen after `by`.
-    Updated,
     /// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged
     /// state, −1 where there is none.
     Slots {
@@ -175,7 +175,6 @@ impl Primitive {
             Primitive::QuantTake { .. } => "quant_take",
             Primitive::Concatenate { .. } => "concatenate",
             Primitive::WriteRows => "write_rows",
-            Primitive::Updated => "updated",
             Primitive::Slots { .. } => "slots",
             Primitive::RmsNorm { .. } => "rms_norm",
             Primitive::Rope(_) => "rope",
@@ -196,11 +195,6 @@ impl Primitive {
         matches!(self, Primitive::Stored { .. } | Primitive::Input { .. })
     }
 
-    /// Whether this computes nothing: a leaf, or another node's memory under a new version.
-    pub fn computes_nothing(&self) -> bool {
-        self.is_leaf() || matches!(self, Primitive::Updated)
-    }
-
     /// Whether this writes the elements of its one input somewhere else, and nothing more.
     pub fn is_copy(&self) -> bool {
         match self {
@@ -212,13 +206,8 @@ impl Primitive {
         }
     }
 
-    /// Whether the result is the memory of input 0, a state, at its next version.
-    pub fn is_next_version(&self) -> bool {
-        matches!(self, Primitive::WriteRows | Primitive::Updated)
-    }
-
-    /// The inputs, all states, that this updates in place, beside what it results in.
-    pub fn updates(&self) -> &'static [usize] {
+    /// The inputs, all states, that this updates in place: the next version of each is a result behind the new ones.
+    pub fn updates(&self) -> &[usize] {
         match self {
             Primitive::WriteRows => &[0],
             Primitive::DecodeAttention(_) => &[0, 1],
@@ -265,7 +254,6 @@ impl Hash for Primitive {
             | Primitive::Matmul
             | Primitive::TakeAlong
             | Primitive::WriteRows
-            | Primitive::Updated
             | Primitive::Sample
             | Primitive::CausalConv
             | Primitive::GatedDelta => {}

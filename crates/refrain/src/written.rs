@@ -28,9 +28,28 @@ impl Written {
     /// Looks at arrays while no other thread makes any of them ready: inside of [`Claim::of`].
     ///
     /// # Errors
-    /// The error of an invalid array; arrays of several devices, or none.
+    /// The error of an invalid array; [`Error::StaleState`] where a result went with the state that it was made from;
+    /// arrays of several devices, or none.
     pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<Written, Error> {
         let (computed, leaves) = reachable(outputs)?;
+        let outputs = outputs.iter().map(|&output| output.clone()).collect();
+        Ok(Written::encoded(outputs, computed, leaves, options))
+    }
+
+    /// [`Written::of`], with what else is named of the results of computations that have several: they are evaluated
+    /// together, for an update happens once.
+    ///
+    /// # Errors
+    /// As [`Written::of`].
+    pub fn with_siblings(outputs: &[&Array], options: LowerOptions) -> Result<Written, Error> {
+        let (computed, leaves) = reachable(outputs)?;
+        let siblings = siblings(outputs, &computed);
+        let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
+        outputs.extend(siblings);
+        Ok(Written::encoded(outputs, computed, leaves, options))
+    }
+
+    fn encoded(outputs: Vec<Array>, computed: Vec<Array>, leaves: Vec<Array>, options: LowerOptions) -> Written {
         let mut encoder = Encoder {
             ids: computed.iter().map(Array::id).collect(),
             leaf_numbers: FastMap::default(),
@@ -47,18 +66,20 @@ impl Written {
             primitive.hash(&mut encoder.signature);
             encoder.signature.write_usize(inputs.len());
             inputs.iter().for_each(|input| encoder.add_use(input));
-            (array.dtype(), array.shape()).hash(&mut encoder.signature);
+            let specs = array.specs();
+            encoder.signature.write_usize(specs.len());
+            specs.for_each(|spec| spec.hash(&mut encoder.signature));
         }
         encoder.signature.write_usize(outputs.len());
         outputs.iter().for_each(|output| encoder.add_use(output));
-        Ok(Written {
+        Written {
             computed,
             leaves,
-            outputs: outputs.iter().map(|&output| output.clone()).collect(),
+            outputs,
             slots: encoder.slots,
             slot_numbers: encoder.slot_numbers,
             signature: encoder.signature,
-        })
+        }
     }
 
     /// [`Written::of`], looked at by itself.
@@ -84,8 +105,8 @@ impl Written {
 struct Encoder {
     /// Of what is computed, ascending.
     ids: Vec<u64>,
-    /// Of leaves, by id, in the order of their first uses.
-    leaf_numbers: FastMap<u64, usize>,
+    /// Of leaves, by computation and result, in the order of their first uses.
+    leaf_numbers: FastMap<(u64, usize), usize>,
     slots: Vec<Storage>,
     slot_numbers: FastMap<usize, usize>,
     signature: Signature,
@@ -96,10 +117,11 @@ impl Encoder {
     fn add_use(&mut self, array: &Array) {
         if let Ok(number) = self.ids.binary_search(&array.id()) {
             self.signature.write_usize(2 * number);
+            self.signature.write_usize(array.result());
             return;
         }
         let next = self.leaf_numbers.len();
-        let number = *self.leaf_numbers.entry(array.id()).or_insert(next);
+        let number = *self.leaf_numbers.entry((array.id(), array.result())).or_insert(next);
         self.signature.write_usize(2 * number + 1);
         if number == next {
             self.describe(array);
@@ -107,41 +129,71 @@ impl Encoder {
     }
 
     fn describe(&mut self, leaf: &Array) {
-        let Content::Ready(Value {
-            storage,
-            layout,
-            version,
-        }) = &*leaf.content()
-        else {
-            unreachable!("what is reachable and not computed is a leaf")
-        };
+        let value = leaf.value().expect("what is reachable and not computed is a leaf");
+        let storage = &value.storage;
         let next = self.slots.len();
         let slot = *self.slot_numbers.entry(storage.key()).or_insert(next);
         if slot == next {
             self.slots.push(storage.clone());
         }
-        let behind = storage.version() - version;
+        let behind = storage.version() - value.version;
         (slot, storage.class(), behind).hash(&mut self.signature);
-        (leaf.dtype(), leaf.shape(), layout).hash(&mut self.signature);
+        (leaf.spec(), &value.layout).hash(&mut self.signature);
     }
+}
+
+/// What else is named, by anything but these computations themselves, of the results of those that have several.
+fn siblings(outputs: &[&Array], computed: &[Array]) -> Vec<Array> {
+    let several: Vec<&Array> = computed.iter().filter(|array| array.specs().len() > 1).collect();
+    if several.is_empty() {
+        return vec![];
+    }
+    let mut uses: FastMap<u64, usize> = several.iter().map(|array| (array.id(), 0)).collect();
+    for array in computed {
+        if let Content::Lazy(_, inputs) = &*array.content() {
+            inputs.iter().for_each(|input| {
+                uses.entry(input.id()).and_modify(|uses| *uses += 1);
+            });
+        }
+    }
+    let mut found = vec![];
+    for array in several {
+        let is_asked = |result: usize| outputs.iter().any(|o| o.id() == array.id() && o.result() == result);
+        let asked = (0..array.specs().len()).filter(|&result| is_asked(result)).count();
+        // One name is that in the list of what is computed.
+        if array.names() > 1 + uses[&array.id()] + asked {
+            let new = (0..array.new_results()).filter(|&result| !is_asked(result));
+            found.extend(new.map(|result| array.sibling(result)));
+        }
+    }
+    found
 }
 
 /// What is to be computed and what is there, each in the order in which it was made.
 fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
-    let mut found: FastMap<u64, ()> = FastMap::default();
+    let mut found: FastMap<(u64, usize), ()> = FastMap::default();
     let (mut computed, mut leaves, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
     let mut pending: Vec<Array> = outputs.iter().map(|&a| a.clone()).collect();
     while let Some(array) = pending.pop() {
-        if found.insert(array.id(), ()).is_some() {
-            continue;
-        }
         let kind = match &*array.content() {
+            // The results of a computation are computed as one.
             Content::Lazy(_, inputs) => {
+                if found.insert((array.id(), 0), ()).is_some() {
+                    continue;
+                }
                 pending.extend(inputs.iter().cloned());
-                pending.extend(array.next_versions());
                 &mut computed
             }
-            Content::Ready(_) => &mut leaves,
+            Content::Ready(values) => {
+                if found.insert((array.id(), array.result()), ()).is_some() {
+                    continue;
+                }
+                if values[array.result()].is_none() {
+                    invalid.push((array.id(), gone(values)));
+                    continue;
+                }
+                &mut leaves
+            }
             Content::Invalid(error) => {
                 invalid.push((array.id(), error.clone()));
                 continue;
@@ -166,4 +218,17 @@ fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
     computed.sort_unstable_by_key(Array::id);
     leaves.sort_unstable_by_key(Array::id);
     Ok((computed, leaves))
+}
+
+/// Why there is no result of a computation that was made for the states that it updates alone.
+fn gone(values: &[Option<Value>]) -> Error {
+    let updated = values.iter().flatten().next();
+    let [read, current] = updated.map_or([0, 0], |state| {
+        [state.version.saturating_sub(1), state.storage.version()]
+    });
+    Error::StaleState {
+        op: "a result that was not asked for when its computation ran".to_string(),
+        read,
+        current,
+    }
 }

@@ -45,7 +45,7 @@ pub enum QkvStyle {
 }
 
 enum Qkv {
-    Apart([Linear; 3]),
+    Apart(Box<[Linear; 3]>),
     Fused(Linear),
 }
 
@@ -99,11 +99,11 @@ impl Attention {
         Ok(Attention {
             qkv: match style {
                 QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
-                QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart([
+                QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart(Box::new([
                     project("q_proj", if style == QkvStyle::Gated { 2 * inner } else { inner })?,
                     project("k_proj", kv_inner)?,
                     project("v_proj", kv_inner)?,
-                ]),
+                ])),
             },
             gated: style == QkvStyle::Gated,
             o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention_output_bias)?,

@@ -316,8 +316,8 @@ struct Layer {
 
 /// What lets tokens see those before them.
 enum Mixer {
-    Delta(DeltaNet),
-    Attention(Attention),
+    Delta(Box<DeltaNet>),
+    Attention(Box<Attention>),
 }
 
 impl Qwen3_5 {
@@ -346,14 +346,14 @@ impl Layer {
         Ok(Layer {
             before_mixer: norm("input_layernorm")?,
             mixer: match config.delta_nets.as_ref().filter(|_| config.is_recurrent(number)) {
-                Some(nets) => Mixer::Delta(DeltaNet::load(loader, &name("linear_attn"), nets)?),
-                None => Mixer::Attention(Attention::load(
+                Some(nets) => Mixer::Delta(Box::new(DeltaNet::load(loader, &name("linear_attn"), nets)?)),
+                None => Mixer::Attention(Box::new(Attention::load(
                     loader,
                     &name("self_attn"),
                     number,
                     QkNorm::Heads,
                     QkvStyle::Gated,
-                )?),
+                )?)),
             },
             before_feed_forward: norm("post_attention_layernorm")?,
             feed_forward: FeedForward::load(loader, &name("mlp"), MlpStyle::Gated)?,

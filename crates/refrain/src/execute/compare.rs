@@ -39,8 +39,11 @@ pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<O
     let (plan, twin) = (one.plan(), other.plan());
     let alike = plan.steps.len() == twin.steps.len()
         && plan.steps.iter().zip(&twin.steps).all(|(a, b)| {
-            a.output.layout == b.output.layout
-                && a.output.dtype == b.output.dtype
+            let pairs = a.outputs.iter().zip(&b.outputs);
+            a.outputs.len() == b.outputs.len()
+                && pairs
+                    .into_iter()
+                    .all(|(a, b)| a.layout == b.layout && a.dtype == b.dtype)
                 && a.primitive.name() == b.primitive.name()
         });
     if !alike {
@@ -48,26 +51,28 @@ pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<O
             "only executions of the same plan can be compared".to_string(),
         ));
     }
-    for (number, (a, b)) in plan.steps.iter().zip(&twin.steps).enumerate() {
-        // The next version of a state is the state's memory, which later steps change again.
-        if a.primitive.is_next_version() {
-            continue;
-        }
-        let results = [bytes(one, &a.output)?, bytes(other, &b.output)?];
+    let steps = plan.steps.iter().zip(&twin.steps).enumerate();
+    // The next version of a state is no output: it is the state's memory, which later steps change again.
+    let results = steps.flat_map(|(number, (step, twin))| {
+        let pairs = step.outputs.iter().zip(&twin.outputs);
+        pairs.map(move |(a, b)| (number, step, a, b))
+    });
+    for (number, step, a, b) in results {
+        let results = [bytes(one, a)?, bytes(other, b)?];
         if results[0] == results[1] {
             continue;
         }
-        let size = a.output.dtype.size();
-        let start = a.output.range().start;
-        let mut differing = (0..).zip(places(&a.output)).filter_map(|(element, place)| {
+        let size = a.dtype.size();
+        let start = a.range().start;
+        let mut differing = (0..).zip(places(a)).filter_map(|(element, place)| {
             let at = (place - start) as usize;
             let pair = results.each_ref().map(|bytes| &bytes[at..at + size]);
-            (pair[0] != pair[1]).then(|| (element, pair.map(|bytes| value(a.output.dtype, bytes))))
+            (pair[0] != pair[1]).then(|| (element, pair.map(|bytes| value(a.dtype, bytes))))
         });
         if let Some((element, values)) = differing.next() {
             return Ok(Some(Difference {
                 step: number,
-                primitive: a.primitive.to_string(),
+                primitive: step.primitive.to_string(),
                 element,
                 values,
                 differing: 1 + differing.count(),

@@ -25,7 +25,7 @@ pub(super) fn run(step: &Step, memory: &BlockMemory) {
     for (values, operand) in [result]
         .into_iter()
         .chain(states)
-        .zip([&step.output].into_iter().chain(written))
+        .zip(step.outputs.iter().chain(written))
     {
         store(operand, memory, |bytes, operand| {
             Values::F32(values).store(operand.dtype, &operand.layout, bytes)

@@ -26,11 +26,7 @@ use crate::{DType, Error, Primitive};
 /// # Errors
 /// [`Error::HostMemory`].
 pub(super) fn check_memory(step: &Step) -> Result<(), Error> {
-    let counts = step
-        .inputs
-        .iter()
-        .chain([&step.output])
-        .map(|o| o.layout.count() as u64);
+    let counts = step.inputs.iter().chain(&step.outputs).map(|o| o.layout.count() as u64);
     let bytes = counts.fold(0u64, |all, n| all.saturating_add(n.saturating_mul(4)));
     let fits = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
     if fits { Ok(()) } else { Err(Error::HostMemory { bytes }) }
@@ -38,7 +34,7 @@ pub(super) fn check_memory(step: &Step) -> Result<(), Error> {
 
 /// Computes one step.
 pub(super) fn run(step: &Step, memory: &BlockMemory) {
-    if step.output.layout.count() == 0 {
+    if !step.outputs.is_empty() && step.outputs.iter().all(|output| output.layout.count() == 0) {
         return;
     }
     match step.primitive {
@@ -55,7 +51,7 @@ pub(super) fn run(step: &Step, memory: &BlockMemory) {
     }
     // The inputs' guards are released before the output, which may lie in the same block, is locked.
     let result = compute(step, &StepInputs::lock(&step.inputs, memory));
-    store(&step.output, memory, |bytes, operand| {
+    store(&step.outputs[0], memory, |bytes, operand| {
         result.store(operand.dtype, &operand.layout, bytes)
     });
 }
@@ -210,12 +206,13 @@ fn dense(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> FastRows<'_
 }
 
 fn compute(step: &Step, x: &StepInputs<'_>) -> Values {
-    let out = &step.output.layout.shape;
+    let Layout { shape: out, .. } = &step.outputs[0].layout;
+    let count: usize = out.iter().product();
     let columns = |number: usize| x.shape(number).last().copied().unwrap_or(1);
     match &step.primitive {
         Primitive::Elementwise(expression) => {
             let inputs: Vec<Values> = (0..x.operands.len()).map(|n| x.load(n)).collect();
-            elementwise::reference(expression, &inputs, step.output.layout.count())
+            elementwise::reference(expression, &inputs, count)
         }
         Primitive::Reduce { op, axes } => {
             let (outer, inner) = x.shape(0).split_at(x.shape(0).len() - axes);
@@ -226,12 +223,12 @@ fn compute(step: &Step, x: &StepInputs<'_>) -> Values {
         Primitive::TopK { k } => Values::U32(top_k::reference(&x.load(0), columns(0), *k)),
         Primitive::Matmul => Values::F32(product(x)),
         Primitive::QuantMatmul { format } => {
-            let mut result = vec![0.0; step.output.layout.count()];
+            let mut result = vec![0.0; count];
             let planes = x.planes(*format, 1);
             planes.rows().multiply(&x.f32(0), 0..planes.shape[0], &mut result);
             Values::F32(result)
         }
-        Primitive::Projection(projection) => regions::project(x, projection, step.output.layout.shape[0]),
+        Primitive::Projection(projection) => regions::project(x, projection, out[0]),
         Primitive::QuantTake { format } => {
             let indices = x.i32(x.operands.len() - 1);
             Values::F32(dequantised_rows(&x.planes(*format, 0).rows(), &indices))
@@ -379,7 +376,7 @@ fn write(step: &Step, memory: &BlockMemory) {
     let inputs = StepInputs::lock(&step.inputs[1..], memory);
     let (rows, slots) = (inputs.load(0), inputs.i32(1));
     drop(inputs);
-    write_rows(&step.output, &rows, &slots, memory);
+    write_rows(&step.inputs[0], &rows, &slots, memory);
 }
 
 fn write_rows(state: &Operand, rows: &Values, slots: &[i32], memory: &BlockMemory) {
@@ -407,10 +404,10 @@ fn own(step: &Step, operation: &dyn Operation, memory: &BlockMemory) {
     };
     let mut inputs: Vec<HostArray> = (0..step.inputs.len()).map(elements).collect();
     drop(x);
-    let result = operation.reference(&mut inputs);
+    let results = operation.reference(&mut inputs);
     let updated = operation.updates().iter();
     let updated = updated.map(|&number| (&step.inputs[number], &inputs[number].values));
-    for (operand, values) in updated.chain([(&step.output, &result)]) {
+    for (operand, values) in updated.chain(step.outputs.iter().zip(&results)) {
         store(operand, memory, |bytes, operand| {
             values.store(operand.dtype, &operand.layout, bytes)
         });
@@ -438,7 +435,7 @@ fn sample_tokens(step: &Step, memory: &BlockMemory) {
         (&step.inputs[4], Values::U32(history)),
         (&step.inputs[5], Values::U32(counts)),
         (&step.inputs[6], Values::U32(outbox)),
-        (&step.output, Values::U32(reported)),
+        (&step.outputs[0], Values::U32(reported)),
     ];
     for (operand, values) in written {
         store(operand, memory, |bytes, operand| {

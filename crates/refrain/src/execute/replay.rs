@@ -372,7 +372,7 @@ fn deliver(device: &Arc<VulkanDevice>, executable: &Executable, buffer: &Buffer)
 fn fault_at(device: &Arc<VulkanDevice>, executable: &Executable, step: usize) -> Result<Vec<Command>, Error> {
     const WRONG: f32 = 12345.678;
     let plan = executable.plan();
-    let Some(output) = plan.steps.get(step).map(|step| &step.output) else {
+    let Some(output) = plan.steps.get(step).and_then(|step| step.written().next()) else {
         let what = format!("there is no step {step}: the plan has {} steps", plan.steps.len());
         return Err(Error::Call(what));
     };

@@ -1,6 +1,7 @@
 use std::panic::Location;
 
 use crate::array::Content;
+use crate::operation::ArraySpec;
 use crate::{Array, DType, Device, Error, Primitive};
 
 /// An operation while it is called: its name, and the place in the user's source.
@@ -23,57 +24,72 @@ impl Caller {
     /// The result of `primitive` of at least one input, on their device; invalid when an input is, when
     /// the inputs are on several devices, or when `shape` is beyond any memory.
     pub(crate) fn node(self, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
-        let device = inputs[0].device();
-        if let Some(other) = inputs.iter().find(|x| !x.device().same(device)) {
-            let what = format!(
-                "operands are on {:?} and on {:?}; copy one with to_device",
-                device,
-                other.device()
-            );
-            return self.invalid(inputs, what);
-        }
-        match inputs.iter().find_map(|x| x.error()) {
-            Some(error) => Array::invalid(device, dtype, error),
-            None => self.on(device, primitive, inputs, shape, dtype),
-        }
+        let shape = shape.to_vec();
+        let made = self.lazy(primitive, inputs, ArraySpec { shape, dtype }, vec![]);
+        made.unwrap_or_else(|error| Array::invalid(inputs[0].device(), dtype, error))
     }
 
-    /// As [`Caller::node`] for a primitive that updates some of its inputs, and their next versions in
-    /// the order of [`Primitive::updates`]. Invalid where one of them is no whole state.
-    pub(crate) fn updating(
-        self,
-        primitive: Primitive,
-        inputs: &[&Array],
-        shape: &[usize],
-        dtype: DType,
-    ) -> (Array, Vec<Array>) {
+    /// As [`Caller::node`] for a primitive of any number of results: what is new, and behind it the next versions of
+    /// the states that it updates, in the order of [`Primitive::updates`]. Invalid where one of these is no whole state.
+    pub(crate) fn results(self, primitive: Primitive, inputs: &[&Array], new: Vec<ArraySpec>) -> Vec<Array> {
         let states: Vec<&Array> = primitive.updates().iter().map(|&number| inputs[number]).collect();
-        let result = match states.iter().all(|state| state.is_state() || state.error().is_some()) {
-            true => self.node(primitive, inputs, shape, dtype),
-            false => self.invalid(
-                inputs,
-                "only a whole state (or an update of one) is updated".to_string(),
-            ),
+        let mut specs = new;
+        specs.extend(states.iter().map(|state| state.spec().clone()));
+        let dtypes: Vec<DType> = specs.iter().map(|spec| spec.dtype).collect();
+        let made = if states.iter().all(|state| state.is_state() || state.error().is_some()) {
+            let further = specs.split_off(1.min(specs.len()));
+            match specs.pop() {
+                Some(first) => self.lazy(primitive, inputs, first, further),
+                None => return vec![],
+            }
+        } else {
+            Err(self.error("only a whole state (or an update of one) is updated".to_string()))
         };
-        let next = |state: &&Array| self.node(Primitive::Updated, &[state, &result], state.shape(), state.dtype());
-        let next: Vec<Array> = states.iter().map(next).collect();
-        result.set_next_versions(&next);
-        (result, next)
+        match made {
+            Ok(first) => (0..dtypes.len()).map(|result| first.sibling(result)).collect(),
+            Err(error) => {
+                let invalid = |dtype: DType| Array::invalid(inputs[0].device(), dtype, error.clone());
+                dtypes.into_iter().map(invalid).collect()
+            }
+        }
     }
 
     /// The result of `primitive` without inputs, on `device`; invalid when `shape` is beyond any memory.
     pub(crate) fn source(self, device: &Device, primitive: Primitive, shape: &[usize], dtype: DType) -> Array {
-        self.on(device, primitive, &[], shape, dtype)
-    }
-
-    fn on(self, device: &Device, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
         match self.bytes(shape, dtype) {
             Err(error) => Array::invalid(device, dtype, error),
             Ok(_) => {
-                let inputs = inputs.iter().map(|&x| x.clone()).collect();
-                Array::new(device, shape, dtype, Content::Lazy(primitive, inputs))
+                let shape = shape.to_vec();
+                let content = Content::Lazy(primitive, vec![]);
+                Array::new(device, ArraySpec { shape, dtype }, vec![], content)
             }
         }
+    }
+
+    /// The first result of a computation from at least one input.
+    fn lazy(
+        self,
+        primitive: Primitive,
+        inputs: &[&Array],
+        first: ArraySpec,
+        further: Vec<ArraySpec>,
+    ) -> Result<Array, Error> {
+        let device = inputs[0].device();
+        if let Some(error) = inputs.iter().find_map(|x| x.error()) {
+            return Err(error);
+        }
+        if let Some(other) = inputs.iter().find(|x| !x.device().same(device)) {
+            return Err(self.error(format!(
+                "operands are on {:?} and on {:?}; copy one with to_device",
+                device,
+                other.device()
+            )));
+        }
+        for spec in [&first].into_iter().chain(&further) {
+            self.bytes(&spec.shape, spec.dtype)?;
+        }
+        let inputs = inputs.iter().map(|&x| x.clone()).collect();
+        Ok(Array::new(device, first, further, Content::Lazy(primitive, inputs)))
     }
 
     /// An array that carries the first error among the inputs or, if they are well, this one.

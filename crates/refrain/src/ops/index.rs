@@ -62,15 +62,14 @@ impl Array {
             let what = format!("rows {:?} at {}{:?} do not go into {:?}", of.0, of.1, of.2, of.3);
             return operation.invalid(&inputs, what);
         }
-        if !self.is_state() {
-            let what = "only a whole state (or an update of one) is written in place".to_string();
-            return operation.invalid(&inputs, what);
-        }
         let rows = if rows.dtype().is_float() && self.dtype().is_float() {
             rows.clone()
         } else {
             rows.astype(self.dtype())
         };
-        operation.node(Primitive::WriteRows, &[self, &rows, slots], self.shape(), self.dtype())
+        let next = operation
+            .results(Primitive::WriteRows, &[self, &rows, slots], vec![])
+            .pop();
+        next.expect("one state is updated")
     }
 }

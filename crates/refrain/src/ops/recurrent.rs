@@ -2,6 +2,7 @@
 
 use super::Caller;
 use super::fast::BatchTokens;
+use crate::operation::ArraySpec;
 use crate::{Array, DType, Primitive};
 
 /// A causal convolution of each channel by itself, over the tokens of each sequence: `out[t, c] = Σ_j
@@ -22,11 +23,7 @@ pub fn causal_conv(x: &Array, weights: &Array, tokens: BatchTokens<'_>, state: &
         && weights.dim(1) > 0
         && [x, weights].iter().all(|a| a.dtype().is_float())
         && fits(tokens, x.dim(0), state, &[weights.dim(1).wrapping_sub(1), x.dim(1)]);
-    let outcome = match fits {
-        true => operation.updating(Primitive::CausalConv, &inputs, x.shape(), DType::F32),
-        false => misfit(operation, &inputs, state),
-    };
-    one_state(outcome)
+    results(operation, Primitive::CausalConv, &inputs, x.shape(), fits)
 }
 
 /// The gated delta rule (Yang et al. 2024, arXiv:2412.06464): a memory M of each value head that each token
@@ -53,11 +50,7 @@ pub fn gated_delta(
         && [decay, beta].iter().all(|gate| gate.shape() == &v.shape()[..2])
         && inputs[..5].iter().all(|a| a.dtype().is_float())
         && fits(tokens, v.dim(0), state, &[v.dim(1), v.dim(2), q.dim(2)]);
-    let outcome = match fits {
-        true => operation.updating(Primitive::GatedDelta, &inputs, v.shape(), DType::F32),
-        false => misfit(operation, &inputs, state),
-    };
-    one_state(outcome)
+    results(operation, Primitive::GatedDelta, &inputs, v.shape(), fits)
 }
 
 /// Whether `state` has a part for each of at least one sequence, and there are places for `count` tokens.
@@ -71,17 +64,19 @@ fn fits(tokens: BatchTokens<'_>, count: usize, state: &Array, part: &[usize]) ->
         && state.shape()[1..] == *part
 }
 
-type Outcome = (Array, Vec<Array>);
-
-fn misfit(operation: Caller, inputs: &[&Array], state: &Array) -> Outcome {
+/// The one new result, of this shape, and the next version of the state, which is the last input.
+fn results(operation: Caller, primitive: Primitive, inputs: &[&Array], shape: &[usize], fits: bool) -> (Array, Array) {
+    if fits {
+        let shape = shape.to_vec();
+        let dtype = DType::F32;
+        let made = operation.results(primitive, inputs, vec![ArraySpec { shape, dtype }]);
+        let [result, next] = <[Array; 2]>::try_from(made).expect("a result and a state");
+        return (result, next);
+    }
     let of = |a: &&Array| format!("{}{:?}", a.dtype(), a.shape());
-    let given: Vec<String> = inputs[..inputs.len() - 1].iter().map(of).collect();
-    let what = format!("{} do not fit a state {}", given.join(", "), of(&state));
+    let given: Vec<String> = inputs.iter().map(of).collect();
+    let (state, given) = given.split_last().expect("there is a state");
+    let what = format!("{} do not fit a state {state}", given.join(", "));
     let invalid = operation.invalid(inputs, what);
-    (invalid.clone(), vec![invalid])
-}
-
-fn one_state((result, next): Outcome) -> (Array, Array) {
-    let next = next.into_iter().next().unwrap_or_else(|| result.clone());
-    (result, next)
+    (invalid.clone(), invalid)
 }

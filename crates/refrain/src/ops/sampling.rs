@@ -1,6 +1,7 @@
 use refrain_kernels::sample::Settings;
 
 use super::Caller;
+use crate::operation::ArraySpec;
 use crate::{Array, DType, Device, Error, Primitive};
 
 /// What [`sample`] updates in place, for S sequences: states, at one of their versions.
@@ -81,19 +82,22 @@ pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Opt
         }
         _ => false,
     };
-    let (result, next) = if fits {
-        operation.updating(Primitive::Sample, &inputs, &[logits.dim(0)], DType::U32)
+    let results = if fits {
+        let reported = ArraySpec {
+            shape: vec![logits.dim(0)],
+            dtype: DType::U32,
+        };
+        operation.results(Primitive::Sample, &inputs, vec![reported])
     } else {
         let shapes: Vec<String> = inputs.iter().map(|x| format!("{}{:?}", x.dtype(), x.shape())).collect();
         let what = format!(
             "logits, settings, tokens, positions, history, counts, outbox (and bias) of {} do not fit",
             shapes.join(", ")
         );
-        let invalid = operation.invalid(&inputs, what);
-        (invalid.clone(), vec![invalid; states.len()])
+        vec![operation.invalid(&inputs, what); 1 + states.len()]
     };
-    let next = <[Array; 5]>::try_from(next).expect("as many as are updated");
-    let [tokens, positions, history, counts, outbox] = next;
+    let results = <[Array; 6]>::try_from(results).expect("what is reported, and as many as are updated");
+    let [reported, tokens, positions, history, counts, outbox] = results;
     let next = Sequences {
         tokens,
         positions,
@@ -101,5 +105,5 @@ pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Opt
         counts,
         outbox,
     };
-    (result, next)
+    (reported, next)
 }

@@ -21,9 +21,9 @@ impl Operation for Sort {
         self.hash(&mut state);
     }
 
-    fn result(&self, inputs: &[ArraySpec]) -> Result<ArraySpec, String> {
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
-            [x] => Ok(x.clone()),
+            [x] => Ok(vec![x.clone()]),
             _ => Err(format!("{} arrays are not sorted together", inputs.len())),
         }
     }
@@ -38,9 +38,9 @@ impl Operation for Sort {
         })
     }
 
-    fn reference(&self, inputs: &mut [HostArray]) -> Values {
+    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values> {
         let HostArray { values, shape } = &inputs[0];
-        sort::reference(values, shape.last().copied().unwrap_or(1))
+        vec![sort::reference(values, shape.last().copied().unwrap_or(1))]
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
@@ -70,6 +70,7 @@ impl Array {
         let mut axes: Vec<usize> = (0..self.rank()).collect();
         axes.swap(axis, self.rank() - 1);
         let last = caller.permute(self, &axes);
-        caller.permute(&Array::apply(Sort, &[&last]), &axes)
+        let [sorted] = Array::apply(Sort, &[&last]);
+        caller.permute(&sorted, &axes)
     }
 }

@@ -7,45 +7,45 @@ use crate::{Layout, Primitive};
 /// instead. Where a reshape cannot be seen without a copy, the copy becomes a node.
 pub fn canonicalise(graph: Graph) -> Graph {
     let mut nodes: Vec<Node> = Vec::new();
-    // What stands for each old node: a node of the new graph, seen through a layout if it was a view.
-    let mut stands: Vec<(usize, Option<Layout>)> = Vec::new();
-    let translate = |stands: &[(usize, Option<Layout>)], edge: &Edge| match &stands[edge.node] {
-        (node, None) => Edge {
+    // What stands for each old node: one of the new graph, or what is seen through a view.
+    let mut stands: Vec<Stand> = Vec::new();
+    let translate = |stands: &[Stand], edge: &Edge| match &stands[edge.node] {
+        Stand::Node(node) => Edge {
             node: *node,
-            layout: edge.layout.clone(),
+            ..edge.clone()
         },
-        (node, Some(view)) => Edge {
-            node: *node,
-            layout: view.clone(),
-        },
+        Stand::View(view) => view.clone(),
     };
     for node in graph.nodes {
         let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&stands, e)).collect();
         let stand = match &node.primitive {
-            Primitive::Permute { axes } => (inputs[0].node, Some(inputs[0].layout.permute(axes))),
-            Primitive::Slice { start, stop, step } => (inputs[0].node, Some(inputs[0].layout.slice(start, stop, step))),
+            Primitive::Permute { axes } => Stand::View(inputs[0].through(inputs[0].layout.permute(axes))),
+            Primitive::Slice { start, stop, step } => {
+                Stand::View(inputs[0].through(inputs[0].layout.slice(start, stop, step)))
+            }
             Primitive::Broadcast => {
                 let view = inputs[0]
                     .layout
                     .broadcast(&node.shape)
                     .expect("checked when the array was made");
-                (inputs[0].node, Some(view))
+                Stand::View(inputs[0].through(view))
             }
             Primitive::Reshape => match inputs[0].layout.reshape(&node.shape) {
-                Some(view) => (inputs[0].node, Some(view)),
+                Some(view) => Stand::View(inputs[0].through(view)),
                 None => {
                     let shape = inputs[0].layout.shape.clone();
                     nodes.push(copy_of(inputs[0].clone(), shape, node.dtype));
-                    (nodes.len() - 1, Some(Layout::contiguous(&node.shape)))
+                    Stand::View(Edge::first(nodes.len() - 1, Layout::contiguous(&node.shape)))
                 }
             },
             _ => {
-                let inputs = match node.primitive {
-                    Primitive::WriteRows => apart(&mut nodes, inputs),
-                    _ => inputs,
+                let inputs = if node.primitive.updates().is_empty() {
+                    inputs
+                } else {
+                    apart(&mut nodes, &node.primitive, inputs)
                 };
                 nodes.push(Node { inputs, ..node });
-                (nodes.len() - 1, None)
+                Stand::Node(nodes.len() - 1)
             }
         };
         stands.push(stand);
@@ -54,31 +54,37 @@ pub fn canonicalise(graph: Graph) -> Graph {
     Graph { nodes, outputs }
 }
 
-/// Inputs of an update, with a copy of those that lie in the state itself: rows are written in any order.
-fn apart(nodes: &mut Vec<Node>, mut inputs: Vec<Edge>) -> Vec<Edge> {
-    let state = memory_of(nodes, inputs[0].node);
-    for edge in &mut inputs[1..] {
-        if memory_of(nodes, edge.node) == state {
-            let (shape, dtype) = (edge.layout.shape.clone(), nodes[edge.node].dtype);
+/// Inputs of an update, with a copy of those that lie in a state that it changes: it does so in any order.
+fn apart(nodes: &mut Vec<Node>, update: &Primitive, mut inputs: Vec<Edge>) -> Vec<Edge> {
+    let updated = update.updates();
+    let states: Vec<Option<usize>> = updated.iter().map(|&n| slot_of(nodes, &inputs[n])).collect();
+    for (number, edge) in inputs.iter_mut().enumerate() {
+        let slot = slot_of(nodes, edge);
+        if slot.is_some() && states.contains(&slot) && !updated.contains(&number) {
+            let (shape, dtype) = (edge.layout.shape.clone(), nodes[edge.node].dtype_of(edge.result));
             nodes.push(copy_of(edge.clone(), shape.clone(), dtype));
-            *edge = Edge {
-                node: nodes.len() - 1,
-                layout: Layout::contiguous(&shape),
-            };
+            *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));
         }
     }
     inputs
 }
 
-/// The slot in which a node's result lies, where it is known before memory is placed.
-fn memory_of(nodes: &[Node], mut number: usize) -> Option<usize> {
+/// The slot in which lies what an edge sees, where it is known before memory is placed.
+fn slot_of(nodes: &[Node], edge: &Edge) -> Option<usize> {
+    let mut edge = edge;
     loop {
-        match &nodes[number].primitive {
+        let node = &nodes[edge.node];
+        match &node.primitive {
             Primitive::Stored { slot, .. } => return Some(*slot),
-            next if next.is_next_version() => number = nodes[number].inputs[0].node,
-            _ => return None,
+            _ => edge = node.updated(edge.result)?,
         }
     }
+}
+
+/// What stands for a node of the graph before.
+enum Stand {
+    Node(usize),
+    View(Edge),
 }
 
 /// A node that copies what an edge sees into gapless memory.

@@ -25,7 +25,7 @@ pub struct Chosen {
 /// The dispatches of one node; none on the CPU executor, for leaves and for empty results.
 #[derive(Clone, Debug, Default)]
 pub struct Kernels {
-    /// In order. Operands are numbered inputs, output, workspace.
+    /// In order. Operands are numbered inputs, new results, workspace.
     pub calls: Vec<Call>,
     /// Whether each call needs what the one before it wrote.
     pub chained: bool,
@@ -57,7 +57,7 @@ pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
             .iter()
             .map(|e| Edge {
                 node: renamed[e.node],
-                layout: e.layout.clone(),
+                ..e.clone()
             })
             .collect()
     };
@@ -92,21 +92,15 @@ impl Chooser<'_> {
                 Ok(kernels) => break kernels,
                 Err(Unsupported::NeedsContiguous { operand, .. }) if has_gaps(&node, operand) => {
                     let edge = node.inputs[operand].clone();
-                    let (shape, dtype) = (edge.layout.shape.clone(), self.nodes[edge.node].dtype);
+                    let (shape, dtype) = (edge.layout.shape.clone(), self.dtype(&edge));
                     let copy = self.add(copy_of(edge, shape.clone(), dtype))?;
-                    node.inputs[operand] = Edge {
-                        node: copy,
-                        layout: Layout::contiguous(&shape),
-                    };
+                    node.inputs[operand] = Edge::first(copy, Layout::contiguous(&shape));
                 }
                 // No copy of an input helps: what the kernel cannot write is the layout that its user wants.
                 Err(Unsupported::NeedsContiguous { .. }) if !node.written.is_contiguous() => {
                     let wanted = std::mem::replace(&mut node.written, Layout::contiguous(&node.shape));
                     let (shape, dtype) = (node.shape.clone(), node.dtype);
-                    let edge = Edge {
-                        node: self.add(node)?,
-                        layout: Layout::contiguous(&shape),
-                    };
+                    let edge = Edge::first(self.add(node)?, Layout::contiguous(&shape));
                     return self.add(Node {
                         written: wanted,
                         ..copy_of(edge, shape, dtype)
@@ -128,21 +122,20 @@ impl Chooser<'_> {
     }
 
     fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
-        if node.primitive.computes_nothing() || node.written.count() == 0 || nothing_written(node) {
+        let new = 0..node.new_results();
+        let is_empty = !new.is_empty() && new.clone().all(|result| node.written_of(result).count() == 0);
+        if node.primitive.is_leaf() || is_empty || nothing_written(node) {
             return Ok(Kernels::default());
         }
-        let operands: Vec<OperandSpec> = node
-            .inputs
-            .iter()
-            .map(|e| OperandSpec {
-                dtype: self.nodes[e.node].dtype,
-                layout: e.layout.clone(),
-            })
-            .chain([OperandSpec {
-                dtype: node.dtype,
-                layout: node.written.clone(),
-            }])
-            .collect();
+        let input = |edge: &Edge| OperandSpec {
+            dtype: self.dtype(edge),
+            layout: edge.layout.clone(),
+        };
+        let result = |result: usize| OperandSpec {
+            dtype: node.dtype_of(result),
+            layout: node.written_of(result),
+        };
+        let operands: Vec<OperandSpec> = node.inputs.iter().map(input).chain(new.map(result)).collect();
         let mut key = Signature::default();
         (&node.primitive, &operands).hash(&mut key);
         if let Some(kernels) = self.found.get(&key) {
@@ -151,6 +144,10 @@ impl Chooser<'_> {
         let kernels = kernels(self.traits, &node.primitive, &operands)?;
         self.found.insert(key, kernels.clone());
         Ok(kernels)
+    }
+
+    fn dtype(&self, edge: &Edge) -> DType {
+        self.nodes[edge.node].dtype_of(edge.result)
     }
 }
 
@@ -162,12 +159,16 @@ fn has_gaps(node: &Node, operand: usize) -> bool {
 
 /// An update that writes no rows.
 fn nothing_written(node: &Node) -> bool {
-    matches!(node.primitive, Primitive::WriteRows) && node.inputs[1].layout.count() == 0
+    let [state, rows, ..] = &node.inputs[..] else {
+        return false;
+    };
+    matches!(node.primitive, Primitive::WriteRows) && [state, rows].iter().any(|edge| edge.layout.count() == 0)
 }
 
-/// The kernels of a primitive over its inputs and, last, its output.
+/// The kernels of a primitive over its inputs and, behind them, its new results.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-    let (out, x) = operands.split_last().expect("there is an output");
+    // What has no new result does not look at one.
+    let (out, x) = operands.split_last().expect("there are operands");
     let all = || operands.iter().collect::<Vec<_>>();
     let one = |call: Call| Kernels {
         calls: vec![call],
@@ -202,11 +203,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
         Primitive::Take { axis } => one(take::call(traits, &x[0], &x[1], *axis, out)?),
         Primitive::TakeAlong => one(take_along::call(traits, &x[0], &x[1], out)?),
         Primitive::Concatenate { axis } => concatenate(traits, x, *axis, out)?,
-        Primitive::WriteRows => {
-            let mut call = write_rows::call(traits, &x[1], &x[2], out)?;
-            renumber(&mut call, &[1, 2, 3]);
-            one(call)
-        }
+        Primitive::WriteRows => one(row_writes(traits, operands)?),
         Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
         Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
         Primitive::PagedAttention(params) => {
@@ -241,11 +238,20 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
         }
         Primitive::Sample => sampling(traits, x, out)?,
         Primitive::Operation(operation) => operation.lower(traits, operands)?,
-        Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Updated => Kernels::default(),
+        Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
         }
     })
+}
+
+fn row_writes(traits: &Traits, operands: &[OperandSpec]) -> Result<Call, Unsupported> {
+    let [state, rows, slots] = operands else {
+        unreachable!("rows are written where slots say")
+    };
+    let mut call = write_rows::call(traits, rows, slots, state)?;
+    renumber(&mut call, &[1, 2, 0]);
+    Ok(call)
 }
 
 fn delta<'a>(x: &'a [OperandSpec], out: &'a OperandSpec) -> gated_delta::GatedDeltaOperands<'a> {

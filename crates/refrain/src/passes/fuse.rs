@@ -80,12 +80,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
     let seen: Vec<Edge> = source
         .inputs
         .iter()
-        .map(|e| {
-            Some(Edge {
-                node: e.node,
-                layout: e.layout.reshape(&node.shape)?,
-            })
-        })
+        .map(|e| Some(e.through(e.layout.reshape(&node.shape)?)))
         .collect::<Option<_>>()?;
     let (expression, inputs) = substitute(outer, &node.inputs, input, inner, &seen);
     let fits = inputs.len() <= MAX_INPUTS && expression.steps.len() <= MAX_STEPS;
@@ -95,14 +90,16 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
         inputs,
         shape: node.shape.clone(),
         dtype: node.dtype,
+        further: vec![],
     })
 }
 
 /// States change in place between a node and its user: what reads one stays where it is.
 pub(super) fn is_state(graph: &Graph, edge: &Edge) -> bool {
-    match &graph.nodes[edge.node].primitive {
+    let node = &graph.nodes[edge.node];
+    match &node.primitive {
         Primitive::Stored { class, .. } => class.is_state(),
-        next => next.is_next_version(),
+        _ => node.updated(edge.result).is_some(),
     }
 }
 

@@ -57,12 +57,16 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         .iter()
         .map(|n| n.inputs.iter().map(|e| e.node).collect())
         .collect();
-    let mut readers: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
+    let mut readers: Vec<Vec<(usize, usize)>> = vec![vec![]; graph.nodes.len()];
     for (number, node) in graph.nodes.iter().enumerate() {
         for &updated in node.primitive.updates() {
-            needs[number].extend(&readers[node.inputs[updated].node]);
+            let state = &node.inputs[updated];
+            let before = readers[state.node].iter().filter(|(result, _)| *result == state.result);
+            needs[number].extend(before.map(|(_, reader)| reader));
         }
-        node.inputs.iter().for_each(|e| readers[e.node].push(number));
+        node.inputs
+            .iter()
+            .for_each(|e| readers[e.node].push((e.result, number)));
     }
     needs
 }

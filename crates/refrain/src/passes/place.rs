@@ -1,9 +1,9 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::order::Ordered;
-use crate::graph::Graph;
+use crate::graph::{Edge, Graph, Node};
 use crate::plan::{Block, Input, Leaf, Operand, Place, Plan, Step};
-use crate::{DType, Layout, Primitive};
+use crate::{DType, Primitive};
 
 /// Memory is handed out in multiples of this many bytes, so that any load may be 16 bytes wide.
 const ALIGNMENT: u64 = 256;
@@ -16,20 +16,20 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
     let mut steps = Vec::new();
     for (number, (node, kernels)) in graph.nodes.iter().zip(kernels).enumerate() {
         placer.visit(&graph, number);
-        if !node.primitive.computes_nothing() {
-            let operand = |n: usize, layout: &Layout| Operand {
-                place: placer.places[n].expect("placed when it was visited"),
-                dtype: graph.nodes[n].dtype,
-                layout: layout.clone(),
+        if !node.primitive.is_leaf() {
+            let result = |result: usize| Operand {
+                place: placer.places[number][result],
+                dtype: node.dtype_of(result),
+                layout: node.written_of(result),
             };
-            let inputs = node.inputs.iter().map(|e| operand(e.node, &e.layout)).collect();
-            let output = operand(number, &node.written);
+            let outputs = (0..node.new_results()).map(result).collect();
+            let inputs = node.inputs.iter().map(|edge| placer.operand(&graph, edge)).collect();
             let workspace = kernels.workspace.map(|w| placer.workspace(w));
             let tickets = (kernels.tickets > 0).then(|| placer.tickets(kernels.tickets));
             steps.push(Step {
                 primitive: node.primitive.clone(),
                 inputs,
-                output,
+                outputs,
                 workspace,
                 tickets,
                 calls: kernels.calls,
@@ -45,11 +45,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
             placer.release();
         }
     }
-    let output = |edge: &crate::graph::Edge| Operand {
-        place: placer.places[edge.node].expect("every node is placed"),
-        dtype: graph.nodes[edge.node].dtype,
-        layout: edge.layout.clone(),
-    };
+    let output = |edge: &Edge| placer.operand(&graph, edge);
     Plan {
         steps,
         outputs: graph.outputs.iter().map(output).collect(),
@@ -64,10 +60,12 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
 }
 
 struct Placer {
-    places: Vec<Option<Place>>,
-    /// The last node that uses each node.
-    last_use: Vec<usize>,
-    is_output: Vec<bool>,
+    /// Of each node so far, where its results lie.
+    places: Vec<Vec<Place>>,
+    /// Of each node, the last node that uses each of its results.
+    last_use: Vec<Vec<usize>>,
+    /// Node and result of what the program returns.
+    returned: HashSet<(usize, usize)>,
     leaves: Vec<Leaf>,
     /// Of each slot, its place among the leaves.
     leaf_numbers: HashMap<usize, usize>,
@@ -76,23 +74,23 @@ struct Placer {
     output_bytes: Vec<u64>,
     ticket_bytes: u64,
     arena: Arena,
-    in_arena: HashMap<usize, (u64, u64)>,
+    /// By node and result.
+    in_arena: HashMap<(usize, usize), (u64, u64)>,
     /// Pieces that are free once the level is done.
     retired: Vec<(u64, u64)>,
 }
 
 impl Placer {
     fn new(graph: &Graph) -> Placer {
-        let mut last_use: Vec<usize> = (0..graph.nodes.len()).collect();
+        let unused = |(number, node): (usize, &Node)| vec![number; node.results()];
+        let mut last_use: Vec<Vec<usize>> = graph.nodes.iter().enumerate().map(unused).collect();
         for (number, node) in graph.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|e| last_use[e.node] = number);
+            node.inputs.iter().for_each(|e| last_use[e.node][e.result] = number);
         }
-        let mut is_output = vec![false; graph.nodes.len()];
-        graph.outputs.iter().for_each(|e| is_output[e.node] = true);
         Placer {
-            places: vec![None; graph.nodes.len()],
+            places: Vec::with_capacity(graph.nodes.len()),
             last_use,
-            is_output,
+            returned: graph.outputs.iter().map(Edge::source).collect(),
             leaves: vec![],
             leaf_numbers: HashMap::new(),
             inputs: vec![],
@@ -105,10 +103,31 @@ impl Placer {
         }
     }
 
+    /// What an edge sees, where it lies.
+    fn operand(&self, graph: &Graph, edge: &Edge) -> Operand {
+        Operand {
+            place: self.places[edge.node][edge.result],
+            dtype: graph.dtype(edge),
+            layout: edge.layout.clone(),
+        }
+    }
+
+    /// Gives all results of the next node their places.
     fn visit(&mut self, graph: &Graph, number: usize) {
         let node = &graph.nodes[number];
-        let bytes = (node.written.end() * node.dtype.size()) as u64;
-        let place = match &node.primitive {
+        let places = (0..node.results()).map(|result| self.place(node, (number, result)));
+        let places: Vec<Place> = places.collect();
+        self.places.push(places);
+    }
+
+    /// The place of a result, by numbers of its node and of the result.
+    fn place(&mut self, node: &Node, (number, result): (usize, usize)) -> Place {
+        // An update happens in the memory of the state that it updates.
+        if let Some(state) = node.updated(result) {
+            return self.places[state.node][state.result];
+        }
+        let bytes = (node.written_of(result).end() * node.dtype_of(result).size()) as u64;
+        match &node.primitive {
             &Primitive::Stored { slot, class, .. } => {
                 let next = self.leaves.len();
                 let index = *self.leaf_numbers.entry(slot).or_insert(next);
@@ -134,9 +153,7 @@ impl Placer {
                     offset,
                 }
             }
-            // An update happens in the memory of the state that it updates.
-            next if next.is_next_version() => self.places[node.inputs[0].node].expect("inputs come first"),
-            _ if self.is_output[number] => {
+            _ if self.returned.contains(&(number, result)) => {
                 self.output_bytes.push(bytes.next_multiple_of(4));
                 Place {
                     block: Block::Output(self.output_bytes.len() - 1),
@@ -145,14 +162,13 @@ impl Placer {
             }
             _ => {
                 let piece = self.arena.take(bytes);
-                self.in_arena.insert(number, piece);
+                self.in_arena.insert((number, result), piece);
                 Place {
                     block: Block::Scratch,
                     offset: piece.0,
                 }
             }
-        };
-        self.places[number] = Some(place);
+        }
     }
 
     /// Memory for one step's calls alone.
@@ -186,10 +202,11 @@ impl Placer {
 
     /// Sets aside what no node after `number` uses.
     fn retire(&mut self, graph: &Graph, number: usize) {
-        let inputs = graph.nodes[number].inputs.iter().map(|e| e.node);
-        for node in inputs.chain([number]) {
-            if self.last_use[node] == number
-                && let Some(piece) = self.in_arena.remove(&node)
+        let node = &graph.nodes[number];
+        let own = (0..node.results()).map(|result| (number, result));
+        for (node, result) in node.inputs.iter().map(Edge::source).chain(own) {
+            if self.last_use[node][result] == number
+                && let Some(piece) = self.in_arena.remove(&(node, result))
             {
                 self.retired.push(piece);
             }

@@ -35,7 +35,7 @@ fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usi
     if *expression != Expression::cast(copy.dtype, copy.dtype) {
         return None;
     }
-    let Edge { node, layout } = &copy.inputs[0];
+    let Edge { node, layout, .. } = &copy.inputs[0];
     let source: &Node = &graph.nodes[*node];
     if !matches!(source.primitive, Primitive::Matmul) || uses[*node] != 1 || !source.written.is_contiguous() {
         return None;
@@ -92,10 +92,7 @@ fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
         .inputs
         .iter()
         .zip(layouts)
-        .map(|(edge, layout)| Edge {
-            node: edge.node,
-            layout,
-        })
+        .map(|(edge, layout)| edge.through(layout))
         .collect();
     Some(Node {
         shape: written.shape.clone(),

@@ -16,6 +16,7 @@ mod random;
 mod recurrent;
 mod reductions;
 mod regions;
+mod results;
 mod sampling;
 mod shapes;
 mod sorts;

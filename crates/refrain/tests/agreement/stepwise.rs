@@ -279,7 +279,7 @@ fn a_step_that_writes_or_reads_beyond_its_operands_is_noticed() {
     };
     let (none, expected) = run(&|_| ());
     assert_eq!((none, expected.len()), (0, 16));
-    let (beyond, _) = run(&|plan| plan.steps[0].output.layout.shape[0] = 3);
+    let (beyond, _) = run(&|plan| plan.steps[0].outputs[0].layout.shape[0] = 3);
     assert_eq!(beyond, 1, "the last row is not in the operand");
     let (_, poisoned) = run(&|plan| plan.steps[1].inputs[0].layout.shape[0] = 3);
     assert_ne!(poisoned, expected, "the last row was poison");

@@ -29,7 +29,7 @@ fn an_order_that_a_kernel_cannot_write_is_made_by_a_copy_after_it() {
     let plan = planned(&[&a.matmul(&b).permute(&[2, 1, 0, 3, 4]).contiguous()]);
     let names: Vec<&str> = plan.steps.iter().map(|step| step.primitive.name()).collect();
     assert_eq!(names, ["matmul", "elementwise"], "{plan}");
-    assert!(plan.steps.iter().all(|step| step.output.layout.count() == 840));
+    assert!(plan.steps.iter().all(|step| step.outputs[0].layout.count() == 840));
 }
 
 #[test]

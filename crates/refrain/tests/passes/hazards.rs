@@ -30,7 +30,7 @@ fn accesses(plan: &Plan) -> Vec<(Bytes, Bytes)> {
     let written = |step: &Step| {
         let updated = step.primitive.updates().iter().map(|&number| &step.inputs[number]);
         let own = step.workspace.iter().chain(&step.tickets);
-        bytes([&step.output].into_iter().chain(updated).chain(own))
+        bytes(step.outputs.iter().chain(updated).chain(own))
     };
     plan.steps
         .iter()

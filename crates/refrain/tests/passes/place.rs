@@ -13,7 +13,7 @@ fn offsets(plan: &Plan) -> Vec<(Block, u64)> {
     let operands = plan
         .steps
         .iter()
-        .flat_map(|step| step.inputs.iter().chain([&step.output]).chain(&step.workspace));
+        .flat_map(|step| step.inputs.iter().chain(&step.outputs).chain(&step.workspace));
     operands
         .chain(&plan.outputs)
         .map(|operand| (operand.place.block, operand.place.offset))
@@ -87,9 +87,11 @@ fn no_result_is_overwritten_before_its_last_reader() {
             for (operand, edge) in step.inputs.iter().zip(&graph.nodes[number].inputs) {
                 assert_holds(&holds, operand, edge.node, seed);
             }
-            bytes(&step.output, |at| {
-                holds.insert((step.output.place.block, at), number);
-            });
+            for output in &step.outputs {
+                bytes(output, |at| {
+                    holds.insert((output.place.block, at), number);
+                });
+            }
         }
         for (operand, edge) in plan.outputs.iter().zip(&graph.outputs) {
             assert_holds(&holds, operand, edge.node, seed);

@@ -51,12 +51,12 @@ fn memory_that_is_read_or_written_twice_is_waited_for() {
     assert_eq!(barriers(&apart), [false, false]);
     let second_writes = |place| {
         let mut plan = apart.clone();
-        plan.steps[1].output.place = place;
+        plan.steps[1].outputs[0].place = place;
         assert_eq!(unordered(&plan).len(), 1);
         barriers(&passes::schedule(plan))
     };
     assert_eq!(
-        second_writes(apart.steps[0].output.place),
+        second_writes(apart.steps[0].outputs[0].place),
         [false, true],
         "after a write"
     );

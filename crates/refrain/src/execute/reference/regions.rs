@@ -120,7 +120,7 @@ pub(super) fn decode_attention(step: &Step, params: &DecodeParams, memory: &Bloc
     }
     let mixed = Values::F32(mixed);
     drop(inputs);
-    store(&step.output, memory, |bytes, operand| {
+    store(&step.outputs[0], memory, |bytes, operand| {
         mixed.store(operand.dtype, &operand.layout, bytes)
     });
 }

@@ -11,6 +11,7 @@ use super::edges::{is_whole, operands, traits};
 use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
+use crate::operation::ArraySpec;
 use crate::passes::fuse::is_state;
 use crate::{Device, Primitive};
 
@@ -80,16 +81,23 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         inputs.extend(gate.map(|(_, edge)| edge.clone()));
         // Where tokens stand may be states: attention reads them where it did.
         let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| is_state(graph, edge));
-        let node = Node::new(
-            Primitive::DecodeAttention(decode),
-            inputs,
-            node.shape.clone(),
-            node.dtype,
-        );
+        let next = [keys, values].map(|state| ArraySpec {
+            shape: state.layout.shape.clone(),
+            dtype: graph.dtype(state),
+        });
+        let node = Node {
+            further: next.to_vec(),
+            ..Node::new(
+                Primitive::DecodeAttention(decode),
+                inputs,
+                node.shape.clone(),
+                node.dtype,
+            )
+        };
         (moves && computes(graph, &node, &decode, device)).then_some(Replacement {
             node,
-            dropped: Vec::new(),
-            next: vec![(keys.node, 0), (values.node, 1)],
+            dropped: vec![keys.node, values.node],
+            next: vec![(keys.source(), 1), (values.source(), 2)],
             absorbed: gate.map(|(user, _)| *user),
         })
     })
@@ -156,11 +164,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
     // Alone and in f32, so that nothing is rounded in between.
     let source = |edge: &Edge| {
         let node = &graph.nodes[edge.node];
-        let exact = node.dtype == DType::F32
-            && node
-                .inputs
-                .first()
-                .is_some_and(|e| graph.nodes[e.node].dtype == DType::F32);
+        let exact = node.dtype == DType::F32 && node.inputs.first().is_some_and(|e| graph.dtype(e) == DType::F32);
         (uses[edge.node] == 1 && is_whole(graph, edge) && exact).then_some(node)
     };
     if let Some(node) = source(&prepared.raw)
@@ -177,10 +181,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
         && let Some(layout) = node.inputs[0].layout.reshape(&shape)
     {
         prepared.norm = Some((norm, node.inputs.get(1).cloned()));
-        prepared.raw = Edge {
-            node: node.inputs[0].node,
-            layout,
-        };
+        prepared.raw = node.inputs[0].through(layout);
     }
     prepared
 }

@@ -10,6 +10,7 @@ use super::edges::{is_whole, operands, same_places, traits};
 use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
+use crate::operation::ArraySpec;
 use crate::{Device, Layout, Primitive};
 
 /// The most tokens: of more, pieces that go over all tokens at once are faster.
@@ -51,26 +52,16 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     if q_eps != k_eps || positions != conv_positions || sequences != conv_sequences {
         return None;
     }
-    let next = [
-        next_version(graph, window, convolved.node),
-        next_version(graph, memory, recalled.node),
-    ];
+    let makers = [(window, convolved), (memory, recalled)];
     // Nothing else looks at the states before they are changed, nor at what they become before it is there.
-    let unseen = next.iter().flatten().all(|&next| {
-        let between = &graph.nodes[next + 1..=number];
-        !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == next)
-    });
-    let alone = [(window, convolved, next[0]), (memory, recalled, next[1])]
-        .into_iter()
-        .all(|(state, by, next)| {
-            let also = usize::from(next.is_some());
-            uses[state.node] == 1 + also && uses[by.node] == 1 + also
-        });
+    let next = makers.map(|(_, by)| (by.node, 1));
+    let before = graph.nodes[..=number].iter().flat_map(|node| &node.inputs);
+    let unseen = !before.map(Edge::source).any(|source| next.contains(&source));
+    let edges = || graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs);
+    let seen = |edge: &Edge| edges().filter(|other| other.source() == edge.source()).count();
+    let alone = makers.into_iter().all(|(state, by)| seen(state) == 1 && seen(by) == 1);
     let columns = heads * value_dim;
-    let z = Edge {
-        node: z.node,
-        layout: z.layout.reshape(&[tokens, columns])?,
-    };
+    let z = z.through(z.layout.reshape(&[tokens, columns])?);
     let states = [window.clone(), memory.clone()];
     let mut inputs: Vec<Edge> = [x, weights, decay, beta, &z, positions, sequences]
         .map(Edge::clone)
@@ -82,15 +73,18 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         scales: [q_scale, k_scale],
         norm: kind,
     };
-    let node = Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype);
+    let made = makers.map(|(state, _)| ArraySpec {
+        shape: state.layout.shape.clone(),
+        dtype: graph.dtype(state),
+    });
+    let node = Node {
+        further: made.to_vec(),
+        ..Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype)
+    };
     (alone && unseen && computes(graph, &node, &params, device)).then(|| Replacement {
         node,
-        dropped: vec![convolved.node, recalled.node],
-        next: next
-            .into_iter()
-            .zip([7, 8])
-            .filter_map(|(n, input)| Some((n?, input)))
-            .collect(),
+        dropped: makers.map(|(_, by)| by.node).to_vec(),
+        next: next.into_iter().zip([1, 2]).collect(),
         absorbed: None,
     })
 }
@@ -134,17 +128,6 @@ fn single<'g>(graph: &'g Graph, uses: &[usize], number: usize) -> Option<&'g Nod
 /// A node in f32.
 fn exact(graph: &Graph, number: usize) -> Option<&Node> {
     Some(&graph.nodes[number]).filter(|node| node.dtype == DType::F32)
-}
-
-/// The next version of `state` that node `by` makes.
-fn next_version(graph: &Graph, state: &Edge, by: usize) -> Option<usize> {
-    (by + 1..graph.nodes.len()).find(|&number| {
-        let node = &graph.nodes[number];
-        let [before, maker] = &node.inputs[..] else {
-            return false;
-        };
-        matches!(node.primitive, Primitive::Updated) && before.node == state.node && maker.node == by
-    })
 }
 
 /// z and x of silu(z) · x.
@@ -193,7 +176,7 @@ fn unit(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> 
     let raw = &norm.inputs[0];
     let factor = factor(expression, expression.steps.len() - 1)?;
     let whole = is_whole(graph, edge) && is_whole(graph, source) && expression.inputs == [DType::F32];
-    (whole && graph.nodes[raw.node].dtype == DType::F32 && raw.layout.rank() == 3).then(|| (eps, factor, raw.clone()))
+    (whole && graph.dtype(raw) == DType::F32 && raw.layout.rank() == 3).then(|| (eps, factor, raw.clone()))
 }
 
 /// By what a step multiplies the one input.

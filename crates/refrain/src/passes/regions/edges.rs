@@ -11,7 +11,7 @@ use crate::{Device, Layout};
 /// What a node's kernel is given: what it reads as it lies, then its result.
 pub(super) fn operands(graph: &Graph, inputs: &[Edge], result: OperandSpec) -> Vec<OperandSpec> {
     let operand = |edge: &Edge| OperandSpec {
-        dtype: graph.nodes[edge.node].dtype,
+        dtype: graph.dtype(edge),
         layout: edge.layout.clone(),
     };
     inputs.iter().map(operand).chain([result]).collect()
@@ -28,7 +28,7 @@ pub(super) fn traits(device: &Device) -> &Traits {
 
 /// Whether an edge sees all that its source holds, in order.
 pub(super) fn is_whole(graph: &Graph, edge: &Edge) -> bool {
-    let written = &graph.nodes[edge.node].written;
+    let written = &graph.nodes[edge.node].written_of(edge.result);
     let gapless = written.is_contiguous() && edge.layout.is_contiguous();
     gapless && edge.layout.offset == written.offset && edge.layout.count() == written.count()
 }

@@ -120,10 +120,7 @@ fn combined(node: &Node, expression: &Expression, uses: &[ProductUse]) -> Option
     }
     for &other in &order[uses.len()..] {
         let edge = &node.inputs[other];
-        inputs.push(Edge {
-            node: edge.node,
-            layout: edge.layout.reshape(&[tokens, columns])?,
-        });
+        inputs.push(edge.through(edge.layout.reshape(&[tokens, columns])?));
     }
     let mut projection = first.projection.clone();
     projection.sections = vec![Section {
@@ -142,10 +139,7 @@ fn combined(node: &Node, expression: &Expression, uses: &[ProductUse]) -> Option
 /// Rows `first..first + count` of a matrix.
 pub(super) fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
     let Layout { shape, .. } = &edge.layout;
-    Edge {
-        node: edge.node,
-        layout: edge.layout.slice(&[first, 0], &[first + count, shape[1]], &[1, 1]),
-    }
+    edge.through(edge.layout.slice(&[first, 0], &[first + count, shape[1]], &[1, 1]))
 }
 
 /// The expression with its inputs in another order.

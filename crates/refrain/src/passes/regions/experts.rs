@@ -96,7 +96,7 @@ fn softmax_of(graph: &Graph, edge: &Edge) -> Option<Edge> {
     let node = &graph.nodes[edge.node];
     let whole = edge.layout == node.written && node.dtype == DType::F32;
     let raw = node.inputs.first()?;
-    let exact = graph.nodes[raw.node].dtype == DType::F32;
+    let exact = graph.dtype(raw) == DType::F32;
     (matches!(node.primitive, Primitive::Softmax) && whole && exact).then(|| raw.clone())
 }
 
@@ -146,13 +146,12 @@ impl<'g> ExpertProduct<'g> {
     fn shared_x(&self) -> Option<Edge> {
         let [tokens, used, _, columns] = self.sizes;
         let strides = &self.x.layout.strides;
-        (used == 1 || strides[1] == 0).then(|| Edge {
-            node: self.x.node,
-            layout: Layout {
+        (used == 1 || strides[1] == 0).then(|| {
+            self.x.through(Layout {
                 shape: vec![tokens, columns],
                 strides: vec![strides[0], strides[2]],
                 offset: self.x.layout.offset,
-            },
+            })
         })
     }
 }
@@ -244,18 +243,12 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
         return None;
     }
-    let x = Edge {
-        node: found.x.node,
-        layout: found.x.layout.reshape(&[tokens * used, columns])?,
-    };
-    let weights = Edge {
-        node: weights.node,
-        layout: Layout {
-            shape: vec![tokens, used],
-            strides: weights.layout.strides[..2].to_vec(),
-            offset: weights.layout.offset,
-        },
-    };
+    let x = found.x.through(found.x.layout.reshape(&[tokens * used, columns])?);
+    let weights = weights.through(Layout {
+        shape: vec![tokens, used],
+        strides: weights.layout.strides[..2].to_vec(),
+        offset: weights.layout.offset,
+    });
     let scores = scores_of(graph, &weights, found.experts);
     let routed = if scores.is_some() {
         Routed::Scored
@@ -314,10 +307,8 @@ fn split(node: &Node, expression: &Expression, first: &[usize], shape: &[usize])
     let others: Vec<usize> = (0..node.inputs.len()).filter(|n| !first.contains(n)).collect();
     let order: Vec<usize> = first.iter().chain(&others).copied().collect();
     let edges = others.iter().map(|&other| {
-        Some(Edge {
-            node: node.inputs[other].node,
-            layout: node.inputs[other].layout.reshape(shape)?,
-        })
+        let edge = &node.inputs[other];
+        Some(edge.through(edge.layout.reshape(shape)?))
     });
     Some((edges.collect::<Option<_>>()?, reordered(expression, &order)))
 }

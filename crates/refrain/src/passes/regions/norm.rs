@@ -51,14 +51,11 @@ pub(super) fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm,
     let kind = norm_of(norm)?;
     let (inputs, source) = (&graph.nodes[user].inputs, &norm.inputs[0]);
     let x = &inputs[0];
-    let exact = norm.dtype == DType::F32 && graph.nodes[source.node].dtype == DType::F32;
+    let exact = norm.dtype == DType::F32 && graph.dtype(source) == DType::F32;
     let once = x.node == number && inputs.iter().filter(|e| e.node == number).count() == 1;
     let whole = is_whole(graph, x) && norm.shape.last() == x.layout.shape.last();
     let layout = source.layout.reshape(&x.layout.shape)?;
-    let source = Edge {
-        node: source.node,
-        layout,
-    };
+    let source = source.through(layout);
     (exact && once && whole && !is_state(graph, &source)).then_some((kind, source))
 }
 

@@ -103,10 +103,7 @@ fn plain(node: &Node, weights: WeightStorage, inputs: Vec<Edge>) -> (Projection,
 
 /// The right-hand side of a matmul as rows `[N, K]`, where it is a stored matrix.
 fn rows_of(graph: &Graph, matmul: &Node) -> Option<Edge> {
-    let Edge { node, layout } = &matmul.inputs[1];
-    let stored = matches!(graph.nodes[*node].primitive, Primitive::Stored { .. });
-    (stored && layout.rank() == 2).then(|| Edge {
-        node: *node,
-        layout: layout.permute(&[1, 0]),
-    })
+    let edge = &matmul.inputs[1];
+    let stored = matches!(graph.nodes[edge.node].primitive, Primitive::Stored { .. });
+    (stored && edge.layout.rank() == 2).then(|| edge.through(edge.layout.permute(&[1, 0])))
 }

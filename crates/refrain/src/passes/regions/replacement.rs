@@ -1,15 +1,16 @@
 //! A node in the place of several, some of which change states.
 
+use std::collections::HashMap;
+
 use crate::graph::{Edge, Graph, Node};
-use crate::{Layout, Primitive};
 
 /// What takes the place of a node.
 pub(super) struct Replacement {
     pub node: Node,
     /// Nodes that change states, which it does itself.
     pub dropped: Vec<usize>,
-    /// Nodes that were the next versions of states, and which of its inputs these states are.
-    pub next: Vec<(usize, usize)>,
+    /// The next versions of states that these made, by node and result, and which of its results those are now.
+    pub next: Vec<((usize, usize), usize)>,
     /// A later node whose result it gives.
     pub absorbed: Option<usize>,
 }
@@ -24,13 +25,14 @@ pub(super) fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Grap
     let mut absorbed_by: Vec<Option<usize>> = vec![None; count];
     for (number, replacement) in found.iter().enumerate() {
         let Some(replacement) = replacement else { continue };
-        let next = replacement.next.iter().map(|(version, _)| version);
-        next.chain(&replacement.dropped).for_each(|&n| dropped[n] = true);
+        replacement.dropped.iter().for_each(|&n| dropped[n] = true);
         if let Some(absorbed) = replacement.absorbed {
             absorbed_by[absorbed] = Some(number);
         }
     }
     let mut renamed = vec![usize::MAX; count];
+    // Results of nodes that were dropped: the node and the result that they are now.
+    let mut moved: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
     let mut nodes: Vec<Node> = Vec::new();
     for (number, mut node) in graph.nodes.into_iter().enumerate() {
         if dropped[number] {
@@ -41,33 +43,24 @@ pub(super) fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Grap
             continue;
         }
         renamed[number] = nodes.len();
-        let replacement = found[number].take();
-        let next = match replacement {
-            Some(replacement) => {
-                node = replacement.node;
-                replacement.next
-            }
-            None => Vec::new(),
-        };
-        rename(&mut node.inputs, &renamed);
-        let by = Edge {
-            node: nodes.len(),
-            layout: Layout::contiguous(&node.shape),
-        };
-        let states: Vec<Edge> = next.iter().map(|&(_, input)| node.inputs[input].clone()).collect();
-        nodes.push(node);
-        // What the versions were is now the states as the node leaves them.
-        for ((version, _), state) in next.into_iter().zip(states) {
-            renamed[version] = nodes.len();
-            let (shape, dtype) = (state.layout.shape.clone(), nodes[state.node].dtype);
-            nodes.push(Node::new(Primitive::Updated, vec![state, by.clone()], shape, dtype));
+        if let Some(replacement) = found[number].take() {
+            node = replacement.node;
+            let here = replacement.next.into_iter();
+            moved.extend(here.map(|(before, result)| (before, (nodes.len(), result))));
         }
+        rename(&mut node.inputs, &renamed, &moved);
+        nodes.push(node);
     }
     let mut outputs = graph.outputs;
-    rename(&mut outputs, &renamed);
+    rename(&mut outputs, &renamed, &moved);
     Graph { nodes, outputs }
 }
 
-fn rename(edges: &mut [Edge], renamed: &[usize]) {
-    edges.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+fn rename(edges: &mut [Edge], renamed: &[usize], moved: &HashMap<(usize, usize), (usize, usize)>) {
+    for edge in edges {
+        match moved.get(&edge.source()) {
+            Some(&(node, result)) => (edge.node, edge.result) = (node, result),
+            None => edge.node = renamed[edge.node],
+        }
+    }
 }
