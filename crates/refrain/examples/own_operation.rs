@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
-    ArraySpec, Call, HostArray, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
+    ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
 };
 use refrain::{Array, DType, Device, Error};
 
@@ -94,14 +94,16 @@ impl Operation for MovingAverage {
         })
     }
 
-    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values> {
-        let [averages, x] = inputs else {
-            unreachable!("the result is that of two inputs")
-        };
-        let pairs = averages.values.f32().iter().zip(x.values.f32());
-        let new = pairs.map(|(average, x)| x * (1.0 - self.keep) + average * self.keep);
-        averages.values = Values::F32(new.collect());
-        vec![averages.values.clone()]
+    fn reference(&self, step: &HostStep<'_>) {
+        step.compute(|inputs| {
+            let [averages, x] = inputs else {
+                unreachable!("the result is that of two inputs")
+            };
+            let pairs = averages.values.f32().iter().zip(x.values.f32());
+            let new = pairs.map(|(average, x)| x * (1.0 - self.keep) + average * self.keep);
+            averages.values = Values::F32(new.collect());
+            vec![averages.values.clone()]
+        });
     }
 }
 

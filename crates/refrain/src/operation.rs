@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::ops::Caller;
 use crate::{Array, DType, Primitive};
 
+pub use crate::execute::{HostInputs, HostMatrix, HostStep};
 pub use crate::passes::Kernels;
 pub use refrain_kernels::{Call, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
@@ -27,6 +28,32 @@ pub struct HostArray {
     pub values: Values,
     /// Extents.
     pub shape: Vec<usize>,
+}
+
+impl ArraySpec {
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Extent of dimension `axis`; 0 where there is none.
+    pub fn dim(&self, axis: usize) -> usize {
+        self.shape.get(axis).copied().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for ArraySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+/// The inputs of an operation that takes `N` of them.
+///
+/// # Errors
+/// Another number, in words for the caller.
+pub fn exactly<const N: usize>(inputs: &[ArraySpec]) -> Result<&[ArraySpec; N], String> {
+    <&[ArraySpec; N]>::try_from(inputs).map_err(|_| format!("{} inputs are not {N}", inputs.len()))
 }
 
 /// What [`Operation::vmap`] makes of a result: the same over a further axis, and where that axis is.
@@ -62,15 +89,30 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     /// [`Unsupported::NeedsContiguous`] for an operand that is to be copied first; what the device cannot do.
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported>;
 
-    /// The new results in plain Rust, which the CPU executor computes and other devices are compared with. What is
-    /// updated is changed in place.
-    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values>;
+    /// The new results in plain Rust, which the CPU executor computes and other devices are compared with; what is
+    /// updated is changed in place: [`HostStep::compute`].
+    fn reference(&self, step: &HostStep<'_>);
 
     /// About how many multiplications it takes, or elements that it touches, whichever is more. `operands` are the inputs
     /// and the new results.
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let counts = operands.iter().map(|operand| operand.layout.count() as u64);
         counts.max().unwrap_or(0)
+    }
+
+    /// What is asked for beside the name, in printed graphs.
+    fn detail(&self) -> String {
+        String::new()
+    }
+
+    /// Of matrices whose rows are looked up, how many rows are read and how many there are; none where all is read.
+    fn rows_read(&self, _operands: &[OperandSpec]) -> Option<[usize; 2]> {
+        None
+    }
+
+    /// The inputs that hold a slot for each position of a context, and how many positions back a token sees, if not all.
+    fn context(&self) -> Option<(&[usize], Option<u32>)> {
+        None
     }
 
     /// The derivatives by the inputs, given those by the results; none where there is no such rule.

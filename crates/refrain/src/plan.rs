@@ -7,7 +7,7 @@ use std::fmt;
 use refrain_kernels::Call;
 use refrain_vulkan::MemoryClass;
 
-use crate::{AttentionParams, DType, Layout, Primitive};
+use crate::{DType, Layout, Primitive};
 
 /// A piece of memory that a plan names without knowing its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -186,32 +186,11 @@ impl Step {
     /// About how many multiplications the step takes, attention over as many positions as its pages hold;
     /// of steps that multiply little, the elements that they touch.
     pub fn multiplications(&self) -> u64 {
-        let shape = |number: usize| &self.inputs[number].layout.shape[..];
-        let last = |number: usize| shape(number).last().copied().unwrap_or(1) as u64;
+        let last = |number: usize| self.inputs[number].layout.shape.last().copied().unwrap_or(1) as u64;
         let each: u64 = self.outputs.iter().map(|output| output.layout.count() as u64).sum();
-        let pages = |number: usize, params: &AttentionParams| {
-            let reach = last(number) * u64::from(params.page_size);
-            2 * params.window.map_or(reach, |window| reach.min(window.into()))
-        };
         let factor = match &self.primitive {
-            Primitive::Matmul
-            | Primitive::QuantMatmul { .. }
-            | Primitive::Projection(_)
-            | Primitive::ExpertMatmul { .. } => last(0),
-            // Of each expert; those of a token are added up or apart.
-            Primitive::ExpertProjection(projection) => {
-                let pairs = projection.pairs(shape(1));
-                last(0) * pairs as u64 / (self.result_shape()[0] as u64).max(1)
-            }
-            Primitive::PagedAttention(params) => pages(5, params),
-            Primitive::DecodeAttention(params) => pages(7, &params.attention),
-            Primitive::GatedDelta => 3 * last(0),
-            Primitive::DeltaNet(_) => 3 * last(8),
-            Primitive::CausalConv => last(1),
-            Primitive::Operation(operation) => {
-                let operands = self.inputs.iter().chain(&self.outputs);
-                return operation.multiplications(&operands.map(Operand::shaped).collect::<Vec<_>>());
-            }
+            Primitive::Matmul | Primitive::QuantMatmul { .. } | Primitive::Projection(_) => last(0),
+            Primitive::Operation(operation) => return operation.multiplications(&self.shaped()),
             _ => 1,
         };
         let read = self.inputs.iter().map(|input| input.layout.count() as u64);
@@ -224,15 +203,22 @@ impl Step {
     /// Bytes of keys and values that a step of attention reads, each of its tokens those of `depth`
     /// positions, or of its window.
     pub fn cache_bytes(&self, depth: usize) -> u64 {
-        let (states, window) = match &self.primitive {
-            Primitive::PagedAttention(params) => (&self.inputs[1..3], params.window),
-            Primitive::DecodeAttention(params) => (&self.inputs[..2], params.attention.window),
-            _ => return 0,
+        let Primitive::Operation(operation) = &self.primitive else {
+            return 0;
+        };
+        let Some((states, window)) = operation.context() else {
+            return 0;
         };
         let positions = window.map_or(depth, |window| depth.min(window as usize));
         let tokens = self.result_shape()[0];
         let slot = |state: &Operand| state.layout.shape[1..].iter().product::<usize>() * state.dtype.size();
-        (tokens * positions * states.iter().map(slot).sum::<usize>()) as u64
+        let slots = states.iter().map(|&number| slot(&self.inputs[number]));
+        (tokens * positions * slots.sum::<usize>()) as u64
+    }
+
+    /// Inputs and new results as kernel families see them.
+    fn shaped(&self) -> Vec<refrain_kernels::OperandSpec> {
+        self.inputs.iter().chain(&self.outputs).map(Operand::shaped).collect()
     }
 
     /// Operand `number` of the step's calls.
@@ -258,12 +244,7 @@ impl Plan {
         };
         let shape = |number: usize| &step.inputs[number].layout.shape;
         let [wanted, all] = match &step.primitive {
-            Primitive::ExpertMatmul { .. } => [step.outputs[0].layout.count(), shape(2)[0]],
-            Primitive::ExpertProjection(projection) => {
-                let pairs = projection.pairs(shape(1));
-                let rows = step.result_shape()[1];
-                [pairs * rows, shape(projection.first_plane())[0]]
-            }
+            Primitive::Operation(operation) => operation.rows_read(&step.shaped()).unwrap_or([1, 1]),
             Primitive::Take { axis } => [shape(1).iter().product(), shape(0)[*axis]],
             Primitive::QuantTake { .. } => [step.result_shape()[0], shape(0)[0]],
             _ => [1, 1],

@@ -1,13 +1,12 @@
+use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::Expression;
-use refrain_kernels::projection::{ExpertProjection, Projection};
+use refrain_kernels::projection::Projection;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::reduce::ReduceOp;
-use refrain_kernels::{attention, rope};
 use refrain_vulkan::MemoryClass;
 
 use crate::operation::Operation;
@@ -65,11 +64,6 @@ pub enum Primitive {
     Softmax,
     /// (x) → index of the largest value along the last dimension, u32.
     ArgMax,
-    /// (x) → indices of the `k` largest values along the last dimension, descending, u32.
-    TopK {
-        /// How many.
-        k: usize,
-    },
     /// (a `[.., M, K]`, b `[.., K, N]`) → `[.., M, N]`.
     Matmul,
     /// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, W quantised in rows of K.
@@ -86,8 +80,6 @@ pub enum Primitive {
         /// The axis that the indices replace.
         axis: usize,
     },
-    /// (x, indices) → elements of x along the last dimension.
-    TakeAlong,
     /// (quants, scales, {biases}, indices `[T]`) → dequantised rows, `[T, K]`.
     QuantTake {
         /// How the table is stored.
@@ -98,15 +90,6 @@ pub enum Primitive {
         /// The axis along which extents add up.
         axis: usize,
     },
-    /// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state's next version, in place:
-    /// `state[slots[t]] = rows[t]`; slots outside the state are skipped.
-    WriteRows,
-    /// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged
-    /// state, −1 where there is none.
-    Slots {
-        /// Slots per page.
-        page_size: usize,
-    },
     /// (x `[.., n]`, {weight `[n]`}) → x / rms(x) · weight.
     RmsNorm {
         /// Added to the mean square.
@@ -114,41 +97,7 @@ pub enum Primitive {
         /// Whether there is a weight.
         weighted: bool,
     },
-    /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
-    Rope(rope::RopeParams),
-    /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
-    PagedAttention(attention::AttentionParams),
-    /// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
-    /// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}) → `[T, H, D]`:
-    /// attention of tokens that are the only ones of their sequences, with the norms, rotations and writes
-    /// before it, made by [`crate::passes::regions`].
-    DecodeAttention(attention::DecodeParams),
-    /// (logits `[S, V]`, settings `[S, 32]`, tokens `[S]`, positions `[S]`, history `[S, C]`, counts `[S, V]`,
-    /// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
-    /// history, counts and outbox go on to it in place.
-    Sample,
-    /// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and
-    /// the state in place: a causal convolution of each channel by itself.
-    CausalConv,
-    /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
-    /// state `[S, H, E, D]`) → `[T, H, E]`, and the state in place: the gated delta rule.
-    GatedDelta,
-    /// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, window
-    /// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states in place: the two
-    /// above with activation, norms and gate between and behind them, made by [`crate::passes::regions`].
-    DeltaNet(DeltaNetParams),
-    /// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
-    /// with the matrices of the experts that are named.
-    ExpertMatmul {
-        /// How W is stored, if it is quantised.
-        format: Option<QuantFormat>,
-    },
-    /// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
-    /// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`: products
-    /// with the experts of few tokens and what stands before and behind them, made by
-    /// [`crate::passes::regions`].
-    ExpertProjection(ExpertProjection),
-    /// What stands apart in a file of its own, or comes from a user's.
+    /// All others: each stands in a file of its own ([`crate::operation`]), or comes from a user's.
     Operation(Arc<dyn Operation>),
 }
 
@@ -166,27 +115,22 @@ impl Primitive {
             Primitive::Reduce { .. } => "reduce",
             Primitive::Softmax => "softmax",
             Primitive::ArgMax => "argmax",
-            Primitive::TopK { .. } => "top_k",
             Primitive::Matmul => "matmul",
             Primitive::QuantMatmul { .. } => "quant_matmul",
             Primitive::Projection(_) => "projection",
             Primitive::Take { .. } => "take",
-            Primitive::TakeAlong => "take_along",
             Primitive::QuantTake { .. } => "quant_take",
             Primitive::Concatenate { .. } => "concatenate",
-            Primitive::WriteRows => "write_rows",
-            Primitive::Slots { .. } => "slots",
             Primitive::RmsNorm { .. } => "rms_norm",
-            Primitive::Rope(_) => "rope",
-            Primitive::PagedAttention(_) => "paged_attention",
-            Primitive::DecodeAttention(_) => "decode_attention",
-            Primitive::Sample => "sample",
-            Primitive::CausalConv => "causal_conv",
-            Primitive::GatedDelta => "gated_delta",
-            Primitive::DeltaNet(_) => "delta_net",
-            Primitive::ExpertMatmul { .. } => "expert_matmul",
-            Primitive::ExpertProjection(_) => "expert_projection",
             Primitive::Operation(operation) => operation.name(),
+        }
+    }
+
+    /// The operation of this type, if it is one.
+    pub(crate) fn operation<T: Operation>(&self) -> Option<&T> {
+        match self {
+            Primitive::Operation(operation) => (&**operation as &dyn Any).downcast_ref(),
+            _ => None,
         }
     }
 
@@ -209,12 +153,6 @@ impl Primitive {
     /// The inputs, all states, that this updates in place: the next version of each is a result behind the new ones.
     pub fn updates(&self) -> &[usize] {
         match self {
-            Primitive::WriteRows => &[0],
-            Primitive::DecodeAttention(_) => &[0, 1],
-            Primitive::Sample => &[2, 3, 4, 5, 6],
-            Primitive::CausalConv => &[4],
-            Primitive::GatedDelta => &[7],
-            Primitive::DeltaNet(_) => &[7, 8],
             Primitive::Operation(operation) => operation.updates(),
             _ => &[],
         }
@@ -231,32 +169,15 @@ impl Hash for Primitive {
             Primitive::Slice { start, stop, step } => (start, stop, step).hash(state),
             Primitive::Elementwise(expression) => expression.hash(state),
             Primitive::Reduce { op, axes } => (op, axes).hash(state),
-            Primitive::TopK { k } => k.hash(state),
             Primitive::QuantMatmul { format } | Primitive::QuantTake { format } => format.hash(state),
             Primitive::Projection(projection) => projection.hash(state),
             Primitive::Take { axis } | Primitive::Concatenate { axis } => axis.hash(state),
-            Primitive::Slots { page_size } => page_size.hash(state),
             Primitive::RmsNorm { eps, weighted } => (eps.to_bits(), weighted).hash(state),
-            Primitive::Rope(params) => params.hash(state),
-            Primitive::PagedAttention(params) => params.hash(state),
-            Primitive::DecodeAttention(params) => params.hash(state),
-            Primitive::DeltaNet(params) => params.hash(state),
-            Primitive::ExpertMatmul { format } => format.hash(state),
-            Primitive::ExpertProjection(projection) => projection.hash(state),
             Primitive::Operation(operation) => {
                 (**operation).type_id().hash(state);
                 operation.key(state);
             }
-            Primitive::Reshape
-            | Primitive::Broadcast
-            | Primitive::Softmax
-            | Primitive::ArgMax
-            | Primitive::Matmul
-            | Primitive::TakeAlong
-            | Primitive::WriteRows
-            | Primitive::Sample
-            | Primitive::CausalConv
-            | Primitive::GatedDelta => {}
+            Primitive::Reshape | Primitive::Broadcast | Primitive::Softmax | Primitive::ArgMax | Primitive::Matmul => {}
         }
     }
 }
@@ -273,16 +194,13 @@ impl fmt::Display for Primitive {
             Primitive::Slice { start, stop, step } => write!(f, "slice {start:?}..{stop:?} by {step:?}"),
             Primitive::Elementwise(expression) => write!(f, "elementwise {{{expression}}}"),
             Primitive::Reduce { op, axes } => write!(f, "reduce {op:?} over {axes}"),
-            Primitive::TopK { k } => write!(f, "top_k {k}"),
             Primitive::QuantMatmul { format } => write!(f, "quant_matmul {format}"),
             Primitive::Projection(projection) => write!(f, "projection {projection}"),
             Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
-            Primitive::ExpertMatmul { format: Some(format) } => write!(f, "expert_matmul {format}"),
-            Primitive::ExpertProjection(projection) => write!(f, "expert_projection {projection}"),
             Primitive::Take { axis } => write!(f, "take axis {axis}"),
             Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
             Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),
-            Primitive::DecodeAttention(params) => write!(f, "decode_attention{params}"),
+            Primitive::Operation(operation) => write!(f, "{}{}", operation.name(), operation.detail()),
             _ => f.write_str(self.name()),
         }
     }

@@ -2,8 +2,8 @@
 
 mod compare;
 mod eager;
+mod host;
 mod pressure;
-mod recurrent;
 mod reference;
 mod replay;
 mod stepper;
@@ -11,6 +11,7 @@ mod stepper;
 pub use compare::Difference;
 pub(crate) use compare::first_difference;
 pub(crate) use eager::translate;
+pub use host::{HostInputs, HostMatrix, HostStep};
 pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
 pub use stepper::{StepCommand, Stepper};
 

@@ -1,8 +1,93 @@
 //! Products with the matrices of the experts that tokens are routed to.
 
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::expert_matmul::{self, Matrices};
+use refrain_kernels::projection::WeightStorage;
+
 use super::Caller;
 use super::quantised::Quantised;
-use crate::{Array, DType, Primitive};
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::{Array, DType, QuantFormat};
+
+/// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
+/// with the matrices of the experts that are named.
+#[derive(Hash, Debug)]
+pub(crate) struct ExpertMatmul {
+    /// How W is stored, if it is quantised.
+    pub format: Option<QuantFormat>,
+    /// N: rows of an expert.
+    pub rows: usize,
+}
+
+impl Operation for ExpertMatmul {
+    fn name(&self) -> &'static str {
+        "expert_matmul"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x, experts, matrices, ..] = inputs else {
+            return Err(format!("{} inputs are too few", inputs.len()));
+        };
+        let (all, stored, rows) = (matrices.dim(0), matrices.dim(1), self.rows);
+        let columns = self.format.map_or(stored, |format| format.columns(stored));
+        let fits = x.rank() == 3
+            && experts.rank() == 2
+            && experts.dtype == DType::U32
+            && x.dtype.is_float()
+            && x.shape[..2] == experts.shape
+            && x.dim(2) == columns
+            && rows > 0
+            && all.is_multiple_of(rows);
+        if !fits {
+            return Err(format!(
+                "x {x} does not meet, for experts {experts}, {rows} of {all} rows of {columns} values"
+            ));
+        }
+        Ok(vec![ArraySpec {
+            shape: vec![x.dim(0), x.dim(1), rows],
+            dtype: DType::F32,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let (out, x) = operands.split_last().expect("there is a result");
+        let matrices = match self.format {
+            Some(format) => Matrices::Quantised(format, [&x[2], &x[3]], x.get(4)),
+            None => Matrices::Dense(&x[2]),
+        };
+        Ok(Kernels::with_workspace(expert_matmul::calls(
+            traits, &x[0], &x[1], matrices, out,
+        )?))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let matrices = x.matrix(self.format.map_or(WeightStorage::Dense, WeightStorage::Quantised), 2);
+        let product = expert_matmul::reference(&x.f32(0), &x.u32(1), &matrices.rows(), [self.rows; 2]);
+        drop(matrices);
+        drop(x);
+        step.store(0, &Values::F32(product));
+    }
+
+    fn detail(&self) -> String {
+        self.format.map_or(String::new(), |format| format!(" {format}"))
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        let columns = operands[0].layout.shape[2] as u64;
+        let out = operands.last().map_or(0, |out| out.layout.count() as u64);
+        out.saturating_mul(columns)
+    }
+
+    fn rows_read(&self, operands: &[OperandSpec]) -> Option<[usize; 2]> {
+        Some([operands.last()?.layout.count(), operands[2].layout.shape[0]])
+    }
+}
 
 /// Products of x (floats `[T, U, K]`, or `[T, 1, K]` where a token's experts are given the same) with the
 /// matrices `[N, K]` of the experts (u32 `[T, U]`) of each token → f32 `[T, U, N]`. `weights` are the
@@ -16,14 +101,7 @@ pub fn expert_matmul(x: &Array, experts: &Array, weights: &Array, rows: usize) -
         let what = format!("{}{:?} are no matrices of experts", weights.dtype(), weights.shape());
         return operation.invalid(&[x, experts, weights], what);
     }
-    let primitive = Primitive::ExpertMatmul { format: None };
-    product(
-        operation,
-        primitive,
-        [x, experts],
-        &[weights],
-        [weights.dim(0), rows, weights.dim(1)],
-    )
+    product(x, experts, &[weights], ExpertMatmul { format: None, rows })
 }
 
 impl Quantised {
@@ -35,43 +113,21 @@ impl Quantised {
         if let Some(what) = self.fault() {
             return operation.invalid(&planes, what);
         }
-        let primitive = Primitive::ExpertMatmul {
-            format: Some(self.format),
-        };
-        product(
-            operation,
-            primitive,
-            [x, experts],
-            &planes,
-            [self.rows(), rows, self.columns()],
-        )
+        let format = Some(self.format);
+        product(x, experts, &planes, ExpertMatmul { format, rows })
     }
 }
 
-fn product(
-    operation: Caller,
-    primitive: Primitive,
-    [x, experts]: [&Array; 2],
-    weights: &[&Array],
-    [all, rows, columns]: [usize; 3],
-) -> Array {
-    let inputs: Vec<&Array> = [x, experts].into_iter().chain(weights.iter().copied()).collect();
-    let (tokens, used) = (experts.dim(0), experts.dim(1));
-    let fits = x.rank() == 3
-        && experts.rank() == 2
-        && experts.dtype() == DType::U32
-        && x.dtype().is_float()
-        && x.dim(0) == tokens
-        && (x.dim(1) == used || x.dim(1) == 1)
-        && x.dim(2) == columns
-        && rows > 0
-        && all.is_multiple_of(rows);
-    if !fits {
-        let [x, experts] = [x, experts].map(|a| format!("{}{:?}", a.dtype(), a.shape()));
-        let what = format!("x {x} does not meet, for experts {experts}, {rows} of {all} rows of {columns} values");
-        return operation.invalid(&inputs, what);
-    }
-    let x = operation.broadcast(x, &[tokens, used, columns]);
+#[track_caller]
+fn product(x: &Array, experts: &Array, weights: &[&Array], operation: ExpertMatmul) -> Array {
+    // A token's experts may be given the same.
+    let shared = x.rank() == 3 && experts.rank() == 2 && x.dim(1) == 1;
+    let x = if shared {
+        Caller::new(operation.name()).broadcast(x, &[x.dim(0), experts.dim(1), x.dim(2)])
+    } else {
+        x.clone()
+    };
     let inputs: Vec<&Array> = [&x, experts].into_iter().chain(weights.iter().copied()).collect();
-    operation.node(primitive, &inputs, &[tokens, used, rows], DType::F32)
+    let [product] = Array::apply(operation, &inputs);
+    product
 }

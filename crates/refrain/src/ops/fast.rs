@@ -1,12 +1,14 @@
 //! The operations that transformers are made of.
 
-use refrain_kernels::{attention, rope};
-
 pub use super::sampling::{Sequences, sample};
 
 use super::Caller;
+pub use super::causal_conv::causal_conv;
 pub use super::experts::expert_matmul;
-pub use super::recurrent::{causal_conv, gated_delta};
+pub use super::gated_delta::gated_delta;
+pub use super::paged_attention::paged_attention;
+pub use super::rope::rope;
+pub use super::slots::slots;
 use crate::{Array, DType, Primitive};
 
 /// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32.
@@ -33,31 +35,6 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
     operation.node(primitive, &inputs, x.shape(), x.dtype())
 }
 
-/// Rotary position embedding (Su et al. 2021). x floats `[T, H, D]`, positions i32 `[T]`, frequencies
-/// f32 `[dims / 2]` in radians per position → as x; dimensions from `params.dims` on are copied.
-/// Invalid where they do not fit, and for odd `dims`.
-#[track_caller]
-pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: rope::RopeParams) -> Array {
-    let operation = Caller::new("rope");
-    let inputs = [x, positions, frequencies];
-    let dims = params.dims;
-    let fits = x.rank() == 3
-        && x.dtype().is_float()
-        && dims.is_multiple_of(2)
-        && dims <= x.dim(2)
-        && positions.shape() == [x.dim(0)]
-        && frequencies.shape() == [dims / 2]
-        && positions.dtype() == DType::I32
-        && frequencies.dtype() == DType::F32;
-    if !fits {
-        let [x, positions, frequencies] = inputs.map(|a| format!("{}{:?}", a.dtype(), a.shape()));
-        let what =
-            format!("x {x}, positions {positions} and frequencies {frequencies} do not fit {dims} rotated dimensions");
-        return operation.invalid(&inputs, what);
-    }
-    operation.node(Primitive::Rope(params), &inputs, x.shape(), x.dtype())
-}
-
 /// Where each token of a flat batch stands, for [`paged_attention`].
 #[derive(Clone, Copy)]
 pub struct BatchTokens<'a> {
@@ -67,69 +44,6 @@ pub struct BatchTokens<'a> {
     pub sequences: &'a Array,
     /// u32 `[S, P]`: the pages of each sequence, in order.
     pub pages: &'a Array,
-}
-
-/// Where tokens' keys and values go in a paged state: slot `pages[s, p / page_size] · page_size +
-/// p mod page_size` of position p of sequence s, −1 for negative positions and for those beyond the table:
-/// i32 `[T]`. Invalid where shapes do not fit.
-#[track_caller]
-pub fn slots(tokens: BatchTokens<'_>, page_size: usize) -> Array {
-    let operation = Caller::new("slots");
-    let inputs = [tokens.positions, tokens.sequences, tokens.pages];
-    let fits = tokens.positions.rank() == 1
-        && tokens.sequences.shape() == tokens.positions.shape()
-        && tokens.pages.rank() == 2
-        && inputs
-            .iter()
-            .map(|x| x.dtype())
-            .eq([DType::I32, DType::U32, DType::U32])
-        && page_size > 0;
-    if !fits {
-        let [positions, sequences, pages] = inputs.map(|a| format!("{}{:?}", a.dtype(), a.shape()));
-        let what = format!("positions {positions}, sequences {sequences} and pages {pages} of {page_size} slots");
-        return operation.invalid(&inputs, format!("{what} do not fit"));
-    }
-    let shape = tokens.positions.shape();
-    operation.node(Primitive::Slots { page_size }, &inputs, shape, DType::I32)
-}
-
-/// Causal attention over a paged KV cache. q floats `[T, H, D]`; keys and values floats
-/// `[slots, KVH, D]`, H a multiple of KVH → as q. A token sees the positions up to its own (or the last
-/// `params.window` of them); position p of sequence s lies in slot
-/// `pages[s, p / page_size] · page_size + p mod page_size`. Invalid where they do not fit; GPUs take even
-/// D up to 256.
-#[track_caller]
-pub fn paged_attention(
-    q: &Array,
-    keys: &Array,
-    values: &Array,
-    tokens: BatchTokens<'_>,
-    params: attention::AttentionParams,
-) -> Array {
-    let operation = Caller::new("paged_attention");
-    let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
-    let fits = [q, keys, values].iter().all(|x| x.rank() == 3 && x.dtype().is_float())
-        && keys.shape() == values.shape()
-        && keys.dim(2) == q.dim(2)
-        && keys.dim(1) > 0
-        && q.dim(1).is_multiple_of(keys.dim(1))
-        && tokens.positions.shape() == [q.dim(0)]
-        && tokens.sequences.shape() == [q.dim(0)]
-        && tokens.pages.rank() == 2
-        && inputs[3..]
-            .iter()
-            .map(|x| x.dtype())
-            .eq([DType::I32, DType::U32, DType::U32])
-        && params.page_size > 0;
-    if !fits {
-        let [q, keys, values, positions, sequences, pages] = inputs.map(|a| format!("{}{:?}", a.dtype(), a.shape()));
-        let what = format!(
-            "q {q} does not attend to keys {keys} and values {values} by positions {positions}, sequences {sequences} and pages {pages} of {} slots",
-            params.page_size
-        );
-        return operation.invalid(&inputs, what);
-    }
-    operation.node(Primitive::PagedAttention(params), &inputs, q.shape(), q.dtype())
 }
 
 /// Which keys a query sees in [`scaled_dot_product_attention`].

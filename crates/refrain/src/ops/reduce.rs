@@ -93,21 +93,6 @@ impl Array {
         }
     }
 
-    /// Indices of the `k` largest elements along the last dimension, largest first: `[.., n]` of any
-    /// dtype → `[.., k]`, u32; the lower index first among equals, NaN above all numbers.
-    /// [`Array::take_along`] fetches the elements. Invalid for scalars and k > n.
-    #[track_caller]
-    pub fn top_k(&self, k: usize) -> Array {
-        let operation = Caller::new("top_k");
-        match self.shape().split_last() {
-            Some((&n, outer)) if k <= n => {
-                let shape: Vec<usize> = outer.iter().copied().chain([k]).collect();
-                operation.node(Primitive::TopK { k }, &[self], &shape, DType::U32)
-            }
-            _ => operation.invalid(&[self], format!("there are no {k} largest in {:?}", self.shape())),
-        }
-    }
-
     /// ln Σ eˣ over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]:
     /// floats keep their dtype, integers as f32. Exact where eˣ alone would overflow; of infinities ∞ if one is, else −∞.
     /// Invalid where there is no such axis, and of nothing.

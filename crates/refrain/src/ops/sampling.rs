@@ -1,8 +1,12 @@
-use refrain_kernels::sample::Settings;
+//! Where a decode step ends: the next token of each sequence.
 
-use super::Caller;
-use crate::operation::ArraySpec;
-use crate::{Array, DType, Device, Error, Primitive};
+use std::hash::Hasher;
+
+use refrain_kernels::sample::{self, Settings};
+
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::passes::renumber;
+use crate::{Array, DType, Device, Error};
 
 /// What [`sample`] updates in place, for S sequences: states, at one of their versions.
 #[derive(Clone, Debug)]
@@ -41,17 +45,87 @@ impl Sequences {
             outbox: state(DType::U32, &[sequences, 1 + ring])?,
         })
     }
+}
 
-    fn fit(&self, sequences: usize, vocabulary: usize) -> bool {
-        let is_wide = |x: &Array, least: usize| x.rank() == 2 && x.dim(0) == sequences && x.dim(1) >= least;
-        let words = [&self.tokens, &self.history, &self.counts, &self.outbox];
-        words.iter().all(|x| x.dtype() == DType::U32)
-            && self.positions.dtype() == DType::I32
-            && self.tokens.shape() == [sequences]
-            && self.positions.shape() == [sequences]
-            && self.counts.shape() == [sequences, vocabulary]
-            && is_wide(&self.history, 1)
-            && is_wide(&self.outbox, 2)
+/// (logits `[S, V]`, settings `[S, 32]`, tokens `[S]`, positions `[S]`, history `[S, C]`, counts `[S, V]`,
+/// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
+/// history, counts and outbox go on to it.
+#[derive(Debug)]
+struct Sample;
+
+impl Operation for Sample {
+    fn name(&self) -> &'static str {
+        "sample"
+    }
+
+    fn key(&self, _state: &mut dyn Hasher) {}
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let misfit = || {
+            let shapes: Vec<String> = inputs.iter().map(ArraySpec::to_string).collect();
+            let shapes = shapes.join(", ");
+            format!("logits, settings, tokens, positions, history, counts, outbox (and bias) of {shapes} do not fit")
+        };
+        let [logits, settings, tokens, positions, history, counts, outbox, bias @ ..] = inputs else {
+            return Err(misfit());
+        };
+        let &[s, v] = &logits.shape[..] else {
+            return Err(misfit());
+        };
+        let is_wide = |x: &ArraySpec, least: usize| x.rank() == 2 && x.dim(0) == s && x.dim(1) >= least;
+        let words = [settings, tokens, history, counts, outbox];
+        let fits = s > 0
+            && v > 0
+            && logits.dtype == DType::F32
+            && words.iter().all(|x| x.dtype == DType::U32)
+            && positions.dtype == DType::I32
+            && settings.shape == [s, Settings::WORDS]
+            && tokens.shape == [s]
+            && positions.shape == [s]
+            && counts.shape == [s, v]
+            && is_wide(history, 1)
+            && is_wide(outbox, 2)
+            && bias.len() <= 1
+            && bias.iter().all(|bias| bias == logits);
+        let reported = tokens.clone();
+        fits.then(|| vec![reported]).ok_or_else(misfit)
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[2, 3, 4, 5, 6]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let (out, x) = operands.split_last().expect("there is a result");
+        let no_bias = OperandSpec::contiguous(DType::F32, &[out.layout.count(), 0]);
+        let bias = x.get(7).unwrap_or(&no_bias);
+        let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], &x[6], bias, out];
+        let (mut calls, workspace) = sample::calls(traits, operands)?;
+        let numbers = [0, 1, 2, 3, 4, 5, 6, 7, x.len(), x.len() + 1];
+        calls.iter_mut().for_each(|call| renumber(call, &numbers));
+        Ok(Kernels::with_workspace((calls, Some(workspace))))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let (logits, settings, mut positions) = (x.f32(0), x.u32(1), x.i32(3));
+        let [mut tokens, mut history, mut counts, mut outbox] = [2, 4, 5, 6].map(|number| x.u32(number));
+        let bias = if x.count() > 7 { x.f32(7) } else { vec![] };
+        drop(x);
+        let mut state = sample::SampleState {
+            tokens: &mut tokens,
+            positions: &mut positions,
+            history: &mut history,
+            counts: &mut counts,
+            outbox: &mut outbox,
+        };
+        let reported = sample::reference(&logits, &settings, &bias, &mut state);
+        step.update(2, &Values::U32(tokens));
+        step.update(3, &Values::I32(positions));
+        step.update(4, &Values::U32(history));
+        step.update(5, &Values::U32(counts));
+        step.update(6, &Values::U32(outbox));
+        step.store(0, &Values::U32(reported));
     }
 }
 
@@ -62,7 +136,6 @@ impl Sequences {
 /// next versions. Invalid where they do not fit.
 #[track_caller]
 pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Option<&Array>) -> (Array, Sequences) {
-    let operation = Caller::new("sample");
     let states = [
         &sequences.tokens,
         &sequences.positions,
@@ -71,33 +144,7 @@ pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Opt
         &sequences.outbox,
     ];
     let inputs: Vec<&Array> = [logits, settings].into_iter().chain(states).chain(bias).collect();
-    let fits = match *logits.shape() {
-        [s, v] => {
-            s > 0
-                && v > 0
-                && logits.dtype() == DType::F32
-                && (settings.dtype(), settings.shape()) == (DType::U32, &[s, Settings::WORDS])
-                && bias.is_none_or(|bias| (bias.dtype(), bias.shape()) == (DType::F32, &[s, v]))
-                && sequences.fit(s, v)
-        }
-        _ => false,
-    };
-    let results = if fits {
-        let reported = ArraySpec {
-            shape: vec![logits.dim(0)],
-            dtype: DType::U32,
-        };
-        operation.results(Primitive::Sample, &inputs, vec![reported])
-    } else {
-        let shapes: Vec<String> = inputs.iter().map(|x| format!("{}{:?}", x.dtype(), x.shape())).collect();
-        let what = format!(
-            "logits, settings, tokens, positions, history, counts, outbox (and bias) of {} do not fit",
-            shapes.join(", ")
-        );
-        vec![operation.invalid(&inputs, what); 1 + states.len()]
-    };
-    let results = <[Array; 6]>::try_from(results).expect("what is reported, and as many as are updated");
-    let [reported, tokens, positions, history, counts, outbox] = results;
+    let [reported, tokens, positions, history, counts, outbox] = Array::apply(Sample, &inputs);
     let next = Sequences {
         tokens,
         positions,

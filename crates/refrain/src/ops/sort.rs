@@ -6,7 +6,7 @@ use refrain_kernels::sort;
 
 use super::{Caller, axis_of};
 use crate::Array;
-use crate::operation::{ArraySpec, HostArray, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::operation::{ArraySpec, HostArray, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
 
 /// Sorts the last dimension.
 #[derive(Hash, Debug)]
@@ -22,25 +22,20 @@ impl Operation for Sort {
     }
 
     fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        match inputs {
-            [x] => Ok(vec![x.clone()]),
-            _ => Err(format!("{} arrays are not sorted together", inputs.len())),
-        }
+        let [x] = exactly(inputs)?;
+        Ok(vec![x.clone()])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let (calls, workspace) = sort::calls(traits, &operands[0], &operands[1])?;
-        Ok(Kernels {
-            chained: calls.len() > 1,
-            calls,
-            workspace,
-            ..Kernels::default()
-        })
+        let made = sort::calls(traits, &operands[0], &operands[1])?;
+        Ok(Kernels::with_workspace(made))
     }
 
-    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values> {
-        let HostArray { values, shape } = &inputs[0];
-        vec![sort::reference(values, shape.last().copied().unwrap_or(1))]
+    fn reference(&self, step: &HostStep<'_>) {
+        step.compute(|inputs| {
+            let HostArray { values, shape } = &inputs[0];
+            vec![sort::reference(values, shape.last().copied().unwrap_or(1))]
+        });
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {

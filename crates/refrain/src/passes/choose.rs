@@ -1,10 +1,9 @@
 use std::hash::Hash;
 
 use refrain_kernels::elementwise::{self, Expression};
-use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::{
-    Call, OperandSpec, Push, Traits, Unsupported, argmax, attention, causal_conv, delta_net, gated_delta, matmul,
-    projection, quantised, reduce, rms_norm, rope, sample, slots, softmax, take, take_along, top_k, write_rows,
+    Call, OperandSpec, Push, Traits, Unsupported, argmax, matmul, projection, quantised, reduce, rms_norm, softmax,
+    take,
 };
 
 use super::canonicalise::copy_of;
@@ -33,6 +32,33 @@ pub struct Kernels {
     pub workspace: Option<OperandSpec>,
     /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
     pub tickets: usize,
+}
+
+impl Kernels {
+    /// One dispatch, without more.
+    pub fn one(call: Call) -> Kernels {
+        Kernels {
+            calls: vec![call],
+            ..Kernels::default()
+        }
+    }
+
+    /// Dispatches each of which needs what the one before it wrote.
+    pub fn chained(calls: Vec<Call>) -> Kernels {
+        Kernels {
+            chained: calls.len() > 1,
+            calls,
+            ..Kernels::default()
+        }
+    }
+
+    /// [`Kernels::chained`], with memory for them alone.
+    pub fn with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>)) -> Kernels {
+        Kernels {
+            workspace,
+            ..Kernels::chained(calls)
+        }
+    }
 }
 
 /// Chooses the kernels that compute each node on `device`.
@@ -124,7 +150,7 @@ impl Chooser<'_> {
     fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
         let new = 0..node.new_results();
         let is_empty = !new.is_empty() && new.clone().all(|result| node.written_of(result).count() == 0);
-        if node.primitive.is_leaf() || is_empty || nothing_written(node) {
+        if node.primitive.is_leaf() || is_empty {
             return Ok(Kernels::default());
         }
         let input = |edge: &Edge| OperandSpec {
@@ -157,32 +183,20 @@ fn has_gaps(node: &Node, operand: usize) -> bool {
     node.inputs.get(operand).is_some_and(|edge| !lies_well(edge))
 }
 
-/// An update that writes no rows.
-fn nothing_written(node: &Node) -> bool {
-    let [state, rows, ..] = &node.inputs[..] else {
-        return false;
-    };
-    matches!(node.primitive, Primitive::WriteRows) && [state, rows].iter().any(|edge| edge.layout.count() == 0)
-}
-
 /// The kernels of a primitive over its inputs and, behind them, its new results.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
     // What has no new result does not look at one.
     let (out, x) = operands.split_last().expect("there are operands");
     let all = || operands.iter().collect::<Vec<_>>();
-    let one = |call: Call| Kernels {
-        calls: vec![call],
-        ..Kernels::default()
-    };
+    let one = Kernels::one;
     Ok(match primitive {
         Primitive::Elementwise(expression) => one(elementwise::call(traits, expression, &all())?),
-        Primitive::Reduce { op, axes } => with_workspace(reduce::calls(traits, *op, &x[0], *axes, out)?),
+        Primitive::Reduce { op, axes } => Kernels::with_workspace(reduce::calls(traits, *op, &x[0], *axes, out)?),
         Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
         Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
-        Primitive::TopK { .. } => with_workspace(top_k::calls(traits, &x[0], out)?),
-        Primitive::Matmul => chained(matmul::call(traits, &x[0], &x[1], out)?),
+        Primitive::Matmul => Kernels::chained(matmul::call(traits, &x[0], &x[1], out)?),
         Primitive::QuantMatmul { format } => {
-            chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
+            Kernels::chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
         }
         Primitive::Projection(projection) => {
             let made = projection::calls(traits, projection, &all())?;
@@ -201,99 +215,13 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
             )?)
         }
         Primitive::Take { axis } => one(take::call(traits, &x[0], &x[1], *axis, out)?),
-        Primitive::TakeAlong => one(take_along::call(traits, &x[0], &x[1], out)?),
         Primitive::Concatenate { axis } => concatenate(traits, x, *axis, out)?,
-        Primitive::WriteRows => one(row_writes(traits, operands)?),
         Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
-        Primitive::Rope(params) => one(rope::call(traits, &x[0], &x[1], &x[2], out, params)?),
-        Primitive::PagedAttention(params) => {
-            let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], out];
-            with_workspace(attention::calls(traits, operands, params)?)
-        }
-        Primitive::CausalConv => chained(causal_conv::calls(traits, &x[0], &x[1], [&x[2], &x[3], &x[4]], out)?),
-        Primitive::GatedDelta => one(gated_delta::call(traits, &delta(x, out))?),
-        Primitive::DeltaNet(params) => {
-            let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&all()), params)?;
-            Kernels { tickets, ..one(call) }
-        }
-        Primitive::ExpertMatmul { format } => {
-            let matrices = match format {
-                Some(format) => Matrices::Quantised(*format, [&x[2], &x[3]], x.get(4)),
-                None => Matrices::Dense(&x[2]),
-            };
-            with_workspace(expert_matmul::calls(traits, &x[0], &x[1], matrices, out)?)
-        }
-        Primitive::ExpertProjection(projection) => Kernels {
-            calls: projection.calls(traits, &all())?,
-            ..Kernels::default()
-        },
-        Primitive::Slots { page_size } => one(slots::call(traits, &x[0], &x[1], &x[2], out, *page_size)?),
-        Primitive::DecodeAttention(params) => {
-            let decode = attention::decode(traits, &all(), params)?;
-            Kernels {
-                workspace: decode.workspace,
-                tickets: decode.tickets,
-                ..chained(decode.calls)
-            }
-        }
-        Primitive::Sample => sampling(traits, x, out)?,
         Primitive::Operation(operation) => operation.lower(traits, operands)?,
         Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
         }
-    })
-}
-
-fn row_writes(traits: &Traits, operands: &[OperandSpec]) -> Result<Call, Unsupported> {
-    let [state, rows, slots] = operands else {
-        unreachable!("rows are written where slots say")
-    };
-    let mut call = write_rows::call(traits, rows, slots, state)?;
-    renumber(&mut call, &[1, 2, 0]);
-    Ok(call)
-}
-
-fn delta<'a>(x: &'a [OperandSpec], out: &'a OperandSpec) -> gated_delta::GatedDeltaOperands<'a> {
-    gated_delta::GatedDeltaOperands {
-        q: &x[0],
-        k: &x[1],
-        v: &x[2],
-        decay: &x[3],
-        beta: &x[4],
-        positions: &x[5],
-        sequences: &x[6],
-        state: &x[7],
-        out,
-    }
-}
-
-fn chained(calls: Vec<Call>) -> Kernels {
-    Kernels {
-        chained: calls.len() > 1,
-        calls,
-        ..Kernels::default()
-    }
-}
-
-fn with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>)) -> Kernels {
-    Kernels {
-        workspace,
-        ..chained(calls)
-    }
-}
-
-/// Sampling, with or without a bias.
-fn sampling(traits: &Traits, x: &[OperandSpec], out: &OperandSpec) -> Result<Kernels, Unsupported> {
-    let no_bias = OperandSpec::contiguous(DType::F32, &[out.layout.count(), 0]);
-    let bias = x.get(7).unwrap_or(&no_bias);
-    let operands = [&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], &x[6], bias, out];
-    let (mut calls, workspace) = sample::calls(traits, operands)?;
-    let numbers = [0, 1, 2, 3, 4, 5, 6, 7, x.len(), x.len() + 1];
-    calls.iter_mut().for_each(|call| renumber(call, &numbers));
-    Ok(Kernels {
-        workspace: Some(workspace),
-        ..chained(calls)
     })
 }
 
@@ -328,7 +256,7 @@ fn concatenate(
 }
 
 /// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.
-fn renumber(call: &mut Call, numbers: &[usize]) {
+pub(crate) fn renumber(call: &mut Call, numbers: &[usize]) {
     for push in &mut call.push {
         if let Push::Address { operand, .. } = push {
             *operand = numbers[*operand];

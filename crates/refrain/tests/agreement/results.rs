@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
-    ArraySpec, Call, HostArray, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
+    ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
 };
 use refrain::{Array, DType, Device, Error, Function, TapeMode, eval};
 
@@ -85,15 +85,17 @@ impl Operation for AddUp {
         })
     }
 
-    fn reference(&self, inputs: &mut [HostArray]) -> Vec<Values> {
-        let [totals, x] = inputs else {
-            unreachable!("the results are those of two inputs")
-        };
-        let pairs = || totals.values.f32().iter().zip(x.values.f32());
-        let sums: Vec<f32> = pairs().map(|(total, x)| total + x).collect();
-        let more: Vec<u32> = pairs().map(|(total, x)| u32::from(x > total)).collect();
-        totals.values = Values::F32(sums.clone());
-        vec![Values::F32(sums), Values::U32(more)]
+    fn reference(&self, step: &HostStep<'_>) {
+        step.compute(|inputs| {
+            let [totals, x] = inputs else {
+                unreachable!("the results are those of two inputs")
+            };
+            let pairs = || totals.values.f32().iter().zip(x.values.f32());
+            let sums: Vec<f32> = pairs().map(|(total, x)| total + x).collect();
+            let more: Vec<u32> = pairs().map(|(total, x)| u32::from(x > total)).collect();
+            totals.values = Values::F32(sums.clone());
+            vec![Values::F32(sums), Values::U32(more)]
+        });
     }
 }
 

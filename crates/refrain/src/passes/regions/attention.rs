@@ -1,6 +1,8 @@
 //! Attention of tokens that are the only ones of their sequences, with the norms and rotations of queries
 //! and keys and with the writes of keys and values.
 
+use std::sync::Arc;
+
 use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
@@ -12,6 +14,11 @@ use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::operation::ArraySpec;
+use crate::ops::decode_attention::DecodeAttention;
+use crate::ops::paged_attention::PagedAttention;
+use crate::ops::rope::Rope;
+use crate::ops::slots::Slots;
+use crate::ops::write_rows::WriteRows;
 use crate::passes::fuse::is_state;
 use crate::{Device, Primitive};
 
@@ -35,9 +42,7 @@ struct Prepared {
 
 fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device: &Device) -> Option<Replacement> {
     let node = &graph.nodes[number];
-    let Primitive::PagedAttention(params) = node.primitive else {
-        return None;
-    };
+    let PagedAttention(params) = *node.primitive.operation()?;
     if !params.decode {
         return None;
     }
@@ -88,7 +93,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         let node = Node {
             further: next.to_vec(),
             ..Node::new(
-                Primitive::DecodeAttention(decode),
+                Primitive::Operation(Arc::new(DecodeAttention(decode))),
                 inputs,
                 node.shape.clone(),
                 node.dtype,
@@ -129,13 +134,12 @@ fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option
 /// (positions, sequences, pages) stand and nothing but attention `reader` sees them before it.
 fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<(Edge, Edge)> {
     let node = &graph.nodes[edge.node];
-    let (Primitive::WriteRows, [state, rows, slots]) = (&node.primitive, &node.inputs[..]) else {
+    let (Some(WriteRows), [state, rows, slots]) = (node.primitive.operation(), &node.inputs[..]) else {
         return None;
     };
     let found = &graph.nodes[slots.node];
-    let placed = matches!(found.primitive, Primitive::Slots { page_size: n } if n == page_size as usize)
-        && found.inputs == tokens
-        && is_whole(graph, slots);
+    let Slots { page_size: n } = *found.primitive.operation()?;
+    let placed = n == page_size as usize && found.inputs == tokens && is_whole(graph, slots);
     let between = &graph.nodes[edge.node + 1..reader];
     let unseen = !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == edge.node);
     let once = graph.nodes[reader]
@@ -168,7 +172,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
         (uses[edge.node] == 1 && is_whole(graph, edge) && exact).then_some(node)
     };
     if let Some(node) = source(&prepared.raw)
-        && let Primitive::Rope(params) = node.primitive
+        && let Some(&Rope(params)) = node.primitive.operation()
         && node.inputs[1] == *positions
     {
         prepared.rope = Some((params, node.inputs[2].clone()));

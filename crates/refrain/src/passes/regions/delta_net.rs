@@ -1,6 +1,8 @@
 //! A gated delta net over few tokens: convolution, activation, norms of queries and keys, the delta rule, the norm
 //! of what it recalls, and the gate.
 
+use std::sync::Arc;
+
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::rms_norm::Norm;
@@ -11,6 +13,9 @@ use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::operation::ArraySpec;
+use crate::ops::causal_conv::CausalConv;
+use crate::ops::delta_net::DeltaNet;
+use crate::ops::gated_delta::GatedDelta;
 use crate::{Device, Layout, Primitive};
 
 /// The most tokens: of more, pieces that go over all tokens at once are faster.
@@ -33,8 +38,8 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     let kind = norm_of(norm)?;
     let recalled = &norm.inputs[0];
     let delta = exact(graph, recalled.node)?;
-    let (Primitive::GatedDelta, [q, k, v, decay, beta, positions, sequences, memory]) =
-        (&delta.primitive, &delta.inputs[..])
+    let (Some(GatedDelta), [q, k, v, decay, beta, positions, sequences, memory]) =
+        (delta.primitive.operation(), &delta.inputs[..])
     else {
         return None;
     };
@@ -79,7 +84,12 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     });
     let node = Node {
         further: made.to_vec(),
-        ..Node::new(Primitive::DeltaNet(params), inputs, vec![tokens, columns], gate.dtype)
+        ..Node::new(
+            Primitive::Operation(Arc::new(DeltaNet(params))),
+            inputs,
+            vec![tokens, columns],
+            gate.dtype,
+        )
     };
     (alone && unseen && computes(graph, &node, &params, device)).then(|| Replacement {
         node,
@@ -96,7 +106,7 @@ fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> O
         return None;
     };
     let conv = exact(graph, convolved.node)?;
-    let (Primitive::CausalConv, [x, weights, positions, sequences, window]) = (&conv.primitive, &conv.inputs[..])
+    let (Some(CausalConv), [x, weights, positions, sequences, window]) = (conv.primitive.operation(), &conv.inputs[..])
     else {
         return None;
     };

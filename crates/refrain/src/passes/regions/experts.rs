@@ -1,6 +1,8 @@
 //! Products with the experts of few tokens: with the elementwise node that uses them (an activation times a gate),
 //! or weighted and added up over a token's experts, with what that sum is then added to.
 
+use std::sync::Arc;
+
 use refrain_kernels::OperandSpec;
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
 use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
@@ -10,6 +12,10 @@ use super::edges::{is_whole, operands, same_places, traits};
 use super::epilogue::{reordered, rows as sliced};
 use super::norm;
 use crate::graph::{Edge, Graph, Node};
+use crate::ops::expert_projection::JoinedExperts;
+use crate::ops::experts::ExpertMatmul;
+use crate::ops::take_along::TakeAlong;
+use crate::ops::top_k::TopK;
 use crate::passes::fuse::is_state;
 use crate::{DType, Device, Layout, Primitive};
 
@@ -38,7 +44,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 pub(super) fn choose(mut graph: Graph, device: &Device) -> Graph {
     for number in 0..graph.nodes.len() {
         let Node { primitive, inputs, .. } = &graph.nodes[number];
-        let (Primitive::TopK { .. }, [scores]) = (primitive, &inputs[..]) else {
+        let (Some(TopK { .. }), [scores]) = (primitive.operation(), &inputs[..]) else {
             continue;
         };
         if graph.outputs.iter().any(|edge| edge.node == number) {
@@ -56,9 +62,7 @@ pub(super) fn choose(mut graph: Graph, device: &Device) -> Graph {
 /// Node `user`, with choice `number` by `scores` made a part of it.
 fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<Found> {
     let node = &graph.nodes[user];
-    let Primitive::ExpertProjection(projection) = &node.primitive else {
-        return None;
-    };
+    let JoinedExperts { projection, .. } = node.primitive.operation()?;
     let reads = node.inputs.iter().filter(|e| e.node == number).count();
     if reads != 1 || node.inputs[1].node != number || !is_whole(graph, &node.inputs[1]) {
         return None;
@@ -83,7 +87,7 @@ fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<
 fn unscale(graph: &mut Graph) {
     for number in 0..graph.nodes.len() {
         let Node { primitive, inputs, .. } = &graph.nodes[number];
-        if let (Primitive::TopK { .. }, [scores]) = (primitive, &inputs[..])
+        if let (Some(TopK { .. }), [scores]) = (primitive.operation(), &inputs[..])
             && let Some(raw) = softmax_of(graph, scores)
         {
             graph.nodes[number].inputs = vec![raw];
@@ -122,9 +126,7 @@ impl<'g> ExpertProduct<'g> {
     /// The product that `edge` sees whole and `reads` times, if nothing else does.
     fn of(graph: &'g Graph, uses: &[usize], edge: &Edge, reads: usize) -> Option<ExpertProduct<'g>> {
         let node = &graph.nodes[edge.node];
-        let Primitive::ExpertMatmul { format } = node.primitive else {
-            return None;
-        };
+        let ExpertMatmul { format, .. } = *node.primitive.operation()?;
         let [x, experts, planes @ ..] = &node.inputs[..] else {
             return None;
         };
@@ -233,7 +235,7 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
         return None;
     }
     let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
-    let [each, weights] = if matches!(graph.nodes[a.node].primitive, Primitive::ExpertMatmul { .. }) {
+    let [each, weights] = if graph.nodes[a.node].primitive.operation::<ExpertMatmul>().is_some() {
         [a, b]
     } else {
         [b, a]
@@ -280,15 +282,14 @@ fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     };
     let input = (0..node.inputs.len()).find(|&input| {
         let source = &graph.nodes[node.inputs[input].node];
-        let plain = matches!(&source.primitive, Primitive::ExpertProjection(p)
-            if p.routed != Routed::Apart && p.section.is_plain());
+        let joined = source.primitive.operation::<JoinedExperts>();
+        let plain =
+            joined.is_some_and(|JoinedExperts { projection: p, .. }| p.routed != Routed::Apart && p.section.is_plain());
         let edge = &node.inputs[input];
         plain && uses[edge.node] == 1 && edge.layout.count() == source.written.count() && edge.layout.is_contiguous()
     })?;
     let source = &graph.nodes[node.inputs[input].node];
-    let Primitive::ExpertProjection(projection) = &source.primitive else {
-        return None;
-    };
+    let JoinedExperts { projection, .. } = source.primitive.operation()?;
     let shape = [source.shape[0], source.shape[1]];
     let (others, epilogue) = split(node, expression, &[input], &shape)?;
     let mut projection = projection.clone();
@@ -347,9 +348,8 @@ fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
         }
     );
     let of_each = sum.layout.strides.last() == Some(&0) || taken.layout.shape.last() == Some(&1);
-    let (Primitive::TakeAlong, [all, chosen]) =
-        (&graph.nodes[taken.node].primitive, &graph.nodes[taken.node].inputs[..])
-    else {
+    let source = &graph.nodes[taken.node];
+    let (Some(TakeAlong), [all, chosen]) = (source.primitive.operation(), &source.inputs[..]) else {
         return None;
     };
     let fits = is_sum && of_each && total.inputs[0] == *taken && whole(taken) && chosen == experts;
@@ -372,17 +372,21 @@ impl Found {
         let operands: Vec<&OperandSpec> = operands.iter().collect();
         let takes = self.projection.check(traits(device), &operands).is_ok();
         let moves = !self.inputs.iter().any(|edge| is_state(graph, edge));
-        let primitive = Primitive::ExpertProjection(self.projection);
-        (takes && moves).then(|| Node::new(primitive, self.inputs, self.shape.to_vec(), self.dtype))
+        let (shape, dtype) = (self.shape, self.dtype);
+        let joined = JoinedExperts {
+            projection: self.projection,
+            shape,
+            dtype,
+        };
+        let primitive = Primitive::Operation(Arc::new(joined));
+        (takes && moves).then(|| Node::new(primitive, self.inputs, shape.to_vec(), dtype))
     }
 }
 
 /// Product `user` with the norm `number` of its x made a part of it.
 pub(super) fn normed(graph: &Graph, user: usize, number: usize, device: &Device) -> Option<Node> {
     let (node, norm) = (&graph.nodes[user], &graph.nodes[number]);
-    let Primitive::ExpertProjection(projection) = &node.primitive else {
-        return None;
-    };
+    let JoinedExperts { projection, .. } = node.primitive.operation()?;
     let (kind, source) = norm::before(graph, user, number)?;
     let mut projection = projection.clone();
     if projection.norm.replace(kind).is_some() {

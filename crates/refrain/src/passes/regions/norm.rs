@@ -6,6 +6,7 @@ use super::edges::is_whole;
 use super::experts;
 use super::product::Product;
 use crate::graph::{Edge, Graph, Node};
+use crate::ops::expert_projection::JoinedExperts;
 use crate::passes::fuse::is_state;
 use crate::{DType, Device, Primitive};
 
@@ -29,7 +30,7 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
     users
         .iter()
         .map(|&user| {
-            if let Primitive::ExpertProjection(_) = graph.nodes[user].primitive {
+            if graph.nodes[user].primitive.operation::<JoinedExperts>().is_some() {
                 return experts::normed(graph, user, number, device).map(|node| (user, node));
             }
             let mut product = Product::of(graph, user, device)?;

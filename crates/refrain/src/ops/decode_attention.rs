@@ -1,0 +1,97 @@
+//! Attention of tokens that are the only ones of their sequences, with what stands before it.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::rms_norm::{self, Norm};
+use refrain_kernels::{rope, slots};
+
+use super::paged_attention::{attend, multiplications};
+use crate::operation::{ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+
+/// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
+/// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {gate}) → `[T, H, D]`, and
+/// both states: attention with the norms, rotations and writes before it, made by [`crate::passes::regions`].
+#[derive(Hash, Debug)]
+pub(crate) struct DecodeAttention(pub DecodeParams);
+
+impl Operation for DecodeAttention {
+    fn name(&self) -> &'static str {
+        "decode_attention"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let q = inputs.get(2).filter(|_| inputs.len() == self.0.output());
+        let q = q.ok_or_else(|| format!("{} inputs are not {}", inputs.len(), self.0.output()))?;
+        Ok(vec![q.clone()])
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[0, 1]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let decode = attention::decode(traits, &operands.iter().collect::<Vec<_>>(), &self.0)?;
+        Ok(Kernels {
+            tickets: decode.tickets,
+            ..Kernels::with_workspace((decode.calls, decode.workspace))
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let params = &self.0;
+        let x = step.read();
+        let heads = x.shape(2)[1];
+        let [_, q_weight, k_weight] = params.optional();
+        let q = self.prepared(&x, 2, params.q_norm, q_weight);
+        let k = self.prepared(&x, 3, params.k_norm, k_weight);
+        let v = x.values(4);
+        let page_size = params.attention.page_size as usize;
+        let places = slots::reference(&x.i32(5), &x.u32(6), &x.u32(7), x.shape(7), page_size);
+        drop(x);
+        step.update_rows(0, &Values::F32(k), &places);
+        step.update_rows(1, &v, &places);
+        let x = step.read();
+        let mut mixed = attend(&x, &q, heads, [0, 1, 5, 6, 7], &params.attention);
+        if let Some(number) = params.gate() {
+            let gated = mixed.iter_mut().zip(x.f32(number));
+            gated.for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
+        }
+        drop(x);
+        step.store(0, &Values::F32(mixed));
+    }
+
+    fn detail(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        multiplications(&self.0.attention, &operands[7], &operands[self.0.output()])
+    }
+
+    fn context(&self) -> Option<(&[usize], Option<u32>)> {
+        Some((&[0, 1], self.0.attention.window))
+    }
+}
+
+impl DecodeAttention {
+    /// Input `number` normalised, its norm's weight being input `weight`, and rotated.
+    fn prepared(&self, x: &HostInputs<'_>, number: usize, norm: Option<Norm>, weight: Option<usize>) -> Vec<f32> {
+        let head_dim = x.shape(number)[2];
+        let mut values = x.f32(number);
+        if let Some(norm) = norm {
+            let weight = weight.map(|weight| x.f32(weight));
+            values = rms_norm::reference(&values, weight.as_deref(), norm.eps, head_dim);
+        }
+        match (self.0.rope, self.0.optional()[0]) {
+            (Some(rotation), Some(frequencies)) => {
+                rope::reference(&values, &x.i32(5), &x.f32(frequencies), head_dim, &rotation)
+            }
+            _ => values,
+        }
+    }
+}

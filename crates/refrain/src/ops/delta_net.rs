@@ -1,0 +1,77 @@
+//! A gated delta net over few tokens, from its convolution to its gate.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::delta_net::{self, DeltaNetParams};
+
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+
+/// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, window
+/// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: a convolution and the gated
+/// delta rule with activation, norms and gate between and behind them, made by [`crate::passes::regions`].
+#[derive(Hash, Debug)]
+pub(crate) struct DeltaNet(pub DeltaNetParams);
+
+impl Operation for DeltaNet {
+    fn name(&self) -> &'static str {
+        "delta_net"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let z = inputs.get(4).filter(|_| inputs.len() >= 9);
+        let z = z.ok_or_else(|| format!("{} inputs are too few", inputs.len()))?;
+        Ok(vec![z.clone()])
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[7, 8]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
+        let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&operands), &self.0)?;
+        Ok(Kernels {
+            tickets,
+            ..Kernels::one(call)
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let (channels, memory) = (x.shape(0)[1], x.shape(8));
+        let [heads, value_dim, key_dim] = [memory[1], memory[2], memory[3]];
+        let weight = self.0.norm.weighted.then(|| x.f32(9));
+        let inputs = delta_net::DeltaNetInputs {
+            x: &x.f32(0),
+            weights: &x.f32(1),
+            decay: &x.f32(2),
+            beta: &x.f32(3),
+            z: &x.f32(4),
+            positions: &x.i32(5),
+            sequences: &x.u32(6),
+            norm_weight: weight.as_deref(),
+            sizes: [
+                (channels - heads * value_dim) / (2 * key_dim),
+                key_dim,
+                heads,
+                value_dim,
+            ],
+        };
+        let [mut window, mut memory] = [7, 8].map(|number| x.f32(number));
+        let gated = delta_net::reference(&inputs, &self.0, &mut window, &mut memory);
+        drop(x);
+        step.store(0, &Values::F32(gated));
+        step.update(7, &Values::F32(window));
+        step.update(8, &Values::F32(memory));
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        let key_dim = operands[8].layout.shape[3] as u64;
+        let out = operands.last().map_or(0, |out| out.layout.count() as u64);
+        out.saturating_mul(3 * key_dim)
+    }
+}

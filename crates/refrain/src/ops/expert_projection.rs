@@ -1,0 +1,101 @@
+//! Products with the experts of few tokens, with what stands before and behind them.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::cpu::FastRows;
+use refrain_kernels::matmul::WeightRows;
+use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Routed};
+use refrain_kernels::top_k;
+
+use crate::DType;
+use crate::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
+
+/// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
+/// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`, made by
+/// [`crate::passes::regions`].
+#[derive(Hash, Debug)]
+pub(crate) struct JoinedExperts {
+    /// What is computed.
+    pub projection: ExpertProjection,
+    /// Extents of the result.
+    pub shape: [usize; 2],
+    /// Storage type of the result.
+    pub dtype: DType,
+}
+
+impl Operation for JoinedExperts {
+    fn name(&self) -> &'static str {
+        "expert_projection"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, _inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        Ok(vec![ArraySpec {
+            shape: self.shape.to_vec(),
+            dtype: self.dtype,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        Ok(Kernels {
+            calls: self.projection.calls(traits, &operands.iter().collect::<Vec<_>>())?,
+            ..Kernels::default()
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let (x, projection) = (step.read(), &self.projection);
+        let mut next = projection.first_plane();
+        let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+        let weight = weighted.then(|| x.f32(2));
+        let scores = projection.chosen.map(|used| (used, x.values(1)));
+        let experts = match &scores {
+            Some((used, scores)) => top_k::reference(scores, x.columns(1), *used),
+            None => x.u32(1),
+        };
+        let routing = match &scores {
+            Some((_, scores)) if projection.routed == Routed::Scored => Some(scores.f32().to_vec()),
+            _ => projection.reads_weights().then(|| x.f32(next - 1)),
+        };
+        let matrices = x.matrices(projection.section.parts.iter().copied(), &mut next);
+        let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
+        let inputs = ExpertInputs {
+            x: &x.f32(0),
+            experts: &experts,
+            used: projection.chosen.unwrap_or(x.shape(1)[1]),
+            norm_weight: weight.as_deref(),
+            routing: routing.as_deref(),
+            parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
+            rows: self.shape[1],
+            extras: (next..x.count()).map(|n| x.values(n)).collect(),
+        };
+        let product = projection::expert_reference(projection, &inputs);
+        drop(inputs);
+        drop(rows);
+        drop(matrices);
+        drop(x);
+        step.store(0, &product);
+    }
+
+    fn detail(&self) -> String {
+        format!(" {}", self.projection)
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        let pairs = self.projection.pairs(&operands[1].layout.shape);
+        let columns = operands[0].layout.shape[1];
+        // Of each expert; those of a token are added up or apart.
+        let each = columns * pairs / self.shape[0].max(1);
+        let out: usize = self.shape.iter().product();
+        (out as u64).saturating_mul(each as u64)
+    }
+
+    fn rows_read(&self, operands: &[OperandSpec]) -> Option<[usize; 2]> {
+        let pairs = self.projection.pairs(&operands[1].layout.shape);
+        let all = operands[self.projection.first_plane()].layout.shape[0];
+        Some([pairs * self.shape[1], all])
+    }
+}

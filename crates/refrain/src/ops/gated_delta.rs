@@ -1,0 +1,101 @@
+//! The gated delta rule.
+
+use std::hash::Hasher;
+
+use refrain_kernels::gated_delta;
+
+use super::fast::BatchTokens;
+use super::recurrent::fitting;
+use crate::Array;
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+
+/// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
+/// state `[S, H, E, D]`) → `[T, H, E]`, and the state.
+#[derive(Debug)]
+pub(crate) struct GatedDelta;
+
+impl Operation for GatedDelta {
+    fn name(&self) -> &'static str {
+        "gated_delta"
+    }
+
+    fn key(&self, _state: &mut dyn Hasher) {}
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [q, k, v, decay, beta, ..] = exactly::<8>(inputs)?;
+        let fits = q.rank() == 3
+            && v.rank() == 3
+            && q.shape == k.shape
+            && !q.shape.contains(&0)
+            && q.dim(0) == v.dim(0)
+            && v.dim(1).is_multiple_of(q.dim(1))
+            && [decay, beta].iter().all(|gate| gate.shape == v.shape[..2])
+            && inputs[..5].iter().all(|a| a.dtype.is_float());
+        fitting(inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[7]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [q, k, v, decay, beta, positions, sequences, state, out] = operands else {
+            unreachable!("eight inputs and a result")
+        };
+        let operands = gated_delta::GatedDeltaOperands {
+            q,
+            k,
+            v,
+            decay,
+            beta,
+            positions,
+            sequences,
+            state,
+            out,
+        };
+        Ok(Kernels::one(gated_delta::call(traits, &operands)?))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let mut state = x.f32(7);
+        let (keys, values) = (x.shape(0), x.shape(2));
+        let inputs = gated_delta::GatedDeltaInputs {
+            q: &x.f32(0),
+            k: &x.f32(1),
+            v: &x.f32(2),
+            decay: &x.f32(3),
+            beta: &x.f32(4),
+            positions: &x.i32(5),
+            sequences: &x.u32(6),
+            sizes: [keys[1], keys[2], values[1], values[2]],
+        };
+        let recalled = gated_delta::reference(&inputs, &mut state);
+        drop(x);
+        step.store(0, &Values::F32(recalled));
+        step.update(7, &Values::F32(state));
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        let key_dim = operands[0].layout.shape[2] as u64;
+        (operands[8].layout.count() as u64).saturating_mul(3 * key_dim)
+    }
+}
+
+/// The gated delta rule (Yang et al. 2024, arXiv:2412.06464): a memory M of each value head that each token
+/// of a sequence lets fade, corrects and reads: `M ← decay · M; M ← M + beta · (v − M k) kᵀ; out = M q`.
+/// q and k floats `[T, HK, D]`, v floats `[T, H, E]`, H a multiple of HK; decay and beta floats `[T, H]`;
+/// state f32 `[S, H, E, D]`. → f32 `[T, H, E]`, and the state's next version.
+///
+/// Tokens as in [`causal_conv`](super::fast::causal_conv). Invalid where shapes do not fit, or `state` is no whole state.
+#[track_caller]
+pub fn gated_delta(
+    [q, k, v]: [&Array; 3],
+    [decay, beta]: [&Array; 2],
+    tokens: BatchTokens<'_>,
+    state: &Array,
+) -> (Array, Array) {
+    let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
+    let [recalled, next] = Array::apply(GatedDelta, &inputs);
+    (recalled, next)
+}

@@ -1,0 +1,136 @@
+//! Causal attention over a paged KV cache.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::matmul::StoredRows;
+use refrain_kernels::{attention, cpu};
+
+use super::fast::BatchTokens;
+use crate::operation::{
+    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly,
+};
+use crate::{Array, AttentionParams, DType};
+
+/// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
+#[derive(Hash, Debug)]
+pub(crate) struct PagedAttention(pub AttentionParams);
+
+impl Operation for PagedAttention {
+    fn name(&self) -> &'static str {
+        "paged_attention"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [q, keys, values, positions, sequences, pages] = exactly(inputs)?;
+        let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
+            && keys.shape == values.shape
+            && keys.dim(2) == q.dim(2)
+            && keys.dim(1) > 0
+            && q.dim(1).is_multiple_of(keys.dim(1))
+            && positions.shape == [q.dim(0)]
+            && sequences.shape == [q.dim(0)]
+            && pages.rank() == 2
+            && inputs[3..]
+                .iter()
+                .map(|x| x.dtype)
+                .eq([DType::I32, DType::U32, DType::U32])
+            && self.0.page_size > 0;
+        if fits {
+            return Ok(vec![q.clone()]);
+        }
+        Err(format!(
+            "q {q} does not attend to keys {keys} and values {values} by positions {positions}, sequences {sequences} and pages {pages} of {} slots",
+            self.0.page_size
+        ))
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [q, keys, values, positions, sequences, pages, out] = operands else {
+            unreachable!("six inputs and a result")
+        };
+        let operands = [q, keys, values, positions, sequences, pages, out];
+        Ok(Kernels::with_workspace(attention::calls(traits, operands, &self.0)?))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let mixed = attend(&x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], &self.0);
+        drop(x);
+        step.store(0, &Values::F32(mixed));
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        multiplications(&self.0, &operands[5], &operands[6])
+    }
+
+    fn context(&self) -> Option<(&[usize], Option<u32>)> {
+        Some((&[1, 2], self.0.window))
+    }
+}
+
+/// Two for each element of `out` and each position that `pages` of a sequence hold, or that is in the window.
+pub(super) fn multiplications(params: &AttentionParams, pages: &OperandSpec, out: &OperandSpec) -> u64 {
+    let pages = pages.layout.shape.last().copied().unwrap_or(1) as u64;
+    let reach = pages * u64::from(params.page_size);
+    let seen = params.window.map_or(reach, |window| reach.min(window.into()));
+    (out.layout.count() as u64).saturating_mul(2 * seen)
+}
+
+/// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.
+pub(super) fn attend(
+    x: &HostInputs<'_>,
+    q: &[f32],
+    heads: usize,
+    inputs: [usize; 5],
+    params: &AttentionParams,
+) -> Vec<f32> {
+    let [keys, values, positions, sequences, pages] = inputs;
+    let [slots, kv_heads, head_dim] = *x.shape(keys) else {
+        unreachable!("keys have three dimensions")
+    };
+    let bytes = [keys, values].map(|number| (x.dtype(number), x.gathered(number)));
+    let rows = bytes.each_ref().map(|(dtype, bytes)| {
+        StoredRows::new(*dtype, slots, kv_heads * head_dim, bytes).expect("keys and values are floats")
+    });
+    let inputs = attention::AttentionInputs {
+        q,
+        keys: &rows[0],
+        values: &rows[1],
+        positions: &x.i32(positions),
+        sequences: &x.u32(sequences),
+        pages: &x.u32(pages),
+        heads,
+        kv_heads,
+        pages_per_sequence: x.shape(pages)[1],
+    };
+    let floats = bytes.each_ref().map(|(dtype, bytes)| match dtype {
+        DType::F32 => bytemuck::try_cast_slice(bytes).ok(),
+        _ => None,
+    });
+    match floats {
+        [Some(keys), Some(values)] if head_dim % cpu::LANES == 0 => cpu::attention(&inputs, keys, values, params),
+        _ => attention::reference(&inputs, params),
+    }
+}
+
+/// Causal attention over a paged KV cache. q floats `[T, H, D]`; keys and values floats
+/// `[slots, KVH, D]`, H a multiple of KVH → as q. A token sees the positions up to its own (or the last
+/// `params.window` of them); position p of sequence s lies in slot
+/// `pages[s, p / page_size] · page_size + p mod page_size`. Invalid where they do not fit; GPUs take even
+/// D up to 256.
+#[track_caller]
+pub fn paged_attention(
+    q: &Array,
+    keys: &Array,
+    values: &Array,
+    tokens: BatchTokens<'_>,
+    params: AttentionParams,
+) -> Array {
+    let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
+    let [mixed] = Array::apply(PagedAttention(params), &inputs);
+    mixed
+}
