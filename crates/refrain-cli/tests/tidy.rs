@@ -168,9 +168,16 @@ fn crates_depend_only_downwards() {
     }
 }
 
-/// The folder below `src/` of the kernels' crate that a file or module of it lies in; of a file there, its name.
-fn room(path: &str) -> &str {
-    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+/// The modules that a file of a crate's `src/` is: of `linear/matmul/mod.rs` `linear` and `matmul`.
+fn modules(name: &str) -> Vec<&str> {
+    let name = name.trim_end_matches(".rs").trim_end_matches("/mod");
+    name.split('/').collect()
+}
+
+/// The room of the kernels' crate that a module lies in; within the products each module is one.
+fn room(modules: &[&str]) -> String {
+    let depth = if modules.first() == Some(&"linear") { 2 } else { 1 };
+    modules[..depth.min(modules.len())].join("/")
 }
 
 #[test]
@@ -181,42 +188,47 @@ fn families_of_kernels_use_each_other_in_one_direction() {
         .filter_map(|(name, text)| Some((name.strip_prefix(SOURCES)?.to_owned(), text)))
         .filter(|(name, _)| name != "lib.rs")
         .collect();
-    // What `crate::NAME` leads to: a room, or a module that `lib.rs` names from within one.
-    let room_of = |module: &str| {
-        let is_module = |name: &str| name.ends_with(&format!("/{module}.rs")) || name.contains(&format!("/{module}/"));
-        let rooms = files.iter().map(|(name, _)| name.as_str());
-        let direct = rooms.clone().map(room).find(|room| *room == module);
-        direct.or_else(|| rooms.clone().filter(|name| is_module(name)).map(room).next())
+    let all: Vec<Vec<&str>> = files.iter().map(|(name, _)| modules(name)).collect();
+    // What `crate::NAME` leads to: a module there, or one that `lib.rs` names from within another.
+    let found = |path: &[&str]| {
+        let is_room = all.iter().any(|m| m[0] == path[0]);
+        let nested = || all.iter().find(|m| m.len() > 1 && m[1] == path[0]).map(|m| room(m));
+        if is_room { Some(room(path)) } else { nested() }
     };
-    let mut uses: Vec<(&str, &str)> = Vec::new();
-    for (name, text) in &files {
+    let word = |text: &str| {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+        text[..end.unwrap_or(text.len())].to_owned()
+    };
+    let mut uses: Vec<(String, String)> = Vec::new();
+    for ((_, text), own) in files.iter().zip(&all) {
         let text: String = text.lines().map(|line| format!("{}\n", code(line))).collect();
-        for path in text.split("crate::").skip(1) {
-            let names = match path.strip_prefix('{') {
-                Some(group) => group.split('}').next().unwrap_or(""),
-                None => path,
-            };
-            for module in names.split(',').map(|name| name.trim_start()) {
-                let end = module
-                    .find(|c: char| !c.is_alphanumeric() && c != '_')
-                    .unwrap_or(module.len());
-                let target = room_of(&module[..end]).filter(|target| *target != room(name));
-                uses.extend(target.map(|target| (room(name), target)));
-                if !path.starts_with('{') {
-                    break;
+        let above = &own[..own.len() - 1];
+        for (start, base) in [("crate::", &[][..]), ("super::", above)] {
+            for path in text.split(start).skip(1) {
+                let group = path
+                    .strip_prefix('{')
+                    .map(|group| group.split('}').next().unwrap_or(""));
+                for name in group
+                    .unwrap_or(&path[..path.find([',', ';']).unwrap_or(path.len())])
+                    .split(',')
+                {
+                    let names: Vec<String> = name.trim().splitn(3, "::").map(word).collect();
+                    let names = names.iter().map(String::as_str).filter(|name| !name.is_empty());
+                    let path: Vec<&str> = base.iter().copied().chain(names).collect();
+                    let is_module = base.is_empty() || all.iter().any(|m| path.starts_with(m) && m.len() > base.len());
+                    let target = (is_module && !path.is_empty()).then(|| found(&path)).flatten();
+                    uses.extend(target.filter(|t| *t != room(own)).map(|target| (room(own), target)));
                 }
             }
         }
     }
+    uses.retain(|(from, _)| from != "linear");
     uses.sort_unstable();
     uses.dedup();
-    assert!(uses.len() > 10, "uses are not where they are looked for: {uses:?}");
+    assert!(uses.len() > 40, "uses are not where they are looked for: {uses:?}");
     // What nothing else uses is taken away until nothing is left.
-    let mut left = uses.clone();
-    while let Some(top) = left
-        .iter()
-        .map(|edge| edge.0)
-        .find(|room| left.iter().all(|edge| edge.1 != *room))
+    let mut left = uses;
+    while let Some(top) = (left.iter().map(|edge| edge.0.clone())).find(|room| left.iter().all(|edge| edge.1 != *room))
     {
         left.retain(|edge| edge.0 != top);
     }

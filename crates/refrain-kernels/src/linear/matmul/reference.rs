@@ -1,10 +1,7 @@
-use std::ops::Range;
-
 use rayon::prelude::*;
 
-use super::WeightRows;
-use crate::kit::dot::dot;
 use crate::kit::threads::least_items;
+use crate::linear::sources::{WeightRows, multiply};
 
 /// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
 /// row-major; `k = 0` gives zeros.
@@ -38,41 +35,6 @@ pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usiz
 /// When `x` or `out` does not hold `m` rows for the same `m`.
 pub fn reference_nt(x: &[f32], w: &dyn WeightRows, out: &mut [f32]) {
     multiply(w, x, 0..w.count(), out);
-}
-
-/// [`reference_nt`] with some rows of `w` alone.
-pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
-    let (k, n) = (w.columns(), rows.len());
-    if n == 0 || out.is_empty() {
-        return;
-    }
-    let m = out.len() / n;
-    assert_eq!(out.len(), m * n, "out holds whole rows");
-    assert_eq!(x.len(), m * k, "x holds as many rows as out");
-    // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
-    // apart in `out` when m > 1, so they are gathered first.
-    let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
-    let run = share.max(least_items(m * k).min(n));
-    let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
-        .into_par_iter()
-        .map(|r| {
-            let run = r * run..((r + 1) * run).min(n);
-            let mut row = vec![0.0; k];
-            let mut results = Vec::with_capacity(run.len() * m);
-            for j in run {
-                w.read(rows.start + j, &mut row);
-                results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
-            }
-            results
-        })
-        .collect();
-    for (r, results) in results.iter().enumerate() {
-        for (j, values) in results.chunks_exact(m).enumerate() {
-            for (i, &value) in values.iter().enumerate() {
-                out[i * n + r * run + j] = value;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

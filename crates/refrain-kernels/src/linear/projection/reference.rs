@@ -1,5 +1,5 @@
-use super::Projection;
-use crate::matmul::WeightRows;
+use crate::linear::section::Projection;
+use crate::linear::sources::WeightRows;
 use crate::{DType, Values, elementwise, rms_norm};
 
 /// Contiguous inputs of [`reference()`].

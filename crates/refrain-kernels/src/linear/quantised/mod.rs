@@ -9,20 +9,17 @@
 //!
 //! What a format is stands in `refrain-quant`.
 
-mod rows;
-mod weights;
-
+pub use super::sources::QuantRows;
 pub use refrain_quant::{
     Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
 };
-pub use rows::QuantRows;
 
-use crate::kit::iterations;
+use super::algorithms::{Gemv, QuantisedTile, cheapest};
+use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
+use super::sources::{QuantMatrix, quant_run};
 use crate::kit::text::{Text, address, grid, require_float, require_shape};
-use crate::projection::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported};
-pub(crate) use weights::QuantMatrix;
 
 const OP: &str = "quantised";
 
@@ -120,63 +117,21 @@ fn product(
     let out_number = 1 + weights.planes();
     let (tokens, x_stride, x_within) = as_rows(0, x)?;
     let (_, out_stride, out_within) = as_rows(out_number, out)?;
-    let gemv = match weights.format.bits {
-        ..=4 => &tuning.four_bit,
-        _ => &tuning.eight_bit,
+    let rows = StridedMatrix::of(0, x, [x_stride, x_within], &[])?;
+    let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
+    let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
+    let problem = ProjectionProblem::product(tokens, weights.columns, rows, planes, results);
+    let tile = QuantisedTile {
+        weights,
+        x,
+        out,
+        tokens,
+        x_strides: [x_stride, x_within],
+        out_strides: [out_stride, out_within],
     };
-    if tokens <= gemv.most_vectors as usize {
-        let rows = StridedMatrix::of(0, x, [x_stride, x_within], &[])?;
-        let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
-        let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
-        return ProjectionProblem::product(tokens, weights.columns, rows, planes, results).calls(tuning, traits);
-    }
-    if x_within != 1 && weights.columns > 0 {
-        return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
-    }
-    let text = Text::new(traits, "quantised.gemm")
-        .flag("COUNTED", iterations::most(traits).is_some())
-        .input("x", x.dtype)
-        .output("c", out.dtype);
-    let (kernel, groups) = gemm(tuning, traits, weights.declare(text), weights, tokens)?;
-    let mut push = vec![address(OP, 0, x)?];
-    push.extend(weights.addresses());
-    push.push(address(OP, out_number, out)?);
-    let sizes = [tokens, weights.rows, weights.columns, x_stride, out_stride, out_within];
-    push.extend(sizes.map(|v| Push::U32(v as u32)));
-    Ok(vec![Call { kernel, groups, push }])
-}
-
-/// Neighbouring values that an invocation takes at once: those of a word, or else eight.
-pub(crate) fn run(format: QuantFormat) -> usize {
-    if format.bits == 8 { 4 } else { 8 }
-}
-
-fn gemm(
-    tuning: &Tuning,
-    traits: &Traits,
-    text: Text<'_>,
-    weights: &QuantMatrix<'_>,
-    tokens: usize,
-) -> Result<(crate::KernelText, [u32; 3]), Unsupported> {
-    let tile = tuning.tile;
-    let kernel = text
-        .body(include_str!("product.glsl"))
-        .body(include_str!("../matmul/tile.glsl"))
-        .body(include_str!("gemm.comp"))
-        .kernel(vec![
-            (0, tile.rows * tile.columns),
-            (3, tile.rows),
-            (4, tile.columns),
-            (5, tile.depth),
-            (8, weights.format.group),
-        ]);
-    let groups = crate::matmul::tile_groups(OP, tuning, tokens, weights.rows)?;
-    let elements = [
-        4 * tile.rows * tile.depth,
-        4 * tile.columns * tile.depth / run(weights.format) as u32,
-    ];
-    crate::matmul::check_iterations(OP, traits, tile, [1, weights.columns], elements)?;
-    Ok((kernel, groups))
+    let gemv = Gemv(&problem);
+    let algorithm = cheapest(&[&gemv, &tile], tuning, traits).unwrap_or(&tile);
+    Ok(algorithm.calls(tuning, traits)?.calls)
 }
 
 /// The call that dequantises rows: `out[t] = w[indices[t]]`, zeros where there is no such row.
@@ -208,7 +163,7 @@ pub fn take_rows(
     require_shape(OP, "the indices", indices, &[tokens])?;
     require_shape(OP, "the result", out, &[tokens, weights.columns])?;
     let threads = tuning::choose(traits).row_threads;
-    let runs = tokens * weights.columns / run(*format);
+    let runs = tokens * weights.columns / quant_run(*format);
     let text = Text::new(traits, "quantised.take_rows")
         .input("indices", indices.dtype)
         .output("c", out.dtype);

@@ -4,7 +4,7 @@ use super::problem::SectionPlan;
 use crate::elementwise;
 
 /// Sections of one call that end alike.
-pub(super) struct End<'s, 'a> {
+pub(crate) struct End<'s, 'a> {
     /// Their numbers.
     pub sections: Vec<usize>,
     /// The first of them.
@@ -16,7 +16,7 @@ pub(super) struct End<'s, 'a> {
 }
 
 /// The ways in which sections end.
-pub(super) fn ends<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<End<'s, 'a>> {
+pub(crate) fn ends<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<End<'s, 'a>> {
     let mut ends: Vec<End<'s, 'a>> = Vec::new();
     for (number, &section) in sections.iter().enumerate() {
         match ends.iter_mut().find(|end| end.like.ends_like(section)) {

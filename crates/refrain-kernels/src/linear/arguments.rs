@@ -1,12 +1,12 @@
-use super::ends::ends;
-use super::problem::{ProjectionProblem, SectionPlan};
+use super::epilogue::ends;
+use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::routing::RoutingWeights;
-use super::{OP, WeightPlanes};
+use super::section::OP;
 use crate::kit::arguments::PushArguments;
 use crate::{Traits, Unsupported, elementwise};
 
 /// Where a call finds x.
-pub(super) enum InputSource<'a> {
+pub(crate) enum InputSource<'a> {
     /// x and its norm's weight themselves.
     Given,
     /// What another call made of them.
@@ -14,7 +14,7 @@ pub(super) enum InputSource<'a> {
 }
 
 /// The arguments of the call that computes `sections`.
-pub(super) fn arguments(
+pub(crate) fn arguments(
     traits: &Traits,
     problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],

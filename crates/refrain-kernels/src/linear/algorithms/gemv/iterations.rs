@@ -1,9 +1,9 @@
 //! How often the loops of a product with few vectors go round.
 
-use super::problem::{ProjectionProblem, SectionPlan};
-use super::{GemvDivision, WeightPlanes};
+use super::GemvDivision;
 use crate::Traits;
 use crate::kit::iterations::{joined_lanes, looped, rounds};
+use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::tuning::GemvTuning;
 
 /// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.

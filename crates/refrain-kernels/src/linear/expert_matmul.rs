@@ -9,15 +9,13 @@
 //! Of few tokens, each workgroup takes rows for one of them. Of many, matrix cores take them sorted by expert,
 //! with x and the weights rounded as in a [`crate::projection`] of many tokens.
 
-mod matrix;
-
-use crate::kit::iterations::{self, joined_lanes, looped};
-use crate::kit::text::{Text, address, is_wide, outer_strides, require_dtype, require_float, require_shape};
-use crate::matmul::WeightRows;
-use crate::projection::WeightPlanes;
-use crate::quantised::{self, QuantFormat, QuantMatrix};
-use crate::tuning::Tuning;
-use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
+use super::algorithms::{Gathered, Grouped, cheapest};
+use super::problem::WeightPlanes;
+use super::sources::{QuantMatrix, WeightRows};
+use crate::kit::text::{address, is_wide, outer_strides, require_dtype, require_float, require_shape};
+use crate::quantised::QuantFormat;
+use crate::tuning::{self, Tuning};
+use crate::{Call, DType, OperandSpec, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
 
@@ -84,18 +82,22 @@ pub fn calls_tuned(
         let what = format!("matrices of {rows} of {all_rows} rows");
         return Err(Unsupported::Size { op: OP, what });
     }
-    let product = matrix::GroupedProduct {
+    let grouped = Grouped {
         x,
         ids: experts,
-        weights: planes.clone(),
+        weights: &planes,
         experts: all_rows / rows,
         out,
     };
-    if let Some((calls, workspace)) = matrix::calls(tuning, traits, product)? {
-        return Ok((calls, Some(workspace)));
-    }
-    let call = dots(traits, [x, experts, out], &planes, all_rows, x_strides)?;
-    Ok((vec![call], None))
+    let gathered = Gathered {
+        operands: [x, experts, out],
+        planes: &planes,
+        all_rows,
+        x_strides: &x_strides,
+    };
+    let algorithm = cheapest(&[&grouped, &gathered], tuning, traits).unwrap_or(&gathered);
+    let made = algorithm.calls(tuning, traits)?;
+    Ok((made.calls, made.workspace))
 }
 
 /// The planes of the matrices, and their rows, of `columns` values each.
@@ -129,68 +131,6 @@ fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(WeightPlanes<'_>, u
         return Err(Unsupported::Size { op: OP, what });
     }
     Ok((planes, shape[0]))
-}
-
-/// The call of which each workgroup takes rows for one pair of a token and an expert.
-fn dots(
-    traits: &Traits,
-    [x, experts, out]: [&OperandSpec; 3],
-    planes: &WeightPlanes<'_>,
-    all_rows: usize,
-    x_strides: Vec<Push>,
-) -> Result<Call, Unsupported> {
-    let &[tokens, used, k] = &x.layout.shape[..] else {
-        unreachable!("checked");
-    };
-    let (pairs, rows) = (tokens * used, out.layout.shape[2]);
-    if pairs > 65_535 {
-        let what = format!("{pairs} products of a token and an expert");
-        return Err(Unsupported::Size { op: OP, what });
-    }
-    let text = Text::new(traits, OP)
-        .define("LANE_VALUE", "float")
-        .input("x", x.dtype)
-        .input("experts", DType::U32)
-        .output("y", out.dtype);
-    let text = match planes {
-        WeightPlanes::Dense { dtype, wide, .. } => {
-            // As many elements as fill 16 bytes: what an invocation loads at once.
-            let run = 16 / dtype.size();
-            let text = text.input("w", *dtype);
-            match *wide && is_wide(x, &x.layout.strides[..2]) {
-                true => text
-                    .define("RUN", run)
-                    .runs("x", x.dtype, run, true)
-                    .runs("w", *dtype, run, true),
-                false => text,
-            }
-        }
-        WeightPlanes::Quantised(weights) => {
-            let wide = is_wide(x, &x.layout.strides[..2]);
-            let run = quantised::run(weights.format);
-            weights.declare(text).runs("x", x.dtype, run, wide)
-        }
-    };
-    let lanes = tuning::lanes(traits);
-    let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
-    iterations::check(OP, traits, rounds, || format!("sums over {k} products"))?;
-    let rows_per_group = (traits.workgroup(128) / lanes).max(1);
-    let kernel = text
-        .body(include_str!("../../kit/lanes.glsl"))
-        .body(include_str!("expert_matmul.comp"))
-        .kernel(vec![
-            (0, lanes * rows_per_group),
-            (3, lanes),
-            (4, rows_per_group),
-            (8, planes.weights().group()),
-        ]);
-    let mut push = vec![address(OP, 0, x)?, address(OP, 1, experts)?];
-    push.extend(planes.addresses());
-    push.push(address(OP, push.len(), out)?);
-    push.extend([used, all_rows / rows, rows, k].map(|v| Push::U32(v as u32)));
-    push.extend(x_strides);
-    let groups = [rows.div_ceil(rows_per_group as usize) as u32, pairs as u32, 1];
-    Ok(Call { kernel, groups, push })
 }
 
 /// The same in plain Rust: `x` `[T, U, K]` and `experts` `[T, U]`, gapless; `w` the matrices of all

@@ -5,12 +5,13 @@
 //! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
 //! bits; sums are in f32.
 
-use super::arguments::{InputSource, arguments};
-use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
-use super::source::{declared_input, declared_sections, generated};
-use super::{OP, ProjectionCalls};
+use super::{Algorithm, Cost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, grid, hash};
+use crate::linear::arguments::{InputSource, arguments};
+use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
+use crate::linear::section::OP;
+use crate::linear::source::{declared_input, declared_sections, generated};
 use crate::tuning::{MatrixTile, SharedBy, Tuning};
 use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
@@ -20,7 +21,7 @@ pub(crate) const REFERENCES: &str =
     "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
 
 /// Whether a device may compute products with such weights here.
-pub(crate) fn takes(traits: &Traits) -> bool {
+pub(crate) fn supported(traits: &Traits) -> bool {
     traits.matrix_cores.is_some() && traits.storage16
 }
 
@@ -88,7 +89,7 @@ impl Fragments {
                 traits,
                 text.define("CHUNK", self.chunk).define("HALVES", self.tile.halves),
             )
-            .body(include_str!("matrix/blocks.glsl"))
+            .body(include_str!("matrix_cores/blocks.glsl"))
     }
 }
 
@@ -114,20 +115,64 @@ pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
         .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
 }
 
-impl ProjectionProblem<'_> {
-    /// Fails as [`ProjectionProblem::matrix_calls`] would, without building texts.
-    pub(super) fn check_matrix(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
-        check(self)?;
+/// A product of fragments.
+pub(crate) struct MatrixCoreProduct<'p>(pub &'p ProjectionProblem<'p>);
+
+impl Algorithm for MatrixCoreProduct<'_> {
+    /// Tokens share what is read of the weights.
+    fn cost(&self, _: &Tuning, traits: &Traits) -> Option<Cost> {
+        (supported(traits) && check(self.0).is_ok()).then_some(Cost { passes: 1 })
+    }
+
+    fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
+        let problem = self.0;
+        check(problem)?;
         let cores = cores_of(traits)?;
-        for sections in self.alike() {
-            let fragments = self.fragments(tuning, traits, cores, &sections);
-            self.pack_arguments(traits, &fragments, self.operands)?;
-            let packed = |arguments: &mut PushArguments| self.packed(&fragments, self.operands, arguments);
-            arguments(traits, self, &sections, InputSource::Packed(&packed))?;
+        for sections in problem.alike() {
+            let fragments = problem.fragments(tuning, traits, cores, &sections);
+            problem.pack_arguments(traits, &fragments, problem.operands)?;
+            let packed = |arguments: &mut PushArguments| problem.packed(&fragments, problem.operands, arguments);
+            arguments(traits, problem, &sections, InputSource::Packed(&packed))?;
         }
         Ok(())
     }
 
+    /// The calls on matrix cores, for each kind of sections one that packs x and one product.
+    fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
+        let problem = self.0;
+        check(problem)?;
+        let cores = cores_of(traits)?;
+        let workspace = problem.operands;
+        let mut calls = Vec::new();
+        let (mut packed, mut words) = (None, 0);
+        for sections in problem.alike() {
+            let fragments = problem.fragments(tuning, traits, cores, &sections);
+            let tiles = problem.tiles(&fragments);
+            let shape = (fragments.chunk, tiles, fragments.tile.halves);
+            if packed != Some(shape) {
+                calls.push(problem.pack(tuning, traits, &fragments, workspace)?);
+                packed = Some(shape);
+            }
+            let tokens = PackedTokens {
+                family: OP,
+                text: include_str!("matrix_cores/tokens.glsl"),
+                skips: false,
+                arguments: &|arguments| problem.packed(&fragments, workspace, arguments),
+                tiles: tiles / fragments.tile.tokens as usize,
+            };
+            calls.push(problem.multiply(traits, &fragments, &sections, &tokens)?);
+            let factors = tiles * cores.size as usize;
+            words = words.max(problem.packed_words(&fragments) + factors);
+        }
+        Ok(ProjectionCalls {
+            chained: true,
+            calls,
+            workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
+        })
+    }
+}
+
+impl ProjectionProblem<'_> {
     /// How the product of sections that are alike is divided.
     fn fragments(
         &self,
@@ -206,39 +251,6 @@ impl ProjectionProblem<'_> {
         arguments.number("BLOCKS", fragments.blocks);
     }
 
-    /// The calls on matrix cores, for each kind of sections one that packs x and one product.
-    pub(super) fn matrix_calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        check(self)?;
-        let cores = cores_of(traits)?;
-        let workspace = self.operands;
-        let mut calls = Vec::new();
-        let (mut packed, mut words) = (None, 0);
-        for sections in self.alike() {
-            let fragments = self.fragments(tuning, traits, cores, &sections);
-            let tiles = self.tiles(&fragments);
-            let shape = (fragments.chunk, tiles, fragments.tile.halves);
-            if packed != Some(shape) {
-                calls.push(self.pack(tuning, traits, &fragments, workspace)?);
-                packed = Some(shape);
-            }
-            let tokens = PackedTokens {
-                family: OP,
-                text: include_str!("matrix/tokens.glsl"),
-                skips: false,
-                arguments: &|arguments| self.packed(&fragments, workspace, arguments),
-                tiles: tiles / fragments.tile.tokens as usize,
-            };
-            calls.push(self.multiply(traits, &fragments, &sections, &tokens)?);
-            let factors = tiles * cores.size as usize;
-            words = words.max(self.packed_words(&fragments) + factors);
-        }
-        Ok(ProjectionCalls {
-            chained: true,
-            calls,
-            workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
-        })
-    }
-
     /// The call that packs x, and behind it a factor for each token.
     fn pack(
         &self,
@@ -257,8 +269,8 @@ impl ProjectionProblem<'_> {
             .body(REFERENCES)
             .body(&declaration)
             .body(include_str!("../../kit/lanes.glsl"))
-            .body(include_str!("matrix/pack.glsl"))
-            .body(include_str!("matrix/pack.comp"))
+            .body(include_str!("matrix_cores/pack.glsl"))
+            .body(include_str!("matrix_cores/pack.comp"))
             .kernel(vec![(0, lanes), (3, lanes), (4, 1)]);
         Ok(Call {
             kernel,
@@ -288,8 +300,8 @@ impl ProjectionProblem<'_> {
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
         let (subgroup_rows, body) = match shared {
-            SharedBy::Tokens => (subgroups, include_str!("matrix/matrix.comp")),
-            SharedBy::Sums => (1, include_str!("matrix/split.comp")),
+            SharedBy::Tokens => (subgroups, include_str!("matrix_cores/matrix.comp")),
+            SharedBy::Sums => (1, include_str!("matrix_cores/split.comp")),
         };
         let text = Text::with_fragments(
             traits,
@@ -313,15 +325,15 @@ impl ProjectionProblem<'_> {
         );
         let text = text.body(REFERENCES).body(&generated);
         let text = match planes {
-            WeightPlanes::Dense { .. } => text.body(include_str!("matrix/dense.glsl")),
+            WeightPlanes::Dense { .. } => text.body(include_str!("matrix_cores/dense.glsl")),
             WeightPlanes::Quantised(_) => text
-                .body(include_str!("quantised.glsl"))
-                .body(include_str!("matrix/quantised.glsl")),
+                .body(include_str!("gemv/quantised.glsl"))
+                .body(include_str!("matrix_cores/quantised.glsl")),
         };
         let kernel = text
             .flag("SKIPS", tokens.skips)
             .body(tokens.text)
-            .body(include_str!("matrix/product.glsl"))
+            .body(include_str!("matrix_cores/product.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
         let per_block = (subgroup_rows * each * fragments.cores.size) as usize;

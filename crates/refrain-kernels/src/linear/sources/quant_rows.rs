@@ -1,8 +1,8 @@
 use refrain_quant::QuantPlanes;
 
-use super::QuantFormat;
-use crate::matmul::WeightRows;
+use super::WeightRows;
 use crate::{DType, Unsupported};
+use refrain_quant::QuantFormat;
 
 /// A quantised matrix read row by row: the reference.
 #[derive(Clone, Copy)]

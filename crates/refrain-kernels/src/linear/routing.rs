@@ -41,7 +41,7 @@ pub(crate) enum RoutingWeights {
 
 impl Routing {
     /// Whole products that are made apart.
-    pub(super) fn repeats(&self) -> usize {
+    pub(crate) fn repeats(&self) -> usize {
         self.tokens * if self.weights.is_some() { 1 } else { self.used }
     }
 }

@@ -15,11 +15,13 @@
 
 use std::fmt;
 
+use super::algorithms::{Algorithm, Gemv};
 use super::problem::{ProjectionProblem, SectionPlan, StridedMatrix, extra, norm_weight};
 use super::routing::{ExpertChoice, Routing, RoutingWeights};
-use super::{Norm, OP, Section};
+use super::section::{OP, Section};
+use super::sources::WeightRows;
 use crate::kit::text::{address, require_dtype, require_float, require_shape};
-use crate::matmul::WeightRows;
+use crate::rms_norm::Norm;
 use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
 
 /// The most experts of a token.
@@ -252,7 +254,7 @@ impl ExpertProjection {
         if problem.repeats() == 0 {
             return Ok(Vec::new());
         }
-        problem.calls(tuning::choose(traits), traits)
+        Ok(Gemv(&problem).calls(tuning::choose(traits), traits)?.calls)
     }
 
     /// Fails as [`ExpertProjection::calls`] would, without building the calls.
@@ -260,7 +262,8 @@ impl ExpertProjection {
     /// # Errors
     /// Those of [`ExpertProjection::calls`].
     pub fn check(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
-        self.checked(traits, operands)?.check(traits)
+        let problem = self.checked(traits, operands)?;
+        Gemv(&problem).check(tuning::choose(traits), traits)
     }
 
     fn checked<'a>(&self, traits: &Traits, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {

@@ -2,87 +2,115 @@
 //! token and one of its experts by expert, so that tiles of them meet the same rows, and packs x as
 //! [`crate::projection`] does.
 
-use super::OP;
+use super::matrix_cores::{self, Fragments, PackedTokens, REFERENCES};
+use super::{Algorithm, Cost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address, grid, hash};
-use crate::projection::matrix::{self, Fragments, PackedTokens, REFERENCES, cores_of};
-use crate::projection::source::declared_input;
-use crate::projection::{ProjectionProblem, StridedMatrix, WeightPlanes};
+use crate::linear::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
+use crate::linear::source::declared_input;
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
-/// What is multiplied: checked operands, W of `experts` experts.
-pub(super) struct GroupedProduct<'a> {
-    pub x: &'a OperandSpec,
-    pub ids: &'a OperandSpec,
-    pub weights: WeightPlanes<'a>,
+const OP: &str = "expert_matmul";
+
+/// Such products: checked operands, W of `experts` experts.
+pub(crate) struct Grouped<'p> {
+    pub x: &'p OperandSpec,
+    pub ids: &'p OperandSpec,
+    pub weights: &'p WeightPlanes<'p>,
     pub experts: usize,
-    pub out: &'a OperandSpec,
+    pub out: &'p OperandSpec,
 }
 
-/// The calls, the second depending on the first, and their workspace, the operand behind the others. None
-/// where the device, the tuning or a size is not for them.
-pub(super) fn calls(
-    tuning: &Tuning,
-    traits: &Traits,
-    product: GroupedProduct<'_>,
-) -> Result<Option<(Vec<Call>, OperandSpec)>, Unsupported> {
-    let &[tokens, used, columns] = &product.x.layout.shape[..] else {
-        return Ok(None);
-    };
-    let (pairs, experts) = (tokens * used, product.experts);
-    let tile = traits
-        .matrix_cores
-        .and_then(|cores| tuning.expert_tile(traits, cores.size, pairs, experts));
-    let (true, Some(tile)) = (matrix::takes(traits), tile) else {
-        return Ok(None);
-    };
-    let cores = cores_of(traits)?;
-    let rows = product.out.layout.shape[2];
-    let last = 2 + product.weights.weights().planes();
-    let strides = &product.x.layout.strides;
-    let shared = used == 1 || strides[1] == 0;
-    let x = StridedMatrix::of(0, product.x, [strides[0], 1], &[if shared { 0 } else { strides[1] }])?;
-    let out = StridedMatrix::of(last, product.out, [rows, 1], &[])?;
-    let problem = ProjectionProblem::product(pairs, columns, x, (product.weights, rows), out);
-    if matrix::check(&problem).is_err() {
-        return Ok(None);
+impl Grouped<'_> {
+    /// T, U and K.
+    fn extents(&self) -> [usize; 3] {
+        [0, 1, 2].map(|d| self.x.layout.shape[d])
     }
-    let sections = problem.alike();
-    let fragments = problem.fragments_of(tile, traits, cores, &sections[0]);
-    let grouped = Grouped {
-        problem: &problem,
-        fragments: &fragments,
-        ids: address(OP, 1, product.ids)?,
-        workspace: last + 1,
-        experts,
-        vectors: if shared { [tokens, 1] } else { [pairs, used] },
-        between: if shared { 0 } else { strides[1] },
-        sharing: if shared { used } else { 1 },
-    };
-    let threads = tuning.row_threads;
-    if !grouped.fits(traits, threads) {
-        return Ok(None);
+
+    /// Whether a token's experts meet the same vector.
+    fn is_shared(&self) -> bool {
+        self.extents()[1] == 1 || self.x.layout.strides[1] == 0
     }
-    let tokens = PackedTokens {
-        family: OP,
-        text: include_str!("tokens.glsl"),
-        skips: tuning.experts.skips && tile.tokens > 1,
-        arguments: &|arguments| grouped.product_arguments(arguments),
-        tiles: grouped.tiles(),
-    };
-    let calls = vec![
-        grouped.prepare(traits, threads)?,
-        problem.multiply(traits, &fragments, &sections[0], &tokens)?,
-    ];
-    Ok(Some((
-        calls,
-        OperandSpec::contiguous(DType::U32, &[grouped.words()[3]]),
-    )))
+
+    /// All pairs as the tokens of one product.
+    fn problem(&self) -> Result<ProjectionProblem<'_>, Unsupported> {
+        let [tokens, used, columns] = self.extents();
+        let (rows, strides) = (self.out.layout.shape[2], &self.x.layout.strides);
+        let between = if self.is_shared() { 0 } else { strides[1] };
+        let x = StridedMatrix::of(0, self.x, [strides[0], 1], &[between])?;
+        let out = StridedMatrix::of(2 + self.weights.weights().planes(), self.out, [rows, 1], &[])?;
+        let weights = (self.weights.clone(), rows);
+        Ok(ProjectionProblem::product(tokens * used, columns, x, weights, out))
+    }
+
+    /// How it is divided; none where the device, the tuning or a size is not for it.
+    fn fragments(&self, problem: &ProjectionProblem<'_>, tuning: &Tuning, traits: &Traits) -> Option<Fragments> {
+        let cores = traits.matrix_cores.filter(|_| matrix_cores::supported(traits))?;
+        let tile = tuning.expert_tile(traits, cores.size, problem.tokens, self.experts)?;
+        matrix_cores::check(problem).ok()?;
+        let fragments = problem.fragments_of(tile, traits, cores, &problem.alike()[0]);
+        let fits = (self.sorted(problem, &fragments).ok()?).fits(traits, tuning.row_threads);
+        fits.then_some(fragments)
+    }
+
+    fn sorted<'s>(
+        &self,
+        problem: &'s ProjectionProblem<'s>,
+        fragments: &'s Fragments,
+    ) -> Result<SortedPairs<'s>, Unsupported> {
+        let [tokens, used, _] = self.extents();
+        let shared = self.is_shared();
+        Ok(SortedPairs {
+            problem,
+            fragments,
+            ids: address(OP, 1, self.ids)?,
+            workspace: 3 + self.weights.weights().planes(),
+            experts: self.experts,
+            vectors: if shared { [tokens, 1] } else { [tokens * used, used] },
+            between: if shared { 0 } else { self.x.layout.strides[1] },
+            sharing: if shared { used } else { 1 },
+        })
+    }
 }
 
-struct Grouped<'a> {
+impl Algorithm for Grouped<'_> {
+    /// A tile of pairs reads a matrix.
+    fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<Cost> {
+        let problem = self.problem().ok()?;
+        let fragments = self.fragments(&problem, tuning, traits)?;
+        let passes = problem.tokens.div_ceil(fragments.tile_tokens());
+        Some(Cost { passes })
+    }
+
+    fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
+        let problem = self.problem()?;
+        let Some(fragments) = self.fragments(&problem, tuning, traits) else {
+            let what = format!("no fragments of products with {} experts", self.experts);
+            return Err(Unsupported::Size { op: OP, what });
+        };
+        let sorted = self.sorted(&problem, &fragments)?;
+        let tokens = PackedTokens {
+            family: OP,
+            text: include_str!("grouped/tokens.glsl"),
+            skips: tuning.experts.skips && fragments.tile.tokens > 1,
+            arguments: &|arguments| sorted.product_arguments(arguments),
+            tiles: sorted.tiles(),
+        };
+        let calls = vec![
+            sorted.prepare(traits, tuning.row_threads)?,
+            problem.multiply(traits, &fragments, &problem.alike()[0], &tokens)?,
+        ];
+        Ok(ProjectionCalls {
+            calls,
+            chained: true,
+            workspace: Some(OperandSpec::contiguous(DType::U32, &[sorted.words()[3]])),
+        })
+    }
+}
+
+struct SortedPairs<'a> {
     problem: &'a ProjectionProblem<'a>,
     fragments: &'a Fragments,
     ids: Push,
@@ -95,7 +123,7 @@ struct Grouped<'a> {
     sharing: usize,
 }
 
-impl Grouped<'_> {
+impl SortedPairs<'_> {
     /// The most tiles of pairs: all experts' last ones may have a pair alone.
     fn tiles(&self) -> usize {
         let pairs = self.problem.tokens;
@@ -176,9 +204,9 @@ impl Grouped<'_> {
             .body("layout(buffer_reference) buffer sorted_ref;\n")
             .body(&declaration)
             .body(include_str!("../../kit/lanes.glsl"))
-            .body(include_str!("../projection/matrix/pack.glsl"))
-            .body(include_str!("sort.glsl"))
-            .body(include_str!("prepare.comp"))
+            .body(include_str!("matrix_cores/pack.glsl"))
+            .body(include_str!("grouped/sort.glsl"))
+            .body(include_str!("grouped/prepare.comp"))
             .kernel(vec![
                 (0, lanes * rows),
                 (3, lanes),

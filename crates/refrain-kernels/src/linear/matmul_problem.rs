@@ -1,9 +1,11 @@
 use crate::kit::text::outer_dimensions;
 use crate::{OperandSpec, Unsupported};
 
+const OP: &str = "matmul";
+
 /// Extents and strides of a batched product, once batch dimensions are merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct MatmulProblem {
+pub(crate) struct MatmulProblem {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -22,12 +24,12 @@ pub(super) struct MatmulProblem {
 }
 
 impl MatmulProblem {
-    pub(super) fn new(a: &OperandSpec, b: &OperandSpec, out: &OperandSpec) -> Result<MatmulProblem, Unsupported> {
+    pub(crate) fn new(a: &OperandSpec, b: &OperandSpec, out: &OperandSpec) -> Result<MatmulProblem, Unsupported> {
         let rank = out.layout.rank();
         let (x, y, z) = (&a.layout, &b.layout, &out.layout);
         let shapes = || format!("{:?} times {:?} into {:?}", x.shape, y.shape, z.shape);
         let mismatch = |what: &str| Unsupported::Size {
-            op: super::OP,
+            op: OP,
             what: format!("{}: {what}", shapes()),
         };
         if rank < 2 || x.rank() != rank || y.rank() != rank {
@@ -41,7 +43,7 @@ impl MatmulProblem {
         if x.shape[b0] != m || y.shape[b0 + 1] != n || y.shape[b0] != k {
             return Err(mismatch("the matrices do not fit"));
         }
-        let outer = outer_dimensions(super::OP, &[a, b, out], 2, 2)?;
+        let outer = outer_dimensions(OP, &[a, b, out], 2, 2)?;
         let batch = [outer[0].0, outer[1].0];
         let batch_strides = [0, 1, 2].map(|i| [outer[0].1[i] as usize, outer[1].1[i] as usize]);
         let pair = |strides: &[usize]| [strides[b0], strides[b0 + 1]];
@@ -60,7 +62,7 @@ impl MatmulProblem {
     }
 
     /// The transposed product, with `a` and `b` in each other's places.
-    pub(super) fn transposed(self) -> MatmulProblem {
+    pub(crate) fn transposed(self) -> MatmulProblem {
         let swap = |[x, y]: [usize; 2]| [y, x];
         let [a, b, c] = self.batch_strides;
         MatmulProblem {

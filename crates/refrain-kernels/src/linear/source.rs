@@ -1,9 +1,9 @@
 //! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
 
-use super::OP;
-use super::ends::{End, ends};
+use super::epilogue::{End, ends};
 use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::routing::RoutingWeights;
+use super::section::OP;
 use crate::elementwise;
 use crate::kit::arguments::PushArguments;
 use crate::kit::glsl;
@@ -11,7 +11,7 @@ use crate::kit::text::{Text, unpack};
 use crate::{DType, Unsupported};
 
 /// The accessors of all operands, and what the shader asks of them.
-pub(super) fn declared<'t>(text: Text<'t>, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
+pub(crate) fn declared<'t>(text: Text<'t>, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
     let chunk = sections[0].parts[0].chunk();
     let text = declared_routing(declared_input(text, problem, 4), problem, chunk);
     declared_sections(text, problem, sections, chunk)
@@ -30,7 +30,7 @@ fn declared_routing<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, chu
         let each = text.traits().subgroup_size as usize;
         text = text
             .define("KEYS", format!("{}u", routing.count.div_ceil(each)))
-            .body(include_str!("../../kit/order.glsl"));
+            .body(include_str!("../kit/order.glsl"));
     }
     if routing.weights.is_some() {
         // The chunks of one expert's row: known here, so that nothing is divided by a variable.
@@ -66,7 +66,7 @@ pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &ProjectionProblem
 
 /// The accessors of the matrices, which are read `chunk` values at once, of the epilogue's inputs and of the
 /// result.
-pub(super) fn declared_sections<'t>(
+pub(crate) fn declared_sections<'t>(
     mut text: Text<'t>,
     problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
@@ -101,7 +101,7 @@ pub(super) fn declared_sections<'t>(
 ///
 /// # Errors
 /// When an epilogue is no valid expression.
-pub(super) fn generated(
+pub(crate) fn generated(
     problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
     arguments: &PushArguments,

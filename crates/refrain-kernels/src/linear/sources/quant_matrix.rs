@@ -1,8 +1,10 @@
 use refrain_quant::Define;
 
-use super::{OP, QuantFormat};
 use crate::kit::text::{Text, address, is_wide, require_dtype, require_shape};
 use crate::{DType, OperandSpec, Push, Unsupported};
+use refrain_quant::QuantFormat;
+
+const OP: &str = "quantised";
 
 /// The planes of one quantised matrix, checked.
 #[derive(Clone)]
@@ -102,4 +104,9 @@ impl<'a> QuantMatrix<'a> {
         }
         text.body(&refrain_quant::unpacking(self.format))
     }
+}
+
+/// Neighbouring quantised values that an invocation takes at once: those of a word, or else eight.
+pub(crate) fn quant_run(format: QuantFormat) -> usize {
+    if format.bits == 8 { 4 } else { 8 }
 }

@@ -1,8 +1,8 @@
 use super::routing::Routing;
-use super::{OP, Projection, Section, WeightStorage};
+use super::section::{OP, Projection, Section, WeightStorage};
+use super::sources::QuantMatrix;
 use crate::elementwise::Expression;
 use crate::kit::text::{address, is_wide, require_float, require_shape};
-use crate::quantised;
 use crate::{DType, OperandSpec, Push, Unsupported};
 
 /// A projection of checked operands: addresses, extents and strides.
@@ -82,7 +82,7 @@ pub(crate) enum WeightPlanes<'a> {
         /// Whether 16 bytes of a row can be loaded at once.
         wide: bool,
     },
-    Quantised(quantised::QuantMatrix<'a>),
+    Quantised(QuantMatrix<'a>),
 }
 
 /// A further input of the epilogue.
@@ -143,7 +143,7 @@ impl SectionPlan<'_> {
     }
 
     /// Whether the sums become a result in the same way.
-    pub(super) fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
+    pub(crate) fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
         let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
         self.epilogue == other.epilogue && extras(self) == extras(other)
     }
@@ -249,13 +249,13 @@ impl<'a> ProjectionProblem<'a> {
     }
 
     /// Products that are summed: K, of each expert whose results are added up.
-    pub(super) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         let joined = self.routing.as_ref().filter(|r| r.weights.is_some());
         self.columns * joined.map_or(1, |r| r.used)
     }
 
     /// How often the product is made, with other matrices.
-    pub(super) fn repeats(&self) -> usize {
+    pub(crate) fn repeats(&self) -> usize {
         let batches = self.batch.as_ref().map_or(1, BatchStrides::count);
         batches * self.routing.as_ref().map_or(1, Routing::repeats)
     }
@@ -276,7 +276,7 @@ impl<'a> ProjectionProblem<'a> {
 }
 
 impl StridedMatrix {
-    pub(super) fn new(number: usize, operand: &OperandSpec) -> Result<StridedMatrix, Unsupported> {
+    pub(crate) fn new(number: usize, operand: &OperandSpec) -> Result<StridedMatrix, Unsupported> {
         let strides = [operand.layout.strides[0], operand.layout.strides[1]];
         StridedMatrix::of(number, operand, strides, &[])
     }
@@ -300,7 +300,7 @@ impl StridedMatrix {
 
 impl<'a> SectionPlan<'a> {
     /// The section whose parts' first operands have the given numbers, without its further inputs.
-    pub(super) fn new(
+    pub(crate) fn new(
         section: &Section,
         numbers: &[usize],
         operands: &[&'a OperandSpec],
@@ -371,7 +371,7 @@ fn part<'a>(
         }
         WeightStorage::Quantised(format) => {
             let biases = format.has_biases().then(|| operands[number + 2]);
-            let planes = quantised::QuantMatrix::new(format, number, operands[number], operands[number + 1], biases)?;
+            let planes = QuantMatrix::new(format, number, operands[number], operands[number + 1], biases)?;
             let shape = [planes.rows, planes.columns];
             let planes = WeightPlanes::Quantised(planes);
             Ok((SectionPart { planes }, shape))
@@ -380,7 +380,7 @@ fn part<'a>(
 }
 
 /// The norm's weight.
-pub(super) fn norm_weight(number: usize, operands: &[&OperandSpec], columns: usize) -> Result<NormWeight, Unsupported> {
+pub(crate) fn norm_weight(number: usize, operands: &[&OperandSpec], columns: usize) -> Result<NormWeight, Unsupported> {
     let operand = operands[number];
     require_float(OP, operand)?;
     require_shape(OP, "the norm's weight", operand, &[columns])?;
@@ -397,7 +397,7 @@ pub(super) fn norm_weight(number: usize, operands: &[&OperandSpec], columns: usi
     })
 }
 
-pub(super) fn extra(number: usize, operands: &[&OperandSpec], shape: [usize; 2]) -> Result<Extra, Unsupported> {
+pub(crate) fn extra(number: usize, operands: &[&OperandSpec], shape: [usize; 2]) -> Result<Extra, Unsupported> {
     let operand = operands[number];
     require_shape(OP, "an epilogue's input", operand, &shape)?;
     Ok(Extra {

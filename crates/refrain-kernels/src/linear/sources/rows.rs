@@ -2,6 +2,10 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use rayon::prelude::*;
+
+use crate::kit::dot::dot;
+use crate::kit::threads::least_items;
 use crate::{DType, Unsupported};
 
 /// A matrix that is read one row at a time, so that a stored matrix (16-bit, quantised, mapped from
@@ -25,7 +29,7 @@ pub trait WeightRows: Sync {
     /// # Panics
     /// When there are no such rows, or `x` and `out` hold different numbers of them.
     fn multiply(&self, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
-        super::multiply(self, x, rows, out);
+        multiply(self, x, rows, out);
     }
 }
 
@@ -135,5 +139,40 @@ impl WeightRows for SliceRows<'_> {
 
     fn read(&self, row: usize, out: &mut [f32]) {
         out.copy_from_slice(&self.values[row * self.columns..][..self.columns]);
+    }
+}
+
+/// [`crate::matmul::reference_nt`] with some rows of `w` alone.
+pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
+    let (k, n) = (w.columns(), rows.len());
+    if n == 0 || out.is_empty() {
+        return;
+    }
+    let m = out.len() / n;
+    assert_eq!(out.len(), m * n, "out holds whole rows");
+    assert_eq!(x.len(), m * k, "x holds as many rows as out");
+    // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
+    // apart in `out` when m > 1, so they are gathered first.
+    let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
+    let run = share.max(least_items(m * k).min(n));
+    let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
+        .into_par_iter()
+        .map(|r| {
+            let run = r * run..((r + 1) * run).min(n);
+            let mut row = vec![0.0; k];
+            let mut results = Vec::with_capacity(run.len() * m);
+            for j in run {
+                w.read(rows.start + j, &mut row);
+                results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
+            }
+            results
+        })
+        .collect();
+    for (r, results) in results.iter().enumerate() {
+        for (j, values) in results.chunks_exact(m).enumerate() {
+            for (i, &value) in values.iter().enumerate() {
+                out[i * n + r * run + j] = value;
+            }
+        }
     }
 }

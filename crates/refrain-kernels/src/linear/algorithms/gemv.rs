@@ -1,0 +1,231 @@
+//! Matrix times some vectors: each subgroup takes rows of the weights and all tokens, as floats or, of quantised
+//! weights on devices with fast dot products of bytes, in fixed point.
+
+mod iterations;
+
+use self::iterations::iterations;
+use super::{Algorithm, Cost, ProjectionCalls};
+use crate::kit::text::{Text, grid, hash};
+use crate::linear::arguments::{self, InputSource::Given};
+use crate::linear::problem::{ProjectionProblem, SectionPlan};
+use crate::linear::routing::Routing;
+use crate::linear::section::{OP, WeightStorage};
+use crate::linear::source;
+use crate::tuning::{self, GemvTuning, Tuning};
+use crate::{Call, Traits, Unsupported};
+
+/// Such a product.
+pub(crate) struct Gemv<'p>(pub &'p ProjectionProblem<'p>);
+
+impl Gemv<'_> {
+    /// The part of the tuning row for each matrix.
+    fn tunings<'t>(&self, tuning: &'t Tuning) -> impl Iterator<Item = &'t GemvTuning> {
+        let parts = self.0.sections.iter().flat_map(|s| &s.parts);
+        parts.map(move |part| gemv_tuning(tuning, part.planes.weights()))
+    }
+
+    /// The most tokens.
+    pub(crate) fn most_tokens(&self, tuning: &Tuning) -> usize {
+        let most = self.tunings(tuning).map(|row| row.most_vectors as usize).min();
+        most.unwrap_or(usize::MAX)
+    }
+
+    /// The call for sections that are alike.
+    fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
+        let problem = self.0;
+        let weights = sections[0].parts[0].planes.weights();
+        let gemv = match (weights, &problem.routing) {
+            (WeightStorage::Quantised(format), None) => {
+                tuning.gemv(Some(format), problem.columns, sections.iter().map(|s| s.rows).sum())
+            }
+            _ => gemv_tuning(tuning, weights),
+        };
+        let chunk = sections[0].parts[0].chunk();
+        let mut division = GemvDivision::of(gemv, tuning::lanes(traits), problem, sections);
+        let (lanes, rows) = (division.lanes, division.rows);
+        let arguments = arguments::arguments(traits, problem, sections, Given)?;
+        let is_fixed = tuning.fixed_point && weights != WeightStorage::Dense;
+        let tile = tile((traits, gemv), problem, (chunk, is_fixed), (lanes, rows))?;
+        let count = |division: &GemvDivision| iterations(traits, gemv, problem, sections, division, tile as usize);
+        while crate::kit::iterations::most(traits).is_some_and(|most| count(&division) > most)
+            && division.goes_round_less()
+        {}
+        let what = || format!("sums over {} products", problem.columns);
+        crate::kit::iterations::check(OP, traits, count(&division), what)?;
+        let generated = source::generated(problem, sections, &arguments)?;
+        let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
+            .define("LANE_VALUE", "float")
+            .define("UNROLLED", u32::from(gemv.unrolled))
+            .define("CHUNK", chunk)
+            .flag("FIXED_POINT", is_fixed)
+            // Sums of nothing: there is not even a chunk to load.
+            .flag("EMPTY", problem.columns == 0);
+        let kernel = source::declared(text, problem, sections)
+            .body(include_str!("../../kit/unroll.glsl"))
+            .body(include_str!("gemv/sizes.glsl"))
+            .body(include_str!("../../kit/lanes.glsl"))
+            .body(&generated)
+            .body(match weights {
+                WeightStorage::Dense => include_str!("gemv/dense.glsl"),
+                WeightStorage::Quantised(_) => include_str!("gemv/quantised.glsl"),
+            })
+            .body(match problem.routing {
+                Some(_) => include_str!("gemv/experts.glsl"),
+                None => "",
+            })
+            .body(include_str!("gemv/input.glsl"))
+            .body(match is_fixed {
+                true => include_str!("gemv/fixed.glsl"),
+                false => include_str!("gemv/floats.glsl"),
+            })
+            .body(include_str!("gemv/gemv.comp"))
+            .kernel(vec![
+                (0, lanes * rows),
+                (3, lanes),
+                (4, rows),
+                (5, problem.tokens as u32),
+                (6, division.loads),
+                (7, division.each),
+                (8, weights.group()),
+                (9, tile),
+            ]);
+        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups as usize))?;
+        Ok(Call {
+            kernel,
+            groups: [x, y, problem.repeats().clamp(1, 65_535) as u32],
+            push: arguments.push(),
+        })
+    }
+}
+
+impl Algorithm for Gemv<'_> {
+    /// Beside matrix cores vectors cost nothing up to a number.
+    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<Cost> {
+        let passes = |row: &GemvTuning| self.0.tokens.div_ceil(row.most_beside_matrix as usize);
+        let passes = self.tunings(tuning).map(passes).max().unwrap_or(0);
+        (self.0.tokens <= self.most_tokens(tuning)).then_some(Cost { passes })
+    }
+
+    fn check(&self, _: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
+        // Each operand takes one address at most, and all numbers together another.
+        if 8 * (self.0.operands + 1) <= traits.push_bytes as usize {
+            return Ok(());
+        }
+        for sections in self.0.alike() {
+            arguments::arguments(traits, self.0, &sections, Given)?;
+        }
+        Ok(())
+    }
+
+    /// One call for each kind of section.
+    fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
+        if self.0.tokens == 0 || self.0.sections.iter().all(|s| s.rows == 0) {
+            return Ok(ProjectionCalls::apart(Vec::new()));
+        }
+        let kinds = self.0.alike().into_iter();
+        let calls = kinds.map(|sections| self.call(tuning, traits, &sections));
+        Ok(ProjectionCalls::apart(calls.collect::<Result<_, _>>()?))
+    }
+}
+
+/// The part of a tuning row for a storage.
+pub(crate) fn gemv_tuning(tuning: &Tuning, weights: WeightStorage) -> &GemvTuning {
+    match weights {
+        WeightStorage::Dense => &tuning.dense,
+        WeightStorage::Quantised(format) if format.bits <= 4 => &tuning.four_bit,
+        WeightStorage::Quantised(_) => &tuning.eight_bit,
+    }
+}
+
+/// How a workgroup is divided.
+struct GemvDivision {
+    /// Invocations that share rows.
+    lanes: u32,
+    /// How many such rows of invocations there are.
+    rows: u32,
+    /// Rows of each matrix that such a row takes together.
+    each: u32,
+    /// Chunks under way.
+    loads: u32,
+}
+
+impl GemvDivision {
+    /// What the tuning asks for, less where workgroups would be too few or a row has fewer chunks.
+    fn of(
+        gemv: &GemvTuning,
+        lanes: u32,
+        problem: &ProjectionProblem<'_>,
+        sections: &[&SectionPlan<'_>],
+    ) -> GemvDivision {
+        let chunks = problem.depth().div_ceil(sections[0].parts[0].chunk());
+        let parts = sections[0].parts.len() as u32;
+        let mut division = GemvDivision {
+            lanes,
+            rows: gemv.threads / lanes,
+            each: (gemv.rows / parts).max(1),
+            loads: 1,
+        };
+        let repeats = problem.routing.as_ref().map_or(1, Routing::repeats);
+        let enough = (gemv.enough_groups as usize).div_ceil(repeats.max(1));
+        while division.each > 1 && division.blocks(sections) < enough {
+            division.each /= 2;
+        }
+        while division.rows > 1 && division.blocks(sections) < enough {
+            division.rows = division.rows.div_ceil(2);
+        }
+        // As many chunks under way as the tuning asks for, of however many rows.
+        let in_flight = (gemv.rows * gemv.loads / (division.each * parts)).max(1);
+        division.loads = in_flight.min(chunks.div_ceil(lanes as usize).max(1) as u32);
+        division
+    }
+
+    /// Changes into what takes fewer iterations for a longer sum, if there is such.
+    fn goes_round_less(&mut self) -> bool {
+        const MOST_LOADS: u32 = 8;
+        match (self.each, self.loads) {
+            (1, MOST_LOADS..) => return false,
+            (1, _) => self.loads *= 2,
+            _ => self.each /= 2,
+        }
+        true
+    }
+
+    /// Workgroups, if each takes rows once.
+    fn blocks(&self, sections: &[&SectionPlan<'_>]) -> usize {
+        let per_block = (self.rows * self.each) as usize;
+        sections.iter().map(|s| s.rows.div_ceil(per_block)).sum()
+    }
+}
+
+/// Chunks of x that lie in shared memory together: in equal tiles, as few as fit.
+fn tile(
+    (traits, gemv): (&Traits, &GemvTuning),
+    problem: &ProjectionProblem<'_>,
+    (chunk, is_fixed): (usize, bool),
+    (lanes, rows): (u32, u32),
+) -> Result<u32, Unsupported> {
+    /// Values that an invocation holds while it stages them in fixed point.
+    const MOST_HELD: usize = 32;
+    // Beside x lie the sums of lanes and of rows, and what drivers take.
+    let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
+    let room = (traits.shared_bytes as usize)
+        .saturating_sub(taken)
+        .min(gemv.staged_bytes);
+    let (chunk_bytes, held) = match is_fixed {
+        true => (3 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
+        false => (4 * chunk, usize::MAX),
+    };
+    // A line is one chunk longer than the tile where that is even.
+    let most = (room / (chunk_bytes * problem.tokens)).saturating_sub(1).min(held);
+    if most == 0 {
+        let what = format!(
+            "{} tokens do not fit into {} bytes of shared memory",
+            problem.tokens, traits.shared_bytes
+        );
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let chunks = problem.depth().div_ceil(chunk).max(1);
+    let even = chunks.div_ceil(chunks.div_ceil(most));
+    // Few different sizes, so that few pipelines are needed.
+    Ok(even.next_multiple_of(lanes as usize).min(most) as u32)
+}
