@@ -103,10 +103,7 @@ impl Array {
 
     /// The elements, once they are there.
     pub(crate) fn value(&self) -> Option<Value> {
-        match &*self.content() {
-            Content::Ready(values) => values[self.result].clone(),
-            _ => None,
-        }
+        self.content().value(self.result).cloned()
     }
 
     fn stored(device: &Device, storage: Storage, dtype: DType, shape: &[usize]) -> Array {
@@ -275,7 +272,7 @@ impl Array {
 
     /// Whether the elements have been computed (or are being computed by the device).
     pub fn is_evaluated(&self) -> bool {
-        self.value().is_some()
+        self.content().value(self.result).is_some()
     }
 
     /// Computes this array. Returns once the work is submitted; reading waits.

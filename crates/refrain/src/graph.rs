@@ -278,12 +278,16 @@ impl Builder<'_> {
     }
 
     fn add_stored(&mut self, array: &Array) {
-        let Value {
+        let content = array.content();
+        let Some(Value {
             storage,
             layout,
             version,
-        } = array.value().expect("leaves are ready");
-        let slot = self.written.slot_of(&storage);
+        }) = content.value(array.result())
+        else {
+            unreachable!("leaves are ready")
+        };
+        let (slot, version) = (self.written.slot_of(storage), *version);
         let node = match self.stored.get(&(slot, version)) {
             Some(&node) => node,
             None => {
@@ -304,7 +308,7 @@ impl Builder<'_> {
             }
         };
         self.edges
-            .insert((array.id(), array.result()), Edge::first(node, layout));
+            .insert((array.id(), array.result()), Edge::first(node, layout.clone()));
     }
 
     /// Adds computation `number`.

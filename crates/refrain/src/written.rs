@@ -129,7 +129,10 @@ impl Encoder {
     }
 
     fn describe(&mut self, leaf: &Array) {
-        let value = leaf.value().expect("what is reachable and not computed is a leaf");
+        let content = leaf.content();
+        let Some(value) = content.value(leaf.result()) else {
+            unreachable!("what is reachable and not computed is a leaf")
+        };
         let storage = &value.storage;
         let next = self.slots.len();
         let slot = *self.slot_numbers.entry(storage.key()).or_insert(next);

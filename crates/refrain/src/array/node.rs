@@ -27,6 +27,16 @@ pub(crate) enum Content {
     Invalid(Error),
 }
 
+impl Content {
+    /// The elements of a result, once they are there.
+    pub fn value(&self, result: usize) -> Option<&Value> {
+        match self {
+            Content::Ready(values) => values[result].as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// Evaluated elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {

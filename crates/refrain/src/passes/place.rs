@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::order::Ordered;
 use crate::graph::{Edge, Graph, Node};
@@ -18,7 +18,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
         placer.visit(&graph, number);
         if !node.primitive.is_leaf() {
             let result = |result: usize| Operand {
-                place: placer.places[number][result],
+                place: placer.places[placer.first[number] + result],
                 dtype: node.dtype_of(result),
                 layout: node.written_of(result),
             };
@@ -60,12 +60,14 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
 }
 
 struct Placer {
-    /// Of each node so far, where its results lie.
-    places: Vec<Vec<Place>>,
-    /// Of each node, the last node that uses each of its results.
-    last_use: Vec<Vec<usize>>,
-    /// Node and result of what the program returns.
-    returned: HashSet<(usize, usize)>,
+    /// Of each node, the number of its first result among all results.
+    first: Vec<usize>,
+    /// Where results so far lie.
+    places: Vec<Place>,
+    /// Of each result, the last node that uses it.
+    last_use: Vec<usize>,
+    /// Of each result, whether the program returns it.
+    is_returned: Vec<bool>,
     leaves: Vec<Leaf>,
     /// Of each slot, its place among the leaves.
     leaf_numbers: HashMap<usize, usize>,
@@ -74,23 +76,32 @@ struct Placer {
     output_bytes: Vec<u64>,
     ticket_bytes: u64,
     arena: Arena,
-    /// By node and result.
-    in_arena: HashMap<(usize, usize), (u64, u64)>,
+    /// By result.
+    in_arena: HashMap<usize, (u64, u64)>,
     /// Pieces that are free once the level is done.
     retired: Vec<(u64, u64)>,
 }
 
 impl Placer {
     fn new(graph: &Graph) -> Placer {
-        let unused = |(number, node): (usize, &Node)| vec![number; node.results()];
-        let mut last_use: Vec<Vec<usize>> = graph.nodes.iter().enumerate().map(unused).collect();
+        let (mut first, mut last_use) = (
+            Vec::with_capacity(graph.nodes.len()),
+            Vec::with_capacity(graph.nodes.len()),
+        );
         for (number, node) in graph.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|e| last_use[e.node][e.result] = number);
+            first.push(last_use.len());
+            last_use.resize(last_use.len() + node.results(), number);
         }
+        for (number, node) in graph.nodes.iter().enumerate() {
+            (node.inputs.iter()).for_each(|edge| last_use[first[edge.node] + edge.result] = number);
+        }
+        let mut is_returned = vec![false; last_use.len()];
+        (graph.outputs.iter()).for_each(|edge| is_returned[first[edge.node] + edge.result] = true);
         Placer {
-            places: Vec::with_capacity(graph.nodes.len()),
+            places: Vec::with_capacity(last_use.len()),
+            first,
             last_use,
-            returned: graph.outputs.iter().map(Edge::source).collect(),
+            is_returned,
             leaves: vec![],
             leaf_numbers: HashMap::new(),
             inputs: vec![],
@@ -106,7 +117,7 @@ impl Placer {
     /// What an edge sees, where it lies.
     fn operand(&self, graph: &Graph, edge: &Edge) -> Operand {
         Operand {
-            place: self.places[edge.node][edge.result],
+            place: self.places[self.result(edge)],
             dtype: graph.dtype(edge),
             layout: edge.layout.clone(),
         }
@@ -115,16 +126,22 @@ impl Placer {
     /// Gives all results of the next node their places.
     fn visit(&mut self, graph: &Graph, number: usize) {
         let node = &graph.nodes[number];
-        let places = (0..node.results()).map(|result| self.place(node, (number, result)));
-        let places: Vec<Place> = places.collect();
-        self.places.push(places);
+        for result in 0..node.results() {
+            let place = self.place(node, result, self.first[number] + result);
+            self.places.push(place);
+        }
     }
 
-    /// The place of a result, by numbers of its node and of the result.
-    fn place(&mut self, node: &Node, (number, result): (usize, usize)) -> Place {
+    /// The number among all results of what an edge sees.
+    fn result(&self, edge: &Edge) -> usize {
+        self.first[edge.node] + edge.result
+    }
+
+    /// The place of a node's result, which is number `number` of all.
+    fn place(&mut self, node: &Node, result: usize, number: usize) -> Place {
         // An update happens in the memory of the state that it updates.
         if let Some(state) = node.updated(result) {
-            return self.places[state.node][state.result];
+            return self.places[self.result(state)];
         }
         let bytes = (node.written_of(result).end() * node.dtype_of(result).size()) as u64;
         match &node.primitive {
@@ -153,7 +170,7 @@ impl Placer {
                     offset,
                 }
             }
-            _ if self.returned.contains(&(number, result)) => {
+            _ if self.is_returned[number] => {
                 self.output_bytes.push(bytes.next_multiple_of(4));
                 Place {
                     block: Block::Output(self.output_bytes.len() - 1),
@@ -162,7 +179,7 @@ impl Placer {
             }
             _ => {
                 let piece = self.arena.take(bytes);
-                self.in_arena.insert((number, result), piece);
+                self.in_arena.insert(number, piece);
                 Place {
                     block: Block::Scratch,
                     offset: piece.0,
@@ -203,10 +220,11 @@ impl Placer {
     /// Sets aside what no node after `number` uses.
     fn retire(&mut self, graph: &Graph, number: usize) {
         let node = &graph.nodes[number];
-        let own = (0..node.results()).map(|result| (number, result));
-        for (node, result) in node.inputs.iter().map(Edge::source).chain(own) {
-            if self.last_use[node][result] == number
-                && let Some(piece) = self.in_arena.remove(&(node, result))
+        let read = node.inputs.iter().map(|edge| self.first[edge.node] + edge.result);
+        let own = self.first[number]..self.first[number] + node.results();
+        for result in read.chain(own) {
+            if self.last_use[result] == number
+                && let Some(piece) = self.in_arena.remove(&result)
             {
                 self.retired.push(piece);
             }
