@@ -1,8 +1,9 @@
 //! Random programs one dispatch at a time: steps keep to their operands, and the order between two
 //! barriers does not matter.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use refrain::check::run_among_poison;
@@ -91,10 +92,12 @@ fn arguments(plan: &Plan) -> Vec<u8> {
 
 /// Runs a program as it is planned, among poison and in another order; fails unless all give the same. The names of
 /// its kernels.
-fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<String> {
+fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<(String, Arc<str>)> {
     let plan = passes::plan(outputs).expect("plans");
     let calls = plan.steps.iter().flat_map(|step| &step.calls);
-    let kernels = calls.map(|call| call.kernel.name.clone()).collect();
+    let kernels = calls
+        .map(|call| (call.kernel.name.clone(), call.kernel.source.clone()))
+        .collect();
     let context = format!("{context}: {plan}");
     let stepper = bound(plan, outputs);
     let states: Vec<_> = results(&stepper);
@@ -157,9 +160,8 @@ fn long_convolution(device: &Device) -> Array {
     fast::causal_conv(&x, &weights.transpose(), places, &state).0
 }
 
-/// Kernels by their files, below the rooms that families stand in: `attention/decode.comp` is `attention.decode`,
-/// `sort/top_k/top_k.comp` is `sort.top_k`.
-fn families() -> Vec<String> {
+/// The shaders' files, below the folder of kernels, with their texts.
+fn shaders() -> Vec<(String, String)> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../refrain-kernels/src");
     let (mut folders, mut found) = (vec![sources.clone()], vec![]);
     while let Some(folder) = folders.pop() {
@@ -168,10 +170,12 @@ fn families() -> Vec<String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "comp") {
-                let parts = path.strip_prefix(&sources).expect("below it").with_extension("");
-                let mut parts: Vec<String> = parts.iter().map(|p| p.to_string_lossy().into_owned()).collect();
-                parts.dedup();
-                found.push(parts.join("."));
+                let name = path
+                    .strip_prefix(&sources)
+                    .expect("below it")
+                    .to_string_lossy()
+                    .into_owned();
+                found.push((name, std::fs::read_to_string(&path).expect("UTF-8")));
             }
         }
     }
@@ -179,20 +183,12 @@ fn families() -> Vec<String> {
     found
 }
 
-/// Whether a kernel's name begins with that of a family, or with what follows the family's rooms there.
-fn is_of(kernel: &str, family: &str) -> bool {
-    let starts = family.match_indices('.').map(|(at, _)| at + 1);
-    [0].into_iter()
-        .chain(starts)
-        .any(|at| kernel.starts_with(&family[at..]))
-}
-
 /// Operations in a dtype of their turn. What one text computes with another expression or another way to
 /// unpack values is tried for some.
 #[test]
 fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
     let random = &mut Random::new(900);
-    let mut kernels = HashSet::new();
+    let mut kernels = HashMap::new();
     for (title, operations) in operations::sections() {
         for (number, operation) in operations.iter().enumerate() {
             let turn = DType::ALL[number % DType::ALL.len()];
@@ -237,17 +233,11 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
     // The inbox is in no plan: its own test looks at what it writes. Matrix cores, and what prepares for them, are
     // not everywhere.
-    let for_matrix_cores = |name: &String| {
-        name.contains("matrix") || name.contains("fragments") || name.ends_with("expert_matmul.prepare")
-    };
-    let everywhere = |name: &String| !name.ends_with("inbox") && !for_matrix_cores(name);
-    let families: Vec<String> = families().into_iter().filter(everywhere).collect();
-    let family = |kernel: &String| {
-        let own = families.iter().filter(|family| is_of(kernel, family));
-        own.max_by_key(|family| family.len())
-    };
-    let tried: HashSet<&String> = kernels.iter().filter_map(family).collect();
-    let missing: Vec<&String> = families.iter().filter(|family| !tried.contains(family)).collect();
+    let elsewhere = ["matrix", "fragments", "grouped/prepare", "sequences/inbox"];
+    let everywhere = |(name, _): &(String, String)| !elsewhere.iter().any(|other| name.contains(other));
+    let is_tried = |text: &str| kernels.values().any(|source| source.contains(text));
+    let untried = shaders().into_iter().filter(|(_, text)| !is_tried(text));
+    let missing: Vec<String> = untried.filter(everywhere).map(|(name, _)| name).collect();
     assert!(missing.is_empty(), "{missing:?} were not tried");
     assert_silent();
 }
