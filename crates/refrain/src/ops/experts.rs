@@ -105,7 +105,7 @@ pub fn expert_matmul(x: &Array, experts: &Array, weights: &Array, rows: usize) -
 }
 
 impl Quantised {
-    /// As [`expert_matmul`], of quantised matrices.
+    /// As [`expert_matmul()`], of quantised matrices.
     #[track_caller]
     pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
         let operation = Caller::new("expert_matmul");

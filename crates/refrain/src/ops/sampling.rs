@@ -8,7 +8,7 @@ use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Tra
 use crate::passes::renumber;
 use crate::{Array, DType, Device, Error};
 
-/// What [`sample`] updates in place, for S sequences: states, at one of their versions.
+/// What [`sample()`] updates in place, for S sequences: states, at one of their versions.
 #[derive(Clone, Debug)]
 pub struct Sequences {
     /// u32 `[S]`: the current token.
