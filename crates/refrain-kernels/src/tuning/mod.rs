@@ -10,7 +10,7 @@ pub use table::TABLE;
 
 use refrain_quant::{QuantFormat, Scales};
 
-use crate::Traits;
+use crate::{Architecture, Traits};
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,11 +116,28 @@ pub struct Delta {
     pub least_tokens: usize,
 }
 
+/// What a row's sizes were found with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measurement {
+    /// The device by its driver's name.
+    pub device: &'static str,
+    /// The driver.
+    pub driver: &'static str,
+    /// Year, month and day.
+    pub date: &'static str,
+    /// What was reached.
+    pub figure: &'static str,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
     /// The vendor for which the row was measured; `None` for any.
     pub vendor: Option<u32>,
+    /// The line of cards for which alone it was; `None` for any.
+    pub architecture: Option<Architecture>,
+    /// What it was measured with; `None` where it was not, or no record is kept.
+    pub measured: Option<Measurement>,
     /// The smallest subgroup for which it is used.
     pub smallest_subgroup: u32,
     /// Matrix of floats times few vectors.
@@ -228,6 +245,7 @@ pub(crate) fn attention_bytes(threads: u32) -> u32 {
 pub fn choose(traits: &Traits) -> &'static Tuning {
     let matches = |row: &&Tuning| {
         row.vendor.is_none_or(|vendor| vendor == traits.vendor)
+            && row.architecture.is_none_or(|wanted| wanted == traits.architecture)
             && row.smallest_subgroup <= traits.subgroup_size
             && (traits.integer_dot || !row.fixed_point)
             && row.fits(traits)
@@ -270,9 +288,22 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_were_measured_say_where_when_and_what_and_are_for_no_other_line_of_cards() {
+        for (number, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.measured.is_some(), row.architecture.is_some(), "row {number}");
+            let Some(measured) = row.measured else { continue };
+            let said = [measured.device, measured.driver, measured.date, measured.figure];
+            assert!(said.iter().all(|word| !word.is_empty()), "row {number}");
+            let line = Architecture::of(row.vendor.unwrap_or(0), measured.device);
+            assert_eq!(row.architecture, Some(line), "row {number}");
+        }
+    }
+
+    #[test]
     fn a_vendors_row_is_used_for_that_vendor_alone() {
         let traits = Traits {
             vendor: NVIDIA,
+            architecture: Architecture::Hopper,
             subgroup_size: 32,
             subgroup_required: false,
             full_subgroups: true,
@@ -295,6 +326,11 @@ mod tests {
             ..traits.clone()
         };
         assert!(choose(&without_dots).vendor == Some(NVIDIA) && !choose(&without_dots).fixed_point);
+        let card = Traits {
+            architecture: Architecture::Unknown,
+            ..traits.clone()
+        };
+        assert!(choose(&card).vendor == Some(NVIDIA) && choose(&card).measured.is_none());
         let other = Traits {
             vendor: 0x1002,
             ..traits

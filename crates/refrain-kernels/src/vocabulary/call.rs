@@ -3,12 +3,36 @@ use std::sync::Arc;
 use super::MatrixCores;
 use crate::{DType, Layout};
 
+/// A line of cards, where kernels have been measured on it: others of its vendor may want other sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Architecture {
+    /// NVIDIA's H100 and H200, and what is built of them.
+    Hopper,
+    /// Any other.
+    Unknown,
+}
+
+impl Architecture {
+    /// That of a device by the name that its driver gives it.
+    pub fn of(vendor: u32, name: &str) -> Architecture {
+        const HOPPER: [&str; 6] = ["H100", "H200", "GH200", "H800", "H20", "H20-3e"];
+        let is_one = |word: &str| HOPPER.contains(&word);
+        if vendor == 0x10de && name.split_whitespace().any(is_one) {
+            Architecture::Hopper
+        } else {
+            Architecture::Unknown
+        }
+    }
+}
+
 /// What kernel choice may depend on: a device, as far as shaders can tell. Features that were
 /// switched off by the user are off here too.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Traits {
     /// PCI vendor id (0x10de NVIDIA, 0x1002 AMD, 0x8086 Intel, 0x10005 Mesa software).
     pub vendor: u32,
+    /// The line of cards.
+    pub architecture: Architecture,
     /// Invocations per subgroup: a power of two, 4 to 128.
     pub subgroup_size: u32,
     /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
@@ -49,6 +73,7 @@ impl Traits {
     pub fn minimal() -> Traits {
         Traits {
             vendor: 0,
+            architecture: Architecture::Unknown,
             subgroup_size: 4,
             subgroup_required: false,
             full_subgroups: false,
@@ -191,6 +216,22 @@ impl From<refrain_quant::Unfit> for Unsupported {
         Unsupported::Size {
             op: "quantised",
             what: unfit.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_of_a_line_are_known_by_name_and_of_one_vendor() {
+        for name in ["NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB"] {
+            assert_eq!(Architecture::of(0x10de, name), Architecture::Hopper, "{name}");
+            assert_eq!(Architecture::of(0x1002, name), Architecture::Unknown, "{name}");
+        }
+        for name in ["NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA RTX H2000"] {
+            assert_eq!(Architecture::of(0x10de, name), Architecture::Unknown, "{name}");
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows};
+use refrain_kernels::{
+    Architecture, Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows,
+};
 
 use crate::common::check_texts;
 
@@ -11,6 +13,7 @@ const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 fn traits() -> [Traits; 2] {
     let full = Traits {
         vendor: 0x10005,
+        architecture: Architecture::Unknown,
         subgroup_size: 8,
         subgroup_required: false,
         full_subgroups: true,

@@ -1,7 +1,7 @@
 //! What kernels are told of a Vulkan device, and what it is told of them; benchmarks use this too.
 
 use refrain_kernels::fragments::{self, MatrixCores};
-use refrain_kernels::{KernelText, Traits};
+use refrain_kernels::{Architecture, KernelText, Traits};
 use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
 
 /// What the device can do.
@@ -9,6 +9,7 @@ pub fn traits(device: &Device) -> Traits {
     let (info, features) = (device.info(), device.features());
     let traits = Traits {
         vendor: info.vendor_id,
+        architecture: Architecture::of(info.vendor_id, &info.name),
         subgroup_size: info.limits.subgroup_size,
         subgroup_required: false,
         full_subgroups: features.contains(Feature::FullSubgroups)

@@ -11,6 +11,7 @@ use refrain_kernels::{
 fn full() -> Traits {
     Traits {
         vendor: 0x10005,
+        architecture: refrain_kernels::Architecture::Unknown,
         subgroup_size: 8,
         subgroup_required: false,
         full_subgroups: true,

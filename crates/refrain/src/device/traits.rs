@@ -1,6 +1,6 @@
 //! What kernels are told of a device.
 
-use refrain_kernels::Traits;
+use refrain_kernels::{Architecture, Traits};
 use refrain_vulkan::{DeviceInfo, Feature, FeatureSet, Limits};
 
 const NVIDIA: u32 = 0x10de;
@@ -14,6 +14,7 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
     let required = required_subgroup(info, features);
     Traits {
         vendor: info.vendor_id,
+        architecture: Architecture::of(info.vendor_id, &info.name),
         subgroup_size: required.unwrap_or(limits.subgroup_size),
         subgroup_required: required.is_some(),
         full_subgroups: features.contains(Feature::FullSubgroups)

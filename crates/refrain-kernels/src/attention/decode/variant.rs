@@ -164,6 +164,7 @@ mod tests {
 
     const TRAITS: Traits = Traits {
         vendor: 0x10005,
+        architecture: crate::Architecture::Unknown,
         subgroup_size: 8,
         subgroup_required: false,
         full_subgroups: true,
