@@ -61,7 +61,7 @@ impl fmt::Display for DecodeParams {
 
 /// The calls, and what they need beside their operands.
 #[derive(Clone, Debug)]
-pub struct DecodeAttention {
+pub struct DecodeAttentionPlan {
     /// One, or two of which the second depends on the first.
     pub calls: Vec<Call>,
     /// Memory whose contents do not matter: the operand behind the others.
@@ -99,7 +99,11 @@ impl DecodeParams {
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] when heads lie apart; [`Unsupported::Size`] when shapes contradict
 /// each other or reach too far; [`Unsupported::DType`] for operands of other types.
-pub fn call(traits: &Traits, operands: &[&OperandSpec], params: &DecodeParams) -> Result<DecodeAttention, Unsupported> {
+pub fn call(
+    traits: &Traits,
+    operands: &[&OperandSpec],
+    params: &DecodeParams,
+) -> Result<DecodeAttentionPlan, Unsupported> {
     call_tuned(tuning::choose(traits), traits, operands, params)
 }
 
@@ -112,7 +116,7 @@ pub fn call_tuned(
     traits: &Traits,
     operands: &[&OperandSpec],
     params: &DecodeParams,
-) -> Result<DecodeAttention, Unsupported> {
+) -> Result<DecodeAttentionPlan, Unsupported> {
     let sizes = checked(operands, params)?;
     let variant = DecodeVariant::of(tuning, traits, operands, &sizes, params)?;
     let groups = [sizes.heads / variant.heads, sizes.tokens, variant.parts];
@@ -135,7 +139,7 @@ pub fn call_tuned(
         push: arguments.push(),
     };
     let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
-    Ok(DecodeAttention {
+    Ok(DecodeAttentionPlan {
         calls: forms.iter().map(call).collect(),
         workspace: several.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
         tickets: if tickets { groups[0] * sizes.tokens } else { 0 },

@@ -18,7 +18,9 @@ mod reference;
 mod sizes;
 mod variant;
 
-pub use decode::{DecodeAttention, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode};
+pub use decode::{
+    DecodeAttentionPlan, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode,
+};
 pub(crate) use reference::slots;
 pub use reference::{AttentionInputs, reference};
 

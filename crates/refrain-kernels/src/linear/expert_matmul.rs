@@ -9,7 +9,7 @@
 //! Of few tokens, each workgroup takes rows for one of them. Of many, matrix cores take them sorted by expert,
 //! with x and the weights rounded as in a [`crate::projection`] of many tokens.
 
-use super::algorithms::{Gathered, Grouped, cheapest};
+use super::algorithms::{GatheredGemv, Grouped, cheapest};
 use super::problem::WeightPlanes;
 use super::sources::{QuantMatrix, WeightRows};
 use crate::kit::text::{address, is_wide, outer_strides, require_dtype, require_float, require_shape};
@@ -89,7 +89,7 @@ pub fn calls_tuned(
         experts: all_rows / rows,
         out,
     };
-    let gathered = Gathered {
+    let gathered = GatheredGemv {
         operands: [x, experts, out],
         planes: &planes,
         all_rows,

@@ -1,6 +1,6 @@
 //! Matrices of experts times vectors that are routed to them, each pair of a token and an expert by itself.
 
-use super::{Algorithm, Cost, ProjectionCalls};
+use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::iterations::{self, joined_lanes, looped};
 use crate::kit::text::{Text, address, is_wide};
 use crate::linear::problem::WeightPlanes;
@@ -11,18 +11,18 @@ use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 const OP: &str = "expert_matmul";
 
 /// Such products: x, the experts and the result, the matrices and how many rows they have in all.
-pub(crate) struct Gathered<'p> {
+pub(crate) struct GatheredGemv<'p> {
     pub operands: [&'p OperandSpec; 3],
     pub planes: &'p WeightPlanes<'p>,
     pub all_rows: usize,
     pub x_strides: &'p [Push],
 }
 
-impl Algorithm for Gathered<'_> {
+impl Algorithm for GatheredGemv<'_> {
     /// Each pair reads a matrix.
-    fn cost(&self, _: &Tuning, _: &Traits) -> Option<Cost> {
+    fn cost(&self, _: &Tuning, _: &Traits) -> Option<ProductCost> {
         let passes = self.operands[1].layout.count();
-        Some(Cost { passes })
+        Some(ProductCost { passes })
     }
 
     fn calls(&self, _: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {

@@ -4,7 +4,7 @@
 mod iterations;
 
 use self::iterations::iterations;
-use super::{Algorithm, Cost, ProjectionCalls};
+use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::text::{Text, grid, hash};
 use crate::linear::arguments::{self, InputSource::Given};
 use crate::linear::problem::{ProjectionProblem, SectionPlan};
@@ -100,10 +100,10 @@ impl Gemv<'_> {
 
 impl Algorithm for Gemv<'_> {
     /// Beside matrix cores vectors cost nothing up to a number.
-    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<Cost> {
+    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<ProductCost> {
         let passes = |row: &GemvTuning| self.0.tokens.div_ceil(row.most_beside_matrix as usize);
         let passes = self.tunings(tuning).map(passes).max().unwrap_or(0);
-        (self.0.tokens <= self.most_tokens(tuning)).then_some(Cost { passes })
+        (self.0.tokens <= self.most_tokens(tuning)).then_some(ProductCost { passes })
     }
 
     fn check(&self, _: &Tuning, traits: &Traits) -> Result<(), Unsupported> {

@@ -3,7 +3,7 @@
 //! [`crate::projection`] does.
 
 use super::matrix_cores::{self, Fragments, PackedTokens, REFERENCES};
-use super::{Algorithm, Cost, ProjectionCalls};
+use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address, grid, hash};
@@ -77,11 +77,11 @@ impl Grouped<'_> {
 
 impl Algorithm for Grouped<'_> {
     /// A tile of pairs reads a matrix.
-    fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<Cost> {
+    fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<ProductCost> {
         let problem = self.problem().ok()?;
         let fragments = self.fragments(&problem, tuning, traits)?;
         let passes = problem.tokens.div_ceil(fragments.tile_tokens());
-        Some(Cost { passes })
+        Some(ProductCost { passes })
     }
 
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {

@@ -5,7 +5,7 @@
 //! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
 //! bits; sums are in f32.
 
-use super::{Algorithm, Cost, ProjectionCalls};
+use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, grid, hash};
 use crate::linear::arguments::{InputSource, arguments};
@@ -120,8 +120,8 @@ pub(crate) struct MatrixCoreProduct<'p>(pub &'p ProjectionProblem<'p>);
 
 impl Algorithm for MatrixCoreProduct<'_> {
     /// Tokens share what is read of the weights.
-    fn cost(&self, _: &Tuning, traits: &Traits) -> Option<Cost> {
-        (supported(traits) && check(self.0).is_ok()).then_some(Cost { passes: 1 })
+    fn cost(&self, _: &Tuning, traits: &Traits) -> Option<ProductCost> {
+        (supported(traits) && check(self.0).is_ok()).then_some(ProductCost { passes: 1 })
     }
 
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {

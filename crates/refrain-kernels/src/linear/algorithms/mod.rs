@@ -6,7 +6,7 @@ mod grouped;
 mod matrix_cores;
 mod tile;
 
-pub(crate) use gathered::Gathered;
+pub(crate) use gathered::GatheredGemv;
 pub(crate) use gemv::{Gemv, gemv_tuning};
 pub(crate) use grouped::Grouped;
 pub(crate) use matrix_cores::{MatrixCoreProduct, supported as matrix_cores_supported};
@@ -40,7 +40,7 @@ impl ProjectionCalls {
 /// How often a product waits for its weights, as far as choices need it: what the tuning table says of the numbers
 /// of tokens at which algorithms break even.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Cost {
+pub(crate) struct ProductCost {
     pub passes: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Cost {
 pub(crate) trait Algorithm {
     /// What it costs; none where it cannot compute the product, or neither the device nor its row of the tuning
     /// table is for it.
-    fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<Cost>;
+    fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<ProductCost>;
 
     /// Fails as [`Algorithm::calls`] would, without building texts.
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
@@ -77,8 +77,8 @@ mod tests {
     struct Known(Option<usize>, u32);
 
     impl Algorithm for Known {
-        fn cost(&self, _: &Tuning, _: &Traits) -> Option<Cost> {
-            self.0.map(|passes| Cost { passes })
+        fn cost(&self, _: &Tuning, _: &Traits) -> Option<ProductCost> {
+            self.0.map(|passes| ProductCost { passes })
         }
 
         fn calls(&self, _: &Tuning, _: &Traits) -> Result<ProjectionCalls, Unsupported> {

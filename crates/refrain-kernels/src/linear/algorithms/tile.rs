@@ -1,7 +1,7 @@
 //! Tiled products of any number of tokens: tiles of both sides go through shared memory, each invocation computes 4 × 4
 //! elements.
 
-use super::{Algorithm, Cost, ProjectionCalls, gemv_tuning};
+use super::{Algorithm, ProductCost, ProjectionCalls, gemv_tuning};
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address};
 use crate::linear::matmul_problem::MatmulProblem;
@@ -32,15 +32,15 @@ pub(crate) struct QuantisedTile<'p> {
 }
 
 /// It breaks even with GEMV at the most vectors that the tuning table gives that.
-fn cost(tuning: &Tuning, weights: WeightStorage) -> Cost {
+fn cost(tuning: &Tuning, weights: WeightStorage) -> ProductCost {
     let row = gemv_tuning(tuning, weights);
-    Cost {
+    ProductCost {
         passes: row.most_vectors.div_ceil(row.most_beside_matrix) as usize,
     }
 }
 
 impl Algorithm for DenseTile<'_> {
-    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<Cost> {
+    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<ProductCost> {
         Some(cost(tuning, WeightStorage::Dense))
     }
 
@@ -51,7 +51,7 @@ impl Algorithm for DenseTile<'_> {
 }
 
 impl Algorithm for QuantisedTile<'_> {
-    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<Cost> {
+    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<ProductCost> {
         Some(cost(tuning, WeightStorage::Quantised(self.weights.format)))
     }
 
