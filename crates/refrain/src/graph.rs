@@ -245,7 +245,7 @@ struct Builder<'w> {
     nodes: Vec<Node>,
     /// For each node that is stored or a view: if it sees a state, its slot, and which version. What updates states
     /// has the versions that it makes.
-    states: Vec<Seen>,
+    states: Vec<SeenVersions>,
     /// For each array, by its computation and result, what it is in the graph.
     edges: FastMap<(u64, usize), Edge>,
     /// Nodes of slots at some version.
@@ -257,7 +257,7 @@ struct Builder<'w> {
 
 /// The versions of states that a node's results are.
 #[derive(Clone)]
-enum Seen {
+enum SeenVersions {
     Nothing,
     /// Its one result is this version of a slot, or a view of it.
     Version(usize, u64),
@@ -266,7 +266,7 @@ enum Seen {
 }
 
 impl Builder<'_> {
-    fn push(&mut self, node: Node, seen: Seen) -> usize {
+    fn push(&mut self, node: Node, seen: SeenVersions) -> usize {
         self.nodes.push(node);
         self.states.push(seen);
         self.nodes.len() - 1
@@ -297,9 +297,9 @@ impl Builder<'_> {
                     behind: storage.version() - version,
                 };
                 let seen = if storage.is_state() {
-                    Seen::Version(slot, version)
+                    SeenVersions::Version(slot, version)
                 } else {
-                    Seen::Nothing
+                    SeenVersions::Nothing
                 };
                 let node = Node::new(primitive, vec![], array.shape().to_vec(), array.dtype());
                 let node = self.push(node, seen);
@@ -327,11 +327,11 @@ impl Builder<'_> {
         let seen = match primitive {
             Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
                 match self.version_at(&inputs[0]) {
-                    Some((slot, version)) => Seen::Version(slot, version),
-                    None => Seen::Nothing,
+                    Some((slot, version)) => SeenVersions::Version(slot, version),
+                    None => SeenVersions::Nothing,
                 }
             }
-            _ if primitive.updates().is_empty() => Seen::Nothing,
+            _ if primitive.updates().is_empty() => SeenVersions::Nothing,
             _ => {
                 let new = 1 + further.len() - primitive.updates().len();
                 let mut made = Vec::with_capacity(primitive.updates().len());
@@ -342,7 +342,7 @@ impl Builder<'_> {
                     self.updates.push(StateUpdate { slot, by });
                     made.push((slot, version + 1));
                 }
-                Seen::Updated(made)
+                SeenVersions::Updated(made)
             }
         };
         let node = Node {
@@ -361,9 +361,9 @@ impl Builder<'_> {
     /// The slot and the version of the state that an edge sees, if it sees one.
     fn version_at(&self, edge: &Edge) -> Option<(usize, u64)> {
         match &self.states[edge.node] {
-            Seen::Nothing => None,
-            Seen::Version(slot, version) => Some((*slot, *version)),
-            Seen::Updated(made) => {
+            SeenVersions::Nothing => None,
+            SeenVersions::Version(slot, version) => Some((*slot, *version)),
+            SeenVersions::Updated(made) => {
                 let number = edge.result.checked_sub(self.nodes[edge.node].new_results())?;
                 Some(made[number])
             }

@@ -13,9 +13,9 @@ use crate::operation::{ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Op
 /// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {gate}) → `[T, H, D]`, and
 /// both states: attention with the norms, rotations and writes before it, made by [`crate::passes::regions`].
 #[derive(Hash, Debug)]
-pub(crate) struct DecodeAttention(pub DecodeParams);
+pub(crate) struct JoinedAttention(pub DecodeParams);
 
-impl Operation for DecodeAttention {
+impl Operation for JoinedAttention {
     fn name(&self) -> &'static str {
         "decode_attention"
     }
@@ -78,7 +78,7 @@ impl Operation for DecodeAttention {
     }
 }
 
-impl DecodeAttention {
+impl JoinedAttention {
     /// Input `number` normalised, its norm's weight being input `weight`, and rotated.
     fn prepared(&self, x: &HostInputs<'_>, number: usize, norm: Option<Norm>, weight: Option<usize>) -> Vec<f32> {
         let head_dim = x.shape(number)[2];

@@ -10,9 +10,9 @@ use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Tra
 /// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: a convolution and the gated
 /// delta rule with activation, norms and gate between and behind them, made by [`crate::passes::regions`].
 #[derive(Hash, Debug)]
-pub(crate) struct DeltaNet(pub DeltaNetParams);
+pub(crate) struct JoinedDeltaNet(pub DeltaNetParams);
 
-impl Operation for DeltaNet {
+impl Operation for JoinedDeltaNet {
     fn name(&self) -> &'static str {
         "delta_net"
     }

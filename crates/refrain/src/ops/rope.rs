@@ -9,9 +9,9 @@ use crate::{Array, DType, RopeParams};
 
 /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
 #[derive(Hash, Debug)]
-pub(crate) struct Rope(pub RopeParams);
+pub(crate) struct Rotation(pub RopeParams);
 
-impl Operation for Rope {
+impl Operation for Rotation {
     fn name(&self) -> &'static str {
         "rope"
     }
@@ -60,6 +60,6 @@ impl Operation for Rope {
 /// Invalid where they do not fit, and for odd `dims`.
 #[track_caller]
 pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: RopeParams) -> Array {
-    let [rotated] = Array::apply(Rope(params), &[x, positions, frequencies]);
+    let [rotated] = Array::apply(Rotation(params), &[x, positions, frequencies]);
     rotated
 }

@@ -14,9 +14,9 @@ use super::norm::norm_of;
 use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::operation::ArraySpec;
-use crate::ops::decode_attention::DecodeAttention;
+use crate::ops::decode_attention::JoinedAttention;
 use crate::ops::paged_attention::PagedAttention;
-use crate::ops::rope::Rope;
+use crate::ops::rope::Rotation;
 use crate::ops::slots::Slots;
 use crate::ops::write_rows::WriteRows;
 use crate::passes::fuse::is_state;
@@ -93,7 +93,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         let node = Node {
             further: next.to_vec(),
             ..Node::new(
-                Primitive::Operation(Arc::new(DecodeAttention(decode))),
+                Primitive::Operation(Arc::new(JoinedAttention(decode))),
                 inputs,
                 node.shape.clone(),
                 node.dtype,
@@ -172,7 +172,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
         (uses[edge.node] == 1 && is_whole(graph, edge) && exact).then_some(node)
     };
     if let Some(node) = source(&prepared.raw)
-        && let Some(&Rope(params)) = node.primitive.operation()
+        && let Some(&Rotation(params)) = node.primitive.operation()
         && node.inputs[1] == *positions
     {
         prepared.rope = Some((params, node.inputs[2].clone()));

@@ -14,7 +14,7 @@ use super::replacement::{Replacement, replace};
 use crate::graph::{Edge, Graph, Node};
 use crate::operation::ArraySpec;
 use crate::ops::causal_conv::CausalConv;
-use crate::ops::delta_net::DeltaNet;
+use crate::ops::delta_net::JoinedDeltaNet;
 use crate::ops::gated_delta::GatedDelta;
 use crate::{Device, Layout, Primitive};
 
@@ -85,7 +85,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     let node = Node {
         further: made.to_vec(),
         ..Node::new(
-            Primitive::Operation(Arc::new(DeltaNet(params))),
+            Primitive::Operation(Arc::new(JoinedDeltaNet(params))),
             inputs,
             vec![tokens, columns],
             gate.dtype,
