@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use refrain_kernels::Call;
+use refrain_kernels::{Call, Push};
 use refrain_vulkan::MemoryClass;
 
 use crate::{DType, Layout, Primitive};
@@ -77,10 +77,20 @@ pub struct Step {
     pub tickets: Option<Operand>,
     /// Dispatches, in order; operands are numbered inputs, outputs, workspace, tickets. Empty on the CPU executor.
     pub calls: Vec<Call>,
-    /// Whether each call reads what the one before it wrote.
+    /// Whether each call reads what the one before it wrote. If not, no call touches what another one writes.
     pub chained: bool,
-    /// Whether the step must wait for steps since the last barrier.
-    pub barrier: bool,
+}
+
+/// A dispatch in the order of a plan; on the CPU executor, a whole step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dispatch {
+    /// Number of its step.
+    pub step: usize,
+    /// Which of the step's calls.
+    pub call: usize,
+    /// Numbers of earlier dispatches, ascending, that must be over before it begins: with those that they themselves
+    /// wait for, all that it conflicts with.
+    pub after: Vec<usize>,
 }
 
 /// An argument of a traced function.
@@ -110,6 +120,8 @@ pub struct Leaf {
 pub struct Plan {
     /// What is done, in order.
     pub steps: Vec<Step>,
+    /// The dispatches of all steps, in order, and what each waits for.
+    pub order: Vec<Dispatch>,
     /// Weights, states and evaluated arrays that steps read or update.
     pub leaves: Vec<Leaf>,
     /// Arguments, for traced functions.
@@ -157,6 +169,32 @@ impl Range {
 }
 
 impl Step {
+    /// The operands that dispatch `call` reads: those whose addresses it is given. (On the CPU executor, where steps have
+    /// no dispatches, all that the step reads.)
+    pub fn read_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
+        let own = || self.workspace.iter().chain(&self.tickets);
+        let read = (0..).zip(&self.inputs).chain((self.inputs.len() + 1..).zip(own()));
+        read.filter(move |&(number, _)| self.is_given(call, number))
+            .map(|(_, operand)| operand)
+    }
+
+    /// The operands that dispatch `call` writes, as far as is known: of those whose addresses it is given, all that
+    /// the step writes.
+    pub fn written_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
+        let updated = self.primitive.updates().iter();
+        let updated = updated.map(|&number| (number, &self.inputs[number]));
+        let own = [&self.output].into_iter().chain(&self.workspace).chain(&self.tickets);
+        let written = updated.chain((self.inputs.len()..).zip(own));
+        written
+            .filter(move |&(number, _)| self.is_given(call, number))
+            .map(|(_, operand)| operand)
+    }
+
+    fn is_given(&self, call: usize, operand: usize) -> bool {
+        let names = |push: &Push| matches!(push, Push::Address { operand: given, .. } if *given == operand);
+        (self.calls.get(call)).is_none_or(|call| call.push.iter().any(names))
+    }
+
     /// Byte ranges that the step reads.
     pub fn reads(&self) -> impl Iterator<Item = Range> + '_ {
         self.inputs.iter().map(Operand::range)
@@ -287,10 +325,30 @@ impl Plan {
         self.scratch_bytes + self.ticket_bytes + self.control_bytes + self.output_bytes.iter().sum::<u64>()
     }
 
-    /// Barriers between steps and inside chained ones.
+    /// Of each dispatch, whether a barrier stands before it: the fewest that make each wait for what it must, each as
+    /// late as may be.
+    pub fn barriers_before(&self) -> Vec<bool> {
+        let mut last = 0;
+        let waits = |(number, dispatch): (usize, &Dispatch)| {
+            let waits = dispatch.after.iter().any(|&earlier| earlier >= last);
+            if waits {
+                last = number;
+            }
+            waits
+        };
+        self.order.iter().enumerate().map(waits).collect()
+    }
+
+    /// Of each step, whether a barrier stands before its first dispatch.
+    pub fn barriers_before_steps(&self) -> Vec<bool> {
+        let dispatches = self.order.iter().zip(self.barriers_before());
+        let first = dispatches.filter(|(dispatch, _)| dispatch.call == 0);
+        first.map(|(_, barrier)| barrier).collect()
+    }
+
+    /// Number of barriers.
     pub fn barriers(&self) -> usize {
-        let inside = |s: &Step| if s.chained { s.calls.len().saturating_sub(1) } else { 0 };
-        self.steps.iter().map(|s| usize::from(s.barrier) + inside(s)).sum()
+        self.barriers_before().into_iter().filter(|&barrier| barrier).count()
     }
 }
 
@@ -315,8 +373,9 @@ impl fmt::Display for Operand {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, step) in self.steps.iter().enumerate() {
-            if step.barrier {
+        let barriers = self.barriers_before_steps();
+        for (number, (step, barrier)) in self.steps.iter().zip(barriers).enumerate() {
+            if barrier {
                 writeln!(f, "---- barrier")?;
             }
             // What makes nothing new is told by what it updates.

@@ -103,7 +103,7 @@ impl Timeline {
         for (number, (work, _)) in works.iter().enumerate() {
             let mut meet = |earlier: &[(usize, &Bytes)], bytes: &Bytes, kind| {
                 for &(first, theirs) in earlier {
-                    if met[first] == number {
+                    if met[first] == number || works[first].0.is_apart_from(work) {
                         continue;
                     }
                     if let Some(range) = theirs.common(bytes) {

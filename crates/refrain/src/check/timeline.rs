@@ -3,7 +3,7 @@
 use refrain_vulkan::MemoryClass;
 
 use super::bytes::Bytes;
-use crate::plan::{Block, Plan, Step};
+use crate::plan::{Block, Dispatch, Plan};
 
 /// Two runs of a plan: what reads and writes memory, and what puts it into an order.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub enum Actor {
         number: usize,
         /// What it computes.
         name: &'static str,
-        /// Of chained dispatches, which.
+        /// Of several dispatches, which.
         call: Option<usize>,
     },
     /// Results are copied for the host.
@@ -63,8 +63,17 @@ pub(super) struct Work {
     pub on_host: bool,
     /// Whether what the host reads is left alone by later runs, though they write beside it.
     pub ring: bool,
+    /// The step of a dispatch that shares no bytes with the step's others that one of them writes.
+    pub apart: Option<usize>,
     pub reads: Vec<Bytes>,
     pub writes: Vec<Bytes>,
+}
+
+impl Work {
+    /// Whether both are of one run of a step whose dispatches have nothing to do with each other.
+    pub fn is_apart_from(&self, other: &Work) -> bool {
+        self.apart.is_some() && (self.apart, self.run) == (other.apart, other.run)
+    }
 }
 
 impl Timeline {
@@ -78,6 +87,7 @@ impl Timeline {
                 run,
                 on_host,
                 ring: false,
+                apart: None,
                 reads: vec![],
                 writes: vec![],
             };
@@ -95,7 +105,7 @@ impl Timeline {
                 events.push(Event::Given(Given::Submit));
             }
             events.push(Event::Given(Given::Head));
-            steps(plan, run, &mut events);
+            dispatches(plan, run, &mut events);
             events.extend([Given::HostBarrier, Given::Wait].map(Event::Given));
             // Each run leaves its words in a place of its own, and the host keeps fewer runs in flight
             // than there are places.
@@ -136,41 +146,31 @@ impl Timeline {
     }
 }
 
-/// The steps of one run with their barriers.
-fn steps(plan: &Plan, run: usize, events: &mut Vec<Event>) {
-    let mut barrier = 0..;
-    let mut next = || Event::Barrier(barrier.next().expect("there is no end of numbers"));
-    for (number, step) in plan.steps.iter().enumerate() {
-        if step.barrier {
-            events.push(next());
+/// The dispatches of one run with their barriers.
+fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
+    let mut barriers = 0;
+    for (dispatch, barrier) in plan.order.iter().zip(plan.barriers_before()) {
+        if barrier {
+            events.push(Event::Barrier(barriers));
+            barriers += 1;
         }
-        let (reads, writes) = accesses(step);
-        let calls = if step.chained { step.calls.len().max(1) } else { 1 };
-        for call in 0..calls {
-            if call > 0 {
-                events.push(next());
-            }
-            events.push(Event::Work(Work {
-                actor: Actor::Step {
-                    number,
-                    name: step.primitive.name(),
-                    call: (calls > 1).then_some(call),
-                },
-                run,
-                on_host: false,
-                ring: false,
-                reads: reads.clone(),
-                writes: writes.clone(),
-            }));
-        }
+        let &Dispatch { step: number, call, .. } = dispatch;
+        let step = &plan.steps[number];
+        let is_one_of_several = step.calls.len() > 1;
+        events.push(Event::Work(Work {
+            actor: Actor::Step {
+                number,
+                name: step.primitive.name(),
+                call: is_one_of_several.then_some(call),
+            },
+            run,
+            on_host: false,
+            ring: false,
+            apart: (is_one_of_several && !step.chained).then_some(number),
+            reads: step.read_by(call).map(Bytes::of).collect(),
+            writes: step.written_by(call).map(Bytes::of).collect(),
+        }));
     }
-}
-
-/// What a step reads and writes; its own memory is both.
-fn accesses(step: &Step) -> (Vec<Bytes>, Vec<Bytes>) {
-    let own = step.workspace.iter().chain(&step.tickets);
-    let reads = step.inputs.iter().chain(own).map(Bytes::of).collect();
-    (reads, step.written().map(Bytes::of).collect())
 }
 
 /// The states of some classes.

@@ -67,23 +67,24 @@ impl Commands {
         // Tapes need one list.
         let is_tape = plan.inputs.is_empty();
         let most_work = if is_tape { u64::MAX } else { device.most_work() };
-        let mut ends = Vec::with_capacity(plan.steps.len());
-        for step in &plan.steps {
-            let (calls, work) = (step.calls.len(), step.multiplications());
-            let is_full = dispatches + calls > MAX_DISPATCHES || work > most_work.saturating_sub(done);
-            if is_full && dispatches > 0 {
-                lists.push(OpenList::default());
-                (dispatches, done) = (0, 0);
+        let mut ends = vec![(0, 0); plan.steps.len()];
+        for (dispatch, barrier) in plan.order.iter().zip(plan.barriers_before()) {
+            let step = &plan.steps[dispatch.step];
+            if dispatch.call == 0 {
+                let (calls, work) = (step.calls.len(), step.multiplications());
+                let is_full = dispatches + calls > MAX_DISPATCHES || work > most_work.saturating_sub(done);
+                if is_full && dispatches > 0 {
+                    lists.push(OpenList::default());
+                    (dispatches, done) = (0, 0);
+                }
+                (dispatches, done) = (dispatches + calls, done.saturating_add(work));
             }
-            (dispatches, done) = (dispatches + calls, done.saturating_add(work));
-            let list = lists.last_mut().expect("there is one");
-            if step.barrier && !list.commands.is_empty() {
+            let last = lists.len() - 1;
+            let list = &mut lists[last];
+            if barrier && !list.commands.is_empty() {
                 list.commands.push(Command::Barrier);
             }
-            for (number, call) in step.calls.iter().enumerate() {
-                if number > 0 && step.chained {
-                    list.commands.push(Command::Barrier);
-                }
+            if let Some(call) = step.calls.get(dispatch.call) {
                 let mut record = || {
                     next_record += 1;
                     records.addresses[next_record - 1]
@@ -95,7 +96,7 @@ impl Commands {
                     push,
                 });
             }
-            ends.push((lists.len() - 1, lists[lists.len() - 1].commands.len()));
+            ends[dispatch.step] = (last, list.commands.len());
         }
         for (number, list) in lists.iter_mut().enumerate() {
             let its_own = |(_, (its, _)): &(&Step, &(usize, usize))| *its == number;

@@ -67,53 +67,52 @@ impl Stepper {
         Ok(device.wait(&submission)?)
     }
 
-    /// One step's dispatches, with the barriers between them if they are chained.
+    /// One step's dispatches, with the barriers that they need between them.
     pub fn step(&self, number: usize) -> Vec<StepCommand> {
-        let step = &self.plan().steps[number];
-        let call = |call| {
-            let barrier = (step.chained && call > 0).then_some(StepCommand::Barrier);
-            barrier.into_iter().chain([StepCommand::Call { step: number, call }])
-        };
-        (0..step.calls.len()).flat_map(call).collect()
+        let of_step = |dispatch: &usize| self.plan().order[*dispatch].step == number;
+        self.ordered((0..self.plan().order.len()).filter(of_step))
     }
 
     /// The plan as it is: each step after the one before it, with the plan's barriers.
     pub fn in_order(&self) -> Vec<StepCommand> {
-        let barrier = |step: usize| self.plan().steps[step].barrier.then_some(StepCommand::Barrier);
-        let steps = 0..self.plan().steps.len();
-        steps
-            .flat_map(|step| barrier(step).into_iter().chain(self.step(step)))
-            .collect()
+        self.ordered(0..self.plan().order.len())
     }
 
-    /// An order that the plan's barriers permit: between two of them dispatches come as they may, chained
-    /// ones after each other. `below(n)` draws a number below n.
+    /// An order that the plan permits: each dispatch comes anywhere behind those that it waits for. `below(n)` draws a
+    /// number below n.
     pub fn shuffled(&self, below: &mut dyn FnMut(usize) -> usize) -> Vec<StepCommand> {
-        let mut parts = vec![];
-        let mut level: Vec<Vec<StepCommand>> = vec![];
-        let mut draw = |level: &mut Vec<Vec<StepCommand>>, parts: &mut Vec<StepCommand>| {
-            while !level.is_empty() {
-                let chosen = below(level.len());
-                let next = level[chosen].pop().expect("no chain is empty");
-                if matches!(next, StepCommand::Call { step, call } if call > 0 && self.plan().steps[step].chained) {
-                    parts.push(StepCommand::Barrier);
-                }
-                parts.push(next);
-                level.retain(|chain| !chain.is_empty());
-            }
-        };
-        for (number, step) in self.plan().steps.iter().enumerate() {
-            if step.barrier {
-                draw(&mut level, &mut parts);
+        let order = &self.plan().order;
+        let mut is_over = vec![false; order.len()];
+        let mut left: Vec<usize> = (0..order.len()).collect();
+        let mut shuffled = vec![];
+        while !left.is_empty() {
+            let is_ready = |place: &usize| order[left[*place]].after.iter().all(|&earlier| is_over[earlier]);
+            let ready: Vec<usize> = (0..left.len()).filter(is_ready).collect();
+            let next = left.swap_remove(ready[below(ready.len())]);
+            is_over[next] = true;
+            shuffled.push(next);
+        }
+        self.ordered(shuffled)
+    }
+
+    /// Dispatches with a barrier before each that waits for one since the last barrier.
+    fn ordered(&self, dispatches: impl IntoIterator<Item = usize>) -> Vec<StepCommand> {
+        let order = &self.plan().order;
+        let (mut parts, mut since) = (vec![], vec![]);
+        for number in dispatches {
+            let dispatch = &order[number];
+            if dispatch.after.iter().any(|earlier| since.contains(earlier)) {
                 parts.push(StepCommand::Barrier);
+                since.clear();
             }
-            let calls = (0..step.calls.len()).map(|call| StepCommand::Call { step: number, call });
-            match step.chained {
-                true => level.push(calls.rev().collect()),
-                false => level.extend(calls.map(|call| vec![call])),
+            since.push(number);
+            if dispatch.call < self.plan().steps[dispatch.step].calls.len() {
+                parts.push(StepCommand::Call {
+                    step: dispatch.step,
+                    call: dispatch.call,
+                });
             }
         }
-        draw(&mut level, &mut parts);
         parts
     }
 

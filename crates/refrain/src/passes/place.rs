@@ -34,7 +34,6 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
                 tickets,
                 calls: kernels.calls,
                 chained: kernels.chained,
-                barrier: false,
             });
         }
         if !keep {
@@ -48,6 +47,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
     let output = |edge: &Edge| placer.operand(&graph, edge);
     Plan {
         steps,
+        order: vec![],
         outputs: graph.outputs.iter().map(output).collect(),
         leaves: placer.leaves,
         inputs: placer.inputs,

@@ -62,9 +62,8 @@ fn the_same_pairs_are_found_byte_by_byte() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let mut plan = random_plan(&Device::cpu(), seed);
-        plan.steps
-            .iter_mut()
-            .for_each(|step| step.barrier &= random.below(3) > 0);
+        let dropped = plan.order.iter_mut().filter(|_| random.below(3) == 0);
+        dropped.for_each(|dispatch| dispatch.after.clear());
         let mut expected = unordered(&plan);
         expected.sort();
         assert_eq!(pairs(&check::prove(&plan).unordered), expected, "seed {seed}: {plan}");

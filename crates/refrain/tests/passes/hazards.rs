@@ -41,10 +41,11 @@ fn accesses(plan: &Plan) -> Vec<(Bytes, Bytes)> {
 /// Pairs of steps that conflict without a barrier between them.
 pub fn unordered(plan: &Plan) -> Vec<(usize, usize)> {
     let accesses = accesses(plan);
+    let barriers = plan.barriers_before_steps();
     let mut found = vec![];
     for second in 0..plan.steps.len() {
         for first in 0..second {
-            let ordered = plan.steps[first + 1..=second].iter().any(|step| step.barrier);
+            let ordered = barriers[first + 1..=second].contains(&true);
             if !ordered && conflict(&accesses[first], &accesses[second]) {
                 found.push((first, second));
             }

@@ -1,12 +1,12 @@
-use refrain::plan::Plan;
+use refrain::plan::{Plan, Step};
 use refrain::{Array, DType, Device, passes};
 
 use crate::{array, canonical, planned};
 
 fn names(plan: &Plan) -> String {
-    let name =
-        |step: &refrain::plan::Step| format!("{}{}", if step.barrier { "| " } else { "" }, step.primitive.name());
-    plan.steps.iter().map(name).collect::<Vec<_>>().join(" ")
+    let steps = plan.steps.iter().zip(plan.barriers_before_steps());
+    let name = |(step, barrier): (&Step, bool)| format!("{}{}", if barrier { "| " } else { "" }, step.primitive.name());
+    steps.map(name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -1,14 +1,14 @@
 use insta::assert_snapshot;
 use refrain::plan::Plan;
-use refrain::{Array, DType, Device, passes};
+use refrain::{Array, DType, Device, check, passes};
 
 use crate::common::Random;
 use crate::hazards::unordered;
 use crate::random::program;
-use crate::{array, planned};
+use crate::{array, null, planned};
 
 fn barriers(plan: &Plan) -> Vec<bool> {
-    plan.steps.iter().map(|step| step.barrier).collect()
+    plan.barriers_before_steps()
 }
 
 #[test]
@@ -72,4 +72,25 @@ fn scheduling_again_changes_nothing() {
     let outputs = program(&Device::cpu(), &mut Random::new(7));
     let plan = planned(&outputs.iter().collect::<Vec<_>>());
     assert_eq!(barriers(&passes::schedule(plan.clone())), barriers(&plan));
+}
+
+#[test]
+fn a_dispatch_waits_for_those_whose_bytes_it_touches_and_not_for_their_steps() {
+    let device = null();
+    let state = Array::state(&device, DType::F32, &[1, 1 << 20]).unwrap();
+    let sum = state.sum(&[1]);
+    let first_row = Array::from_slice(&device, &[0i32], &[1]);
+    let updated = state.write_rows(&array(&device, &[1, 1 << 20]), &first_row);
+    let plan = planned(&[&sum, &updated]);
+    let dispatches: Vec<(usize, usize)> = plan
+        .order
+        .iter()
+        .map(|dispatch| (dispatch.step, dispatch.call))
+        .collect();
+    assert_eq!(dispatches, [(0, 0), (0, 1), (1, 0)], "{plan}");
+    // The parts of the sum read the state, which is then updated; what adds them up does not.
+    let after: Vec<&[usize]> = plan.order.iter().map(|dispatch| &dispatch.after[..]).collect();
+    assert_eq!(after, [&[][..], &[0], &[0]], "{plan}");
+    assert_eq!(plan.barriers_before(), [false, true, false], "{plan}");
+    assert_eq!(check::prove(&plan).unordered, []);
 }

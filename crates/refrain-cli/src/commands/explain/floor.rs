@@ -37,7 +37,11 @@ impl Summary {
         Summary {
             layers,
             dispatches: plan.dispatches(),
-            levels: 1 + plan.steps.iter().filter(|step| step.barrier).count(),
+            levels: 1 + plan
+                .barriers_before_steps()
+                .into_iter()
+                .filter(|&barrier| barrier)
+                .count(),
             // The recording begins with one, and ends with one that lets the host read.
             barriers: plan.barriers() + 2,
             transfers: plan.inputs.len(),
