@@ -31,11 +31,14 @@ pub(crate) struct DecodingArguments {
 impl DecodingArguments {
     /// Sets a session up accordingly.
     pub fn apply(&self, session: &mut Session) {
-        let mode = match self.mode {
-            ModeArgument::Auto => Mode::Auto,
-            ModeArgument::Eager => Mode::Eager,
-            ModeArgument::Replay => Mode::Replay,
+        let name = match self.mode {
+            ModeArgument::Auto => None,
+            ModeArgument::Eager => Some("eager"),
+            ModeArgument::Replay => Some("replay"),
         };
+        // The CPU executor is the only one where it is.
+        let executor = name.and_then(|name| session.model().device().executor(name));
+        let mode = executor.map_or(Mode::Auto, Mode::By);
         let cache = host::cache_dir().map(|directory| ModeCache::new(&directory));
         session.set_mode(mode, cache);
         session.set_tokens_per_submit(self.tokens_per_submit.map(|tokens| tokens as usize));

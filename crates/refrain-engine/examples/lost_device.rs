@@ -91,7 +91,7 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     let on = Device::vulkan(device.clone());
     let model = Model::load(checkpoint, &on, &LoadOptions::default())?;
     let mut session = Session::new(&model, 256)?;
-    session.set_mode(Mode::Replay, None);
+    session.set_mode(Mode::By(&refrain::Replay), None);
     let mut stream = session.stream(&[1, 2, 3], &Settings::default())?;
     let mut tokens = Vec::new();
     let mut told = String::new();

@@ -5,95 +5,93 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use refrain::TapeMode;
+use refrain::Executor;
 use serde::{Deserialize, Serialize};
 
-/// The first tokens that a mode is tried for are uncounted: they fill the pipeline.
+/// The first tokens that an executor is tried for are uncounted: they fill the pipeline.
 const UNCOUNTED: usize = 8;
 /// Those behind are timed in stretches of so many, the fastest of which counts: what disturbs a measurement
 /// makes it longer.
 const STRETCH: usize = 8;
 const STRETCHES: usize = 5;
-/// Of the time that replay takes, what eager must stay below: it costs the CPU many times as much.
+/// Of the time that the usual executor takes, what another must stay below: it costs the CPU many times as much.
 const WORTH_IT: f64 = 0.95;
 
 /// How a session decodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Replay, unless eager was measured to be clearly faster.
+    /// By the usual one of the device's executors, unless another was measured to be clearly faster.
     #[default]
     Auto,
-    /// Commands are translated and submitted for each token.
-    Eager,
-    /// Commands are recorded once and replayed.
-    Replay,
+    /// By this one.
+    By(&'static dyn Executor),
 }
 
-/// A measurement of both modes.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+/// A measurement of a device's executors.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModeChoice {
-    /// Tokens that were timed in each. (Older files do not say, for they were few: those are measured anew.)
+    /// Tokens that were timed in each. (Files without it are of few tokens: those are measured anew.)
     pub tokens: usize,
-    /// Microseconds per token, commands translated each time.
-    pub eager_us: f64,
-    /// Microseconds per token in replay.
-    pub replay_us: f64,
+    /// Microseconds per token, by the executor's name.
+    pub us: BTreeMap<String, f64>,
 }
 
 impl ModeChoice {
-    /// Replay, unless eager is faster by more than a measurement may be wrong.
-    pub fn mode(&self) -> TapeMode {
-        if self.eager_us < WORTH_IT * self.replay_us {
-            TapeMode::Eager
-        } else {
-            TapeMode::Replay
-        }
+    /// The usual executor, unless another is faster by more than a measurement may be wrong.
+    pub fn executor(&self, executors: &'static [&'static dyn Executor]) -> &'static dyn Executor {
+        let us = |executor: &&dyn Executor| self.us.get(executor.name()).copied().unwrap_or(f64::INFINITY);
+        let usual = executors[0];
+        let is_faster = |executor: &&&dyn Executor| us(executor) < WORTH_IT * us(&usual);
+        let others = executors.iter().filter(is_faster);
+        let fastest = others.min_by(|one, other| us(one).total_cmp(&us(other)));
+        fastest.copied().unwrap_or(usual)
     }
 }
 
-/// A trial of one mode after the other, on tokens that somebody wants anyway; it may go over several streams.
+/// A trial of one executor after the other, on tokens that somebody wants anyway; it may go over several streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
-    pub mode: TapeMode,
+    /// Those to be tried.
+    executors: &'static [&'static dyn Executor],
+    /// Of those that were tried, the time per token.
+    tried: Vec<Duration>,
     /// Ends of this stream's runs.
     ends: Vec<Instant>,
     /// Stretches of earlier streams, and the time per token of the fastest.
     stretches: usize,
     fastest: Duration,
-    replay: Option<Duration>,
-}
-
-impl Default for Trial {
-    /// Replay is tried first: it is what most will stay with.
-    fn default() -> Trial {
-        Trial::of(TapeMode::Replay, None)
-    }
 }
 
 impl Trial {
-    fn of(mode: TapeMode, replay: Option<Duration>) -> Trial {
+    /// A trial that begins with the usual executor: it is what most will stay with.
+    pub fn of(executors: &'static [&'static dyn Executor]) -> Trial {
         Trial {
-            mode,
+            executors,
+            tried: vec![],
             ends: vec![],
             stretches: 0,
             fastest: Duration::MAX,
-            replay,
         }
     }
 
-    /// Tokens of this stream that complete the trial of this mode.
+    /// The executor that is being tried.
+    pub fn executor(&self) -> &'static dyn Executor {
+        self.executors[self.tried.len()]
+    }
+
+    /// Tokens of this stream that complete the trial of this executor.
     fn needed(&self) -> usize {
         UNCOUNTED + STRETCHES.saturating_sub(self.stretches) * STRETCH
     }
 
-    /// Takes the end of a run; whether this mode has been tried enough and nothing of it is under way.
+    /// Takes the end of a run; whether this executor has been tried enough and nothing of it is under way.
     pub fn record(&mut self, now: Instant, idle: bool) -> bool {
         self.ends.push(now);
         self.ends.len() >= self.needed() && idle
     }
 
-    /// Tokens that this mode's trial takes beyond those in flight.
+    /// Tokens that this executor's trial takes beyond those in flight.
     pub fn left(&self, in_flight: usize) -> usize {
         self.needed().saturating_sub(self.ends.len() + in_flight)
     }
@@ -110,17 +108,26 @@ impl Trial {
         self
     }
 
-    /// The trial of the other mode, or the result.
+    /// The trial of the next executor, or the result.
     pub fn next(self) -> Result<Trial, ModeChoice> {
-        let Trial { fastest, replay, .. } = self.paused();
-        match replay {
-            None => Ok(Trial::of(TapeMode::Eager, Some(fastest))),
-            Some(replay) => Err(ModeChoice {
-                tokens: STRETCHES * STRETCH,
-                eager_us: fastest.as_secs_f64() * 1e6,
-                replay_us: replay.as_secs_f64() * 1e6,
-            }),
+        let Trial {
+            executors,
+            mut tried,
+            fastest,
+            ..
+        } = self.paused();
+        tried.push(fastest);
+        if tried.len() < executors.len() {
+            return Ok(Trial {
+                tried,
+                ..Trial::of(executors)
+            });
         }
+        let names = executors.iter().map(|executor| executor.name().to_owned());
+        Err(ModeChoice {
+            tokens: STRETCHES * STRETCH,
+            us: names.zip(tried.iter().map(|time| time.as_secs_f64() * 1e6)).collect(),
+        })
     }
 }
 
@@ -184,23 +191,21 @@ mod tests {
         trial
     }
 
+    static EXECUTORS: &[&dyn Executor] = &[&refrain::Replay, &refrain::Eager];
+
     fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> ModeChoice {
-        let trial = Trial::default();
+        let trial = Trial::of(EXECUTORS);
         let tokens = trial.needed();
         let trial = ended(trial, tokens, replay).next().expect("eager is still to be tried");
-        assert_eq!(trial.mode, TapeMode::Eager);
+        assert_eq!(trial.executor(), EXECUTORS[1]);
         ended(trial, tokens, eager).next().expect_err("both were tried")
     }
 
     #[test]
-    fn eager_is_chosen_only_where_it_is_clearly_faster() {
-        for (eager, mode) in [
-            (1100, TapeMode::Replay),
-            (999, TapeMode::Replay),
-            (960, TapeMode::Replay),
-            (940, TapeMode::Eager),
-        ] {
-            assert_eq!(tried(|_| 1000, |_| eager).mode(), mode, "{eager}");
+    fn another_executor_is_chosen_only_where_it_is_clearly_faster() {
+        for (eager, name) in [(1100, "replay"), (999, "replay"), (960, "replay"), (940, "eager")] {
+            let choice = tried(|_| 1000, |_| eager);
+            assert_eq!(choice.executor(EXECUTORS).name(), name, "{eager}");
         }
     }
 
@@ -209,13 +214,13 @@ mod tests {
         // A hiccup of the machine, and a slow start.
         let disturbed = |token| if token == 20 || token < UNCOUNTED { 50_000 } else { 1000 };
         let choice = tried(disturbed, |_| 990);
-        assert_eq!(choice.mode(), TapeMode::Replay, "{choice:?}");
-        assert!((choice.replay_us - 1000.0).abs() < 1.0, "{choice:?}");
+        assert_eq!(choice.executor(EXECUTORS).name(), "replay", "{choice:?}");
+        assert!((choice.us["replay"] - 1000.0).abs() < 1.0, "{choice:?}");
     }
 
     #[test]
     fn a_trial_goes_on_in_the_next_stream() {
-        let mut trial = Trial::default();
+        let mut trial = Trial::of(EXECUTORS);
         let mut streams = 0;
         while trial.stretches < STRETCHES {
             trial = ended(trial, UNCOUNTED + STRETCH, |_| 700).paused();
@@ -228,15 +233,16 @@ mod tests {
     #[test]
     fn a_choice_is_remembered() {
         let choice = tried(|_| 700, |_| 900);
-        assert!((choice.replay_us - 700.0).abs() < 1.0 && (choice.eager_us - 900.0).abs() < 1.0);
+        assert!((choice.us["replay"] - 700.0).abs() < 1.0 && (choice.us["eager"] - 900.0).abs() < 1.0);
 
         let directory = tempfile::tempdir().unwrap();
         let cache = ModeCache::new(directory.path());
         assert_eq!(cache.get("card, model"), None);
-        cache.put("card, model", choice);
+        cache.put("card, model", choice.clone());
         assert_eq!(cache.get("card, model"), Some(choice));
         let few_tokens = r#"{"card, model": {"eager_us": 1.0, "replay_us": 2.0}}"#;
-        for old in ["not JSON", few_tokens] {
+        let of_two = r#"{"card, model": {"tokens": 40, "eager_us": 1.0, "replay_us": 2.0}}"#;
+        for old in ["not JSON", few_tokens, of_two] {
             std::fs::write(directory.path().join("modes.json"), old).unwrap();
             assert_eq!(cache.get("card, model"), None);
         }

@@ -4,7 +4,7 @@
 //! has made of a token cannot be undone: each submit therefore begins by copying such states, and
 //! whoever must go back takes the last copy before that point and runs the tokens since once more.
 
-use refrain::{Array, DType, Error, Function, Tape, TapeMode};
+use refrain::{Array, DType, Error, Executor, Function, Tape};
 use refrain_models::LayerState;
 
 /// Copies at hand: more than there are submits in flight.
@@ -25,7 +25,7 @@ struct StateCopy {
 
 impl Rollback {
     /// Memory for copies of the recurrent states; `None` for a model without.
-    pub fn new(states: &[LayerState], mode: TapeMode) -> Result<Option<Rollback>, Error> {
+    pub fn new(states: &[LayerState], executor: &'static dyn Executor) -> Result<Option<Rollback>, Error> {
         let recurrent: Vec<&Array> = states
             .iter()
             .filter(|state| matches!(state, LayerState::Recurrent(_)))
@@ -35,7 +35,7 @@ impl Rollback {
             return Ok(None);
         }
         let copies = (0..COPIES)
-            .map(|_| StateCopy::new(&recurrent, mode))
+            .map(|_| StateCopy::new(&recurrent, executor))
             .collect::<Result<_, _>>()?;
         Ok(Some(Rollback { copies, next: 0 }))
     }
@@ -71,22 +71,22 @@ impl Rollback {
 }
 
 impl StateCopy {
-    fn new(states: &[&Array], mode: TapeMode) -> Result<StateCopy, Error> {
+    fn new(states: &[&Array], executor: &'static dyn Executor) -> Result<StateCopy, Error> {
         let spare: Vec<Array> = states
             .iter()
             .map(|state| Array::state(state.device(), state.dtype(), state.shape()))
             .collect::<Result<_, _>>()?;
         let spare: Vec<&Array> = spare.iter().collect();
         Ok(StateCopy {
-            save: copying(states, &spare, mode)?,
-            restore: copying(&spare, states, mode)?,
+            save: copying(states, &spare, executor)?,
+            restore: copying(&spare, states, executor)?,
             run: None,
         })
     }
 }
 
 /// The program that copies each state into another.
-fn copying(from: &[&Array], to: &[&Array], mode: TapeMode) -> Result<Tape, Error> {
+fn copying(from: &[&Array], to: &[&Array], executor: &'static dyn Executor) -> Result<Tape, Error> {
     let copied: Vec<Array> = from
         .iter()
         .zip(to)
@@ -95,5 +95,5 @@ fn copying(from: &[&Array], to: &[&Array], mode: TapeMode) -> Result<Tape, Error
             to.write_rows(from, &rows)
         })
         .collect();
-    Function::trace(&copied.iter().collect::<Vec<_>>())?.tape(mode)
+    Function::trace(&copied.iter().collect::<Vec<_>>())?.tape(executor)
 }

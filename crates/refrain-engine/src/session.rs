@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use refrain::sample::Settings;
-use refrain::{DType, Device, Function, LowerOptions, Run, Tape, TapeMode, Write};
+use refrain::{DType, Device, Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_models::ModelConfig;
 use refrain_models::{Batch, LayerState, Pages};
 
@@ -46,7 +46,7 @@ struct Decoding {
     mode: Mode,
     choice: Option<ModeChoice>,
     cache: Option<ModeCache>,
-    trying: Option<TapeMode>,
+    trying: Option<&'static dyn Executor>,
     /// What earlier streams found out about the modes.
     trial: Option<Trial>,
     tokens_per_submit: Option<usize>,

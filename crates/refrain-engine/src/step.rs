@@ -5,7 +5,7 @@
 
 use refrain::fast::{self, Sequences};
 use refrain::sample::{Settings, TooManyStopIds};
-use refrain::{Array, DType, Device, Difference, Error, Function, LowerOptions, Run, Tape, TapeMode, Write};
+use refrain::{Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::Model;
@@ -173,29 +173,29 @@ impl DecodeStep {
         self.runs
     }
 
-    /// The tape in a mode, made when it is first wanted or another mode was used before.
-    pub fn tape(&mut self, mode: TapeMode) -> Result<&Tape, Error> {
-        if self.tape.as_ref().is_none_or(|tape| tape.mode() != mode) {
-            self.tape = Some(self.function.tape(mode)?);
+    /// The tape that an executor runs, made when it is first wanted or another executor was used before.
+    pub fn tape(&mut self, executor: &'static dyn Executor) -> Result<&Tape, Error> {
+        if self.tape.as_ref().is_none_or(|tape| tape.executor() != executor) {
+            self.tape = Some(self.function.tape(executor)?);
         }
         Ok(self.tape.as_ref().expect("just made"))
     }
 
     /// Replaces the tape by one that computes something wrong at a step of the plan.
-    pub fn inject_fault(&mut self, mode: TapeMode, step: usize) -> Result<(), Error> {
-        self.tape = Some(self.function.faulty_tape(mode, step)?);
+    pub fn inject_fault(&mut self, executor: &'static dyn Executor, step: usize) -> Result<(), Error> {
+        self.tape = Some(self.function.faulty_tape(executor, step)?);
         Ok(())
     }
 
     /// Carries out `writes`, then runs `runs` times, behind one run of `before`.
     pub fn play(
         &mut self,
-        mode: TapeMode,
+        executor: &'static dyn Executor,
         before: Option<&Tape>,
         writes: &[Write],
         runs: usize,
     ) -> Result<Vec<Run>, Error> {
-        let played = self.tape(mode)?.play_after(before, writes, runs)?;
+        let played = self.tape(executor)?.play_after(before, writes, runs)?;
         self.runs += runs as u64;
         Ok(played)
     }

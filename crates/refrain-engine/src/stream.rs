@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use refrain::sample::Settings;
-use refrain::{Run, Tape, TapeMode, Write};
+use refrain::{Run, Tape, Write};
 
 use crate::mode::Trial;
 use crate::pace::Pace;
@@ -97,7 +97,7 @@ impl<'s> Stream<'s> {
         if self.in_flight.is_empty() {
             return Ok(None);
         }
-        let mode = self.session.tape_mode();
+        let executor = self.session.executor();
         let number = self.first_run + self.taken() as u64;
         let sequences = self.session.sequences();
         let step = self.session.step()?;
@@ -105,7 +105,7 @@ impl<'s> Stream<'s> {
             // Behind the last that is waited for, the device has something to do.
             let fits = self.trial.is_none() && self.in_flight.len() > 3;
             let runs = if fits { self.pace.together() } else { 1 };
-            let looks = wait(step.tape(mode)?, &self.in_flight[runs - 1], runs, &self.pace)?;
+            let looks = wait(step.tape(executor)?, &self.in_flight[runs - 1], runs, &self.pace)?;
             self.pace.found(looks, runs, Instant::now());
             self.found = runs;
         }
@@ -139,7 +139,7 @@ impl<'s> Stream<'s> {
     fn keep_ahead(&mut self) -> Result<(), Error> {
         loop {
             let in_flight = self.in_flight.len();
-            // A trial's modes are not mixed: the device runs dry between them.
+            // A trial's executors are not mixed: the device runs dry between them.
             let tried = self.trial.as_ref().map_or(usize::MAX, |trial| trial.left(in_flight));
             // As many as one submit had: then that is the only one.
             let ahead = if self.is_on_cpu() { 0 } else { self.submitted };
@@ -158,7 +158,7 @@ impl<'s> Stream<'s> {
     }
 
     fn runs_per_submit(&self) -> usize {
-        if self.session.tape_mode() == TapeMode::Eager || self.is_on_cpu() {
+        if !self.session.executor().submits_many() {
             return 1;
         }
         if let Some(asked) = self.session.tokens_per_submit() {
@@ -189,15 +189,15 @@ impl<'s> Stream<'s> {
 
     /// Asks for what runs took on the device: of several at once, since each question costs.
     fn take_times(&mut self) -> Result<(), Error> {
-        let mode = self.session.tape_mode();
+        let executor = self.session.executor();
         for run in std::mem::take(&mut self.untimed) {
-            let time = self.session.step()?.tape(mode)?.device_time(&run);
+            let time = self.session.step()?.tape(executor)?.device_time(&run);
             self.session.timed(time);
         }
         Ok(())
     }
 
-    /// Goes on in the faster mode, or in the one that is still to be tried.
+    /// Goes on by the faster executor, or by the one that is still to be tried.
     fn decide(&mut self) -> Result<(), Error> {
         if let Some(trial) = self.trial.take() {
             self.trial = self.session.go_on(trial)?;
@@ -216,11 +216,11 @@ impl<'s> Stream<'s> {
         self.session.keep_pace(self.pace.clone());
         let taken = self.taken();
         let beyond = self.in_flight.len();
-        let mode = self.session.tape_mode();
+        let executor = self.session.executor();
         // What is still under way ends before anything else is put into the states.
         if let Some(run) = self.in_flight.back() {
             let step = self.session.step()?;
-            step.tape(mode)?.wait(run)?;
+            step.tape(executor)?.wait(run)?;
             step.reported(self.first_run + (taken + beyond) as u64 - 1, 0)?;
         }
         self.session.model().device().check_status()?;
@@ -270,7 +270,7 @@ mod tests {
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");
-        session.set_mode(Mode::Replay, None);
+        session.set_mode(Mode::By(&refrain::Replay), None);
         // The second stream knows how long a run takes, so that it doubles its submits at once.
         for _ in 0..2 {
             let mut stream = session.stream(&[1, 2, 3], &Settings::default()).expect("a stream");

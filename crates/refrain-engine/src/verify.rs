@@ -1,10 +1,10 @@
-//! Two executors side by side: the same program replayed and run eagerly, compared step by step.
+//! Two executors side by side: the same program run by the device's usual one and by another, compared step by step.
 
 use std::time::Instant;
 
 use refrain::plan::Plan;
 use refrain::sample::Settings;
-use refrain::{LowerOptions, TapeMode};
+use refrain::{Executor, LowerOptions};
 
 use crate::generate::Reports;
 use crate::{Error, GenerateOptions, GeneratedTokens, Mode, Model, Session, Snapshot};
@@ -21,39 +21,41 @@ pub enum Freeze {
     State,
 }
 
-/// A sequence decoded by replay and, in memory of its own, by eager execution, every result of every
+/// A sequence decoded by the device's usual executor and, in memory of its own, by its last, every result of every
 /// step kept and compared bit for bit after each token.
 pub struct Verified {
-    replayed: Session,
-    eager: Session,
+    usual: Session,
+    other: Session,
     freeze: Option<Freeze>,
 }
 
 impl Verified {
     /// Two sessions with room for `context` tokens. `fault` names a step of the plan (see
-    /// [`find_region`]) after which the replay computes on with a wrong number.
+    /// [`find_region`]) after which the usual executor computes on with a wrong number.
     ///
     /// # Errors
     /// As [`Session::new`]; no such step.
     pub fn new(model: &Model, context: usize, fault: Option<&str>, freeze: Option<Freeze>) -> Result<Verified, Error> {
-        let session = |mode| {
+        let executors = model.device().executors();
+        let [usual, other] = [executors[0], executors[executors.len() - 1]];
+        let session = |executor: &'static dyn Executor| {
             let mut session = Session::new(model, context)?;
-            session.set_mode(mode, None);
+            session.set_mode(Mode::By(executor), None);
             session.set_lowering(LowerOptions {
                 keep: true,
                 ..LowerOptions::default()
             });
             Ok::<_, Error>(session)
         };
-        let mut replayed = session(Mode::Replay)?;
+        let mut session_of_usual = session(usual)?;
         if let Some(name) = fault {
-            let step = replayed.step()?;
+            let step = session_of_usual.step()?;
             let number = find_region(step.function().plan(), name)?;
-            step.inject_fault(TapeMode::Replay, number)?;
+            step.inject_fault(usual, number)?;
         }
         Ok(Verified {
-            replayed,
-            eager: session(Mode::Eager)?,
+            usual: session_of_usual,
+            other: session(other)?,
             freeze,
         })
     }
@@ -67,7 +69,7 @@ impl Verified {
         let start = Instant::now();
         let position = prompt.len();
         let settings = options.settings(position);
-        for session in [&mut self.replayed, &mut self.eager] {
+        for session in [&mut self.usual, &mut self.other] {
             options.bias(session, &settings)?;
         }
         let tokens = self.tokens(prompt, &settings)?;
@@ -88,15 +90,15 @@ impl Verified {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
-        self.replayed.feed(before)?;
+        self.usual.feed(before)?;
         // Prompts are computed once, so that decoding begins from the same bits.
-        let snapshot = self.replayed.snapshot()?;
-        self.eager.restore(&snapshot)?;
-        for session in [&mut self.replayed, &mut self.eager] {
+        let snapshot = self.usual.snapshot()?;
+        self.other.restore(&snapshot)?;
+        for session in [&mut self.usual, &mut self.other] {
             session.prepare_step(last, settings)?;
         }
-        let position = self.replayed.position();
-        let context = self.replayed.context();
+        let position = self.usual.position();
+        let context = self.usual.context();
         Ok(VerifiedTokens {
             left: (settings.last_position as usize).min(context).saturating_sub(position),
             settings: Some(settings.clone()),
@@ -139,7 +141,7 @@ impl VerifiedTokens {
         self.left -= 1;
         let first = self.settings.take();
         let mut reported = 0;
-        for session in [&mut self.verified.replayed, &mut self.verified.eager] {
+        for session in [&mut self.verified.usual, &mut self.verified.other] {
             if self.verified.freeze == Some(Freeze::State) {
                 let tokens = session.tokens().len();
                 session.restore(&self.frozen)?;
@@ -162,7 +164,7 @@ impl VerifiedTokens {
             let step = session.step()?;
             reported = step.reported(step.runs() - 1, 0)?;
         }
-        let (one, other) = (self.verified.replayed.step()?, self.verified.eager.step()?);
+        let (one, other) = (self.verified.usual.step()?, self.verified.other.step()?);
         if let Some(difference) = one.first_difference(other)? {
             return Err(Error::Differs {
                 token: self.decoded,

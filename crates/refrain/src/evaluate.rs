@@ -1,5 +1,7 @@
 //! Evaluation: from arrays to a program, one submit, and arrays that are ready.
 
+use std::sync::Arc;
+
 use crate::array::{Content, Value};
 use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
@@ -36,7 +38,7 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
         ..
     } = written;
     let program = found.lowered(device, signature, LowerOptions::default())?;
-    let executable = Executable::new(device, program.compiled.clone(), Bindings(slots))?;
+    let executable = Arc::new(Executable::new(device, program.compiled.clone(), Bindings(slots))?);
     executable.run(reason)?;
     claim.end(|| {
         let versions: Vec<Option<u64>> = (program.seen.iter())

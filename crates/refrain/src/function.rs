@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::array::Value;
 use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
-use crate::execute::{ArgumentMemory, Difference, Executable, Tape, TapeMode, layout_in_storage};
+use crate::execute::{ArgumentMemory, Difference, Executable, Executor, Tape, layout_in_storage};
 use crate::graph::Graph;
 use crate::passes::LowerOptions;
 use crate::plan::{Input, Operand, Plan};
@@ -104,21 +104,22 @@ impl Function {
         self.plan().own_bytes()
     }
 
-    /// The program as a tape: for one without arguments, whose values are all in states.
+    /// The program as a tape that `executor` runs: for one without arguments, whose values are all in states.
     ///
     /// # Errors
-    /// A program with arguments, or one too long for a submission; too little memory.
-    pub fn tape(&self, mode: TapeMode) -> Result<Tape, Error> {
-        Tape::new(self.executable(&mut self.own())?, mode, None)
+    /// A program with arguments, or one that the executor cannot serve; too little memory.
+    pub fn tape(&self, executor: &'static dyn Executor) -> Result<Tape, Error> {
+        Tape::new(self.executable(&mut self.own())?, executor)
     }
 
     /// As [`Function::tape`] with a wrong number put into the result of step `step` at each run: for
     /// trying whether that is found.
     ///
     /// # Errors
-    /// As [`Function::tape`], and when there is no such step.
-    pub fn faulty_tape(&self, mode: TapeMode, step: usize) -> Result<Tape, Error> {
-        Tape::new(self.executable(&mut self.own())?, mode, Some(step))
+    /// As [`Function::tape`]; no such step, another device than a Vulkan one.
+    pub fn faulty_tape(&self, executor: &'static dyn Executor, step: usize) -> Result<Tape, Error> {
+        let faulty = self.executable(&mut self.own())?.with_fault(step)?;
+        Tape::new(Arc::new(faulty), executor)
     }
 
     /// The first step whose result differs from the other function's, each as its last run left it. Both
@@ -165,7 +166,7 @@ impl Function {
         let memory = given.iter().map(|(input, array)| (input.offset, storage_of(array)));
         let arguments = ArgumentMemory::Arrays(memory.collect());
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
-        let executable = Executable::with_arguments(&self.device, compiled, bindings, arguments)?;
+        let executable = Arc::new(Executable::with_arguments(&self.device, compiled, bindings, arguments)?);
         let calling = self.own();
         executable.run(Flush::Requested)?;
         drop(calling);
@@ -294,7 +295,7 @@ impl Function {
             return Ok(executable.clone());
         }
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
-        let executable = Arc::new(Executable::new(&self.device, compiled, bindings)?);
+        let executable = Arc::new(Executable::new(&self.device, compiled, bindings)?.into_tape());
         Ok(own.insert(executable).clone())
     }
 

@@ -126,7 +126,7 @@ pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
 pub use evaluate::eval;
-pub use execute::{Difference, MOST_WORDS, Run, Tape, TapeMode, Write};
+pub use execute::{Difference, Eager, Executor, MOST_WORDS, Prepared, Reference, Replay, Run, Tape, Write};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::{concatenate, stack};

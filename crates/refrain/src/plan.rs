@@ -172,8 +172,9 @@ impl Step {
     /// The operands that dispatch `call` reads: those whose addresses it is given. (On the CPU executor, where steps have
     /// no dispatches, all that the step reads.)
     pub fn read_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
-        let own = || self.workspace.iter().chain(&self.tickets);
-        let read = (0..).zip(&self.inputs).chain((self.inputs.len() + 1..).zip(own()));
+        let own = self.workspace.iter().chain(&self.tickets);
+        let first_own = self.inputs.len() + self.outputs.len();
+        let read = (0..).zip(&self.inputs).chain((first_own..).zip(own));
         read.filter(move |&(number, _)| self.is_given(call, number))
             .map(|(_, operand)| operand)
     }
@@ -183,7 +184,7 @@ impl Step {
     pub fn written_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
         let updated = self.primitive.updates().iter();
         let updated = updated.map(|&number| (number, &self.inputs[number]));
-        let own = [&self.output].into_iter().chain(&self.workspace).chain(&self.tickets);
+        let own = self.outputs.iter().chain(&self.workspace).chain(&self.tickets);
         let written = updated.chain((self.inputs.len()..).zip(own));
         written
             .filter(move |&(number, _)| self.is_given(call, number))

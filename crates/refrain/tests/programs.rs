@@ -1,6 +1,6 @@
 //! A program is not its memory: what is computed again in the same way is found again.
 
-use refrain::{Array, DType, Device, Function, LowerOptions, ProgramCounts, Tape, TapeMode, eval};
+use refrain::{Array, DType, Device, Function, LowerOptions, ProgramCounts, Replay, Tape, eval};
 use refrain_vulkan::DeviceInfo;
 
 fn null() -> Device {
@@ -209,7 +209,7 @@ fn a_tape_is_a_use_of_the_same_program() {
     let total = || {
         let total = Array::state(&device, DType::F32, &[1, 2]).expect("memory");
         let next = total.write_rows(&(&total + 1.0), &Array::zeros(&device, DType::I32, &[1]));
-        Function::trace(&[&next]).expect("lowers").tape(TapeMode::Replay)
+        Function::trace(&[&next]).expect("lowers").tape(&Replay)
     };
     let first = counted(&device, || drop(total().expect("a tape")));
     let mut tape: Option<Tape> = None;

@@ -83,10 +83,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let printed = session.decode_program(after)?;
     let depth = arguments.depth as usize;
     let (mode, choice) = session.mode();
-    let mode = match device.is_cpu() {
-        true => "cpu".to_owned(),
-        false => format!("{mode:?}").to_lowercase(),
-    };
+    let mode = mode.name();
     let profile = match arguments.profile {
         true => Some(floor::profile(&mut session, arguments.depth as usize)?),
         false => None,
@@ -119,7 +116,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push('\n');
     }
     text.push_str(&summary.text());
-    text.push_str(&format!("mode       {}\n", mode_line(&mode, choice)));
+    text.push_str(&format!("mode       {}\n", mode_line(mode, choice.as_ref())));
     let unfused = floor::unfused(function.plan());
     if !unfused.is_empty() {
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
@@ -142,12 +139,13 @@ fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow:
     )
 }
 
-fn mode_line(mode: &str, choice: Option<refrain_engine::ModeChoice>) -> String {
+fn mode_line(mode: &str, choice: Option<&refrain_engine::ModeChoice>) -> String {
     match choice {
-        Some(choice) => format!(
-            "{mode}: measured on earlier tokens, eager {:.0} µs, replay {:.0} µs",
-            choice.eager_us, choice.replay_us
-        ),
+        Some(choice) => {
+            let measured = choice.us.iter().map(|(name, us)| format!("{name} {us:.0} µs"));
+            let measured = measured.collect::<Vec<_>>().join(", ");
+            format!("{mode}: measured on earlier tokens, {measured}")
+        }
         None if mode == "cpu" => mode.to_owned(),
         None => format!("{mode}: nothing was measured yet"),
     }

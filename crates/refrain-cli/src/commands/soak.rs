@@ -71,8 +71,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let mut verdict = Verdict::default();
     let mut session = Session::new(&loaded.model, context)?;
     arguments.decoding.apply(&mut session);
-    if !device.is_cpu() && session.mode().1.is_none() {
-        session.set_mode(Mode::Replay, None);
+    if session.is_undecided() {
+        session.set_mode(Mode::By(device.executors()[0]), None);
     }
     let bar = load::count_bar(global, "decoding");
     let mut samples = 0;

@@ -32,16 +32,14 @@ impl Session {
     /// # Errors
     /// Too little memory, or a device that fails.
     pub fn prepare(&mut self) -> Result<(), Error> {
-        let mode = self.tape_mode();
-        Ok(self.step()?.tape(mode)?.prepare_writes()?)
+        let executor = self.executor();
+        Ok(self.step()?.tape(executor)?.prepare_writes()?)
     }
 
-    /// How tokens are decoded now, and what was measured if that is why.
-    pub fn mode(&self) -> (TapeMode, Option<ModeChoice>) {
-        (
-            self.tape_mode(),
-            self.decoding.choice.filter(|_| self.decoding.mode == Mode::Auto),
-        )
+    /// What decodes now, and what was measured if that is why.
+    pub fn mode(&self) -> (&'static dyn Executor, Option<ModeChoice>) {
+        let choice = self.decoding.choice.clone();
+        (self.executor(), choice.filter(|_| self.decoding.mode == Mode::Auto))
     }
 
     /// The decode step's program, with which `explain` and profiles are made.
@@ -137,26 +135,29 @@ impl Session {
         )
     }
 
-    pub(crate) fn tape_mode(&self) -> TapeMode {
+    /// What decodes now.
+    pub(crate) fn executor(&self) -> &'static dyn Executor {
+        let executors = self.model.device().executors();
         match (self.decoding.mode, self.decoding.trying, &self.decoding.choice) {
-            (Mode::Eager, ..) => TapeMode::Eager,
-            (Mode::Replay, ..) => TapeMode::Replay,
-            (Mode::Auto, Some(mode), _) => mode,
-            (Mode::Auto, None, Some(choice)) => choice.mode(),
-            (Mode::Auto, None, None) => TapeMode::Replay,
+            (Mode::By(executor), ..) => executor,
+            (Mode::Auto, Some(executor), _) => executor,
+            (Mode::Auto, None, Some(choice)) => choice.executor(executors),
+            (Mode::Auto, None, None) => executors[0],
         }
     }
 
-    /// Whether the mode is still to be chosen: the next stream tries one.
+    /// Whether the executor is still to be chosen: the next stream tries one.
     pub fn is_undecided(&self) -> bool {
-        self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && !self.model.device().is_cpu()
+        let there_is_a_choice = self.model.device().executors().len() > 1;
+        self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && there_is_a_choice
     }
 
-    /// The trial with which a stream begins, or goes on, if the mode is still to be chosen.
+    /// The trial with which a stream begins, or goes on, if the executor is still to be chosen.
     pub(crate) fn trial(&mut self) -> Option<Trial> {
         let before = self.decoding.trial.take();
-        let trial = self.is_undecided().then(|| before.unwrap_or_default());
-        self.decoding.trying = trial.as_ref().map(|trial| trial.mode);
+        let begun = || Trial::of(self.model.device().executors());
+        let trial = self.is_undecided().then(|| before.unwrap_or_else(begun));
+        self.decoding.trying = trial.as_ref().map(Trial::executor);
         trial
     }
 
@@ -166,19 +167,19 @@ impl Session {
         self.decoding.trial = trial.map(Trial::paused);
     }
 
-    /// Goes on with the other mode's trial, or with what was chosen.
+    /// Goes on with the next executor's trial, or with what was chosen.
     pub(crate) fn go_on(&mut self, trial: Trial) -> Result<Option<Trial>, Error> {
         match trial.next() {
             Ok(next) => {
-                self.decoding.trying = Some(next.mode);
+                self.decoding.trying = Some(next.executor());
                 Ok(Some(next))
             }
             Err(choice) => {
                 self.decoding.trying = None;
-                self.decoding.choice = Some(choice);
                 if let Some(cache) = &self.decoding.cache {
-                    cache.put(&self.shape_key(), choice);
+                    cache.put(&self.shape_key(), choice.clone());
                 }
+                self.decoding.choice = Some(choice);
                 Ok(None)
             }
         }
@@ -200,7 +201,7 @@ impl Session {
                 self.decoding.options,
             )?;
             self.model_calls += 1;
-            self.rollback = Rollback::new(&self.states, TapeMode::Replay)?;
+            self.rollback = Rollback::new(&self.states, self.model.device().executors()[0])?;
             self.step = Some(step);
         }
         Ok(self.step.as_mut().expect("just traced"))
@@ -279,20 +280,20 @@ impl Session {
 
     /// Blocks until a run is over.
     pub(crate) fn wait(&mut self, run: &Run) -> Result<(), Error> {
-        let mode = self.tape_mode();
-        Ok(self.step()?.tape(mode)?.wait(run)?)
+        let executor = self.executor();
+        Ok(self.step()?.tape(executor)?.wait(run)?)
     }
 
     /// Carries out writes and runs the decode step, for positions below `last`. What fails may have been done
     /// or not: then the next play begins as if nothing had been noted.
     pub(crate) fn play(&mut self, writes: &[Write], last: usize, runs: usize) -> Result<Vec<Run>, Error> {
-        let mode = self.tape_mode();
+        let executor = self.executor();
         let number = self.step()?.runs();
         let (pages, granted) = self.grant(last)?;
         let writes = [writes, &pages[..]].concat();
         let (step, rollback) = (self.step.as_mut().expect("traced"), &mut self.rollback);
         let before: Option<&Tape> = rollback.as_ref().map(Rollback::save);
-        let played = step.play(mode, before, &writes, runs);
+        let played = step.play(executor, before, &writes, runs);
         step.granted = if played.is_ok() { granted } else { 0 };
         if let Some(rollback) = rollback {
             rollback.saved(played.is_ok().then_some(number));
@@ -324,13 +325,13 @@ impl Session {
         // Without a copy they are computed again.
         let Some(copied) = copied else { return Ok(()) };
         // The tokens since are run once more, the same program on the same numbers.
-        let mode = self.tape_mode();
+        let executor = self.executor();
         for run in copied..end {
             let number = (run - first_run) as usize;
             let (token, position) = (seen[number], base + number);
             let step = self.step.as_mut().expect("a stream has a step");
             let writes = step.place(token, position);
-            step.play(mode, None, &writes, 1)?;
+            step.play(executor, None, &writes, 1)?;
         }
         self.stale = false;
         Ok(())

@@ -20,7 +20,7 @@ fn one_at_a_time(model: &Model, tokens: &[u32], regions: bool) -> Vec<f32> {
         regions,
         ..LowerOptions::default()
     });
-    session.set_mode(Mode::Eager, None);
+    session.set_mode(Mode::By(&refrain::Eager), None);
     let mut logits = vec![];
     for (position, &token) in tokens.iter().enumerate() {
         let settings = Settings {

@@ -9,7 +9,7 @@ use refrain_vulkan::{Error as DeviceError, Fault};
 use crate::common::null::reporting;
 use crate::{model, prompt};
 
-const MODES: [Mode; 2] = [Mode::Replay, Mode::Eager];
+const MODES: [Mode; 2] = [Mode::By(&refrain::Replay), Mode::By(&refrain::Eager)];
 
 fn loss(error: &Error) -> bool {
     let Error::Array(refrain::Error::Vulkan(error)) = error else {
@@ -61,7 +61,7 @@ fn the_end_of_a_stream_tells_that_the_device_was_lost_behind_the_last_token() {
     let (device, _) = reporting(&[Fault::SilentFrom(list)]);
     let model = model("tiny:f16", &device);
     let mut session = Session::new(&model, 64).expect("fits");
-    session.set_mode(Mode::Replay, None);
+    session.set_mode(Mode::By(&refrain::Replay), None);
     session.set_tokens_per_submit(Some(32));
     let mut stream = session.stream(&[1], &Settings::default()).expect("begins");
     stream.next_tokens().expect("was computed").expect("not full");
@@ -112,7 +112,7 @@ fn a_submit_that_fails_is_repeated_with_all_that_it_carried() {
                 whole.len()
             );
             // Eagerly each token is a submit.
-            let every = if mode == Mode::Eager { 3 } else { 1 };
+            let every = if mode == Mode::By(&refrain::Eager) { 3 } else { 1 };
             for fails in (first + 1..=last).step_by(every) {
                 let (repeated, _) = delivered(name, mode, Some(fails));
                 assert_eq!(repeated, whole, "{name}, {mode:?}, call {fails} of {first}..{last}");
@@ -152,7 +152,7 @@ fn a_device_is_opened_again_after_a_loss_and_decodes() {
         let (device, _) = reporting(faults);
         let model = model("tiny:f16", &device);
         let mut session = Session::new(&model, 64).expect("fits");
-        session.set_mode(Mode::Replay, None);
+        session.set_mode(Mode::By(&refrain::Replay), None);
         let mut stream = session.stream(&[1], &Settings::default()).expect("begins");
         let tokens = (0..30).map_while(|_| stream.next_tokens().ok().flatten()).count();
         assert_eq!(tokens == 30, faults.is_empty(), "{tokens} tokens");

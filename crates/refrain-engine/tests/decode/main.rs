@@ -3,6 +3,7 @@
 mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
+mod executors;
 mod faults;
 mod modes;
 mod states;
@@ -10,7 +11,6 @@ mod states;
 use std::path::Path;
 
 use common::TestGpu;
-use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
 use refrain_models::Checkpoint;
@@ -97,7 +97,7 @@ fn a_token_costs_the_host_next_to_nothing() {
     let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 600).expect("fits");
-    session.set_mode(Mode::Replay, None);
+    session.set_mode(Mode::By(&refrain::Replay), None);
     session.set_tokens_per_submit(Some(8));
     decoded(&mut session, &prompt(4), &Settings::default(), 8);
     let calls = session.model_calls();
@@ -124,6 +124,6 @@ fn a_token_costs_the_host_next_to_nothing() {
     );
     assert_eq!(since.record_cpu_ns, 0, "nothing is translated again");
     assert_eq!(session.model_calls(), calls);
-    assert_eq!(session.mode().0, TapeMode::Replay);
+    assert_eq!(session.mode().0.name(), "replay");
     gpu.assert_silent();
 }

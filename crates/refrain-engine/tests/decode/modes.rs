@@ -57,7 +57,7 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
 
 fn assert_same_thousand(gpu: &TestGpu, name: &str) {
     let model = model(name, &gpu.device);
-    let [replay, eager] = [Mode::Replay, Mode::Eager].map(|mode| thousand(&model, mode));
+    let [replay, eager] = [Mode::By(&refrain::Replay), Mode::By(&refrain::Eager)].map(|mode| thousand(&model, mode));
     assert_eq!(replay.tokens, eager.tokens, "{name}");
     for (part, (one, other)) in replay.logits.iter().zip(&eager.logits).enumerate() {
         assert!(one == other, "{name}: the logits differ after part {part}");
@@ -89,7 +89,7 @@ fn trying_both_modes_changes_no_token() {
             session.set_mode(mode, None);
             decoded(&mut session, &prompt(9), &seeded(), 110)
         };
-        assert_eq!(run(Mode::Auto), run(Mode::Replay), "{name}");
+        assert_eq!(run(Mode::Auto), run(Mode::By(&refrain::Replay)), "{name}");
     }
     gpu.assert_silent();
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use refrain::TapeMode;
 use refrain::sample::Settings;
 use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
 use refrain_formats::{Encoding, State};
@@ -108,9 +107,9 @@ fn a_fork_decodes_in_the_mode_of_its_origin() {
     let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 64).expect("fits");
-    session.set_mode(Mode::Eager, None);
+    session.set_mode(Mode::By(&refrain::Eager), None);
     session.feed(&prompt(5)).expect("computes");
-    assert_eq!(session.fork().expect("fits").mode().0, TapeMode::Eager);
+    assert_eq!(session.fork().expect("fits").mode().0.name(), "eager");
     gpu.assert_silent();
 }
 
@@ -121,7 +120,7 @@ fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
         let model = model(spec, &gpu.device);
         let session = || {
             let mut session = Session::new(&model, 128).expect("fits");
-            session.set_mode(Mode::Replay, None);
+            session.set_mode(Mode::By(&refrain::Replay), None);
             session.set_tokens_per_submit(Some(4));
             session
         };

@@ -1,13 +1,14 @@
 //! The eager executor: a plan's steps as command lists, submitted now.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{KernelText, Push, Traits};
 use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
 
+use super::executor::{Executor, Prepared, Run};
 use super::pressure::{Pressure, UnderWay};
-use super::{BlockMemory, StepCommand};
+use super::{BlockMemory, Executable, StepCommand, Write};
 use crate::device::{Backend, Flush};
 use crate::plan::{Block, Place, Plan, Step};
 use crate::storage::{Memory, Storage};
@@ -192,6 +193,64 @@ impl Commands {
     }
 }
 
+/// Commands are translated anew and submitted at each run.
+pub struct Eager;
+
+struct Translated {
+    program: Arc<Executable>,
+    /// The commands with timestamps around them, where the device measures time.
+    timed: Option<CommandList>,
+}
+
+impl Executor for Eager {
+    fn name(&self) -> &'static str {
+        "eager"
+    }
+
+    fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
+        let device = program.vulkan(self.name())?;
+        let timed = (device.measures_time() && program.is_tape).then(|| {
+            let mut list = program.bound().list()?;
+            list.name = "step".to_string();
+            let region = "step".to_string();
+            list.commands.insert(0, Command::Timestamp { region });
+            Ok::<_, Error>(list)
+        });
+        Ok(Box::new(Translated {
+            program: program.clone(),
+            timed: timed.transpose()?,
+        }))
+    }
+}
+
+impl Prepared for Translated {
+    fn prepare_writes(&self) -> Result<(), Error> {
+        self.program.inbox.prepare(&self.program)
+    }
+
+    /// A submit for each run.
+    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        let program = &self.program;
+        let device = program.vulkan(Eager.name())?;
+        if let Some(before) = before {
+            before.play(None, &[], 1)?;
+        }
+        program.deliver(writes)?;
+        let run = |_| match &self.timed {
+            Some(list) => Ok(Run {
+                submission: Some(device.submit(list)?),
+                is_timed: true,
+            }),
+            None => {
+                let pressure = &program.commands().pressure;
+                let submission = program.bound().submit(device, program.device(), pressure)?;
+                Ok(Run::untimed(submission))
+            }
+        };
+        (0..runs).map(run).collect()
+    }
+}
+
 impl BoundCommands {
     /// The commands of the whole plan as one list.
     ///
@@ -207,25 +266,38 @@ impl BoundCommands {
         }
     }
 
-    pub(super) fn submit(
-        &self,
-        vulkan: &VulkanDevice,
-        device: &Device,
-        pressure: &Pressure,
-        reason: Flush,
-    ) -> Result<(), Error> {
+    pub(super) fn of(list: CommandList) -> BoundCommands {
+        BoundCommands {
+            lists: vec![list],
+            last: Mutex::default(),
+        }
+    }
+
+    /// All memory that the commands touch, and how.
+    pub(super) fn uses(&self) -> impl Iterator<Item = &(Buffer, Access)> + '_ {
+        self.lists.iter().flat_map(|list| &list.uses)
+    }
+
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.iter().all(|list| list.commands.is_empty())
+    }
+
+    /// Submits the lists, no more at once than others can wait for; the last submission.
+    fn submit(&self, vulkan: &VulkanDevice, device: &Device, pressure: &Pressure) -> Result<Option<Submission>, Error> {
         let mut under_way = UnderWay::new(vulkan, pressure);
-        for (number, list) in self.lists.iter().enumerate() {
-            if list.commands.is_empty() {
-                continue;
-            }
+        let mut last = None;
+        for list in self.lists.iter().filter(|list| !list.commands.is_empty()) {
             under_way.make_room()?;
-            device.count_flush(if number == 0 { reason } else { Flush::SizeCap });
+            if last.is_some() {
+                device.count_flush(Flush::SizeCap);
+            }
             let submission = vulkan.submit(list)?;
             under_way.add(submission);
-            *self.last.lock().unwrap_or_else(|p| p.into_inner()) = Some(submission);
+            last = Some(submission);
+            *self.last.lock().unwrap_or_else(|p| p.into_inner()) = last;
         }
-        Ok(())
+        Ok(last)
     }
 
     pub(super) fn write_control(&self, device: &VulkanDevice, control: &Storage, bytes: &[u8]) -> Result<(), Error> {

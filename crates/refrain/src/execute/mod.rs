@@ -2,29 +2,37 @@
 
 mod compare;
 mod eager;
+mod executor;
 mod host;
+mod inbox;
 mod pressure;
 mod reference;
 mod replay;
 mod stepper;
+mod tape;
 
 pub use compare::Difference;
 pub(crate) use compare::first_difference;
+pub use eager::Eager;
 pub(crate) use eager::translate;
+pub use executor::{Executor, Prepared, Run};
 pub use host::{HostInputs, HostMatrix, HostStep};
-pub use replay::{MOST_WORDS, Run, Tape, TapeMode, Write};
+pub use inbox::{MOST_WORDS, Write};
+pub use reference::Reference;
+pub use replay::Replay;
 pub use stepper::{StepCommand, Stepper};
+pub use tape::Tape;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use refrain_kernels::cpu;
 use refrain_vulkan::MemoryClass;
 
 use crate::device::{Backend, Flush};
 use crate::plan::{Block, Operand, Place, Plan};
 use crate::storage::Storage;
 use crate::{Bindings, Device, Error, Layout};
+use inbox::Inbox;
 
 /// A plan with its kernels: ready for memory. It serves any number of [`Executable`]s.
 pub struct Compiled {
@@ -54,16 +62,18 @@ impl Compiled {
     }
 }
 
-/// A plan with its memory: ready to run, any number of times.
+/// A plan with its memory: what [`Executor`]s run, any number of times.
 pub struct Executable {
     device: Device,
     compiled: Arc<Compiled>,
-    memory: BlockMemory,
-    recorded: Option<eager::BoundCommands>,
-    /// Whether outputs hold anything yet.
-    ran: AtomicBool,
-    /// What recordings refer to by address alone.
-    kept: Mutex<Vec<refrain_vulkan::Buffer>>,
+    memory: Arc<BlockMemory>,
+    /// On Vulkan.
+    bound: Option<eager::BoundCommands>,
+    inbox: Inbox,
+    /// Whether it is run again and again, and without arguments: then its runs are timed on devices that measure time.
+    is_tape: bool,
+    /// What commands refer to by address alone.
+    _kept: Vec<refrain_vulkan::Buffer>,
 }
 
 /// The blocks of a plan, resolved.
@@ -76,6 +86,8 @@ pub(crate) struct BlockMemory {
     scratch: Option<Storage>,
     tickets: Option<Storage>,
     outputs: Vec<Storage>,
+    /// Whether outputs hold anything yet.
+    is_filled: AtomicBool,
 }
 
 /// Where a function's arguments lie.
@@ -106,6 +118,7 @@ impl BlockMemory {
                 .iter()
                 .map(|&bytes| scratch(bytes))
                 .collect::<Result<_, _>>()?,
+            is_filled: AtomicBool::new(false),
         })
     }
 
@@ -161,14 +174,37 @@ impl Executable {
         arguments: ArgumentMemory,
     ) -> Result<Executable, Error> {
         let memory = BlockMemory::allocate(device, &compiled, bindings, arguments)?;
-        let recorded = compiled.commands.as_ref().map(|commands| commands.bound_to(&memory));
+        let bound = compiled.commands.as_ref().map(|commands| commands.bound_to(&memory));
         Ok(Executable {
             device: device.clone(),
             compiled,
-            memory,
-            recorded,
-            ran: AtomicBool::new(false),
-            kept: Mutex::default(),
+            memory: Arc::new(memory),
+            bound,
+            inbox: Inbox::default(),
+            is_tape: false,
+            _kept: vec![],
+        })
+    }
+
+    /// The same for runs without arguments again and again.
+    pub(crate) fn into_tape(self) -> Executable {
+        let is_tape = self.plan().inputs.is_empty();
+        Executable { is_tape, ..self }
+    }
+
+    /// The same over the same memory, with a wrong number put into the result of a step at each run.
+    pub(crate) fn with_fault(&self, step: usize) -> Result<Executable, Error> {
+        self.vulkan("a fault")?;
+        let (commands, message) = inbox::fault_at(self, step)?;
+        let list = self.commands().with(self.bound().list()?, step, commands);
+        Ok(Executable {
+            device: self.device.clone(),
+            compiled: self.compiled.clone(),
+            memory: self.memory.clone(),
+            bound: Some(eager::BoundCommands::of(list)),
+            inbox: Inbox::default(),
+            is_tape: self.is_tape,
+            _kept: vec![message],
         })
     }
 
@@ -182,21 +218,47 @@ impl Executable {
         &self.compiled.plan
     }
 
-    /// Computes the plan's steps. On Vulkan it returns once they are submitted.
-    pub(crate) fn run(&self, reason: Flush) -> Result<(), Error> {
-        match (&self.recorded, self.device.backend()) {
-            (Some(recorded), Backend::Vulkan { device, .. }) => {
-                let commands = self.commands();
-                recorded.submit(device, &self.device, &commands.pressure, reason)?;
-            }
-            _ => {
-                let steps = &self.plan().steps;
-                cpu::in_team(|| steps.iter().for_each(|step| reference::run(step, &self.memory)));
-                self.device.count_flush(reason);
-            }
+    /// Runs it once. On Vulkan it returns once that is submitted.
+    pub(crate) fn run(self: &Arc<Self>, reason: Flush) -> Result<(), Error> {
+        if self.bound.as_ref().is_none_or(|bound| !bound.is_empty()) {
+            self.device.count_flush(reason);
         }
+        self.device.evaluator().prepare(self)?.play(None, &[], 1)?;
         self.mark_run();
         Ok(())
+    }
+
+    /// Puts words into states, behind all that was submitted before. Of several writes to one word the last counts.
+    ///
+    /// # Errors
+    /// More than [`MOST_WORDS`] words, words outside of a state, a failing device.
+    pub fn deliver(&self, writes: &[Write]) -> Result<(), Error> {
+        let Some(vulkan) = self.device.as_vulkan() else {
+            for write in writes {
+                let bytes: &[u8] = bytemuck::cast_slice(&write.words);
+                self.device
+                    .write(&inbox::state_of(write)?, 4 * write.at as u64, bytes)?;
+            }
+            return Ok(());
+        };
+        if let Some(delivery) = self.inbox.write(self, writes)? {
+            let submissions = vulkan.submit_recorded(&[delivery.recording()])?;
+            delivery.submitted(submissions[0]);
+        }
+        Ok(())
+    }
+
+    /// Submits dispatches and barriers in an order of the caller's, by one submit.
+    ///
+    /// # Errors
+    /// Another device than a Vulkan one, or one that fails.
+    ///
+    /// # Panics
+    /// If a part names no dispatch of the plan.
+    pub fn submit(&self, parts: &[StepCommand]) -> Result<Run, Error> {
+        let vulkan = self.vulkan("a submit of single dispatches")?;
+        let submission = vulkan.submit(self.commands().parts(self.bound(), parts))?;
+        Ok(Run::untimed(Some(submission)))
     }
 
     /// Writes the control block. Waits until the device has done what it was given with the old one.
@@ -204,8 +266,8 @@ impl Executable {
         let ArgumentMemory::Control(Some(control)) = &self.memory.arguments else {
             return Ok(());
         };
-        match (&self.recorded, self.device.backend()) {
-            (Some(recorded), Backend::Vulkan { device, .. }) => recorded.write_control(device, control, bytes),
+        match (&self.bound, self.device.backend()) {
+            (Some(bound), Backend::Vulkan { device, .. }) => bound.write_control(device, control, bytes),
             _ => self.device.fill(control, bytes.len() as u64, &mut |_, piece| {
                 piece.copy_from_slice(bytes)
             }),
@@ -214,14 +276,14 @@ impl Executable {
 
     /// Microseconds of each step of one run.
     pub(crate) fn profile(&self) -> Result<Vec<f64>, Error> {
-        let (Some(recorded), Some(device)) = (&self.recorded, self.device.as_vulkan()) else {
+        let (Some(bound), Some(device)) = (&self.bound, self.device.as_vulkan()) else {
             return Err(Error::Call("only a Vulkan device measures steps".to_string()));
         };
         if !device.measures_time() || !self.plan().inputs.is_empty() {
             let what = "steps are measured of functions without arguments, on devices opened with timestamps";
             return Err(Error::Call(what.to_string()));
         }
-        let submission = device.submit(self.commands().timed(recorded.list()?))?;
+        let submission = device.submit(self.commands().timed(bound.list()?))?;
         device.wait(&submission)?;
         let timings = device.timings(&submission);
         Ok(timings.into_iter().map(|(_, us)| us).collect())
@@ -232,19 +294,24 @@ impl Executable {
         self.compiled.commands.as_ref().expect("a Vulkan device has commands")
     }
 
+    /// The commands over this memory, on Vulkan.
+    fn bound(&self) -> &eager::BoundCommands {
+        self.bound.as_ref().expect("a Vulkan device has commands")
+    }
+
+    /// The Vulkan device, which `what` needs.
+    fn vulkan(&self, what: &str) -> Result<&Arc<refrain_vulkan::Device>, Error> {
+        let none = || Error::Call(format!("{what} needs a Vulkan device, not the CPU executor"));
+        self.device.as_vulkan().ok_or_else(none)
+    }
+
     fn mark_run(&self) {
-        self.ran.store(true, Ordering::Release);
+        self.memory.is_filled.store(true, Ordering::Release);
     }
 
     /// Whether it was ever run, so that outputs hold something.
     pub(crate) fn has_run(&self) -> bool {
-        self.ran.load(Ordering::Acquire)
-    }
-
-    /// Keeps a buffer as long as this lives.
-    fn keep(&self, buffer: refrain_vulkan::Buffer) {
-        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        kept.push(buffer);
+        self.memory.is_filled.load(Ordering::Acquire)
     }
 
     /// Output `number` as stored.

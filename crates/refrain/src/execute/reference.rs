@@ -3,12 +3,15 @@
 
 mod regions;
 
+use std::sync::Arc;
+
 use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::WeightStorage;
-use refrain_kernels::{Layout, Values, argmax, elementwise, matmul, reduce, rms_norm, softmax, take};
+use refrain_kernels::{Layout, Values, argmax, cpu, elementwise, matmul, reduce, rms_norm, softmax, take};
 
-use super::BlockMemory;
+use super::executor::{Executor, Prepared, Run};
 use super::host::{HostInputs, HostStep, dense};
+use super::{BlockMemory, Executable, Write};
 use crate::plan::Step;
 use crate::{DType, Error, Primitive};
 
@@ -24,8 +27,43 @@ pub(super) fn check_memory(step: &Step) -> Result<(), Error> {
     if fits { Ok(()) } else { Err(Error::HostMemory { bytes }) }
 }
 
+/// The CPU executor.
+pub struct Reference;
+
+struct OnHost(Arc<Executable>);
+
+impl Executor for Reference {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
+        if !program.device().is_cpu() {
+            let what = "the CPU executor runs what lies in the host's memory";
+            return Err(Error::Call(what.to_string()));
+        }
+        Ok(Box::new(OnHost(program.clone())))
+    }
+}
+
+impl Prepared for OnHost {
+    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        let OnHost(program) = self;
+        if let Some(before) = before {
+            before.play(None, &[], 1)?;
+        }
+        program.deliver(writes)?;
+        let steps = &program.plan().steps;
+        let run_once = |_| {
+            cpu::in_team(|| steps.iter().for_each(|step| run(step, &program.memory)));
+            Run::untimed(None)
+        };
+        Ok((0..runs).map(run_once).collect())
+    }
+}
+
 /// Computes one step.
-pub(super) fn run(step: &Step, memory: &BlockMemory) {
+fn run(step: &Step, memory: &BlockMemory) {
     if !step.outputs.is_empty() && step.outputs.iter().all(|output| output.layout.count() == 0) {
         return;
     }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use refrain_vulkan::CommandList;
-
 use super::{Compiled, Executable};
-use crate::device::Backend;
 use crate::plan::{Block, Plan};
 use crate::{Bindings, Device, Error};
 
@@ -57,14 +54,10 @@ impl Stepper {
     /// # Panics
     /// If a part names no dispatch of the plan.
     pub fn run(&self, parts: &[StepCommand]) -> Result<(), Error> {
-        let (Some(recorded), Backend::Vulkan { device, .. }) =
-            (&self.executable.recorded, self.executable.device.backend())
-        else {
-            unreachable!("a stepper has a Vulkan device")
-        };
-        let list: CommandList = self.executable.commands().parts(recorded, parts);
-        let submission = device.submit(list)?;
-        Ok(device.wait(&submission)?)
+        let run = self.executable.submit(parts)?;
+        let device = self.executable.vulkan("a stepper")?;
+        run.submission
+            .map_or(Ok(()), |submission| Ok(device.wait(&submission)?))
     }
 
     /// One step's dispatches, with the barriers that they need between them.

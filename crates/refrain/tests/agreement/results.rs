@@ -6,7 +6,7 @@ use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
     ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
 };
-use refrain::{Array, DType, Device, Error, Function, TapeMode, eval};
+use refrain::{Array, DType, Device, Error, Executor, Function, Replay, eval};
 
 use crate::common::{assert_silent, plain, vulkan};
 
@@ -174,7 +174,7 @@ fn results_leave_a_function_and_states_stay() {
 #[test]
 fn results_are_replayed() {
     for device in devices() {
-        for mode in [TapeMode::Eager, TapeMode::Replay] {
+        for mode in [&refrain::Eager as &dyn Executor, &Replay] {
             let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
             let [sums, more, next] = Array::apply(AddUp, &[&totals, &two(&device, [1.0, 2.0])]);
             let [again, _, next] = Array::apply(AddUp, &[&next, &sums]);

@@ -119,13 +119,9 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
     intervals.sort_by(f64::total_cmp);
     let host: Duration = repetitions.iter().map(|r| r.host).sum();
-    let mode = match (model.device().is_cpu(), test.kind) {
-        (true, _) => "cpu",
-        (false, TestKind::Prompt) => "eager",
-        (false, TestKind::Generate) => match session.mode().0 {
-            refrain::TapeMode::Eager => "eager",
-            refrain::TapeMode::Replay => "replay",
-        },
+    let mode = match test.kind {
+        TestKind::Prompt => model.device().evaluator().name(),
+        TestKind::Generate => session.mode().0.name(),
     };
     let held = test.depth + test.tokens / 2;
     let kv = Session::kv_bytes_per_token(model.config(), model.device());

@@ -1,0 +1,105 @@
+//! Executors from elsewhere: what runs a decode step need not be one that the device knows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use refrain::execute::{Executable, StepCommand};
+use refrain::sample::Settings;
+use refrain::{Error, Executor, Prepared, Run, Write};
+use refrain_engine::{Mode, Session};
+
+use crate::common::TestGpu;
+use crate::{decoded, model, prompt, seeded};
+
+/// Each dispatch by a submit of its own.
+struct OneByOne;
+
+struct Dispatches(Arc<Executable>);
+
+impl Executor for OneByOne {
+    fn name(&self) -> &'static str {
+        "one-by-one"
+    }
+
+    fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
+        Ok(Box::new(Dispatches(program.clone())))
+    }
+}
+
+impl Prepared for Dispatches {
+    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        let Dispatches(program) = self;
+        if let Some(before) = before {
+            before.play(None, &[], 1)?;
+        }
+        program.deliver(writes)?;
+        let run = |_| {
+            let mut last = None;
+            for dispatch in &program.plan().order {
+                let (step, call) = (dispatch.step, dispatch.call);
+                last = Some(program.submit(&[StepCommand::Call { step, call }])?);
+            }
+            Ok(last.expect("a decode step has dispatches"))
+        };
+        (0..runs).map(run).collect()
+    }
+}
+
+/// Another executor, with a count of what it is asked for.
+struct Counting {
+    executor: &'static dyn Executor,
+    runs: AtomicUsize,
+}
+
+static COUNTING: Counting = Counting {
+    executor: &refrain::Replay,
+    runs: AtomicUsize::new(0),
+};
+
+impl Executor for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn submits_many(&self) -> bool {
+        self.executor.submits_many()
+    }
+
+    fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
+        Ok(Box::new(Counted(self.executor.prepare(program)?)))
+    }
+}
+
+struct Counted(Box<dyn Prepared>);
+
+impl Prepared for Counted {
+    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+        COUNTING.runs.fetch_add(runs, Ordering::Relaxed);
+        self.0.play(before, writes, runs)
+    }
+}
+
+#[test]
+fn an_executor_from_elsewhere_decodes_the_same_tokens() {
+    const TOKENS: usize = 20;
+    let gpu = TestGpu::open();
+    for name in ["tiny:q4_0", "qwen3.5-moe-bf16"] {
+        let model = model(name, &gpu.device);
+        let run = |mode| {
+            let mut session = Session::new(&model, 64).expect("fits");
+            session.set_mode(mode, None);
+            let settings = Settings {
+                last_position: (9 + TOKENS) as u32 - 1,
+                ..seeded()
+            };
+            let tokens = decoded(&mut session, &prompt(9), &settings, TOKENS);
+            (session.mode().0.name(), tokens)
+        };
+        let (_, expected) = run(Mode::By(&refrain::Replay));
+        assert_eq!(run(Mode::By(&OneByOne)), ("one-by-one", expected.clone()), "{name}");
+        let before = COUNTING.runs.load(Ordering::Relaxed);
+        assert_eq!(run(Mode::By(&COUNTING)), ("counting", expected), "{name}");
+        assert_eq!(COUNTING.runs.load(Ordering::Relaxed) - before, TOKENS, "{name}");
+    }
+    gpu.assert_silent();
+}
