@@ -16,6 +16,7 @@
 //! # Ok::<(), refrain_engine::Error>(())
 //! ```
 
+pub mod cost;
 mod error;
 mod evaluate;
 pub mod fit;

@@ -10,6 +10,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, passes};
 use refrain_engine::Session;
+use refrain_engine::cost::{self, TokenCost};
 use refrain_formats::WholeFile;
 use serde_json::json;
 
@@ -85,7 +86,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let (mode, choice) = session.mode();
     let mode = mode.name();
     let profile = match arguments.profile {
-        true => Some(floor::profile(&mut session, arguments.depth as usize)?),
+        true => Some(session.profile_at(depth)?),
         false => None,
     };
     let function = session.decode_function()?;
@@ -96,7 +97,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print(&graph::dot(&printed));
     }
     let bandwidth = bandwidth(global, arguments, &device)?;
-    let summary = Summary::of(function, checkpoint.config().layers, depth, bandwidth);
+    let unfused = cost::unfused(function.plan()).into_iter();
+    let unfused: Vec<String> = unfused.map(|(name, count)| format!("{count} × {name}")).collect();
+    let summary = Summary {
+        cost: TokenCost::of(function.plan(), depth),
+        layers: checkpoint.config().layers,
+        bandwidth,
+    };
     if arguments.json {
         return output::print_json(&json!({
             "model": arguments.model,
@@ -105,7 +112,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "measured": choice,
             "after": after,
             "program": printed.lines().collect::<Vec<_>>(),
-            "unfused": floor::unfused(function.plan()),
+            "unfused": unfused,
             "token": summary.json(),
             "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, depth, bandwidth)),
         }));
@@ -117,7 +124,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     text.push_str(&summary.text());
     text.push_str(&format!("mode       {}\n", mode_line(mode, choice.as_ref())));
-    let unfused = floor::unfused(function.plan());
     if !unfused.is_empty() {
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
