@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::info::Heap;
 use crate::mapped::Mapped;
 use crate::null::NullEvent;
-use crate::pipeline::Kernel;
+use crate::pipeline::{Kernel, Statistic};
 
 /// One of a device's two queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +111,10 @@ pub(crate) trait Backend: Send + Sync {
     fn free(&self, memory: &RawMemory);
     /// Creates a compute pipeline; true: the driver found it in its cache.
     fn create_pipeline(&self, kernel: &Kernel, spirv: &[u32]) -> Result<(RawPipeline, bool), Failure>;
+    /// What the driver tells of a pipeline's machine code.
+    fn statistics(&self, _pipeline: RawPipeline) -> Result<Vec<Statistic>, Failure> {
+        Ok(Vec::new())
+    }
     /// Destroys a pipeline that no submission uses any more.
     fn destroy_pipeline(&self, pipeline: RawPipeline);
     /// Adds what another process or an earlier one stored to the driver's pipeline cache.

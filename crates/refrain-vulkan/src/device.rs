@@ -37,6 +37,8 @@ pub struct OpenOptions {
     pub cache_dir: Option<PathBuf>,
     /// Measure the regions of command lists on the device.
     pub timestamps: bool,
+    /// Have the driver tell what became of each kernel ([`Pipeline::statistics`]), if it does so at all.
+    pub statistics: bool,
     /// Run kernels on a queue family that draws nothing, where the device has one. The first that computes is
     /// taken otherwise, which usually draws too: which of them is faster differs between devices.
     pub compute_only_queue: bool,
@@ -113,6 +115,7 @@ impl Device {
         let keeps_contents = !options.without_contents;
         let opening = OpenOptions {
             patience: options.patience,
+            cache_dir: options.cache_dir.clone(),
             ..OpenOptions::default()
         };
         let features = info.features;

@@ -38,8 +38,8 @@ pub enum NullEvent {
     },
     /// A pipeline was made.
     Pipeline {
-        /// The kernel's name.
-        kernel: String,
+        /// Of what.
+        kernel: Kernel,
     },
     /// A command list was submitted, alone or behind others in the same call.
     Submit {
@@ -221,9 +221,7 @@ impl Backend for Null {
 
     fn create_pipeline(&self, kernel: &Kernel, _spirv: &[u32]) -> Result<(RawPipeline, bool), Failure> {
         let mut state = self.state();
-        state.events.push(NullEvent::Pipeline {
-            kernel: kernel.name.clone(),
-        });
+        state.events.push(NullEvent::Pipeline { kernel: kernel.clone() });
         Ok((
             RawPipeline {
                 pipeline: state.handle(),

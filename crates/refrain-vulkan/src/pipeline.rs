@@ -52,6 +52,15 @@ impl Hash for Kernel {
     }
 }
 
+/// A figure that a driver tells of a kernel's machine code. Which there are, and their names, differ between drivers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statistic {
+    /// Such as `VGPRs`.
+    pub name: String,
+    /// The figure; yes is 1, no 0.
+    pub value: f64,
+}
+
 /// A kernel ready to run. Cloning shares it.
 #[derive(Clone)]
 pub struct Pipeline(Arc<PipelineInner>);
@@ -72,6 +81,15 @@ impl Pipeline {
     /// Bytes of push constants that it takes.
     pub fn push_bytes(&self) -> u32 {
         self.0.push_bytes
+    }
+
+    /// What the driver tells of its machine code: registers, shared memory, spills. Nothing unless the device was
+    /// opened with [`crate::OpenOptions::statistics`] and the driver has `VK_KHR_pipeline_executable_properties`.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn statistics(&self) -> Result<Vec<Statistic>, Error> {
+        self.0.backend.statistics(self.0.raw).map_err(Failure::plain)
     }
 
     pub(crate) fn raw(&self) -> RawPipeline {

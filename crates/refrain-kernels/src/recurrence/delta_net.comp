@@ -20,6 +20,10 @@ float weights[OWN_EACH * TAPS];
 // The newest last.
 float taps[OWN_EACH * TAPS];
 
+// Where sizes fit, nothing is compared: each comparison costs a pair of scalar registers while 64 lanes run together.
+bool in_key(uint d) { return EACH * LANES == KEY_DIM || d < KEY_DIM; }
+bool in_value(uint value) { return RUNS * 4u * ROWS == VALUE_DIM || value < VALUE_DIM; }
+
 uint head() { return gl_WorkGroupID.x; }
 uint key_head() { return gl_WorkGroupID.x / uint(RATIO); }
 uint sequence() { return gl_WorkGroupID.y; }
@@ -56,7 +60,7 @@ void load_states() {
             uint d = lane() + i * LANES;
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
-                bool inside = d < KEY_DIM && value < VALUE_DIM;
+                bool inside = in_key(d) && in_value(value);
                 memory[r * EACH + i][c] = inside ? load_state(pc.state, state_at(value) + d) : 0.0;
             }
         }
@@ -98,8 +102,8 @@ void recall(float decay, float beta, out vec4 answers[RUNS]) {
     vec4 squares = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         uint d = lane() + i * LANES;
-        q[i] = d < KEY_DIM ? mixed[d] : 0.0;
-        k[i] = d < KEY_DIM ? mixed[KEY_DIM + d] : 0.0;
+        q[i] = in_key(d) ? mixed[d] : 0.0;
+        k[i] = in_key(d) ? mixed[KEY_DIM + d] : 0.0;
         squares.xy += vec2(q[i] * q[i], k[i] * k[i]);
     }
     squares = sum_lanes(squares);
@@ -118,7 +122,7 @@ void recall(float decay, float beta, out vec4 answers[RUNS]) {
         vec4 values;
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
             uint value = value_of(r, c);
-            values[c] = value < VALUE_DIM ? mixed[2u * KEY_DIM + value] : 0.0;
+            values[c] = in_value(value) ? mixed[2u * KEY_DIM + value] : 0.0;
         }
         vec4 delta = beta * (values - known);
         vec4 answer = vec4(0.0);
@@ -131,7 +135,7 @@ void recall(float decay, float beta, out vec4 answers[RUNS]) {
 }
 
 // Whether this invocation stores component c of run r: each has one of its own.
-bool stores(uint r, uint c) { return value_of(r, c) < VALUE_DIM && lane() == (r * 4u + c) % LANES; }
+bool stores(uint r, uint c) { return in_value(value_of(r, c)) && lane() == (r * 4u + c) % LANES; }
 
 // What the components that this invocation stores are multiplied by, once they are normalised.
 void load_gates(uint t, out vec4 gates[RUNS]) {
@@ -155,7 +159,7 @@ void finish(uint t, vec4 answers[RUNS], vec4 gates[RUNS]) {
     float squares = 0.0;
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
-            if (value_of(r, c) < VALUE_DIM) squares += answers[r][c] * answers[r][c];
+            if (in_value(value_of(r, c))) squares += answers[r][c] * answers[r][c];
         }
     }
     if (lane() == 0u) row_squares[row_in_group()] = squares;
@@ -187,7 +191,7 @@ void store_states() {
             uint d = lane() + i * LANES;
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
-                if (d < KEY_DIM && value < VALUE_DIM) store_state(pc.state, state_at(value) + d, memory[r * EACH + i][c]);
+                if (in_key(d) && in_value(value)) store_state(pc.state, state_at(value) + d, memory[r * EACH + i][c]);
             }
         }
     }

@@ -14,6 +14,7 @@ pub(super) fn create(
     features: &FeatureSet,
     kernel: &Kernel,
     spirv: &[u32],
+    flags: vk::PipelineCreateFlags,
 ) -> Result<(RawPipeline, bool), Failure> {
     let ranges = [vk::PushConstantRange::default()
         .stage_flags(vk::ShaderStageFlags::COMPUTE)
@@ -28,7 +29,7 @@ pub(super) fn create(
     // SAFETY: the SPIR-V comes from the compiler, or from its checksummed copy on disk.
     let module = unsafe { device.create_shader_module(&info, None) };
     let made = module.map_err(failed("vkCreateShaderModule")).and_then(|module| {
-        let made = create_with(device, cache, features, kernel, module, layout);
+        let made = create_with(device, cache, features, kernel, module, layout, flags);
         // SAFETY: pipelines do not need their modules once created.
         unsafe { device.destroy_shader_module(module, None) };
         made
@@ -54,6 +55,7 @@ fn create_with(
     kernel: &Kernel,
     module: vk::ShaderModule,
     layout: vk::PipelineLayout,
+    flags: vk::PipelineCreateFlags,
 ) -> Result<(vk::Pipeline, bool), Failure> {
     let entry = |(index, (id, _)): (usize, &(u32, u32))| vk::SpecializationMapEntry {
         constant_id: *id,
@@ -88,6 +90,7 @@ fn create_with(
         .pipeline_creation_feedback(&mut whole)
         .pipeline_stage_creation_feedbacks(&mut stages);
     let info = vk::ComputePipelineCreateInfo::default()
+        .flags(flags)
         .stage(stage)
         .layout(layout)
         .push_next(&mut feedback);

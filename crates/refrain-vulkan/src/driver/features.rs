@@ -34,6 +34,7 @@ pub(super) struct Structures {
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     matrix2: CooperativeMatrix2Features,
     bfloat16: BFloat16Features,
+    pub statistics: vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR<'static>,
 }
 
 impl Structures {
@@ -62,6 +63,9 @@ impl Structures {
         }
         if wanted(BFLOAT16_EXTENSION) {
             head = head.push_next(&mut self.bfloat16);
+        }
+        if wanted(khr::pipeline_executable_properties::NAME) {
+            head = head.push_next(&mut self.statistics);
         }
         let result = call(&mut head);
         self.core = head.features;
@@ -134,6 +138,8 @@ impl Structures {
     pub fn enabling(features: &FeatureSet, extended_types: bool) -> Self {
         let on = |feature| vk::Bool32::from(features.contains(feature));
         let mut to_enable = Self::default();
+        // Chained only where its extension is enabled.
+        to_enable.statistics.pipeline_executable_info = vk::TRUE;
         to_enable.core.shader_int16 = on(Feature::Int16);
         to_enable.core.shader_int64 = on(Feature::Int64);
         to_enable.v11.storage_buffer16_bit_access = on(Feature::Storage16);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
+use ash::khr::pipeline_executable_properties;
 use ash::vk::{self, Handle};
 
 use super::features::{self, Structures};
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
 use crate::info::{DeviceKind, Heap};
 use crate::mapped::Mapped;
-use crate::pipeline::Kernel;
+use crate::pipeline::{Kernel, Statistic};
 
 /// How long a wait asks the device over and over before it blocks: blocking wakes 30 to 300 µs
 /// late. A software driver needs the processor itself.
@@ -31,12 +32,16 @@ pub(super) struct Gpu {
     pub(super) features: FeatureSet,
     pub(super) families: Families,
     pub(super) timestamps: bool,
+    /// Where statistics are wanted, and the driver tells them.
+    statistics: Option<pipeline_executable_properties::Device>,
     pub(super) spare: [Mutex<Vec<RawRecording>>; 2],
     pub(super) queues: [vk::Queue; 2],
     pub(super) timelines: [vk::Semaphore; 2],
     /// Creating pipelines shares it, merging has it alone.
     cache: RwLock<vk::PipelineCache>,
     spin: Duration,
+    /// Whether it is given anything to run.
+    runs: bool,
     /// Whether the device was closed while it stood still: then nothing of it may be touched any more.
     abandoned: AtomicBool,
 }
@@ -60,6 +65,15 @@ fn failed_allocation(call: &'static str) -> impl Fn(vk::Result) -> Failure {
 impl Gpu {
     /// Opens a device with the features that are not disabled.
     pub fn open(instance: Arc<Instance>, probed: &Probed, options: &OpenOptions) -> Result<Self, Error> {
+        let mut gpu = Self::open_compiler(instance, probed, options)?;
+        gpu.runs = true;
+        // If that fails, dropping cleans up.
+        gpu.create_timelines().map_err(Failure::plain)?;
+        Ok(gpu)
+    }
+
+    /// Opens a device that is never given anything to run: the null hardware of drivers can do no more.
+    pub fn open_compiler(instance: Arc<Instance>, probed: &Probed, options: &OpenOptions) -> Result<Self, Error> {
         let features = features::without_disabled(&probed.info.features, &options.disabled);
         let mut families = match options.compute_only_queue {
             true => probed.families.apart_from_graphics(),
@@ -68,7 +82,8 @@ impl Gpu {
         if !features.contains(Feature::TransferQueue) {
             families.transfer = None;
         }
-        let device = create_device(&instance, probed, &features, families)
+        let statistics = options.statistics && probed.statistics;
+        let device = create_device(&instance, probed, &features, families, statistics)
             .map_err(|code| failed("vkCreateDevice")(code).plain())?;
         // SAFETY: one queue of each family was created with the device.
         let compute = unsafe { device.get_device_queue(families.compute, 0) };
@@ -78,6 +93,7 @@ impl Gpu {
             None => compute,
         };
         let software = probed.info.kind == DeviceKind::Software;
+        let statistics = statistics.then(|| pipeline_executable_properties::Device::new(&instance.raw, &device));
         let mut gpu = Self {
             instance,
             physical: probed.physical,
@@ -85,19 +101,23 @@ impl Gpu {
             features,
             families,
             timestamps: options.timestamps && probed.info.limits.timestamp_period_ns > 0.0,
+            statistics,
             spare: Default::default(),
             queues: [compute, transfer],
             timelines: [vk::Semaphore::null(); 2],
             cache: RwLock::new(vk::PipelineCache::null()),
             spin: if software { Duration::ZERO } else { SPIN },
+            runs: false,
             abandoned: AtomicBool::new(false),
         };
-        // From here on, dropping cleans up.
-        gpu.create_objects().map_err(Failure::plain)?;
+        // SAFETY: an empty cache has no preconditions.
+        let cache = unsafe { gpu.device.create_pipeline_cache(&Default::default(), None) };
+        let cache = cache.map_err(failed("vkCreatePipelineCache")).map_err(Failure::plain)?;
+        gpu.cache = RwLock::new(cache);
         Ok(gpu)
     }
 
-    fn create_objects(&mut self) -> Result<(), Failure> {
+    fn create_timelines(&mut self) -> Result<(), Failure> {
         for timeline in &mut self.timelines {
             let mut kind = vk::SemaphoreTypeCreateInfo::default()
                 .semaphore_type(vk::SemaphoreType::TIMELINE)
@@ -106,9 +126,6 @@ impl Gpu {
             // SAFETY: timeline semaphores are enabled.
             *timeline = unsafe { self.device.create_semaphore(&info, None) }.map_err(failed("vkCreateSemaphore"))?;
         }
-        // SAFETY: an empty cache has no preconditions.
-        let cache = unsafe { self.device.create_pipeline_cache(&Default::default(), None) };
-        self.cache = RwLock::new(cache.map_err(failed("vkCreatePipelineCache"))?);
         Ok(())
     }
 
@@ -221,8 +238,12 @@ fn create_device(
     probed: &Probed,
     features: &FeatureSet,
     families: Families,
+    statistics: bool,
 ) -> Result<ash::Device, vk::Result> {
     let mut extensions = features::extensions_for(features);
+    if statistics {
+        extensions.push(pipeline_executable_properties::NAME);
+    }
     if probed.portability {
         extensions.push(ash::khr::portability_subset::NAME);
     }
@@ -277,7 +298,16 @@ impl Backend for Gpu {
 
     fn create_pipeline(&self, kernel: &Kernel, spirv: &[u32]) -> Result<(RawPipeline, bool), Failure> {
         let cache = self.cache.read().unwrap_or_else(|broken| broken.into_inner());
-        super::compile::create(&self.device, *cache, &self.features, kernel, spirv)
+        let flags = match self.statistics {
+            Some(_) => vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR,
+            None => vk::PipelineCreateFlags::empty(),
+        };
+        super::compile::create(&self.device, *cache, &self.features, kernel, spirv, flags)
+    }
+
+    fn statistics(&self, pipeline: RawPipeline) -> Result<Vec<Statistic>, Failure> {
+        let of = |functions| super::statistics::of(functions, vk::Pipeline::from_raw(pipeline.pipeline));
+        self.statistics.as_ref().map_or(Ok(Vec::new()), of)
     }
 
     fn destroy_pipeline(&self, pipeline: RawPipeline) {
@@ -380,7 +410,9 @@ impl Drop for Gpu {
         if self.is_abandoned() {
             return;
         }
-        self.wait_idle();
+        if self.runs {
+            self.wait_idle();
+        }
         let cache = *self.cache.get_mut().unwrap_or_else(|broken| broken.into_inner());
         // SAFETY: buffers and pipelines hold the device, so all are gone; nothing runs, and each
         // object is destroyed once (destroying a null handle does nothing).

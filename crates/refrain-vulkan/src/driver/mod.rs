@@ -7,10 +7,12 @@ mod instance;
 mod newer;
 mod probe;
 mod record;
+mod statistics;
 mod submit;
 
 use std::sync::Arc;
 
+use crate::Compiler;
 use crate::choice::{Choice, choose};
 use crate::device::{Device, OpenOptions};
 use crate::error::Error;
@@ -105,6 +107,18 @@ impl Vulkan {
         let gpu = gpu::Gpu::open(self.instance.clone(), probed, options)?;
         let features = gpu.features;
         Device::new(Arc::new(gpu), probed.info.clone(), features, options.clone())
+    }
+
+    /// Opens a device's compiler alone, which needs none of its memory.
+    ///
+    /// # Errors
+    /// As [`Vulkan::open`].
+    pub fn compiler(&self, index: usize, options: &OpenOptions) -> Result<Compiler, Error> {
+        let index = self.choose(&Choice::Index(index))?;
+        let probed = &self.probed[index];
+        let gpu = gpu::Gpu::open_compiler(self.instance.clone(), probed, options)?;
+        let features = gpu.features;
+        Ok(Compiler::new(Arc::new(gpu), probed.info.clone(), features, options))
     }
 
     /// What the validation layer said so far; empty without [`Options::validation`].

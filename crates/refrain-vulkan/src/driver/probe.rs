@@ -20,6 +20,8 @@ pub(super) struct Probed {
     pub extended_types: bool,
     /// The extension of drivers that layer Vulkan on another API: must be enabled if there.
     pub portability: bool,
+    /// The driver tells what became of kernels.
+    pub statistics: bool,
 }
 
 /// The queue families to use.
@@ -110,6 +112,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
         families,
         extended_types: structures.v12.shader_subgroup_extended_types == vk::TRUE,
         portability,
+        statistics: structures.statistics.pipeline_executable_info == vk::TRUE,
     }
 }
 

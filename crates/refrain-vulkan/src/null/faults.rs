@@ -1,6 +1,7 @@
 //! How a null device fails, and what stands for kernels on it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub struct NullOptions {
     pub without_contents: bool,
     /// How long it may go without ending a list; as [`crate::OpenOptions::patience`].
     pub patience: Option<Duration>,
+    /// Where compiled shaders are kept; as [`crate::OpenOptions::cache_dir`].
+    pub cache_dir: Option<PathBuf>,
     /// What stands for kernels.
     pub stand_in: Option<StandIn>,
     /// Counts how often a timeline is read.

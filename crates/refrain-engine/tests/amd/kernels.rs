@@ -1,0 +1,91 @@
+//! The kernels that models use on a card, known without the card.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_models::Checkpoint;
+use refrain_vulkan::{DeviceInfo, Heap, Kernel, NullEvent, NullOptions};
+
+/// Every structure in every kind of format, and shapes of published models.
+const SYNTHETIC: &[&str] = &[
+    "tiny:f16",
+    "tiny:bf16",
+    "tiny:q4_0",
+    "tiny:q5_1",
+    "tiny:q8_0",
+    "tiny:q2_k",
+    "tiny:q3_k",
+    "tiny:q4_k_m",
+    "tiny:q5_k",
+    "tiny:iq4_nl",
+    "tiny:iq4_xs",
+    "tiny:mxfp4",
+    "tiny:mlx3",
+    "tiny:mlx4",
+    "tiny-llama:q4_k_m",
+    "tiny-mixture:q4_k_m",
+    "tiny-mixture:mxfp4",
+    "tiny-hybrid-dense:q8_0",
+    "tiny-hybrid:f16",
+    "tiny-hybrid:mlx4",
+    "qwen3-8b:q4_k_m",
+    "llama-3.1-8b:q4_0",
+    "granite-3.3-8b:q8_0",
+    "starcoder2-3b:q4_k_m",
+    "qwen3-30b-a3b:q4_k_m",
+    "qwen3.5-9b:q4_k_m",
+    "qwen3.5-35b-a3b:mlx4",
+];
+
+/// Those of all models on a card like `info` whose subgroups have so many lanes, each once.
+pub fn of_models(info: &DeviceInfo, lanes: u32) -> Vec<Kernel> {
+    const ROOM: u64 = 1 << 50;
+    let mut info = info.clone();
+    // Hardware that is not there has no memory.
+    let memory = DeviceInfo::made_up("memory");
+    let roomy = |heap: Heap| Heap { size: ROOM, ..heap };
+    info.heaps = memory.heaps.into_iter().map(roomy).collect();
+    info.memory_types = memory.memory_types;
+    info.limits.max_allocation_bytes = ROOM;
+    info.limits.subgroup_size = lanes;
+    let options = NullOptions {
+        without_contents: true,
+        cache_dir: Some(super::tmp("refrain")),
+        ..NullOptions::default()
+    };
+    let device = Device::vulkan(refrain_vulkan::Device::null_with(info, options));
+    for spec in SYNTHETIC {
+        lower(&Checkpoint::synthetic(spec).expect("a synthetic checkpoint"), &device);
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let entries = std::fs::read_dir(fixtures).expect("fixtures are in the repository");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let mut families: Vec<_> = paths.filter(|path| path.to_string_lossy().ends_with("-bf16")).collect();
+    families.sort();
+    for path in families {
+        lower(&Checkpoint::open(&path).expect("a checkpoint"), &device);
+    }
+    let events = device.as_vulkan().expect("a null device").recorded();
+    let kernel = |event| match event {
+        NullEvent::Pipeline { kernel } => Some(kernel),
+        _ => None,
+    };
+    let mut seen = HashSet::new();
+    let kernels = events.into_iter().filter_map(kernel);
+    kernels.filter(|kernel| seen.insert(kernel.clone())).collect()
+}
+
+/// Lowers the programs that decode and that take prompts of all lengths in.
+fn lower(checkpoint: &Checkpoint, device: &Device) {
+    let model = Model::load(checkpoint, device, &LoadOptions::default()).expect("loads");
+    let context = 4096.min(checkpoint.config().max_position);
+    let mut session = Session::new(&model, context).expect("fits");
+    session.prepare().expect("lowers");
+    for tokens in [1, 2, 4, 8, 16, 64, 512]
+        .into_iter()
+        .filter(|&tokens| tokens <= context)
+    {
+        session.prefill_function(tokens).expect("lowers");
+    }
+}

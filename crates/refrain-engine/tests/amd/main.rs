@@ -1,0 +1,139 @@
+//! What AMD's compiler makes of every kernel that models use. Mesa's RADV compiles for any family of cards without one
+//! (`RADV_FORCE_FAMILY`). A process has one family, so the test starts itself again for each.
+//!
+//! `REFRAIN_AMD=navi21,gfx1100` compiles for those alone; `UPDATE=1` renews `registers.txt`, the worst of each kind of
+//! kernel. All kernels of a family, one a line, are left in `target/tmp/amd`.
+
+mod kernels;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use refrain_vulkan::{DeviceInfo, OpenOptions, Options, Vulkan};
+use report::Report;
+
+/// Families with the sizes of their subgroups: GCN 2, 4 and 5, RDNA 1, 2 and 3.
+const FAMILIES: [(&str, &[u32]); 6] = [
+    ("hawaii", &[64]),
+    ("polaris10", &[64]),
+    ("vega10", &[64]),
+    ("navi10", &[64, 32]),
+    ("navi21", &[64, 32]),
+    ("gfx1100", &[64, 32]),
+];
+/// The driver's own variable.
+const FAMILY: &str = "RADV_FORCE_FAMILY";
+/// The folder in which a process for one family leaves what it found.
+const OUT: &str = "REFRAIN_AMD_OUT";
+/// Families to compile for, with commas between them; all, if it is not set.
+const ONLY: &str = "REFRAIN_AMD";
+
+#[test]
+fn every_kernel_compiles_for_amd_without_spills() {
+    if let (Some(out), Ok(family)) = (std::env::var_os(OUT), std::env::var(FAMILY)) {
+        return compile(&family, Path::new(&out));
+    }
+    let folder = tmp("amd");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let only = std::env::var(ONLY).ok();
+    let is_wanted = |family: &str| {
+        only.as_ref()
+            .is_none_or(|only| only.split(',').any(|name| name == family))
+    };
+    let (mut tables, mut spills) = (String::new(), String::new());
+    for (family, _) in FAMILIES.iter().filter(|(family, _)| is_wanted(family)) {
+        let Some([table, spilling]) = told_by(family, &folder) else {
+            let missing = "Mesa's driver for AMD is not here (Debian: apt install mesa-vulkan-drivers)";
+            assert!(std::env::var_os("CI").is_none(), "{missing}");
+            eprintln!("left out: {missing}");
+            return;
+        };
+        print!("{table}");
+        tables += &table;
+        let unknown = spilling.lines().filter(|line| !is_known_to_spill(line));
+        spills.extend(unknown.map(|line| format!("{line}\n")));
+    }
+    assert!(spills.is_empty(), "kernels that keep registers in memory:\n{spills}");
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/amd/registers.txt");
+    if std::env::var_os("UPDATE").is_some() && only.is_none() {
+        return std::fs::write(kept, tables).expect("writes");
+    }
+    let kept = std::fs::read_to_string(kept).unwrap_or_default();
+    for table in tables.split_inclusive("\n\n") {
+        let head = table.lines().next().expect("a table has a head");
+        // Another version of the compiler finds other registers.
+        if kept.contains(head) {
+            assert!(
+                kept.contains(table),
+                "{table}differs from registers.txt: UPDATE=1 renews it"
+            );
+        }
+    }
+}
+
+/// Before RDNA each load takes a pair of registers for its address: the many of a delta net's memory of heads of 128 by
+/// 128 values, all under way at once, take more than there are.
+fn is_known_to_spill(line: &str) -> bool {
+    let is_gcn = ["hawaii,", "polaris10,", "vega10,"]
+        .iter()
+        .any(|family| line.starts_with(family));
+    is_gcn && line.contains(": delta_net")
+}
+
+/// What this test finds for one family, in a process of its own: a table, and kernels that spill. Nothing without the
+/// driver.
+fn told_by(family: &str, folder: &Path) -> Option<[String; 2]> {
+    let files = ["table", "spills"].map(|kind| folder.join(format!("{family}.{kind}")));
+    // They may be from another time.
+    files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+    let name = "every_kernel_compiles_for_amd_without_spills";
+    let status = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", name, "--nocapture"])
+        .env(FAMILY, family)
+        .env(OUT, folder)
+        .env_remove("VK_ICD_FILENAMES")
+        .env_remove("VK_DRIVER_FILES")
+        .status();
+    assert!(status.expect("starts").success(), "{family}");
+    let [table, spills] = files.map(|file| std::fs::read_to_string(file).ok());
+    Some([table?, spills?])
+}
+
+fn tmp(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Compiles for the family that the driver was told of, and leaves a table and a list of all kernels.
+fn compile(family: &str, out: &Path) {
+    let Ok(vulkan) = Vulkan::load(Options::default()) else {
+        return;
+    };
+    let is_meant = |info: &DeviceInfo| info.name.contains(&format!("RADV {}", family.to_uppercase()));
+    let Some(index) = vulkan.devices().iter().position(is_meant) else {
+        return;
+    };
+    let info = &vulkan.devices()[index];
+    let options = OpenOptions {
+        cache_dir: Some(tmp("refrain")),
+        statistics: true,
+        ..OpenOptions::default()
+    };
+    let compiler = vulkan.compiler(index, &options).expect("opens");
+    let (mut table, mut all, mut spills) = (String::new(), String::new(), String::new());
+    let (_, sizes) = FAMILIES
+        .iter()
+        .find(|(name, _)| *name == family)
+        .expect("a known family");
+    for &lanes in *sizes {
+        let kernels = kernels::of_models(info, lanes);
+        let report = Report::new(&compiler, &kernels);
+        let title = format!("{family}, subgroups of {lanes}, {}", info.driver_info);
+        table += &report.table(&title);
+        all += &report.all(&title);
+        spills.extend(report.spills().map(|kernel| format!("{title}: {kernel}\n")));
+    }
+    std::fs::write(out.join(format!("{family}.txt")), all).expect("writes");
+    std::fs::write(out.join(format!("{family}.table")), table).expect("writes");
+    std::fs::write(out.join(format!("{family}.spills")), spills).expect("writes");
+}
