@@ -9,6 +9,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
         &[
             "run",
             "chat",
+            "serve",
             "pull",
             "list",
             "rm",

@@ -30,7 +30,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
     bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, pull,
-    rm, run, soak, synth, template, tokenize,
+    rm, run, serve, soak, synth, template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
@@ -80,6 +80,7 @@ enum CliCommand {
     /// Generate text
     Run(run::Arguments),
     Chat(chat::Arguments),
+    Serve(serve::Arguments),
     /// Download a model from the Hugging Face hub
     Pull(pull::Arguments),
     /// List the models that have been downloaded
@@ -166,6 +167,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         CliCommand::Convert(arguments) => return convert::run(global, arguments),
         CliCommand::Synth(arguments) => return synth::run(global, arguments),
         CliCommand::Logits(arguments) => return logits::run(global, arguments),
+        CliCommand::Serve(arguments) => serve::run(global, arguments)?,
         CliCommand::Soak(arguments) => return soak::run(global, arguments),
         CliCommand::Pull(arguments) => pull::run(global, arguments)?,
         CliCommand::List(arguments) => list::run(global, arguments)?,

@@ -7,7 +7,7 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 11] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &[]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
@@ -26,6 +26,11 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
         &["refrain-vulkan"],
     ),
     (
+        "refrain-server",
+        &["refrain-engine", "refrain-formats", "refrain-models"],
+        &[],
+    ),
+    (
         "refrain-cli",
         &[
             "refrain",
@@ -33,6 +38,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
             "refrain-formats",
             "refrain-hub",
             "refrain-models",
+            "refrain-server",
             "refrain-vulkan",
             "refrain-write",
         ],

@@ -74,6 +74,21 @@ pub enum Error {
     /// Logits of a decode step that never ran.
     #[error("nothing was decoded yet")]
     NothingDecoded,
+    /// More requests than an engine takes.
+    #[error("{most} requests are running or waiting already; try again later")]
+    Busy {
+        /// Requests that may be under way.
+        most: usize,
+    },
+    /// What an engine failed of, told to each of its requests.
+    #[error("{0}")]
+    Engine(String),
+    /// An engine whose device failed earlier.
+    #[error("the engine has ended, since its device failed; start it again")]
+    EngineFailed,
+    /// The system gives no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
     /// Nothing to compute.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

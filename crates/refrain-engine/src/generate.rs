@@ -13,6 +13,7 @@ use refrain_models::Checkpoint;
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};
 use crate::{Error, Session};
 
+pub use stop::{Passed, StopFilter};
 pub use text::GeneratedText;
 pub use tokens::GeneratedTokens;
 pub(crate) use tokens::Reports;

@@ -17,6 +17,7 @@
 //! ```
 
 pub mod cost;
+mod engine;
 mod error;
 mod evaluate;
 pub mod fit;
@@ -32,9 +33,10 @@ mod step;
 mod stream;
 mod verify;
 
+pub use engine::{Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket};
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
-pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation};
+pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation, Passed, StopFilter};
 pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;

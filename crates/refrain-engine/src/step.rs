@@ -19,9 +19,9 @@ pub(crate) struct Control {
     pub tokens: Array,
     /// i32 `[S]`: its position, negative once the sequence is finished.
     pub positions: Array,
-    /// u32 `[S]`: 0, 1 …
+    /// u32 `[S]`: its row of `pages`, 0, 1 … to begin with.
     pub sequences: Array,
-    /// u32 `[S, P]`: pages of the KV cache.
+    /// u32 `[N, P]`: pages of the KV cache.
     pub pages: Array,
     /// u32 `[S, WORDS]`: how tokens are picked.
     pub settings: Array,
@@ -36,14 +36,14 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    fn new(device: &Device, sequences: usize, vocabulary: usize, context: usize, pages: Pages) -> Result<Self, Error> {
+    fn new(device: &Device, sequences: usize, vocabulary: usize, context: usize, table: &Array) -> Result<Self, Error> {
         let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
         let s = sequences;
         let control = Control {
             tokens: state(DType::U32, &[s])?,
             positions: state(DType::I32, &[s])?,
             sequences: state(DType::U32, &[s])?,
-            pages: state(DType::U32, &[s, pages.per_sequence])?,
+            pages: table.clone(),
             settings: state(DType::U32, &[s, Settings::WORDS])?,
             history: state(DType::U32, &[s, context + 1])?,
             counts: state(DType::U32, &[s, vocabulary])?,
@@ -70,18 +70,23 @@ pub(crate) struct DecodeStep {
     pub granted: usize,
 }
 
+/// A table of pages for `sequences` sequences, u32 `[N, P]`.
+pub(crate) fn page_table(device: &Device, sequences: usize, pages: Pages) -> Result<Array, Error> {
+    Array::state(device, DType::U32, &[sequences, pages.per_sequence])
+}
+
 impl DecodeStep {
-    /// Traces the step of `model` over `states`.
+    /// Traces the step of `model` over `states`, for `sequences` of those whose pages are in `table`.
     pub fn trace(
         model: &Model,
         states: &[LayerState],
         sequences: usize,
-        context: usize,
+        table: &Array,
         pages: Pages,
         options: LowerOptions,
     ) -> Result<DecodeStep, Error> {
-        let vocabulary = model.config().vocab_size;
-        let control = Control::new(model.device(), sequences, vocabulary, context, pages)?;
+        let (vocabulary, context) = (model.config().vocab_size, pages.context);
+        let control = Control::new(model.device(), sequences, vocabulary, context, table)?;
         let batch = Batch {
             tokens: control.tokens.clone(),
             positions: control.positions.clone(),

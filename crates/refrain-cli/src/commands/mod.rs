@@ -16,6 +16,7 @@ pub(crate) mod plan_check;
 pub(crate) mod pull;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod soak;
 pub(crate) mod synth;
 pub(crate) mod template;

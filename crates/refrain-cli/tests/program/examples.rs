@@ -35,10 +35,26 @@ fn examples(command: &str) -> Vec<String> {
     let sizes = ["qwen3-0.6b", "qwen3-8b", "llama-3.2-1b"];
     let small = |example: String| {
         let tiny = sizes.iter().fold(example, |text, size| text.replace(size, "tiny"));
-        // One repetition of each test.
-        if command == "bench" { tiny + " -r 1" } else { tiny }
+        match command {
+            // One repetition of each test.
+            "bench" => tiny + " -r 1",
+            "serve" => served(&tiny),
+            _ => tiny,
+        }
     };
     examples.into_iter().map(small).collect()
+}
+
+/// An example of a server on a free port, which is told to end once it answers.
+fn served(example: &str) -> String {
+    let on_free_port = match example.contains("--port 0") {
+        true => example.to_owned(),
+        false => example.replace("--port 8000", "") + " --port 0",
+    };
+    format!(
+        "{on_free_port} > said & server=$!; until grep -q listening said; do kill -0 $server; sleep 0.1; done; \
+         kill -TERM $server; wait $server"
+    )
 }
 
 #[test]

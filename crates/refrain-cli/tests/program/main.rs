@@ -22,6 +22,7 @@ mod logits;
 mod plan_check;
 mod printing;
 mod prompts;
+mod serve;
 mod support;
 mod synth;
 #[cfg(unix)]

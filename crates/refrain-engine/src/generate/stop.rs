@@ -2,14 +2,15 @@
 
 /// Lets text through until a stop string comes up, and holds back what could be the beginning of
 /// one.
-pub(super) struct StopFilter {
+#[derive(Debug)]
+pub struct StopFilter {
     stops: Vec<String>,
     held: String,
 }
 
 /// What a piece of text brought.
 #[derive(Debug, PartialEq)]
-pub(super) struct Passed {
+pub struct Passed {
     /// Text that is certain now.
     pub text: String,
     /// Whether a stop string came right after it.

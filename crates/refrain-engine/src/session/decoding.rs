@@ -1,6 +1,7 @@
 //! What a session does for its streams.
 
 use super::*;
+use crate::step::page_table;
 
 /// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
 const MOST_GRANTED: usize = refrain::MOST_WORDS / 4;
@@ -192,11 +193,12 @@ impl Session {
     /// The decode step, traced when it is first needed.
     pub(crate) fn step(&mut self) -> Result<&mut DecodeStep, Error> {
         if self.step.is_none() {
+            let table = page_table(self.model.device(), self.sequences, self.pages)?;
             let step = DecodeStep::trace(
                 &self.model,
                 &self.states,
                 self.sequences,
-                self.context,
+                &table,
                 self.pages,
                 self.decoding.options,
             )?;

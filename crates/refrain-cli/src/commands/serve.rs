@@ -1,0 +1,159 @@
+//! `refrain serve`: a model for many clients at once.
+
+use std::net::{IpAddr, TcpListener};
+
+use anyhow::Context;
+use clap::Args;
+use refrain_engine::{Engine, EngineOptions, Session};
+use refrain_models::Checkpoint;
+use refrain_server::{ServedModel, ServerOptions};
+
+use crate::output::{self, human_bytes};
+use crate::{Global, device, interrupt, load, model};
+
+const EXAMPLES: &str = "Examples:
+  refrain serve demo
+  refrain serve Qwen/Qwen3-0.6B --ctx 4096 --parallel 16
+  refrain serve model.gguf --host 0.0.0.0 --port 8000 --api-key SECRET
+  refrain serve demo --port 0 --alias my-model";
+
+/// Tokens of a request unless the user says otherwise.
+const CONTEXT: usize = 8192;
+/// Requests at once unless the user says otherwise.
+const STREAMS: usize = 8;
+const STREAMS_ON_CPU: usize = 4;
+
+/// Answer many clients at once, through OpenAI's HTTP interface
+///
+/// Chats, completions and the model's name are at http://HOST:PORT/v1; /health, /metrics, /tokenize and /detokenize
+/// beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or
+/// SIGTERM, lets the texts under way come to their ends.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Address to listen on; 0.0.0.0 is all of this computer's
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    port: u16,
+    /// Answer only who gives this key (may be repeated)
+    #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true)]
+    api_key: Vec<String>,
+    /// What clients call the model [default: MODEL, of a path its last part]
+    #[arg(long, value_name = "NAME", visible_alias = "served-model-name")]
+    alias: Option<String>,
+    /// Tokens that prompt and answer of a request may have together [default: 8192, or the model's limit]
+    #[arg(
+        short = 'c',
+        long,
+        aliases = ["ctx-size", "max-model-len"],
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..),
+        help_heading = "Engine"
+    )]
+    ctx: Option<u32>,
+    /// Requests that are computed at once; others wait [default: 8, on a CPU 4]
+    #[arg(
+        long,
+        visible_alias = "max-num-seqs",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=256),
+        help_heading = "Engine"
+    )]
+    parallel: Option<u32>,
+    /// Requests that may wait; more are told to come later
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Engine")]
+    queue: usize,
+    /// Share of the free memory that keys and values may take, beside the weights
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        value_parser = memory_share,
+        help_heading = "Engine"
+    )]
+    memory: f64,
+    /// Compute each prompt from its beginning, whatever earlier ones began with
+    #[arg(long, help_heading = "Engine")]
+    no_prefix_cache: bool,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
+    // Before the weights are loaded: what is in use already is said at once.
+    let address = (arguments.host, arguments.port);
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!(
+            "cannot listen on {}:{}; --port 0 takes a free port",
+            address.0, address.1
+        )
+    })?;
+    let bound = listener.local_addr()?;
+    if !arguments.host.is_loopback() && arguments.api_key.is_empty() && !global.quiet {
+        output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
+    }
+    let checkpoint = model::open_or_pull(global, &arguments.model)?;
+    let device = device::open(global)?;
+    let limit = checkpoint.config().max_position;
+    let asked = arguments.ctx.map(|context| context as usize);
+    let context = load::context(checkpoint.config(), asked.or(Some(CONTEXT.min(limit))), 0, None)?;
+    load::announce_speed(global, &checkpoint, &device);
+    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let options = arguments.engine_options(&checkpoint, loaded.model.device(), context);
+    let engine = Engine::start(&loaded.model, &options)?;
+    let served = ServedModel::new(arguments.name(), engine, &checkpoint)?;
+    let _deferred = interrupt::defer()?;
+    if !global.quiet {
+        let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(checkpoint.config(), &device);
+        output::aside(&format!(
+            "{} on {}: {} requests at once, {} tokens each, {} in all ({} of keys and values)",
+            arguments.name(),
+            device.name(),
+            options.streams,
+            options.context,
+            options.cache_tokens,
+            human_bytes(bytes),
+        ));
+    }
+    output::print(&format!("listening on http://{bound}\n"))?;
+    let server = ServerOptions {
+        api_keys: arguments.api_key.clone(),
+        ..ServerOptions::default()
+    };
+    Ok(refrain_server::serve(listener, served, &server, interrupt::requested)?)
+}
+
+impl Arguments {
+    /// What clients call the model.
+    fn name(&self) -> String {
+        let path = std::path::Path::new(&self.model);
+        let last = || match path.exists() {
+            true => path.file_stem().or(path.file_name())?.to_str().map(str::to_owned),
+            false => None,
+        };
+        self.alias.clone().or_else(last).unwrap_or_else(|| self.model.clone())
+    }
+
+    fn engine_options(&self, checkpoint: &Checkpoint, device: &refrain::Device, context: usize) -> EngineOptions {
+        let usual = if device.is_cpu() { STREAMS_ON_CPU } else { STREAMS };
+        let streams = self.parallel.map_or(usual, |streams| streams as usize);
+        let each = Session::kv_bytes_per_token(checkpoint.config(), device).max(1);
+        let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
+        let fit = (free / each as f64) as usize;
+        EngineOptions {
+            context,
+            streams,
+            cache_tokens: (streams * context).min(fit).max(context),
+            queue: self.queue,
+            prefix_cache: !self.no_prefix_cache,
+        }
+    }
+}
+
+fn memory_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "not a number above 0 and at most 1".to_owned())
+}

@@ -1,0 +1,272 @@
+//! An engine of requests: many texts on one device at once.
+//!
+//! Requests join and leave a running batch between submits. Their keys and values lie in pages of one pool, granted ahead
+//! of the tape, so that nothing is recorded anew; what requests leave behind serves others that begin alike. The engine
+//! has a thread of its own, and calls its requests' listeners from it.
+//!
+//! ```no_run
+//! use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions, LoadOptions, Model};
+//! use refrain_models::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
+//! let tokenizer = checkpoint.tokenizer()?;
+//! let model = Model::load(&checkpoint, &Device::auto()?, &LoadOptions::default())?;
+//! let engine = Engine::start(&model, &EngineOptions::default())?;
+//! let (events, heard) = std::sync::mpsc::channel();
+//! let request = EngineRequest {
+//!     prompt: tokenizer.encode("Once upon a time", true)?,
+//!     options: GenerateOptions::suggested(&checkpoint, &tokenizer)?,
+//! };
+//! let _ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
+//! while let Ok(EngineEvent::Token(id)) = heard.recv() {
+//!     println!("{id}");
+//! }
+//! # Ok::<(), refrain_engine::Error>(())
+//! ```
+
+mod batcher;
+mod pages;
+mod prompts;
+mod request;
+mod steps;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use batcher::Batcher;
+use request::Waiting;
+pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket};
+
+use crate::{Error, Finish, Model};
+
+/// Positions of a page.
+const PAGE: usize = 64;
+
+/// How an engine runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineOptions {
+    /// Tokens that prompt and text of a request may have together.
+    pub context: usize,
+    /// Requests that are decoded at once, at most: a power of two wastes nothing.
+    pub streams: usize,
+    /// Tokens whose keys and values are kept, of all requests together; one request may fill its context in any case.
+    pub cache_tokens: usize,
+    /// Requests that may wait for their turn.
+    pub queue: usize,
+    /// Whether requests find what others that began alike have computed. Recurrent models remember nothing yet.
+    pub prefix_cache: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            context: 4096,
+            streams: 4,
+            cache_tokens: 4 * 4096,
+            queue: 256,
+            prefix_cache: true,
+        }
+    }
+}
+
+/// How much is going on in an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EngineLoad {
+    /// Requests that wait for their turn.
+    pub waiting: usize,
+    /// Requests whose tokens are being computed.
+    pub running: usize,
+    /// Pages of the cache.
+    pub pages: usize,
+    /// Pages that requests hold.
+    pub pages_in_use: usize,
+    /// Tokens of all prompts so far.
+    pub prompt_tokens: u64,
+    /// Those of them that were found in the cache.
+    pub cached_tokens: u64,
+    /// Tokens that were picked so far.
+    pub generated_tokens: u64,
+}
+
+/// Many texts on one device at once. Dropping it lets all that was asked for come to its end.
+pub struct Engine {
+    commands: Option<Sender<Waiting>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    options: EngineOptions,
+    vocabulary: usize,
+    next: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shared {
+    load: Mutex<EngineLoad>,
+    /// Requests that no listener has heard the end of.
+    open: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Engine {
+    /// An engine with memory of its own beside the model's weights.
+    ///
+    /// # Errors
+    /// A context beyond the model's limit; too little memory for the cache.
+    pub fn start(model: &Model, options: &EngineOptions) -> Result<Engine, Error> {
+        let limit = model.config().max_position;
+        if options.context == 0 || options.context > limit {
+            let asked = options.context;
+            return Err(Error::ContextRange { asked, limit });
+        }
+        let batcher = Batcher::new(model, options)?;
+        let shared = Arc::new(Shared::default());
+        *lock(&shared.load) = batcher.load();
+        let (commands, requests) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn({
+            let shared = shared.clone();
+            move || run(batcher, &requests, &shared)
+        });
+        Ok(Engine {
+            commands: Some(commands),
+            shared,
+            thread: Some(thread.map_err(Error::Thread)?),
+            options: *options,
+            vocabulary: model.config().vocab_size,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// How it runs.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// How much is going on.
+    pub fn load(&self) -> EngineLoad {
+        *lock(&self.shared.load)
+    }
+
+    /// Whether the device has failed: nothing will be computed any more.
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a text; `listener` hears of it, and no more once the ticket is dropped.
+    ///
+    /// # Errors
+    /// An empty prompt or one that fills the context, unknown tokens, too many requests waiting, an engine that failed.
+    pub fn submit(&self, request: EngineRequest, mut listener: EngineListener) -> Result<EngineTicket, Error> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let EngineRequest { prompt, options } = request;
+        let (context, vocabulary) = (self.options.context, self.vocabulary);
+        if prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if prompt.len() >= context {
+            let tokens = prompt.len() + 1;
+            return Err(Error::ContextFull { tokens, context });
+        }
+        if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocabulary) {
+            return Err(Error::TokenRange { id, vocabulary });
+        }
+        if options.max_tokens == Some(0) {
+            listener(EngineEvent::End(Finish::Length));
+            return Ok(EngineTicket(cancelled));
+        }
+        let most = prompt.len().saturating_add(options.max_tokens.unwrap_or(usize::MAX));
+        let limit = most.min(context);
+        let at_limit = if most <= context {
+            Finish::Length
+        } else {
+            Finish::Context
+        };
+        let mut settings = options.settings(prompt.len());
+        settings.last_position = limit as u32 - 1;
+        settings.encode()?;
+        self.enter()?;
+        let shared = self.shared.clone();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting {
+            number,
+            tokens: prompt,
+            limit,
+            at_limit,
+            options,
+            settings,
+            listener,
+            cancelled: cancelled.clone(),
+            _leaving: Leaving(shared),
+        };
+        let commands = self.commands.as_ref().expect("until it is dropped");
+        match commands.send(waiting) {
+            Ok(()) => Ok(EngineTicket(cancelled)),
+            Err(_) => Err(Error::EngineFailed),
+        }
+    }
+
+    /// Counts a request in, unless there are too many.
+    fn enter(&self) -> Result<(), Error> {
+        if self.has_failed() {
+            return Err(Error::EngineFailed);
+        }
+        let most = self.options.streams + self.options.queue;
+        let open = &self.shared.open;
+        let entered = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+            (open < most).then_some(open + 1)
+        });
+        entered.map(drop).map_err(|_| Error::Busy { most })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Counts a request out when it is dropped.
+struct Leaving(Arc<Shared>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Computes until nobody can ask for more and all is done, or the device fails.
+fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared) {
+    let mut is_open = true;
+    while is_open || !batcher.is_idle() {
+        while is_open {
+            let next = match batcher.is_idle() {
+                true => requests.recv().map_err(|_| TryRecvError::Disconnected),
+                false => requests.try_recv(),
+            };
+            match next {
+                Ok(request) => batcher.add(request),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => is_open = false,
+            }
+        }
+        let turned = batcher.turn();
+        *lock(&shared.load) = batcher.load();
+        if let Err(error) = turned {
+            shared.failed.store(true, Ordering::Relaxed);
+            let text = error.to_string();
+            batcher.fail(|| Error::Engine(text.clone()));
+            // Whoever comes from now on, or is on the way, hears of it too.
+            for mut request in requests.try_iter() {
+                (request.listener)(EngineEvent::Failed(Error::Engine(text.clone())));
+            }
+            return;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

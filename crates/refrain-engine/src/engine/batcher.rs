@@ -1,0 +1,441 @@
+//! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use refrain::sample::{FINISHED, NOT_A_NUMBER};
+use refrain::{Array, Run, Write};
+use refrain_models::{LayerState, Pages};
+
+use super::pages::PagePool;
+use super::prompts::PromptPrograms;
+use super::request::{EngineEvent, Waiting};
+use super::steps::{DecodeSteps, Newcomer, Seat};
+use super::{EngineLoad, EngineOptions, PAGE};
+use crate::step::page_table;
+use crate::{Error, Finish, Model};
+
+/// The longest that a submit takes while nobody waits to join, and while somebody does.
+const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
+const LONGEST_WITH_OTHERS: Duration = Duration::from_millis(10);
+/// The most runs of one submit.
+const MOST_RUNS: usize = 32;
+/// New pages of a request that come with a submit; more are written before it.
+const MOST_PAGES: usize = 4;
+/// Tokens of a prompt that are taken in at once: by itself, and while others wait for their next token on a CPU.
+const CHUNK: usize = 512;
+const CHUNK_ON_CPU: usize = 32;
+
+/// A request that has pages and a slot.
+struct Running {
+    request: Waiting,
+    pages: Vec<u32>,
+    /// Tokens that are in the cache, or on their way into it.
+    fed: usize,
+    /// Runs in flight that will go on with it.
+    ahead: usize,
+    /// Pages that the device knows of.
+    told: usize,
+}
+
+impl Running {
+    /// Whether all but its last token are in the cache: it decodes.
+    fn decodes(&self) -> bool {
+        self.fed + 1 >= self.request.tokens.len()
+    }
+
+    fn seat(&self, slot: usize) -> Seat {
+        (slot, self.request.number)
+    }
+}
+
+/// Runs that were submitted together.
+struct InFlight {
+    first: u64,
+    runs: Vec<Run>,
+    rows: Vec<Option<Seat>>,
+}
+
+/// All requests of an engine, and what they share.
+pub(super) struct Batcher {
+    model: Model,
+    states: Vec<LayerState>,
+    pages: Pages,
+    pool: PagePool,
+    /// u32 `[N, P]` on the device, and as the device will know it.
+    table: Array,
+    known_table: Vec<u32>,
+    prompts: PromptPrograms,
+    steps: DecodeSteps,
+    queue: VecDeque<Waiting>,
+    slots: Vec<Option<Running>>,
+    in_flight: VecDeque<InFlight>,
+    /// Time from one run's end to the next.
+    pace: Option<Duration>,
+    last_end: Option<Instant>,
+    /// Prompt tokens that were found in the cache, and all; tokens that were picked.
+    counted: [u64; 3],
+}
+
+impl Batcher {
+    /// # Errors
+    /// Too little memory for the cache.
+    pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher, Error> {
+        let (slots, context) = (options.streams.max(1), options.context);
+        let pages = Pages {
+            size: PAGE,
+            per_sequence: context.div_ceil(PAGE),
+            context,
+        };
+        // One request at least may fill its context.
+        let each = options.cache_tokens.div_ceil(PAGE * slots).max(1);
+        let each = each.max(pages.per_sequence.div_ceil(slots));
+        let held = Pages {
+            per_sequence: each,
+            context: each * PAGE,
+            ..pages
+        };
+        let device = model.device();
+        let states = model
+            .decoder()
+            .new_states(crate::session::cache_dtype(device), held, slots)?;
+        let recurrent = states.iter().any(|state| matches!(state, LayerState::Recurrent(_)));
+        Ok(Batcher {
+            // Of a prefix, recurrent states would have to be remembered too.
+            pool: PagePool::new(each * slots, PAGE, options.prefix_cache && !recurrent),
+            table: page_table(device, slots, pages)?,
+            known_table: vec![0; slots * pages.per_sequence],
+            prompts: PromptPrograms::new(slots, pages),
+            steps: DecodeSteps::new(pages, device.executors()[0]),
+            queue: VecDeque::new(),
+            slots: (0..slots).map(|_| None).collect(),
+            in_flight: VecDeque::new(),
+            pace: None,
+            last_end: None,
+            counted: [0; 3],
+            model: model.clone(),
+            states,
+            pages,
+        })
+    }
+
+    /// Lets a request wait for its turn.
+    pub fn add(&mut self, request: Waiting) {
+        self.queue.push_back(request);
+    }
+
+    /// Whether there is anything to do.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty() && self.slots.iter().all(Option::is_none)
+    }
+
+    /// How much is going on.
+    pub fn load(&self) -> EngineLoad {
+        EngineLoad {
+            waiting: self.queue.len(),
+            running: self.running().count(),
+            pages: self.pool.count(),
+            pages_in_use: self.pool.count() - self.pool.available(),
+            prompt_tokens: self.counted[1],
+            cached_tokens: self.counted[0],
+            generated_tokens: self.counted[2],
+        }
+    }
+
+    /// Ends all requests with an error each.
+    pub fn fail(&mut self, error: impl Fn() -> Error) {
+        let running = self.slots.iter_mut().filter_map(Option::take).map(|r| r.request);
+        for mut request in running.chain(self.queue.drain(..)) {
+            (request.listener)(EngineEvent::Failed(error()));
+        }
+        self.in_flight.clear();
+    }
+
+    /// One round: requests join, a chunk of one prompt is taken in, the others' next tokens are submitted, and those of
+    /// the submit before are heard.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn turn(&mut self) -> Result<(), Error> {
+        self.drop_cancelled();
+        self.admit();
+        self.feed()?;
+        let submitted = self.submit()?;
+        // While the device works at one submit, the next is queued.
+        let queued = if self.model.device().is_cpu() { 0 } else { 1 };
+        if self.in_flight.len() > queued || !submitted {
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> impl Iterator<Item = (usize, &Running)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, running)| Some((slot, running.as_ref()?)))
+    }
+
+    fn drop_cancelled(&mut self) {
+        self.queue.retain(|request| !request.is_cancelled());
+        let gone = self.running().filter(|(_, running)| running.request.is_cancelled());
+        let gone: Vec<usize> = gone.map(|(slot, _)| slot).collect();
+        for slot in gone {
+            self.vacate(slot);
+        }
+    }
+
+    /// Gives waiting requests slots and the pages of their prompts, in the order in which they came.
+    fn admit(&mut self) {
+        while let (Some(slot), Some(first)) = (self.slots.iter().position(Option::is_none), self.queue.front()) {
+            let tokens = first.tokens.len();
+            // The last token is run for its logits, known or not.
+            let mut pages = self.pool.known(&first.tokens[..tokens - 1]);
+            let (known, needed) = (pages.len() * PAGE, self.pool.pages_of(tokens));
+            while pages.len() < needed {
+                match self.pool.take() {
+                    Some(page) => pages.push(page),
+                    None => return self.pool.give_back(&pages),
+                }
+            }
+            let request = self.queue.pop_front().expect("looked at");
+            self.counted[0] += known as u64;
+            self.counted[1] += tokens as u64;
+            let row = slot * self.pages.per_sequence;
+            self.known_table[row..][..pages.len()].copy_from_slice(&pages);
+            self.slots[slot] = Some(Running {
+                request,
+                pages,
+                fed: known,
+                ahead: 0,
+                told: 0,
+            });
+        }
+    }
+
+    /// Takes in a chunk of the prompt that came first.
+    fn feed(&mut self) -> Result<(), Error> {
+        let feeding = self.running().filter(|(_, running)| !running.decodes());
+        let Some(slot) = feeding.min_by_key(|(_, r)| r.request.number).map(|(slot, _)| slot) else {
+            return Ok(());
+        };
+        let others = self.running().any(|(_, running)| running.decodes());
+        let most = if others && self.model.device().is_cpu() {
+            CHUNK_ON_CPU
+        } else {
+            CHUNK
+        };
+        let running = self.slots[slot].as_mut().expect("chosen");
+        let tokens = &running.request.tokens;
+        let count = PromptPrograms::chunk(tokens.len() - 1 - running.fed, most);
+        let chunk = &tokens[running.fed..][..count];
+        let at = [slot, running.fed];
+        self.prompts
+            .run(&self.model, &self.states, chunk, at, &self.known_table)?;
+        running.fed += count;
+        if running.decodes() {
+            self.pool.remember(&tokens[..running.fed], &running.pages);
+        }
+        Ok(())
+    }
+
+    /// Submits the next runs for all that decode; whether there were any.
+    fn submit(&mut self) -> Result<bool, Error> {
+        if !self.seat_all()? {
+            return Ok(false);
+        }
+        let runs = self.runs_per_submit();
+        while !self.grant(runs) {
+            // Nobody's tokens are under way when somebody has to make room.
+            self.hear_all()?;
+            self.make_room();
+            if !self.seat_all()? {
+                return Ok(false);
+            }
+        }
+        let rows = self.steps.rows().to_vec();
+        let table = self.write_pages(&rows)?;
+        let (first, runs) = self.steps.play(table, runs)?;
+        for &(slot, _) in rows.iter().flatten() {
+            self.slots[slot].as_mut().expect("seated").ahead += runs.len();
+        }
+        if self.in_flight.is_empty() {
+            self.last_end = None;
+        }
+        self.in_flight.push_back(InFlight { first, runs, rows });
+        Ok(true)
+    }
+
+    /// Gives all that decode a row; whether there are any.
+    fn seat_all(&mut self) -> Result<bool, Error> {
+        loop {
+            let deciding = self.running().filter(|(_, running)| running.decodes()).count();
+            let rows = deciding.next_power_of_two();
+            let now = self.steps.rows().len();
+            if deciding == 0 {
+                return Ok(false);
+            }
+            if rows > now || 2 * rows <= now {
+                if !self.in_flight.is_empty() {
+                    self.hear_all()?;
+                    continue;
+                }
+                self.steps.use_rows(rows, &self.model, &self.states, &self.table)?;
+                self.pace = None;
+            }
+            break;
+        }
+        for slot in 0..self.slots.len() {
+            let Some(running) = self.slots[slot].as_ref().filter(|running| running.decodes()) else {
+                continue;
+            };
+            let seat = running.seat(slot);
+            if self.steps.rows().contains(&Some(seat)) {
+                continue;
+            }
+            let request = &running.request;
+            self.steps.join(Newcomer {
+                seat,
+                tokens: &request.tokens,
+                settings: &request.settings,
+                bias: request.options.sampler.bias(self.model.config().vocab_size),
+            })?;
+        }
+        Ok(true)
+    }
+
+    fn runs_per_submit(&self) -> usize {
+        if self.model.device().is_cpu() {
+            return 1;
+        }
+        let waiting = !self.queue.is_empty() || self.running().any(|(_, running)| !running.decodes());
+        let longest = if waiting { LONGEST_WITH_OTHERS } else { LONGEST_SUBMIT };
+        let fit = self.pace.map_or(1, |pace| longest.as_nanos() / pace.as_nanos().max(1));
+        // No more than the one that has most left to do can use.
+        let left = self.running().map(|(_, r)| r.request.limit - r.request.tokens.len());
+        (fit as usize).clamp(1, MOST_RUNS).min(left.max().unwrap_or(1).max(1))
+    }
+
+    /// Gives all that decode the pages for `runs` more runs; whether there were enough.
+    fn grant(&mut self, runs: usize) -> bool {
+        for running in self.slots.iter_mut().flatten().filter(|running| running.decodes()) {
+            let request = &running.request;
+            let positions = (request.tokens.len() + running.ahead + runs).min(request.limit);
+            while running.pages.len() < self.pool.pages_of(positions) {
+                match self.pool.take() {
+                    Some(page) => running.pages.push(page),
+                    None => return false,
+                }
+            }
+        }
+        true
+    }
+
+    /// Lets the request that came last wait again; its tokens are taken in anew later.
+    fn make_room(&mut self) {
+        let last = self.running().max_by_key(|(_, r)| r.request.number);
+        let Some(slot) = last.map(|(slot, _)| slot) else {
+            return;
+        };
+        if let Some(request) = self.vacate(slot) {
+            self.queue.push_front(request);
+        }
+    }
+
+    /// What brings the table of pages on the device up to date for those in rows.
+    fn write_pages(&mut self, rows: &[Option<Seat>]) -> Result<Vec<Write>, Error> {
+        let width = self.pages.per_sequence;
+        let mut writes = vec![];
+        for &(slot, _) in rows.iter().flatten() {
+            let running = self.slots[slot].as_mut().expect("seated");
+            let row = slot * width;
+            let (at, new) = (row + running.told, &running.pages[running.told..]);
+            self.known_table[at..][..new.len()].copy_from_slice(new);
+            running.told = running.pages.len();
+            match new.len() {
+                0 => {}
+                1..=MOST_PAGES => writes.push(Write {
+                    state: self.table.clone(),
+                    at,
+                    words: new.to_vec(),
+                }),
+                _ => self.table.write_state(4 * at, bytemuck::cast_slice(new))?,
+            }
+        }
+        Ok(writes)
+    }
+
+    fn hear_all(&mut self) -> Result<(), Error> {
+        while !self.in_flight.is_empty() {
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest submit and passes on what it reports.
+    fn hear(&mut self) -> Result<(), Error> {
+        let Some(heard) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
+        for (number, run) in heard.runs.iter().enumerate() {
+            self.steps.wait(run)?;
+            let now = Instant::now();
+            if let Some(last) = self.last_end.replace(now) {
+                let before = self.pace.unwrap_or(now - last);
+                self.pace = Some((7 * before + (now - last)) / 8);
+            }
+            for (row, seat) in heard.rows.iter().enumerate() {
+                if let Some(seat) = *seat
+                    && self.is_seated(seat)
+                {
+                    let word = self.steps.reported(heard.first + number as u64, row)?;
+                    self.take(seat, word);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_seated(&self, (slot, number): Seat) -> bool {
+        self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
+    }
+
+    /// Takes what was reported of a request.
+    fn take(&mut self, (slot, _): Seat, word: u32) {
+        let running = self.slots[slot].as_mut().expect("seated");
+        running.ahead -= 1;
+        let request = &mut running.request;
+        let end = match word {
+            NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber {
+                position: request.tokens.len() - 1,
+            }),
+            // The device ends a text where the host does; this is for what only the device knows.
+            FINISHED => EngineEvent::End(request.at_limit),
+            id if request.options.stop_ids.contains(&id) => {
+                self.counted[2] += 1;
+                EngineEvent::End(Finish::Stop)
+            }
+            id => {
+                self.counted[2] += 1;
+                running.fed += 1;
+                request.tokens.push(id);
+                (request.listener)(EngineEvent::Token(id));
+                if request.tokens.len() < request.limit {
+                    return;
+                }
+                EngineEvent::End(request.at_limit)
+            }
+        };
+        if let Some(mut request) = self.vacate(slot) {
+            (request.listener)(end);
+        }
+    }
+
+    /// Frees a slot and its row; what its pages hold is remembered.
+    fn vacate(&mut self, slot: usize) -> Option<Waiting> {
+        let running = self.slots[slot].take()?;
+        self.steps.leave(running.seat(slot));
+        let held = running.fed.min(running.request.tokens.len() - 1);
+        self.pool.remember(&running.request.tokens[..held], &running.pages);
+        self.pool.give_back(&running.pages);
+        Some(running.request)
+    }
+}

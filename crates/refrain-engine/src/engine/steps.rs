@@ -1,0 +1,145 @@
+//! The decode steps of an engine, one for each number of rows, and who sits in their rows.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use refrain::sample::Settings;
+use refrain::{Array, Executor, LowerOptions, Run, Write};
+use refrain_models::{LayerState, Pages};
+
+use crate::step::DecodeStep;
+use crate::{Error, Model};
+
+/// Who sits in a row: a slot, and the number of its request.
+pub(super) type Seat = (usize, u64);
+
+/// Steps of 1, 2, 4 … rows over the same states and pages. One of them is in use.
+pub(super) struct DecodeSteps {
+    by_rows: HashMap<usize, DecodeStep>,
+    pages: Pages,
+    executor: &'static dyn Executor,
+    /// Seats of the step in use.
+    rows: Vec<Option<Seat>>,
+    /// Writes that the next submit begins with.
+    writes: Vec<Write>,
+}
+
+/// What a sequence that takes a row brings along.
+pub(super) struct Newcomer<'t> {
+    pub seat: Seat,
+    pub tokens: &'t [u32],
+    pub settings: &'t Settings,
+    /// Added to its logits, `[V]`; empty if nothing is.
+    pub bias: Vec<f32>,
+}
+
+impl DecodeSteps {
+    pub fn new(pages: Pages, executor: &'static dyn Executor) -> DecodeSteps {
+        DecodeSteps {
+            by_rows: HashMap::new(),
+            pages,
+            executor,
+            rows: vec![],
+            writes: vec![],
+        }
+    }
+
+    /// Seats by row.
+    pub fn rows(&self) -> &[Option<Seat>] {
+        &self.rows
+    }
+
+    /// Makes the step with so many rows the one in use, all of them empty. Nothing may be in flight.
+    pub fn use_rows(&mut self, rows: usize, model: &Model, states: &[LayerState], table: &Array) -> Result<(), Error> {
+        if let Entry::Vacant(place) = self.by_rows.entry(rows) {
+            let options = LowerOptions::default();
+            let step = DecodeStep::trace(model, states, rows, table, self.pages, options)?;
+            place.insert(step).tape(self.executor)?.prepare_writes()?;
+        }
+        self.rows = vec![None; rows];
+        self.writes.clear();
+        let step = &self.by_rows[&rows];
+        self.writes
+            .push(write(&step.control.positions, 0, vec![-1i32 as u32; rows]));
+        let number = step.number();
+        self.writes.extend(number);
+        Ok(())
+    }
+
+    fn step(&mut self) -> &mut DecodeStep {
+        self.by_rows
+            .get_mut(&self.rows.len())
+            .expect("traced before it is used")
+    }
+
+    /// Puts a sequence into a free row.
+    pub fn join(&mut self, newcomer: Newcomer<'_>) -> Result<(), Error> {
+        let row = self.rows.iter().position(Option::is_none).expect("rows for all");
+        self.rows[row] = Some(newcomer.seat);
+        let (tokens, settings) = (newcomer.tokens, newcomer.settings);
+        let last = *tokens.last().expect("a token at least");
+        let context = self.pages.context;
+        let control = &self.step().control;
+        if settings.penalises() {
+            let vocabulary = control.counts.shape()[1];
+            let counts = refrain::sample::counts(tokens, settings.window, vocabulary);
+            let history = 4 * row * (context + 1);
+            control.history.write_state(history, bytemuck::cast_slice(tokens))?;
+            control
+                .counts
+                .write_state(4 * row * vocabulary, bytemuck::cast_slice(&counts))?;
+        }
+        if settings.biased {
+            let at = 4 * row * newcomer.bias.len();
+            control.bias.write_state(at, bytemuck::cast_slice(&newcomer.bias))?;
+        }
+        let words = settings.encode()?.to_vec();
+        let writes = [
+            write(&control.tokens, row, vec![last]),
+            write(&control.positions, row, vec![(tokens.len() - 1) as u32]),
+            write(&control.sequences, row, vec![newcomer.seat.0 as u32]),
+            write(&control.settings, row * words.len(), words),
+        ];
+        self.writes.extend(writes);
+        Ok(())
+    }
+
+    /// Empties the row of a sequence, if it has one.
+    pub fn leave(&mut self, seat: Seat) {
+        let Some(row) = self.rows.iter().position(|other| *other == Some(seat)) else {
+            return;
+        };
+        self.rows[row] = None;
+        let leave = write(&self.step().control.positions, row, vec![-1i32 as u32]);
+        self.writes.push(leave);
+    }
+
+    /// Carries out what changed, `more` besides, and runs the step `runs` times; the number of the first.
+    pub fn play(&mut self, more: Vec<Write>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
+        let mut writes = std::mem::take(&mut self.writes);
+        writes.extend(more);
+        let executor = self.executor;
+        let step = self.step();
+        let first = step.runs();
+        Ok((first, step.play(executor, None, &writes, runs)?))
+    }
+
+    /// Whether a run is over.
+    pub fn wait(&mut self, run: &Run) -> Result<(), Error> {
+        let executor = self.executor;
+        Ok(self.step().tape(executor)?.wait(run)?)
+    }
+
+    /// What run number `run` reported of a row, once it is over.
+    pub fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
+        Ok(self.step().reported(run, row)?)
+    }
+}
+
+fn write(state: &Array, at: usize, words: Vec<u32>) -> Write {
+    Write {
+        state: state.clone(),
+        at,
+        words,
+    }
+}

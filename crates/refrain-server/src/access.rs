@@ -1,0 +1,42 @@
+//! Who may ask.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::error::Refusal;
+
+/// Lets a request pass that gives one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
+pub(crate) async fn check(State(keys): State<Arc<[String]>>, request: Request, next: Next) -> Response {
+    match is_allowed(&keys, request.headers()) {
+        true => next.run(request).await,
+        false => Refusal::Unauthorized.into_response(),
+    }
+}
+
+fn is_allowed(keys: &[String], headers: &HeaderMap) -> bool {
+    let header = |name: &str| headers.get(name)?.to_str().ok();
+    let bearer = header(AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+    let given = bearer.or_else(|| header("x-api-key")).unwrap_or_default().trim();
+    keys.is_empty() || keys.iter().any(|key| same(key.as_bytes(), given.as_bytes()))
+}
+
+/// Whether both are equal, in a time that does not tell where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn keys_are_compared_as_a_whole() {
+        assert!(same(b"key", b"key"));
+        assert!(!same(b"key", b"kez") && !same(b"key", b"ke") && !same(b"key", b""));
+    }
+}

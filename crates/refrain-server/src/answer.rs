@@ -1,0 +1,163 @@
+//! The text of an answer as its tokens come.
+
+use std::sync::Arc;
+
+use refrain_engine::{EngineEvent, EngineTicket, Finish, StopFilter};
+use refrain_formats::{DecodeStream, Parted, ThoughtMarks, ThoughtSplitter};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::error::Refusal;
+use crate::served::ServedModel;
+
+/// How tokens become text.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TextOptions {
+    /// Marks between which the model thinks, and whether it begins so.
+    pub thoughts: Option<(ThoughtMarks, bool)>,
+}
+
+/// A text that is being generated. Dropping it ends it.
+pub(crate) struct Answer {
+    model: Arc<ServedModel>,
+    events: UnboundedReceiver<EngineEvent>,
+    _ticket: EngineTicket,
+    stops: Vec<String>,
+    options: TextOptions,
+}
+
+impl Answer {
+    pub fn new(
+        model: Arc<ServedModel>,
+        events: UnboundedReceiver<EngineEvent>,
+        ticket: EngineTicket,
+        stops: Vec<String>,
+        options: TextOptions,
+    ) -> Answer {
+        Answer {
+            model,
+            events,
+            _ticket: ticket,
+            stops,
+            options,
+        }
+    }
+
+    /// Its text, piece by piece.
+    pub fn pieces(&mut self) -> Pieces<'_> {
+        let splitter = |(marks, opened)| ThoughtSplitter::new(marks, opened);
+        Pieces {
+            text: TextSoFar {
+                decoder: Some(self.model.tokenizer.decode_stream(true)),
+                filter: StopFilter::new(std::mem::take(&mut self.stops)),
+                splitter: self.options.thoughts.map(splitter),
+            },
+            events: &mut self.events,
+            tokens: 0,
+            ended: None,
+        }
+    }
+}
+
+/// The pieces of a text, as they become certain.
+pub(crate) struct Pieces<'a> {
+    text: TextSoFar<'a>,
+    events: &'a mut UnboundedReceiver<EngineEvent>,
+    tokens: usize,
+    ended: Option<Ended>,
+}
+
+impl Pieces<'_> {
+    /// The next piece; `None` where the text ends.
+    ///
+    /// # Errors
+    /// If the model cannot go on.
+    pub async fn next(&mut self) -> Result<Option<Parted>, Refusal> {
+        while self.ended.is_none() {
+            let (piece, end) = match self.events.recv().await.ok_or(Refusal::Silence)? {
+                EngineEvent::Token(id) => {
+                    self.tokens += 1;
+                    let (piece, stopped) = self.text.push(id)?;
+                    (piece, stopped.then_some(Finish::StopString))
+                }
+                EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),
+                EngineEvent::Failed(error) => return Err(error.into()),
+            };
+            let tokens = self.tokens;
+            self.ended = end.map(|finish| Ended { finish, tokens });
+            if piece != Parted::default() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How it ended, once [`Pieces::next`] gave `None`.
+    pub fn ended(&self) -> Ended {
+        self.ended.unwrap_or(Ended {
+            finish: Finish::Interrupted,
+            tokens: self.tokens,
+        })
+    }
+}
+
+/// How a text ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub finish: Finish,
+    /// Tokens of the text, without the one that ended it.
+    pub tokens: usize,
+}
+
+/// From tokens to what may be said of them.
+struct TextSoFar<'m> {
+    decoder: Option<DecodeStream<'m>>,
+    filter: StopFilter,
+    splitter: Option<ThoughtSplitter>,
+}
+
+impl TextSoFar<'_> {
+    /// The text that is certain with token `id`, and whether a stop string ended it.
+    fn push(&mut self, id: u32) -> Result<(Parted, bool), Refusal> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok((Parted::default(), true));
+        };
+        let passed = self.filter.push(&decoder.step(id)?);
+        let mut parted = self.part(&passed.text);
+        if passed.stopped {
+            self.end_thought(&mut parted);
+        }
+        Ok((parted, passed.stopped))
+    }
+
+    /// What was held back.
+    fn rest(&mut self) -> Result<Parted, Refusal> {
+        let Some(decoder) = self.decoder.take() else {
+            return Ok(Parted::default());
+        };
+        let mut passed = self.filter.push(&decoder.finish()?);
+        if !passed.stopped {
+            passed.text.push_str(&self.filter.finish());
+        }
+        let mut parted = self.part(&passed.text);
+        self.end_thought(&mut parted);
+        Ok(parted)
+    }
+
+    fn part(&mut self, text: &str) -> Parted {
+        match &mut self.splitter {
+            Some(splitter) => splitter.push(text),
+            None => Parted {
+                answer: text.to_owned(),
+                ..Parted::default()
+            },
+        }
+    }
+
+    fn end_thought(&mut self, parted: &mut Parted) {
+        if let Some(splitter) = &mut self.splitter {
+            let rest = splitter.finish();
+            parted.thought.push_str(&rest.thought);
+            parted.answer.push_str(&rest.answer);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a client is told that asked for what cannot be, as OpenAI's clients understand it.
+
+use axum::Json;
+use axum::extract::FromRequest;
+use axum::extract::rejection::JsonRejection;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// Why a request is not answered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// A body that is no JSON, or not of the form that is asked for.
+    #[error("{0}")]
+    Malformed(String),
+    #[error("the body is larger than this server takes")]
+    TooLarge,
+    /// A field with a value that cannot be followed.
+    #[error("{field}: {why}")]
+    Field { field: &'static str, why: String },
+    #[error("{asked:?} is not served here; this server has {served:?}")]
+    NoSuchModel { asked: String, served: String },
+    #[error("this model has no chat template, so it has no conversations; ask /v1/completions")]
+    NoTemplate,
+    #[error("an API key of this server is needed, as `Authorization: Bearer KEY`")]
+    Unauthorized,
+    #[error("{0} is not here")]
+    NoSuchPath(String),
+    #[error("{0} does not take {1}")]
+    NoSuchMethod(String, String),
+    /// What the engine says.
+    #[error(transparent)]
+    Engine(#[from] refrain_engine::Error),
+    /// What the tokenizer or the template says.
+    #[error(transparent)]
+    Text(#[from] refrain_formats::Error),
+    /// What only a bug or a dying server does.
+    #[error("the text ended without a word")]
+    Silence,
+}
+
+impl Refusal {
+    pub fn field(field: &'static str, why: impl Into<String>) -> Refusal {
+        Refusal::Field { field, why: why.into() }
+    }
+
+    fn status(&self) -> StatusCode {
+        use refrain_engine::Error as Engine;
+        match self {
+            Refusal::Malformed(_) | Refusal::Field { .. } | Refusal::NoTemplate | Refusal::Text(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
+            Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Engine(
+                Engine::ContextFull { .. }
+                | Engine::TokenRange { .. }
+                | Engine::EmptyPrompt
+                | Engine::Sampler(_)
+                | Engine::Setting(_),
+            ) => StatusCode::BAD_REQUEST,
+            Refusal::Engine(_) | Refusal::Silence => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Refusal::Engine(refrain_engine::Error::ContextFull { .. }) => Some("context_length_exceeded"),
+            Refusal::NoSuchModel { .. } => Some("model_not_found"),
+            Refusal::Unauthorized => Some("invalid_api_key"),
+            Refusal::Engine(refrain_engine::Error::Busy { .. }) => Some("overloaded"),
+            _ => None,
+        }
+    }
+
+    /// The body of an answer, or of an event in a stream.
+    pub fn json(&self) -> Value {
+        let status = self.status();
+        let kind = match status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let param = match self {
+            Refusal::Field { field, .. } => Some(field),
+            _ => None,
+        };
+        json!({"error": {"message": self.to_string(), "type": kind, "param": param, "code": self.code()}})
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(self.json())).into_response();
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, 1.into());
+        }
+        response
+    }
+}
+
+/// A body of JSON, whatever its content type says; what is wrong with it is said as [`Refusal`]s are.
+pub(crate) struct Body<T>(pub T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(mut request: axum::extract::Request, state: &S) -> Result<Self, Refusal> {
+        let kind = axum::http::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Body(body)),
+            Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Refusal::TooLarge)
+            }
+            Err(rejection) => Err(Refusal::Malformed(rejection.body_text())),
+        }
+    }
+}
+
+pub(crate) async fn no_such_path(uri: Uri) -> Refusal {
+    Refusal::NoSuchPath(uri.path().to_owned())
+}
+
+pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
+    Refusal::NoSuchMethod(uri.path().to_owned(), method.to_string())
+}

@@ -1,0 +1,85 @@
+//! Whether the server works, and how much it does.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde_json::json;
+
+use crate::served::ServedModel;
+
+pub(crate) async fn health(State(model): State<Arc<ServedModel>>) -> impl IntoResponse {
+    match model.engine.has_failed() {
+        false => (StatusCode::OK, Json(json!({"status": "ok"}))),
+        true => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({"status": "the device failed; start the server again"})),
+        ),
+    }
+}
+
+/// Figures in Prometheus' text format, under the names that vLLM has for them.
+pub(crate) async fn metrics(State(model): State<Arc<ServedModel>>) -> impl IntoResponse {
+    let load = model.engine.load();
+    let used = load.pages_in_use as f64 / load.pages.max(1) as f64;
+    let rows = [
+        (
+            "num_requests_running",
+            "gauge",
+            "Requests whose tokens are being computed.",
+            load.running as f64,
+        ),
+        (
+            "num_requests_waiting",
+            "gauge",
+            "Requests that wait for their turn.",
+            load.waiting as f64,
+        ),
+        (
+            "kv_cache_usage_perc",
+            "gauge",
+            "Share of the cache that requests hold, 1 is all.",
+            used,
+        ),
+        (
+            "prompt_tokens_total",
+            "counter",
+            "Tokens of prompts.",
+            load.prompt_tokens as f64,
+        ),
+        (
+            "prefix_cache_queries_total",
+            "counter",
+            "Tokens looked for in the cache.",
+            load.prompt_tokens as f64,
+        ),
+        (
+            "prefix_cache_hits_total",
+            "counter",
+            "Tokens found in the cache.",
+            load.cached_tokens as f64,
+        ),
+        (
+            "generation_tokens_total",
+            "counter",
+            "Tokens that were generated.",
+            load.generated_tokens as f64,
+        ),
+    ];
+    let mut text = String::new();
+    for (name, kind, help, value) in rows {
+        let label = label(&model.name);
+        let _ = writeln!(text, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}");
+        let _ = writeln!(text, "vllm:{name}{{model_name=\"{label}\"}} {value}");
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+/// A name as the value of a label.
+fn label(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,115 @@
+//! A server of language models over HTTP, with OpenAI's interface.
+//!
+//! | path | what |
+//! |---|---|
+//! | `POST /v1/chat/completions` | answers to conversations, streamed or not (`openai/chat.rs`) |
+//! | `POST /v1/completions` | texts that go on from prompts (`openai/completions.rs`) |
+//! | `GET /v1/models` | the model, with the tokens that a request may have (`openai/models.rs`) |
+//! | `POST /tokenize`, `/detokenize` | text to tokens and back (`tokens.rs`) |
+//! | `GET /health`, `/metrics` | whether it works; figures for Prometheus (`health.rs`) |
+//!
+//! Texts are computed together by one [`refrain_engine::Engine`]; a client that leaves ends its text.
+
+mod access;
+mod answer;
+mod error;
+mod health;
+mod openai;
+mod served;
+mod tokens;
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+use futures_util::future::{self, Either};
+
+pub use served::ServedModel;
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Who gives one of these keys may ask; empty: everybody may.
+    pub api_keys: Vec<String>,
+    /// Bytes of a request's body at most.
+    pub body_bytes: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            api_keys: vec![],
+            body_bytes: 16 << 20,
+        }
+    }
+}
+
+/// How often is looked whether to end, and how long texts under way may then take.
+const LOOK: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Serves a model until `is_over` says so; then no new requests are taken, and those under way come to their ends, if
+/// that takes no longer than half a minute.
+///
+/// # Errors
+/// If the system does not let it listen.
+pub fn serve(
+    listener: std::net::TcpListener,
+    model: ServedModel,
+    options: &ServerOptions,
+    is_over: impl Fn() -> bool + Clone + Send + 'static,
+) -> std::io::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build()?;
+    listener.set_nonblocking(true)?;
+    let router = router(Arc::new(model), options);
+    let ended = move || {
+        let is_over = is_over.clone();
+        async move {
+            while !is_over() {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    };
+    let served = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let last = ended();
+        let serving = axum::serve(listener, router)
+            .with_graceful_shutdown(ended())
+            .into_future();
+        let too_long = Box::pin(async {
+            last.await;
+            tokio::time::sleep(GRACE).await;
+        });
+        match future::select(Box::pin(serving), too_long).await {
+            Either::Left((served, _)) => served,
+            Either::Right(_) => Ok(()),
+        }
+    });
+    runtime.shutdown_background();
+    served
+}
+
+fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
+    let keys: Arc<[String]> = options.api_keys.clone().into();
+    let guarded = Router::new()
+        .route("/v1/chat/completions", post(openai::chat::chat))
+        .route("/v1/completions", post(openai::completions::completions))
+        .route("/v1/models", get(openai::models::models))
+        .route("/v1/models/{*name}", get(openai::models::model))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/metrics", get(health::metrics))
+        .layer(middleware::from_fn_with_state(keys, access::check))
+        .layer(DefaultBodyLimit::max(options.body_bytes));
+    Router::new()
+        .route("/health", get(health::health))
+        .merge(guarded)
+        .fallback(error::no_such_path)
+        .method_not_allowed_fallback(error::no_such_method)
+        .with_state(model)
+}

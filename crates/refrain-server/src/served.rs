@@ -1,0 +1,101 @@
+//! A model that is served: the engine that computes, and what turns text into tokens and back.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
+use refrain_formats::{ChatTemplate, Conversation, ThoughtMarks, Tokenizer};
+use refrain_models::Checkpoint;
+
+use crate::answer::{Answer, TextOptions};
+use crate::error::Refusal;
+
+/// A model that is served.
+pub struct ServedModel {
+    /// What clients call it.
+    pub(crate) name: String,
+    pub(crate) engine: Engine,
+    pub(crate) tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    marks: Option<ThoughtMarks>,
+    pub(crate) suggested: SamplerOptions,
+    pub(crate) max_new_tokens: Option<usize>,
+    /// When it was made, in seconds since 1970.
+    pub(crate) since: u64,
+}
+
+impl ServedModel {
+    /// The model that `engine` computes, as `name`; `checkpoint` is what it was loaded from.
+    ///
+    /// # Errors
+    /// If its tokenizer or template is missing or damaged.
+    pub fn new(name: String, engine: Engine, checkpoint: &Checkpoint) -> Result<ServedModel, refrain_formats::Error> {
+        let (tokenizer, template) = (checkpoint.tokenizer()?, checkpoint.chat_template()?);
+        let marks = template
+            .as_ref()
+            .and_then(|template| ThoughtMarks::of(template, &tokenizer));
+        let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
+        let suggestions = checkpoint.generation();
+        Ok(ServedModel {
+            name,
+            engine,
+            tokenizer: tokenizer.show(&shown),
+            template,
+            marks,
+            suggested: SamplerOptions::suggested(suggestions),
+            max_new_tokens: suggestions.max_new_tokens,
+            since: seconds(),
+        })
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
+        seconds().max(self.since)
+    }
+
+    /// Whether this is the model that is meant; who names none means it.
+    pub(crate) fn check_name(&self, asked: Option<&str>) -> Result<(), Refusal> {
+        match asked {
+            Some(asked) if asked != self.name => Err(Refusal::NoSuchModel {
+                asked: asked.to_owned(),
+                served: self.name.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tokens of a conversation up to where the answer begins, and whether it begins within a thought.
+    pub(crate) fn prompt(&self, conversation: &Conversation, think: Option<bool>) -> Result<(Vec<u32>, bool), Refusal> {
+        let template = self.template.as_ref().ok_or(Refusal::NoTemplate)?;
+        let text = template.render_for_answer(conversation, think, self.marks)?;
+        let is_thinking = self.marks.is_some_and(|marks| marks.opened_by(&text));
+        Ok((self.tokenizer.encode_rendered(&text)?, is_thinking))
+    }
+
+    /// The marks of thoughts, if the model is known to think.
+    pub(crate) fn marks(&self) -> Option<ThoughtMarks> {
+        self.marks
+    }
+
+    /// Asks for a text.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        prompt: Vec<u32>,
+        mut options: GenerateOptions,
+        text: TextOptions,
+    ) -> Result<Answer, Refusal> {
+        let (events, heard) = tokio::sync::mpsc::unbounded_channel();
+        options.stop_ids = self.tokenizer.eos_ids().to_vec();
+        let stops = std::mem::take(&mut options.stop_strings);
+        let request = EngineRequest { prompt, options };
+        let ticket = self
+            .engine
+            .submit(request, Box::new(move |event| drop(events.send(event))))?;
+        Ok(Answer::new(self.clone(), heard, ticket, stops, text))
+    }
+}
+
+fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
