@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 import drawing
 import gguf_file
+import gpt_oss
 import huggingface
 import hybrids
 import mlx_affine
@@ -22,6 +23,8 @@ WRITERS = {
     "gguf": gguf_file.write,
     "vision": hybrids.write_with_vision,
     "hybrid-mlx": hybrids.write_mlx,
+    "mxfp4": gpt_oss.write_mxfp4,
+    "mlx-mxfp4": gpt_oss.write_mlx,
 }
 
 

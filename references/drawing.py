@@ -18,6 +18,10 @@ def parameter(name, shape, seed, tied):
     """
     rng = generator(seed, name)
     noise = rng.standard_normal(shape)
+    if name.endswith(("experts.gate_up_proj_bias", "experts.down_proj_bias")):
+        return (0.2 * noise).astype(np.float32)
+    if name.endswith("sinks"):
+        return (1.5 * noise).astype(np.float32)
     if len(shape) == 1:
         if name.endswith("bias"):
             return (0.2 * noise).astype(np.float32)

@@ -3,6 +3,7 @@
 from transformers import (
     Gemma3Config,
     Gemma3TextConfig,
+    GptOssConfig,
     GraniteConfig,
     MistralConfig,
     Olmo2Config,
@@ -190,6 +191,20 @@ def granite(*shape, multipliers, tied=True, bias=False, mlp_bias=False):
         mlp_bias=mlp_bias,
         tie_word_embeddings=tied,
         rope_parameters=rope(1e4),
+    )
+
+
+def gpt_oss(*shape, head_dim, experts, window, original, tied=False):
+    """Mixtures with biases, attention with sinks, a window in every other layer, YaRN from `original` tokens."""
+    yarn = {"factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    return GptOssConfig(
+        **sizes(*shape),
+        head_dim=head_dim,
+        num_local_experts=experts[0],
+        num_experts_per_tok=experts[1],
+        sliding_window=window,
+        tie_word_embeddings=tied,
+        rope_parameters=rope(150000.0, rope_type="yarn", original_max_position_embeddings=original, **yarn),
     )
 
 

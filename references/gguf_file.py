@@ -8,6 +8,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Kind
 
 import blocks
+import gpt_oss
 import huggingface
 import reference
 import small_tokenizers
@@ -33,6 +34,7 @@ ARCHITECTURES = {
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "granite": gguf.MODEL_ARCH.GRANITE,
     "starcoder2": gguf.MODEL_ARCH.STARCODER2,
+    "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
 }
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
@@ -75,7 +77,7 @@ def add_settings(writer, fixture):
     writer.add_vocab_size(config.vocab_size)
     if config.model_type in ("llama", "granite", "phi3"):
         writer.add_rope_dimension_count(rotated_size(config))
-    if config.model_type in ("olmo3", "phi3", "gemma3_text") and config.sliding_window:
+    if config.model_type in ("olmo3", "phi3", "gemma3_text", "gpt_oss") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if config.model_type == "gemma3_text":
         writer.add_sliding_window_pattern(config.sliding_window_pattern)
@@ -85,6 +87,10 @@ def add_settings(writer, fixture):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if config.model_type == "gpt_oss":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
     if config.model_type == "granite":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
@@ -139,25 +145,30 @@ def add_tensors(writer, fixture, model):
         heads = interleaved_heads(config, name)
         added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
         parts = []
-        for part, value in experts_apart(name, parameter.detach().numpy()):
+        for part, value in experts_apart(config, name, parameter.detach().numpy()):
             stored_name = names.get_name(part, try_suffixes=(".weight", ".bias"))
             if not stored_name.endswith((".weight", ".bias")):
                 stored_name += ".weight"
             data = interleave(value + added, heads)
             kind = (
                 Kind.F32
-                if data.ndim == 1 or "ffn_gate_inp" in stored_name
+                if data.ndim == 1 or "ffn_gate_inp" in stored_name or stored_name.endswith(".bias")
                 else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
             )
             stored = quantise(data, kind)
             writer.add_tensor(stored_name, stored, raw_dtype=kind)
             parts.append(halves(gguf.quants.dequantize(stored, kind) - added, heads))
-        values[name] = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+        if config.model_type == gpt_oss.MODEL_TYPE:
+            values[name] = gpt_oss.together(name, parts)
+        else:
+            values[name] = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return values
 
 
-def experts_apart(name, value):
+def experts_apart(config, name, value):
     """Gate and up of all experts, which transformers keeps in one tensor."""
+    if config.model_type == gpt_oss.MODEL_TYPE:
+        return gpt_oss.apart(name, value)
     if not name.endswith("experts.gate_up_proj"):
         return [(name, value)]
     stem = name.removesuffix("gate_up_proj")

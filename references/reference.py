@@ -11,10 +11,19 @@ def random_model(config, seed):
     """A model of `config` with parameters drawn from `seed`, all in float32."""
     model = auto_class(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
     drawn = {
-        name: drawing.parameter(name, tuple(value.shape), seed, config.tie_word_embeddings)
+        name: draw(config, name, tuple(value.shape), seed)
         for name, value in model.named_parameters()
     }
     return with_parameters(model, drawn)
+
+
+def draw(config, name, shape, seed):
+    """A parameter; of experts by columns, drawn as others are, large enough that some values are clamped."""
+    if config.model_type == "gpt_oss" and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        experts, inputs, outputs = shape
+        value = drawing.parameter(name, (experts, outputs, inputs), seed, config.tie_word_embeddings)
+        return value.swapaxes(1, 2) * np.float32(3 if "gate_up" in name else 0.4)
+    return drawing.parameter(name, shape, seed, config.tie_word_embeddings)
 
 
 def auto_class(config):

@@ -96,6 +96,7 @@ def fixtures():
         *mixtures(),
         *multiplied(),
         *layer_norms(),
+        *with_sinks(),
     ]
 
 
@@ -139,7 +140,7 @@ def plain():
             347,
             options={"shard": "200KB", "published": True, "template_file": True},
         ),
-        Fixture("qwen3-wide-head-bf16", qwen3(64, 96, 2, 3, 1, 256, 313, bias=True), "bf16", 6, "qwen2", 311),
+        Fixture("qwen3-wide-head-bf16", qwen3(48, 32, 2, 2, 1, 256, 313, bias=True), "bf16", 6, "qwen2", 311),
         # Longer than one page of a cache and one chunk of a prompt.
         Fixture(
             "qwen3-long-bf16",
@@ -222,7 +223,7 @@ def gguf():
         ),
         Fixture(
             "llama-gguf-f16",
-            llama(96, 160, 2, 3, 3, 401, attention_bias=True, mlp_bias=True),
+            llama(64, 96, 2, 2, 2, 401, attention_bias=True, mlp_bias=True),
             "gguf",
             23,
             "llama2",
@@ -448,4 +449,20 @@ def layer_norms():
     return [
         Fixture("starcoder2-bf16", bf16, "bf16", 111, "qwen2", 311, 1),
         Fixture("starcoder2-gguf-q8_0", gguf, "gguf", 112, "qwen2", 311, 1, options={"kind": "Q8_0"}),
+    ]
+
+
+def with_sinks():
+    """gpt-oss."""
+    bf16 = families.gpt_oss(48, 24, 3, 3, 1, 313, head_dim=32, experts=(5, 2), window=7, original=32, tied=True)
+    published = families.gpt_oss(64, 32, 2, 4, 2, 317, head_dim=32, experts=(4, 3), window=5, original=16)
+    mlx = families.gpt_oss(64, 96, 2, 4, 2, 311, head_dim=40, experts=(3, 2), window=9, original=64, tied=True)
+    gguf = families.gpt_oss(96, 64, 2, 4, 1, 313, head_dim=32, experts=(5, 2), window=11, original=16, tied=True)
+    kinds = {f"blk.{layer}.ffn_{part}_exps.weight": "MXFP4" for layer in range(2) for part in ("gate", "up", "down")}
+    mlx_options = {"bits": 8, "group": 32, "dtype": "bf16"}
+    return [
+        Fixture("gpt-oss-bf16", bf16, "bf16", 121, "qwen2", 311, 1, 43),
+        Fixture("gpt-oss-mxfp4", published, "mxfp4", 122, "qwen2", 311, 1, 41),
+        Fixture("gpt-oss-mlx-mxfp4", mlx, "mlx-mxfp4", 123, "qwen2", 311, 1, 37, options=mlx_options),
+        Fixture("gpt-oss-gguf-mxfp4", gguf, "gguf", 124, "qwen2", 311, 1, 39, options={"kind": "Q8_0", "tensors": kinds}),
     ]

@@ -17,6 +17,16 @@ pub enum RowOrder {
         /// Rows of a head.
         head_dim: usize,
     },
+    /// Matrices `[rows, columns]` are stored by columns, in which the values of the first half of the rows and of the
+    /// second alternate where `interleaved`. Only of tensors that are not quantised.
+    Transposed {
+        /// Rows of a matrix of the tensor.
+        rows: usize,
+        /// Its columns.
+        columns: usize,
+        /// Whether halves alternate.
+        interleaved: bool,
+    },
 }
 
 impl RowOrder {
@@ -29,6 +39,7 @@ impl RowOrder {
                 let (half, index) = (within / (head_dim / 2), within % (head_dim / 2));
                 head * head_dim + 2 * index + half
             }
+            RowOrder::Transposed { .. } => self.of_columns().stored(row),
         }
     }
 
@@ -40,7 +51,56 @@ impl RowOrder {
                 let (head, within) = (stored / head_dim, stored % head_dim);
                 head * head_dim + within % 2 * (head_dim / 2) + within / 2
             }
+            RowOrder::Transposed { .. } => self.of_columns().logical(stored),
         }
+    }
+
+    /// The order of the values of a column where matrices are transposed, else this.
+    pub fn of_columns(self) -> RowOrder {
+        match self {
+            RowOrder::Transposed {
+                rows,
+                interleaved: true,
+                ..
+            } => RowOrder::Interleaved { head_dim: rows },
+            RowOrder::Transposed { .. } => RowOrder::AsStored,
+            _ => self,
+        }
+    }
+
+    /// The shape that the file gives a tensor of `shape`.
+    pub fn stored_shape(self, shape: &[usize]) -> Vec<usize> {
+        let RowOrder::Transposed { rows, columns, .. } = self else {
+            return shape.to_vec();
+        };
+        let matrices = shape.iter().product::<usize>() / (rows * columns).max(1);
+        match columns {
+            1 => vec![matrices, rows],
+            _ => vec![matrices, columns, rows],
+        }
+    }
+
+    /// Fill `out`, which lies at byte `start` of the tensor, from the `bytes` of matrices that are stored by columns.
+    pub(crate) fn copy_transposed(self, bytes: &[u8], size: usize, start: usize, out: &mut [u8]) {
+        let RowOrder::Transposed { rows, columns, .. } = self else {
+            return;
+        };
+        let stored = |index: usize| {
+            let (row, column) = (index / columns, index % columns);
+            let (matrix, row) = (row / rows, self.stored(row % rows));
+            (matrix * columns + column) * rows + row
+        };
+        in_pieces(start, out, |start, out| {
+            let (mut at, mut column) = (stored(start / size), start / size % columns);
+            for_units(size, start, out, |index, unit| {
+                unit.copy_from_slice(&bytes[at * size..][..size]);
+                column += 1;
+                (at, column) = match column < columns {
+                    true => (at + rows, column),
+                    false => (stored(index + 1), 0),
+                };
+            });
+        });
     }
 }
 

@@ -193,17 +193,21 @@ impl CheckpointFiles {
     ) -> Result<(), Error> {
         let mut placed = Vec::with_capacity(self.tensors.len());
         for (mut info, mut storage) in std::mem::take(&mut self.tensors) {
-            let (name, rows) = (info.name.clone(), info.shape.first().copied().unwrap_or(0));
+            let name = info.name.clone();
             let Some(order) = place(&mut info)? else {
                 continue;
             };
+            let rows = info.ordered_rows();
             if let RowOrder::Interleaved { head_dim } = order
                 && (rows == 0 || !rows.is_multiple_of(head_dim))
             {
                 let reason = format!("its {rows} rows are not whole heads of {head_dim}");
                 return Err(Error::tensor(&self.name, name, reason));
             }
-            if let TensorStorage::Plain { rows, .. } | TensorStorage::Blocks { rows, .. } = &mut storage {
+            if let TensorStorage::Plain { rows, .. }
+            | TensorStorage::Blocks { rows, .. }
+            | TensorStorage::Planes { rows, .. } = &mut storage
+            {
                 *rows = order;
             }
             placed.push((info, storage));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::blocks::RowOrder;
 use crate::mlx::RawTensor;
 use crate::tensor::{TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
@@ -51,6 +52,7 @@ pub(crate) fn join(
             scales: scales.span,
             biases: None,
             scale_encoding: Encoding::U8,
+            rows: RowOrder::AsStored,
         };
         joined.push((info, storage));
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use refrain_quant::QuantFormat;
 
+use crate::blocks::RowOrder;
 use crate::config::Quantisation;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
@@ -51,7 +52,7 @@ pub(crate) fn assemble(
 impl RawTensor {
     /// The tensor as it is, when nothing is quantised.
     pub(crate) fn plain(self) -> (TensorInfo, TensorStorage) {
-        let rows = crate::blocks::RowOrder::AsStored;
+        let rows = RowOrder::AsStored;
         let data = self.span;
         (self.info, TensorStorage::Plain { data, rows })
     }
@@ -169,6 +170,7 @@ fn assemble_layer(
         scales: parts.scales.span,
         biases: parts.biases.map(|biases| biases.span),
         scale_encoding: parts.scales.info.encoding,
+        rows: RowOrder::AsStored,
     };
     Ok((info, storage))
 }

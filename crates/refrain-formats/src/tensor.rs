@@ -37,6 +37,14 @@ impl TensorInfo {
         self.shape[..outer].iter().product()
     }
 
+    /// What [`RowOrder`] orders: rows, or the values of a vector.
+    pub(crate) fn ordered_rows(&self) -> usize {
+        match self.shape[..] {
+            [values] => values,
+            _ => self.rows(),
+        }
+    }
+
     /// Number of values.
     pub fn values(&self) -> usize {
         self.shape.iter().product()
@@ -63,6 +71,7 @@ pub(crate) enum TensorStorage {
         scales: Span,
         biases: Option<Span>,
         scale_encoding: Encoding,
+        rows: RowOrder,
     },
     /// In no file: made up when read.
     Synthetic(RandomTensor),
@@ -185,6 +194,10 @@ impl<'a> Tensor<'a> {
 
     fn copy_rows(&self, data: &Span, rows: RowOrder, start: usize, out: &mut [u8]) {
         let bytes = self.bytes(data);
+        if let RowOrder::Transposed { .. } = rows {
+            let size = self.info.encoding.value_bytes().unwrap_or(1);
+            return rows.copy_transposed(bytes, size, start, out);
+        }
         if rows == RowOrder::AsStored {
             out.copy_from_slice(&bytes[start..start + out.len()]);
             return;
@@ -212,7 +225,7 @@ impl<'a> Tensor<'a> {
             TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no quants"));
             }
-            TensorStorage::Planes { quants, .. } => out.copy_from_slice(&self.bytes(quants)[start..start + out.len()]),
+            TensorStorage::Planes { quants, rows, .. } => self.copy_rows(quants, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
                 if let Some((record, block)) = self.blocks_of() {
@@ -241,9 +254,7 @@ impl<'a> Tensor<'a> {
             TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no scales"));
             }
-            TensorStorage::Planes { scales, .. } => {
-                out.copy_from_slice(&self.bytes(scales)[start..start + out.len()]);
-            }
+            TensorStorage::Planes { scales, rows, .. } => self.copy_rows(scales, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
                 if let Some((record, block)) = self.blocks_of() {
@@ -264,9 +275,11 @@ impl<'a> Tensor<'a> {
         let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
         match self.storage {
             TensorStorage::Planes {
-                biases: Some(biases), ..
+                biases: Some(biases),
+                rows,
+                ..
             } => {
-                out.copy_from_slice(&self.bytes(biases)[start..start + out.len()]);
+                self.copy_rows(biases, *rows, start, out);
                 self.check_finite("bias", start, out)
             }
             TensorStorage::Blocks { data, rows } if self.bias_in_block().is_some() => {
@@ -334,10 +347,9 @@ impl<'a> Tensor<'a> {
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
     }
 
-    /// Bytes of one row of a plane of `total` bytes whose rows are reordered: the rows are the
-    /// first axis, also of a vector.
+    /// Bytes of one row of a plane of `total` bytes whose rows are reordered: those of a vector are its values.
     fn stored_row_bytes(&self, total: usize) -> usize {
-        total / self.info.shape[0].max(1)
+        total / self.info.ordered_rows().max(1)
     }
 
     fn check_range(&self, plane: &str, offset: u64, length: usize, total: u64) -> Result<usize, Error> {

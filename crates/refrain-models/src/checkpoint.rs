@@ -268,11 +268,20 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
         false => Some(name.to_owned()),
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
+    let rows = match config.mixture.as_ref().is_some_and(|mixture| mixture.style.transposed) {
+        true => (config.family.tensors)(config),
+        false => Vec::new(),
+    };
+    let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.name[..], row)).collect();
     files.arrange(|info| {
         if let Some(name) = of_experts(&info.name) {
             info.name = name;
             // mlx-lm, which alone names them so, has added a family's one to the gains.
             config.norm_offset = 0.0;
+            return Ok(Some(RowOrder::AsStored));
+        }
+        if let Some(row) = known.get(&info.name[..]) {
+            return Ok(Some(order_in_directory(row, info)));
         }
         // Taps and the one channel of each filter, in either order.
         if info.name.ends_with("conv1d.weight")
@@ -293,13 +302,33 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
     Ok(())
 }
 
-/// Transformers' name of a tensor of all experts that mlx-lm named.
+/// The order in which a directory of transformers has the rows of a tensor, which gets the shape of `row` where the file
+/// has its values in another.
+fn order_in_directory(row: &TensorRow, info: &mut TensorInfo) -> RowOrder {
+    if info.encoding.quantised().is_some() {
+        return match info.shape == row.shape {
+            true => row.in_directory.of_columns(),
+            false => RowOrder::AsStored,
+        };
+    }
+    if info.shape != row.in_directory.stored_shape(&row.shape) {
+        return RowOrder::AsStored;
+    }
+    info.shape.clone_from(&row.shape);
+    row.in_directory
+}
+
+/// The name of a tensor of all experts that mlx-lm named, as transformers would have it.
 fn of_experts(name: &str) -> Option<String> {
-    let (layer, part) = name.split_once(".switch_mlp.")?;
-    Some(format!(
-        "{layer}.experts.{}",
-        part.strip_suffix(".weight").unwrap_or(part)
-    ))
+    let (layer, part) = name
+        .split_once(".switch_mlp.")
+        .or_else(|| name.split_once(".experts."))?;
+    let (part, kind) = part.split_once('.')?;
+    match kind {
+        "weight" => Some(format!("{layer}.experts.{part}")),
+        "bias" => Some(format!("{layer}.experts.{part}_bias")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -310,6 +339,16 @@ mod tests {
     fn experts_of_mlx_are_named_as_those_of_transformers() {
         let name = "model.layers.3.mlp.switch_mlp.up_proj.weight";
         assert_eq!(of_experts(name).as_deref(), Some("model.layers.3.mlp.experts.up_proj"));
-        assert_eq!(of_experts("model.layers.3.mlp.experts.up_proj"), None);
+        let name = "model.layers.3.mlp.experts.up_proj.bias";
+        assert_eq!(
+            of_experts(name).as_deref(),
+            Some("model.layers.3.mlp.experts.up_proj_bias")
+        );
+        for name in [
+            "model.layers.3.mlp.experts.up_proj",
+            "model.layers.3.mlp.experts.3.up_proj.weight",
+        ] {
+            assert_eq!(of_experts(name), None);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use refrain_formats::synthetic::{self, RandomTensor, SyntheticFormat};
 use refrain_formats::{Error, Format, Quantisation, TensorInfo};
 
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, is_router};
 use crate::families::FAMILIES;
 use crate::family::Family;
 
@@ -115,7 +115,7 @@ impl SyntheticSpec {
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
                 // Which experts are chosen is told with all bits in GGUF files.
-                _ if written && name.ends_with(".mlp.gate.weight") => self.weights.of_vectors(),
+                _ if (written && is_router(&name)) || name.ends_with("_bias") => self.weights.of_vectors(),
                 [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
                     self.weights.of_matrix(place, &name, columns)
                 }
@@ -132,8 +132,8 @@ impl SyntheticSpec {
         };
         // GGUF files have gate and up of all experts apart.
         let needed = (config.family.tensors)(config).into_iter().filter(|row| {
-            let fused = row.name.ends_with(".experts.gate_up_proj");
-            let apart = row.name.ends_with(".experts.gate_proj") || row.name.ends_with(".experts.up_proj");
+            let fused = row.name.contains(".experts.gate_up_proj");
+            let apart = row.name.contains(".experts.gate_proj") || row.name.contains(".experts.up_proj");
             match written && (fused || apart) {
                 true => apart,
                 false => row.needed,

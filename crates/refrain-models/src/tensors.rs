@@ -15,6 +15,8 @@ pub struct TensorRow {
     pub shape: Vec<usize>,
     /// In which order GGUF files have its rows.
     pub rows: RowOrder,
+    /// In which order directories of transformers have them, where they are not quantised.
+    pub in_directory: RowOrder,
     /// Whether the configuration calls for it: of biases and output heads the names are known of all models.
     pub needed: bool,
 }
@@ -57,6 +59,7 @@ impl Table {
             gguf: format!("{own_gguf}{gguf}"),
             shape: shape.to_vec(),
             rows: RowOrder::AsStored,
+            in_directory: RowOrder::AsStored,
             needed: true,
         });
         let last = self.rows.len() - 1;

@@ -3,7 +3,9 @@
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 
-use crate::blocks::{Attention, BlockNorm, Embedding, FeedForward, Head, MlpStyle, NormKind, QkNorm, QkvStyle, Ropes};
+use crate::blocks::{
+    Attention, AttentionStyle, BlockNorm, Embedding, FeedForward, Head, MlpStyle, NormKind, QkNorm, QkvStyle, Ropes,
+};
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::tensors::{Names, Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -25,6 +27,8 @@ pub struct Style {
     pub norm: NormKind,
     /// How queries, keys and values are projected.
     pub qkv: QkvStyle,
+    /// Whether the softmax of each head is also over a score that was learned.
+    pub sinks: bool,
     /// How the feed-forward network's inner values are.
     pub mlp: MlpStyle,
     /// Whether converters to GGUF reorder the rows of queries and keys for interleaved rotary embeddings.
@@ -41,9 +45,18 @@ impl Style {
         qk_norm: QkNorm::None,
         norm: NormKind::Rms,
         qkv: QkvStyle::Apart,
+        sinks: false,
         mlp: MlpStyle::Gated,
         interleaved: false,
     };
+
+    fn attention(&self) -> AttentionStyle {
+        AttentionStyle {
+            qk_norm: self.qk_norm,
+            qkv: self.qkv,
+            sinks: self.sinks,
+        }
+    }
 
     /// The tensors of a model of this style.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<TensorRow> {
@@ -66,8 +79,7 @@ impl Style {
             Attention::tensors(
                 layer,
                 config,
-                self.qk_norm,
-                self.qkv,
+                self.attention(),
                 match self.interleaved {
                     true => RowOrder::Interleaved { head_dim: head },
                     false => RowOrder::AsStored,
@@ -138,10 +150,10 @@ impl Layer {
         };
         Ok(Layer {
             before_attention: norm(style.before_attention)?,
-            attention: Attention::load(loader, &name("self_attn"), number, style.qk_norm, style.qkv)?,
+            attention: Attention::load(loader, &name("self_attn"), number, style.attention())?,
             after_attention: norm(style.after_attention)?,
             before_mlp: norm(style.before_mlp)?,
-            mlp: FeedForward::load(loader, &name("mlp"), style.mlp)?,
+            mlp: FeedForward::load(loader, &format!("model.layers.{number}"), style.mlp)?,
             after_mlp: norm(style.after_mlp)?,
         })
     }

@@ -6,11 +6,13 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use refrain_formats::write::{Item, ListedTensor, Shape, Target, WriteProgress, directory, gguf};
+use refrain_formats::write::{Conversion, Item, ListedTensor, Shape, Target, WriteProgress, directory, gguf};
 use refrain_formats::{Error, Format, RowOrder, Tensor, store_block};
 use refrain_models::config::{written_gguf, written_json};
 use refrain_models::tensors::TensorRow;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
+
+use crate::convert::experts;
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +68,14 @@ fn write_shards(
     let config = checkpoint.config();
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {
-        let items = tensors.map(|tensor| published(config, Item::planes(tensor)));
+        let (ordered, plain): (Vec<_>, Vec<_>) = tensors
+            .map(|tensor| (tensor, experts::order(config, &tensor.info.name)))
+            .partition(|(_, order)| order.is_some());
+        let ordered = Vec::from_iter(ordered.into_iter().map(|(tensor, order)| by_columns(tensor, order)));
+        let items = plain
+            .into_iter()
+            .map(|(tensor, _)| published(config, Item::planes(tensor)));
+        let items = items.chain(ordered.iter().map(Conversion::item));
         let contents = directory::DirectoryContents {
             config: written_json::object(config, spec.weights().of_vectors()),
             files: Vec::new(),
@@ -92,6 +101,15 @@ fn write_shards(
     items.extend(tensors.filter_map(|tensor| Some(gguf_item(known.get(&tensor.info.name[..])?, tensor))));
     let written = gguf::write(&metadata, &items, &mut target)?;
     target.finish_file(written)
+}
+
+/// A tensor whose matrices transformers has by columns.
+fn by_columns(tensor: Tensor<'_>, order: Option<RowOrder>) -> Conversion<'_> {
+    let (name, encoding) = (tensor.info.name.clone(), tensor.info.encoding);
+    let mut conversion = Conversion::new(tensor, name, encoding);
+    conversion.order = order.unwrap_or(RowOrder::AsStored);
+    conversion.shape = conversion.order.stored_shape(&tensor.info.shape);
+    conversion
 }
 
 /// A tensor as a GGUF file has it.
@@ -163,8 +181,16 @@ fn published<'a>(config: &ModelConfig, mut item: Item<'a>) -> Item<'a> {
 fn mlx_name(config: &ModelConfig, name: &str) -> String {
     let name = match name.split_once(".mlp.experts.") {
         Some((layer, part)) => {
-            let kind = if part.contains('.') { "" } else { ".weight" };
-            format!("{layer}.mlp.switch_mlp.{part}{kind}")
+            let folder = config
+                .mixture
+                .as_ref()
+                .map_or("mlp.switch_mlp", |mixture| mixture.style.in_mlx);
+            let (part, kind) = match part.strip_suffix("_bias") {
+                Some(part) => (part, ".bias"),
+                None if part.contains('.') => (part, ""),
+                None => (part, ".weight"),
+            };
+            format!("{layer}.{folder}.{part}{kind}")
         }
         None => name.to_owned(),
     };

@@ -89,12 +89,11 @@ pub struct Conversion<'a> {
     sources: Vec<TensorRows<'a>>,
     /// The first row of each.
     starts: Vec<usize>,
-    rows: usize,
     /// Its name in Hugging Face's naming.
     label: String,
     /// Its name in the new checkpoint.
     pub name: String,
-    /// Its shape, outermost axis first.
+    /// Its shape in the new file, outermost axis first.
     pub shape: Vec<usize>,
     /// How it is stored then.
     pub to: Encoding,
@@ -131,7 +130,6 @@ impl<'a> Conversion<'a> {
         });
         Conversion {
             starts: starts.collect(),
-            rows,
             sources,
             label,
             name,
@@ -155,6 +153,11 @@ impl<'a> Conversion<'a> {
         self.shape.last().copied().unwrap_or(1)
     }
 
+    /// Rows of the new file.
+    fn rows(&self) -> usize {
+        self.shape[..self.shape.len().saturating_sub(1)].iter().product()
+    }
+
     /// What became of the tensor, once it has been written.
     pub fn outcome(&self) -> Converted {
         let deviation = match self.deviation.lock() {
@@ -173,7 +176,7 @@ impl<'a> Conversion<'a> {
 
     /// What is to be written.
     pub fn item(&self) -> Item<'_> {
-        let (rows, columns) = (self.rows, self.columns());
+        let (rows, columns) = (self.rows(), self.columns());
         let part = |name: String, encoding: Encoding, columns: usize, row_bytes: usize| {
             let mut shape = self.shape.clone();
             if let Some(last) = shape.last_mut() {
@@ -193,7 +196,12 @@ impl<'a> Conversion<'a> {
                 None => columns * self.to.value_bytes().unwrap_or(4),
             };
             let part = part(self.name.clone(), self.to, columns, row_bytes);
-            return Item::single(part, rows, move |rows, out| self.make_rows(rows, out));
+            return Item::single(part, rows, move |rows, out| match self.order {
+                RowOrder::Transposed {
+                    rows: height, columns, ..
+                } => self.make_columns([height, columns], rows, out),
+                _ => self.make_rows(rows, out),
+            });
         };
         let layer = self.name.strip_suffix(".weight").unwrap_or(&self.name);
         let format = affine.format;
@@ -226,21 +234,61 @@ impl<'a> Conversion<'a> {
                 if self.copy(row, out) {
                     return Ok(Deviation::between(&memory.values, &memory.values));
                 }
-                quantise::row(self.to, &memory.values, out).ok_or_else(|| self.out_of_range(row))?;
-                match self.to.quantised() {
-                    None => widen(self.to, out, &mut memory.now),
-                    Some(record) => {
-                        let values = memory.now.chunks_exact_mut(self.to.block_values());
-                        let bytes = self.to.block_bytes().unwrap_or(1);
-                        for (block, values) in out.chunks_exact(bytes).zip(values) {
-                            record.dequantise_block(block, values);
-                        }
-                    }
-                }
-                Ok(Deviation::between(&memory.values, &memory.now))
+                self.store(memory, out).ok_or_else(|| self.out_of_range(row))
             });
         self.count(made.collect::<Result<_, _>>()?);
         self.discard(last);
+        Ok(())
+    }
+
+    /// Stores the values of a row, and tells how far they are then from what they were; `None` for values that cannot be
+    /// stored so.
+    fn store(&self, memory: &mut RowBuffer, out: &mut [u8]) -> Option<Deviation> {
+        quantise::row(self.to, &memory.values, out)?;
+        match self.to.quantised() {
+            None => widen(self.to, out, &mut memory.now),
+            Some(record) => {
+                let values = memory.now.chunks_exact_mut(self.to.block_values());
+                let bytes = self.to.block_bytes().unwrap_or(1);
+                for (block, values) in out.chunks_exact(bytes).zip(values) {
+                    record.dequantise_block(block, values);
+                }
+            }
+        }
+        Some(Deviation::between(&memory.values, &memory.now))
+    }
+
+    /// Makes columns of matrices of `height` rows and `width` columns, each matrix read as a whole.
+    fn make_columns(&self, [height, width]: [usize; 2], columns: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
+        let (column_bytes, end) = (out.len() / columns.len().max(1), columns.end);
+        let row = self.sources[0].tensor.info.columns().max(1);
+        let mut rest = out;
+        let mut first = columns.start;
+        while first < end {
+            let matrix = first / width;
+            let last = end.min((matrix + 1) * width);
+            let (piece, others) = rest.split_at_mut((last - first) * column_bytes);
+            let mut values = vec![0.0; height * width];
+            let rows = values.par_chunks_exact_mut(row).enumerate();
+            rows.try_for_each(|(index, values)| {
+                let (tensor, row) = self.source(matrix * (height * width / row) + index);
+                tensor.dequantise_rows(row, values)
+            })?;
+            let made = piece
+                .par_chunks_exact_mut(column_bytes)
+                .zip(first - matrix * width..last - matrix * width)
+                .map_init(RowBuffer::default, |memory, (out, column)| {
+                    let stored = (0..height).map(|row| values[self.order.logical(row) * width + column]);
+                    memory.values.clear();
+                    memory.values.extend(stored);
+                    memory.now.resize(height, 0.0);
+                    self.store(memory, out)
+                        .ok_or_else(|| self.out_of_range(matrix * height))
+                });
+            self.count(made.collect::<Result<_, _>>()?);
+            (rest, first) = (others, last);
+        }
+        self.discard(end);
         Ok(())
     }
 
@@ -288,7 +336,7 @@ impl<'a> Conversion<'a> {
 
     /// Gives the source's pages back once the row before `end` has been read and it is the last.
     fn discard(&self, end: usize) {
-        if end == self.rows {
+        if end == self.rows() {
             self.sources.iter().for_each(|source| source.tensor.discard());
         }
     }

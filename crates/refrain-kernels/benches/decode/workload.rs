@@ -371,6 +371,7 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
         }),
         q_norm: norm,
         k_norm: norm,
+        sinks: false,
         gated: false,
     };
     let mut operands = vec![

@@ -19,6 +19,9 @@ layout(push_constant, scalar) uniform Push {
     sequences_ref sequences;
     pages_ref pages;
     y_ref y;
+#ifdef SINKS
+    sinks_ref sinks;
+#endif
     uint ratio;    // query heads per key head
     uint kv_heads, head_dim, slots;
     uint sequence_count;
@@ -42,6 +45,15 @@ float total[HEADS];
 
 // Below -87 the exponential is no longer a normal number.
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
+
+// What the sink of a head adds to the sum of weights relative to `largest`; e⁸⁷ leaves nothing of the others.
+float weight_of_sink(uint head, float largest) {
+#ifdef SINKS
+    return exp(min(load_sinks(pc.sinks, head) - largest, 87.0));
+#else
+    return 0.0;
+#endif
+}
 
 uint slot_of(uint pages_at, uint position) {
     uint page = min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (pc.slots - 1u) / PAGE_SIZE);
@@ -123,7 +135,7 @@ void join_rows(uint token, uint head) {
             store_y(pc.y, at + pc.head_dim + 1u, sum);
         }
 #else
-        factor = sum > 0.0 ? factor / sum : 0.0;
+        factor = sum > 0.0 ? factor / (sum + weight_of_sink(head + h, largest)) : 0.0;
 #endif
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;

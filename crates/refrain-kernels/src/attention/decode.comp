@@ -46,6 +46,10 @@ shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
 shared vec2 groups_values[HEADS * GROUPS * HEAD_DIM / 2u];
 shared uint arrived;
+#if defined SINKS && !defined JOINS
+shared float sinks[HEADS];
+float own_sink;
+#endif
 
 UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[TURNS * SPAN];
@@ -64,6 +68,19 @@ DEFINE_COMBINE(max_lanes, max, subgroupMax)
 
 // Below -87 the exponential is no longer a normal number.
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
+
+// The sum of weights relative to `largest`, with that of the head's sink; e⁸⁷ leaves nothing of the others.
+float with_sink(uint h, float largest, float total) {
+#ifdef SINKS
+#ifdef JOINS
+    float sink = load_sinks(pc.sinks, head + h);
+#else
+    float sink = sinks[h];
+#endif
+    total += total > 0.0 ? exp(min(sink - largest, 87.0)) : 0.0;
+#endif
+    return total;
+}
 
 bool is_own(uint position) { return has_own && position == own_position; }
 
@@ -147,6 +164,9 @@ void load_vectors() {
         uint d = min(gl_LocalInvocationIndex + turn * THREADS, HEAD_DIM - 1u);
         raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * HEAD_DIM + d);
     }
+#if defined SINKS && !defined JOINS
+    own_sink = load_sinks(pc.sinks, head + min(gl_LocalInvocationIndex, HEADS - 1u));
+#endif
 #ifdef ROTATES
     UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
         uint pair = min(gl_LocalInvocationIndex + turn * THREADS, ROTATED - 1u);
@@ -234,6 +254,9 @@ void prepare() {
     if (gl_LocalInvocationIndex < HEADS) {
         maxima[gl_LocalInvocationIndex] = MASKED;
         totals[gl_LocalInvocationIndex] = 0.0;
+#if defined SINKS && !defined JOINS
+        sinks[gl_LocalInvocationIndex] = own_sink;
+#endif
     }
     make_vectors();
     barrier();
@@ -357,7 +380,8 @@ void finish(uint parts) {
             continue;
         }
 #endif
-        store_pair(h, 2u * pair, totals[h] > 0.0 ? sum / totals[h] : vec2(0.0));
+        float total = with_sink(h, maxima[h], totals[h]);
+        store_pair(h, 2u * pair, total > 0.0 ? sum / total : vec2(0.0));
     }
 }
 

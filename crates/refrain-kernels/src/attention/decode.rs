@@ -9,7 +9,7 @@
 //! exist are not written.
 //!
 //! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; the rotation's
-//! frequencies, the weights of q's and of k's norm, as far as there are any; out; then, where several
+//! frequencies, the weights of q's and of k's norm, the sinks, a gate, as far as there are any; out; then, where several
 //! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
 //! workgroup arrives last joins what the others left. On devices without [`Traits::tickets`] a second call
 //! does, and there are no counters.
@@ -37,6 +37,8 @@ pub struct DecodeParams {
     pub q_norm: Option<Norm>,
     /// The norm of each head of the keys.
     pub k_norm: Option<Norm>,
+    /// Whether there is a sink for each query head.
+    pub sinks: bool,
     /// Whether the result is multiplied by the sigmoid of a gate.
     pub gated: bool,
 }
@@ -51,6 +53,9 @@ impl fmt::Display for DecodeParams {
             if let Some(norm) = norm {
                 write!(f, " of {name} rms_norm eps {:e}", norm.eps)?;
             }
+        }
+        if self.sinks {
+            f.write_str(" with sinks")?;
         }
         if self.gated {
             f.write_str(" gated")?;
@@ -74,7 +79,13 @@ impl DecodeParams {
     /// The number of the result.
     pub fn output(&self) -> usize {
         let weighted = |norm: Option<Norm>| usize::from(norm.is_some_and(|n| n.weighted));
-        8 + usize::from(self.rope.is_some()) + weighted(self.q_norm) + weighted(self.k_norm) + usize::from(self.gated)
+        let norms = weighted(self.q_norm) + weighted(self.k_norm);
+        8 + usize::from(self.rope.is_some()) + norms + usize::from(self.sinks) + usize::from(self.gated)
+    }
+
+    /// The number of the sinks, if there are any.
+    pub fn sinks(&self) -> Option<usize> {
+        self.sinks.then(|| self.output() - 1 - usize::from(self.gated))
     }
 
     /// The number of the gate, if there is one.
@@ -172,6 +183,9 @@ fn kernel<'t>(
             text = text.input(name, operands[number].dtype);
         }
     }
+    if let Some(number) = params.sinks() {
+        text = text.define("SINKS", 1).input("sinks", operands[number].dtype);
+    }
     if let Some(number) = params.gate() {
         text = text.define("GATED", 1).input("gate", operands[number].dtype);
     }
@@ -242,15 +256,11 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
             });
         }
     }
+    if let Some(number) = params.sinks() {
+        sizes.check_sinks(operands[number], number)?;
+    }
     if let Some(number) = params.gate() {
-        require_float(OP, operands[number])?;
-        require_shape(OP, "the gate", operands[number], &[tokens, heads, head_dim])?;
-        if operands[number].layout.strides[2] != 1 {
-            return Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            });
-        }
+        check_gate(operands[number], number, [tokens, heads, head_dim])?;
     }
     let rotated = params.rope.map_or(0, |rope| rope.dims);
     if !rotated.is_multiple_of(2) || rotated > head_dim {
@@ -277,6 +287,19 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
     Ok(sizes)
 }
 
+/// Fails unless operand `number` is a gate of that shape, whose heads are whole.
+fn check_gate(gate: &OperandSpec, number: usize, shape: [usize; 3]) -> Result<(), Unsupported> {
+    require_float(OP, gate)?;
+    require_shape(OP, "the gate", gate, &shape)?;
+    match gate.layout.strides[2] {
+        1 => Ok(()),
+        _ => Err(Unsupported::NeedsContiguous {
+            op: OP,
+            operand: number,
+        }),
+    }
+}
+
 fn arguments(
     traits: &Traits,
     operands: &[&OperandSpec],
@@ -299,6 +322,9 @@ fn arguments(
         if let Some(number) = number {
             add(name, number)?;
         }
+    }
+    if let Some(number) = params.sinks() {
+        add("sinks_ref sinks", number)?;
     }
     if let Some(number) = params.gate() {
         add("gate_ref gate", number)?;

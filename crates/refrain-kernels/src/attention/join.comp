@@ -5,6 +5,9 @@ layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push {
     x_ref x; // [tokens, heads, parts, head_dim + 2]: output, largest score, sum of weights
     y_ref y;
+#ifdef SINKS
+    sinks_ref sinks;
+#endif
     uint parts, head_dim;
     uvec2 y_strides; // between tokens, between heads
 } pc;
@@ -43,6 +46,10 @@ void main() UNIFORM_FLOW {
                 value += weight * values[i];
             }
         }
+#ifdef SINKS
+        // e⁸⁷ leaves nothing of the others.
+        sum += sum > 0.0 ? exp(min(load_sinks(pc.sinks, head) - largest, 87.0)) : 0.0;
+#endif
         store_y(pc.y, y_at + d, sum > 0.0 ? value / sum : 0.0);
     }
 }

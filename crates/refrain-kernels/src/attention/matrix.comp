@@ -16,6 +16,9 @@ layout(push_constant, scalar) uniform Push {
     sequences_ref sequences;
     pages_ref pages;
     y_ref y;
+#ifdef SINKS
+    sinks_ref sinks;
+#endif
     uint tokens;
     uint ratio; // query heads per key head
     uint kv_heads, slots;
@@ -242,6 +245,10 @@ void main() UNIFORM_FLOW {
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
         uint token = first + lane_row() + r * ROWS_EACH;
         float sum = join_sum(total[r]);
+#ifdef SINKS
+        // 2¹²⁶ leaves nothing of the others.
+        sum += sum > 0.0 ? exp2(min(load_sinks(pc.sinks, head) * 1.44269504 - maximum[r], 126.0)) : 0.0;
+#endif
         float factor = sum > 0.0 ? 1.0 / sum : 0.0;
         uint at = token * pc.y_strides.x + head * pc.y_strides.y;
         [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {

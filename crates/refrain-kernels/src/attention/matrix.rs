@@ -4,11 +4,11 @@
 //! sums and results are f32.
 
 use super::sizes::AttentionSizes;
-use super::{AttentionOperands, AttentionParams, OP};
-use crate::kit::text::{Text, address};
+use super::{AttentionOperands, AttentionParams, OP, addresses, output, with_sinks};
+use crate::kit::text::Text;
 use crate::tuning::Tuning;
 use crate::vocabulary::MatrixCores;
-use crate::{Call, DType, Push, Traits, Unsupported};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 /// Subgroups of a workgroup.
 const SUBGROUPS: usize = 8;
@@ -18,6 +18,7 @@ pub(super) fn call(
     tuning: &Tuning,
     traits: &Traits,
     operands: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
 ) -> Option<Result<Call, Unsupported>> {
@@ -32,22 +33,20 @@ pub(super) fn call(
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
         && lane_values.is_multiple_of(4)
         && (params.page_size as usize).is_multiple_of(positions);
-    suits.then(|| made(cores, traits, operands, sizes, params, [positions, lane_values]))
+    suits.then(|| made(cores, traits, operands, sinks, sizes, params, [positions, lane_values]))
 }
 
 fn made(
     cores: MatrixCores,
     traits: &Traits,
     operands: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
     [positions, lane_values]: [usize; 2],
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
-    let mut push = Vec::new();
-    for (number, operand) in operands.into_iter().enumerate() {
-        push.push(address(OP, number, operand)?);
-    }
+    let mut push = addresses(operands, output(sinks), sinks)?;
     let ratio = sizes.heads / sizes.kv_heads;
     let heads = sizes.grouped_heads(SUBGROUPS as u32);
     let subgroups = SUBGROUPS / heads * heads;
@@ -78,7 +77,7 @@ fn made(
     } else {
         ("4u", "uvec2")
     };
-    let text = Text::with_fragments(traits, "attention.matrix")
+    let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks)
         .define("RUN", run)
         .define("RUN_WORDS", words)
         .input("q", q.dtype)

@@ -5,7 +5,8 @@
 //! type. Token `t` attends over the positions `p` from `max(0, positions[t] − window + 1)` up to and
 //! including `positions[t]` of sequence `s = sequences[t]`; position `p` lies in slot
 //! `pages[s, p / page_size] · page_size + p % page_size`, and query head `h` reads key head
-//! `h / (H / KVH)`. `out = Σ_p softmax_p(scale · q·k_p) · v_p`, accumulated in f32.
+//! `h / (H / KVH)`. `out = Σ_p softmax_p(scale · q·k_p) · v_p`, accumulated in f32. With `sinks` `[H]`, the softmax
+//! of head `h` is also over a score `sinks[h]` whose value is zero (Xiao et al. 2023, arXiv:2309.17453).
 //!
 //! A token whose position is negative is padding and gives zeros. Nothing outside the operands is
 //! ever read: a sequence number is clamped to the last one, a page to the last that holds a slot, a
@@ -66,14 +67,12 @@ impl AttentionParams {
     }
 }
 
-/// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5, out 6.
+/// AttentionOperands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5; out is behind the sinks, if there
+/// are any, which are number 6.
 type AttentionOperands<'a> = [&'a OperandSpec; 7];
 
-/// The number of the workspace, behind the operands.
-const WORKSPACE: usize = 7;
-
 /// The calls that compute attention, each depending on the one before, and the workspace that they
-/// need, if any: an operand of its own behind the others (number 7), whose contents do not matter.
+/// need, if any: an operand of its own behind the others, whose contents do not matter.
 ///
 /// Where tokens are too few to keep the device busy, several workgroups take parts of a token's
 /// positions, and a second call joins what they leave in the workspace.
@@ -84,9 +83,10 @@ const WORKSPACE: usize = 7;
 pub fn calls(
     traits: &Traits,
     operands: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     params: &AttentionParams,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
-    calls_tuned(tuning::choose(traits), traits, operands, params)
+    calls_tuned(tuning::choose(traits), traits, operands, sinks, params)
 }
 
 /// [`calls`] with a given row of the tuning table.
@@ -97,15 +97,19 @@ pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
     operands: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     params: &AttentionParams,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     let sizes = AttentionSizes::of(operands, params)?;
-    if let Some(call) = matrix::call(tuning, traits, operands, &sizes, params) {
+    if let Some(sinks) = sinks {
+        sizes.check_sinks(sinks, SINKS)?;
+    }
+    if let Some(call) = matrix::call(tuning, traits, operands, sinks, &sizes, params) {
         return Ok((vec![call?], None));
     }
     let variant = AttentionVariant::of(tuning, traits, &sizes, params)?;
     if variant.parts == 1 {
-        return Ok((vec![attend(variant, traits, operands, &sizes, params)?], None));
+        return Ok((vec![attend(variant, traits, operands, sinks, &sizes, params)?], None));
     }
     // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
     let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
@@ -113,8 +117,8 @@ pub fn calls_tuned(
     let mut split = operands;
     split[6] = &workspace;
     let calls = vec![
-        attend(variant, traits, split, &sizes, params)?,
-        join(traits, &workspace, operands[6], &sizes)?,
+        attend(variant, traits, split, sinks, &sizes, params)?,
+        join(traits, &workspace, operands[6], sinks, &sizes)?,
     ];
     Ok((calls, Some(workspace)))
 }
@@ -123,19 +127,16 @@ fn attend(
     variant: AttentionVariant,
     traits: &Traits,
     operands: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
-    let mut push = Vec::new();
-    for (number, operand) in operands.into_iter().enumerate() {
-        let number = if variant.parts > 1 && number == 6 {
-            WORKSPACE
-        } else {
-            number
-        };
-        push.push(address(OP, number, operand)?);
-    }
+    let partial = variant.parts > 1;
+    let to = if partial { workspace(sinks) } else { output(sinks) };
+    // Sinks are taken into account where parts are joined.
+    let sinks = sinks.filter(|_| !partial);
+    let mut push = addresses(operands, to, sinks)?;
     let numbers = [
         sizes.heads / sizes.kv_heads,
         sizes.kv_heads,
@@ -153,10 +154,35 @@ fn attend(
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
     Ok(Call {
-        kernel: kernel(variant, traits, operands, params.page_size),
+        kernel: kernel(variant, traits, operands, sinks, params.page_size),
         groups: groups(sizes, sizes.heads / variant.heads, variant.parts)?,
         push,
     })
+}
+
+/// The number of the sinks, if there are any.
+const SINKS: usize = 6;
+
+/// The number of the result.
+fn output(sinks: Option<&OperandSpec>) -> usize {
+    SINKS + usize::from(sinks.is_some())
+}
+
+/// The number of the workspace, behind the operands.
+fn workspace(sinks: Option<&OperandSpec>) -> usize {
+    output(sinks) + 1
+}
+
+/// Where the operands are, the last of them being number `to`, and behind them the sinks.
+fn addresses(
+    operands: AttentionOperands<'_>,
+    to: usize,
+    sinks: Option<&OperandSpec>,
+) -> Result<Vec<Push>, Unsupported> {
+    let numbered = operands.into_iter().zip((0..SINKS).chain([to]));
+    let sinks = sinks.map(|sinks| (sinks, SINKS));
+    let all = numbered.chain(sinks);
+    all.map(|(operand, number)| address(OP, number, operand)).collect()
 }
 
 /// A workgroup for each token, each of `heads`, and each of `parts`.
@@ -172,20 +198,24 @@ fn groups(sizes: &AttentionSizes, heads: usize, parts: usize) -> Result<[u32; 3]
 /// The call that joins the parts in the workspace.
 fn join(
     traits: &Traits,
-    workspace: &OperandSpec,
+    parts: &OperandSpec,
     out: &OperandSpec,
+    sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
 ) -> Result<Call, Unsupported> {
     let numbers = [
-        workspace.layout.shape[2],
+        parts.layout.shape[2],
         sizes.head_dim,
         out.layout.strides[0],
         out.layout.strides[1],
     ];
-    let mut push = vec![address(OP, WORKSPACE, workspace)?, address(OP, 6, out)?];
+    let mut push = vec![address(OP, workspace(sinks), parts)?, address(OP, output(sinks), out)?];
+    if let Some(sinks) = sinks {
+        push.push(address(OP, SINKS, sinks)?);
+    }
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     Ok(Call {
-        kernel: Text::new(traits, "attention.join")
+        kernel: with_sinks(Text::new(traits, "attention.join"), sinks)
             .input("x", DType::F32)
             .output("y", out.dtype)
             .body(include_str!("join.comp"))
@@ -195,13 +225,22 @@ fn join(
     })
 }
 
+/// The text of a kernel that takes sinks into account, if there are any.
+fn with_sinks<'t>(text: Text<'t>, sinks: Option<&OperandSpec>) -> Text<'t> {
+    match sinks {
+        Some(sinks) => text.define("SINKS", 1).input("sinks", sinks.dtype),
+        None => text,
+    }
+}
+
 fn kernel(
     variant: AttentionVariant,
     traits: &Traits,
     [q, keys, values, .., out]: AttentionOperands<'_>,
+    sinks: Option<&OperandSpec>,
     page_size: u32,
 ) -> KernelText {
-    Text::new(traits, OP)
+    with_sinks(Text::new(traits, OP), sinks)
         .define("LANE_VALUE", "vec4")
         .define("UNROLL_PAIRS", u32::from(variant.unrolled))
         .define("PARTIAL", u32::from(variant.parts > 1))

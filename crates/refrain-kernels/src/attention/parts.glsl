@@ -50,6 +50,7 @@ void join(uint parts) {
                 value += weight * outputs[i];
             }
         }
+        total = with_sink(h, largest, total);
         store_pair(h, d, total > 0.0 ? value / total : vec2(0.0));
     }
 }

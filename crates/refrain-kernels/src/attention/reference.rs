@@ -18,6 +18,8 @@ pub struct AttentionInputs<'a> {
     pub sequences: &'a [u32],
     /// `[S, P]`.
     pub pages: &'a [u32],
+    /// `[H]`: a score of each head whose value is zero.
+    pub sinks: Option<&'a [f32]>,
     /// H.
     pub heads: usize,
     /// KVH.
@@ -80,10 +82,11 @@ fn attend(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize, 
             scores.push(dot(&q[head * head_dim..][..head_dim], key) * params.scale);
         }
     }
-    for scores in &mut scores {
-        let largest = scores.iter().copied().fold(f32::MIN, f32::max);
+    for (head, scores) in scores.iter_mut().enumerate() {
+        let sink = inputs.sinks.map_or(f32::MIN, |sinks| sinks[head]);
+        let largest = scores.iter().copied().fold(sink, f32::max);
         scores.iter_mut().for_each(|s| *s = (*s - largest).exp());
-        let total: f32 = scores.iter().sum();
+        let total = scores.iter().sum::<f32>() + inputs.sinks.map_or(0.0, |_| (sink - largest).exp());
         scores.iter_mut().for_each(|s| *s /= total);
     }
     for (i, &slot) in slots.iter().enumerate() {
@@ -123,6 +126,7 @@ mod tests {
             heads: 1,
             kv_heads: 1,
             pages_per_sequence: 2,
+            sinks: None,
         };
         let out = reference(&inputs, params);
         out.chunks_exact(2).map(|token| token[0]).collect()
@@ -167,10 +171,33 @@ mod tests {
             heads: 4,
             kv_heads: 2,
             pages_per_sequence: 1,
+            sinks: None,
         };
         let out = reference(&inputs, &PARAMS);
         let weight = |score: f32| score.exp() / (1.0 + score.exp());
         let expected = [1.0 + 4.0 * weight(2.0), 3.0, 3.0 + 4.0 * weight(3.0), 5.0];
+        for (head, expected) in out.chunks_exact(2).zip(expected) {
+            assert!((head[0] - expected).abs() < 1e-5, "{out:?}");
+        }
+    }
+
+    #[test]
+    fn a_sink_takes_its_share_of_the_softmax() {
+        let inputs = AttentionInputs {
+            q: &[1.0, 0.0, 1.0, 0.0],
+            keys: &SliceRows::new(&[2.0, 0.0, 3.0, 0.0], 2),
+            values: &SliceRows::new(&[1.0, 2.0, 3.0, 4.0], 2),
+            positions: &[1],
+            sequences: &[0],
+            pages: &[0],
+            sinks: Some(&[4.0, -100.0]),
+            heads: 2,
+            kv_heads: 1,
+            pages_per_sequence: 1,
+        };
+        let out = reference(&inputs, &PARAMS);
+        let [a, b, sink] = [2f32, 3.0, 4.0].map(f32::exp);
+        let expected = [(a + 3.0 * b) / (a + b + sink), (a + 3.0 * b) / (a + b)];
         for (head, expected) in out.chunks_exact(2).zip(expected) {
             assert!((head[0] - expected).abs() < 1e-5, "{out:?}");
         }

@@ -1,6 +1,6 @@
 use super::{AttentionOperands, AttentionParams, OP};
 use crate::kit::text::{require_dtype, require_float, require_shape};
-use crate::{DType, Unsupported};
+use crate::{DType, OperandSpec, Unsupported};
 
 /// Checked extents.
 pub(super) struct AttentionSizes {
@@ -30,6 +30,19 @@ impl AttentionSizes {
             .rev()
             .find(|&n| ratio.is_multiple_of(n))
             .unwrap_or(1)
+    }
+
+    /// Fails unless operand `number` is a score for each query head.
+    pub(super) fn check_sinks(&self, sinks: &OperandSpec, number: usize) -> Result<(), Unsupported> {
+        require_float(OP, sinks)?;
+        require_shape(OP, "the sinks", sinks, &[self.heads])?;
+        match sinks.layout.is_contiguous() {
+            true => Ok(()),
+            false => Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            }),
+        }
     }
 
     pub(super) fn of(operands: AttentionOperands<'_>, params: &AttentionParams) -> Result<AttentionSizes, Unsupported> {

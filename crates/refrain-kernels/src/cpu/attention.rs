@@ -39,6 +39,7 @@ pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], par
             slots: &slots(inputs, params, token),
             stride: inputs.kv_heads * head_dim,
             first: kv_head * head_dim,
+            sinks: inputs.sinks.map(|sinks| &sinks[kv_head * heads..][..heads]),
         };
         attend(&cache, q, head_dim, params.scale, out);
     });
@@ -54,6 +55,8 @@ struct HeadCache<'a> {
     stride: usize,
     /// The head's first value in a slot.
     first: usize,
+    /// A score for each query head, whose value is zero.
+    sinks: Option<&'a [f32]>,
 }
 
 impl HeadCache<'_> {
@@ -83,11 +86,12 @@ fn attend(cache: &HeadCache<'_>, q: &[f32], head_dim: usize, scale: f32, out: &m
             [scores[i]] = dots::<1, FUSED>(q, [key]);
         }
     }
-    for (scores, out) in scores
+    for (head, (scores, out)) in scores
         .chunks_exact_mut(count.max(1))
         .zip(out.chunks_exact_mut(head_dim))
+        .enumerate()
     {
-        softmax(scores, scale);
+        softmax(scores, scale, cache.sinks.map(|sinks| sinks[head]));
         let (wide, narrow) = out.as_chunks_mut::<TOGETHER>();
         let first_of_narrow = wide.len() * TOGETHER;
         for (number, out) in wide.iter_mut().enumerate() {
@@ -113,14 +117,15 @@ fn dots<const COUNT: usize, const FUSED: bool>(q: &[f32], keys: [&[f32]; COUNT])
     sums.map(|sum| sum.sum())
 }
 
-fn softmax(scores: &mut [f32], scale: f32) {
+/// Also over `sink`, of which nothing is kept.
+fn softmax(scores: &mut [f32], scale: f32, sink: Option<f32>) {
     let largest = scores
         .iter()
-        .fold(f32::MIN, |largest, score| largest.max(score * scale));
+        .fold(sink.unwrap_or(f32::MIN), |largest, score| largest.max(score * scale));
     scores
         .iter_mut()
         .for_each(|score| *score = (*score * scale - largest).exp());
-    let total: f32 = scores.iter().sum();
+    let total = scores.iter().sum::<f32>() + sink.map_or(0.0, |sink| (sink - largest).exp());
     scores.iter_mut().for_each(|score| *score /= total);
 }
 

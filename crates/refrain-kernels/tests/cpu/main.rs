@@ -220,12 +220,13 @@ fn what_is_no_number_stays_so() {
 fn attention_over_pages() {
     let mut random = Random::new(4);
     for (heads, kv_heads, head_dim) in [(1, 1, 8), (4, 2, 64), (6, 1, 72), (2, 2, 136), (16, 8, 128)] {
-        for window in [None, Some(5)] {
+        for (window, with_sinks) in [(None, false), (Some(5), false), (None, true)] {
             let (pages_per_sequence, page_size, sequences) = (4, 8, 3);
             let slots = pages_per_sequence * page_size * sequences;
             let width = kv_heads * head_dim;
             let [keys, values] = [0, 1].map(|_| floats(&mut random, slots * width));
             let positions = [0, 3, 4, 31, -1, 17, 99];
+            let sinks = floats(&mut random, heads);
             let inputs = attention::AttentionInputs {
                 q: &floats(&mut random, positions.len() * heads * head_dim),
                 keys: &SliceRows::new(&keys, width),
@@ -233,6 +234,7 @@ fn attention_over_pages() {
                 positions: &positions,
                 sequences: &[0, 1, 2, 0, 1, 9, 2],
                 pages: &[3, 1, 0, 2, 11, 5, 7, 4, 8, 77, 10, 6],
+                sinks: with_sinks.then_some(&sinks),
                 heads,
                 kv_heads,
                 pages_per_sequence,

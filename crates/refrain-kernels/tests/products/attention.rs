@@ -17,6 +17,8 @@ struct Case {
     sequences: Vec<u32>,
     pages: Vec<u32>,
     slots: usize,
+    /// The type of the sinks, if there are any.
+    sinks: Option<DType>,
     params: attention::AttentionParams,
 }
 
@@ -32,6 +34,7 @@ impl Default for Case {
             // Pages of both sequences interleave, in no order.
             pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
             slots: 64,
+            sinks: None,
             params: attention::AttentionParams {
                 scale: 0.3,
                 page_size: 8,
@@ -72,8 +75,12 @@ impl Case {
         let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
         let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
         let pages = OperandSpec::contiguous(DType::U32, &[2, self.pages.len() / 2]);
+        let sinks = self.sinks.map(|dtype| OperandSpec::contiguous(dtype, &[self.heads]));
+        // Some that outweigh all scores, some that do not count.
+        let sink_values = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
+        let sink_values = Vec::from_iter(sink_values);
         let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
-        let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, &self.params)
+        let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, sinks.as_ref(), &self.params)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let columns = self.kv_heads * self.head_dim;
         let expected = attention::reference(
@@ -84,13 +91,14 @@ impl Case {
                 positions: &self.positions,
                 sequences: &self.sequences,
                 pages: &self.pages,
+                sinks: sinks.as_ref().map(|_| &sink_values[..]),
                 heads: self.heads,
                 kv_heads: self.kv_heads,
                 pages_per_sequence: self.pages.len() / 2,
             },
             &self.params,
         );
-        let inputs = [
+        let mut inputs = vec![
             (q, Values::F32(q_values)),
             (&keys, Values::F32(key_values)),
             (&values, Values::F32(value_values)),
@@ -98,6 +106,7 @@ impl Case {
             (&sequences, Values::U32(self.sequences.clone())),
             (&pages, Values::U32(self.pages.clone())),
         ];
+        inputs.extend(sinks.as_ref().map(|sinks| (sinks, Values::F32(sink_values))));
         let actual = outcome_with(&calls, &inputs, out, workspace.as_ref());
         // Matrix cores take halves.
         let halves = calls[0].kernel.name.starts_with("attention.matrix") && out.dtype == DType::F32;
@@ -213,6 +222,21 @@ fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
 }
 
 #[test]
+fn sinks_take_their_share() {
+    for traits in all_traits() {
+        for (sinks, enough_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
+            let mut tuning = *tuning::choose(&traits);
+            tuning.attention.enough_groups = enough_groups;
+            Case {
+                sinks: Some(sinks),
+                ..Case::default()
+            }
+            .check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
 fn parts_of_the_positions_are_joined() {
     for traits in all_traits() {
         let mut tuning = *tuning::choose(&traits);
@@ -230,12 +254,17 @@ fn parts_of_the_positions_are_joined() {
             },
             ..Case::default()
         };
-        for (window, dtype) in [(None, DType::F32), (Some(100), DType::F16)] {
+        for (window, dtype, sinks) in [
+            (None, DType::F32, None),
+            (Some(100), DType::F16, None),
+            (Some(200), DType::F32, Some(DType::BF16)),
+        ] {
             let params = attention::AttentionParams { window, ..case.params };
             let dtypes = [DType::F32, DType::F32, DType::BF16, dtype];
             Case {
                 params,
                 dtypes,
+                sinks,
                 ..case.clone()
             }
             .check(&tuning, &traits);
@@ -288,7 +317,7 @@ fn queries_and_results_may_be_strided_but_not_within_a_head() {
     };
     let pages = OperandSpec::contiguous(DType::U32, &[2, 4]);
     let operands = [&across, &state, &state, &positions, &tokens, &pages, &out];
-    let error = attention::calls(&traits, operands, &case.params);
+    let error = attention::calls(&traits, operands, None, &case.params);
     let expected = Unsupported::NeedsContiguous {
         op: "attention",
         operand: 0,
@@ -316,7 +345,12 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
         .into_iter()
         .enumerate()
     {
-        for window in [None, Some(9), Some(70)] {
+        for (window, sinks) in [
+            (None, None),
+            (Some(9), None),
+            (Some(70), None),
+            (None, Some(DType::BF16)),
+        ] {
             let case = Case {
                 heads,
                 kv_heads,
@@ -326,6 +360,7 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
                 sequences: tokens.iter().map(|t| t.1).collect(),
                 pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
                 slots,
+                sinks,
                 params: attention::AttentionParams {
                     scale: 0.3,
                     page_size,

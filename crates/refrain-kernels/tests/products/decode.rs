@@ -21,6 +21,8 @@ struct Case {
     rope: Option<rope::RopeParams>,
     norms: [Option<Norm>; 2],
     state: DType,
+    /// Whether there is a sink for each head.
+    sinks: bool,
     /// Whether there is a gate behind each head of the queries.
     gated: bool,
 }
@@ -52,6 +54,7 @@ impl Case {
             rope: halves(32),
             norms: [NORM, NORM],
             state: DType::F16,
+            sinks: false,
             gated: false,
         }
     }
@@ -67,6 +70,7 @@ impl Case {
             rope: self.rope,
             q_norm: self.norms[0],
             k_norm: self.norms[1],
+            sinks: self.sinks,
             gated: self.gated,
         }
     }
@@ -127,6 +131,14 @@ impl Case {
                 ));
             }
         }
+        if self.sinks {
+            // One that outweighs all scores, one that does not count.
+            let sinks = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
+            operands.push((
+                OperandSpec::contiguous(DType::BF16, &[self.heads]),
+                Values::F32(sinks.collect()),
+            ));
+        }
         operands.extend(self.gated.then_some(gate));
         operands
     }
@@ -160,6 +172,7 @@ impl Case {
         for (state, rows) in states.iter_mut().zip([Values::F32(k), value(4)]) {
             write_rows::reference(&rows, &found, self.kv_heads * d, self.state, state);
         }
+        let sinks = self.params().sinks().map(value);
         let inputs = attention::AttentionInputs {
             q: &q,
             keys: &SliceRows::new(states[0].f32(), self.kv_heads * d),
@@ -167,6 +180,7 @@ impl Case {
             positions: &self.positions,
             sequences: &sequences,
             pages: &pages,
+            sinks: sinks.as_ref().map(Values::f32),
             heads: self.heads,
             kv_heads: self.kv_heads,
             pages_per_sequence: self.table,
@@ -289,6 +303,24 @@ fn gates_lie_between_queries() {
                 ..Case::usual()
             }
             .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn sinks_take_their_share_of_one_part_and_of_several() {
+    for traits in all_traits() {
+        for (enough_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
+            let mut tuning = *tuning::choose(&traits);
+            tuning.decode.enough_groups = enough_groups;
+            Case {
+                positions: vec![100, -1, 3],
+                norms: [None, None],
+                sinks: true,
+                gated,
+                ..Case::usual()
+            }
+            .check(&tuning, &traits);
         }
     }
 }

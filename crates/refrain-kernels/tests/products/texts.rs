@@ -230,12 +230,15 @@ fn attentions() {
                         decode: false,
                     };
                     let operands = [&q, &cache, &cache, &positions, &sequences, &pages, &q];
+                    let sinks = OperandSpec::contiguous(x, &[8]);
                     // One workgroup for all positions, and several.
                     for enough_groups in [1, 1 << 20] {
                         let mut tuning = *tuning::choose(&traits);
                         tuning.attention.enough_groups = enough_groups;
-                        let made = attention::calls_tuned(&tuning, &traits, operands, &params);
-                        calls.extend(made.expect("supported").0);
+                        for sinks in [None, Some(&sinks)] {
+                            let made = attention::calls_tuned(&tuning, &traits, operands, sinks, &params);
+                            calls.extend(made.expect("supported").0);
+                        }
                     }
                 }
             }

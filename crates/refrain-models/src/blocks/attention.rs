@@ -17,12 +17,26 @@ pub enum QkNorm {
     Projection,
 }
 
+/// What sets one family's attention apart from another's.
+#[derive(Clone, Copy)]
+pub struct AttentionStyle {
+    /// The norms of queries and keys.
+    pub qk_norm: QkNorm,
+    /// How queries, keys and values are projected.
+    pub qkv: QkvStyle,
+    /// Whether the softmax of each head is also over a score that was learned, whose value is zero (Xiao et al. 2023,
+    /// arXiv:2309.17453).
+    pub sinks: bool,
+}
+
 /// Grouped-query attention (Ainslie et al. 2023) over a paged cache.
 pub struct Attention {
     qkv: Qkv,
     gated: bool,
     o: Linear,
     norms: Option<[BlockNorm; 2]>,
+    /// `[heads]`.
+    sinks: Option<Array>,
     qk_norm: QkNorm,
     heads: usize,
     kv_heads: usize,
@@ -51,22 +65,25 @@ enum Qkv {
 
 impl Attention {
     /// Its tensors in a layer; `rows` is the order in which GGUF has those of queries and keys.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, qk_norm: QkNorm, style: QkvStyle, rows: RowOrder) {
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: AttentionStyle, rows: RowOrder) {
         let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
         let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
         let stored = RowOrder::AsStored;
-        if style == QkvStyle::Fused {
+        if style.qkv == QkvStyle::Fused {
             let all = [inner + 2 * kv_inner, hidden];
             layer.linear(["self_attn.qkv_proj", "attn_qkv"], all, bias, stored);
         } else {
-            let queries = if style == QkvStyle::Gated { 2 * inner } else { inner };
+            let queries = if style.qkv == QkvStyle::Gated { 2 * inner } else { inner };
             layer.linear(["self_attn.q_proj", "attn_q"], [queries, hidden], bias, rows);
             layer.linear(["self_attn.k_proj", "attn_k"], [kv_inner, hidden], bias, rows);
             layer.linear(["self_attn.v_proj", "attn_v"], [kv_inner, hidden], bias, stored);
         }
         let output = config.attention_output_bias;
         layer.linear(["self_attn.o_proj", "attn_output"], [hidden, inner], output, stored);
-        let widths = match qk_norm {
+        if style.sinks {
+            layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.heads]);
+        }
+        let widths = match style.qk_norm {
             QkNorm::None => return,
             QkNorm::Heads => [head_dim; 2],
             QkNorm::Projection => [inner, kv_inner],
@@ -75,18 +92,13 @@ impl Attention {
         layer.norm(["self_attn.k_norm", "attn_k_norm"], widths[1]);
     }
 
-    /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm` and `k_norm` if there
+    /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm`, `k_norm` and `sinks` if there
     /// are any. Window and positions are those of layer `layer`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(
-        loader: &Loader<'_>,
-        name: &str,
-        layer: usize,
-        qk_norm: QkNorm,
-        style: QkvStyle,
-    ) -> Result<Attention, Error> {
+    pub fn load(loader: &Loader<'_>, name: &str, layer: usize, style: AttentionStyle) -> Result<Attention, Error> {
+        let AttentionStyle { qk_norm, qkv, sinks } = style;
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
         let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
@@ -97,19 +109,23 @@ impl Attention {
         };
         let own = config.layer_attention(layer);
         Ok(Attention {
-            qkv: match style {
+            qkv: match qkv {
                 QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
                 QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart(Box::new([
-                    project("q_proj", if style == QkvStyle::Gated { 2 * inner } else { inner })?,
+                    project("q_proj", if qkv == QkvStyle::Gated { 2 * inner } else { inner })?,
                     project("k_proj", kv_inner)?,
                     project("v_proj", kv_inner)?,
                 ])),
             },
-            gated: style == QkvStyle::Gated,
+            gated: qkv == QkvStyle::Gated,
             o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention_output_bias)?,
             norms: match qk_norm {
                 QkNorm::None => None,
                 _ => Some([norm("q_norm", inner)?, norm("k_norm", kv_inner)?]),
+            },
+            sinks: match sinks {
+                true => Some(loader.vector(&format!("{name}.sinks"), config.heads)?),
+                false => None,
             },
             qk_norm,
             heads: config.heads,
@@ -146,7 +162,11 @@ impl Attention {
             window: self.window,
             decode: batch.decode,
         };
-        let mixed = fast::paged_attention(&q, &cache.keys, &cache.values, batch.places(), params);
+        let (keys, values, places) = (&cache.keys, &cache.values, batch.places());
+        let mixed = match &self.sinks {
+            Some(sinks) => fast::paged_attention_with_sinks(&q, keys, values, places, sinks, params),
+            None => fast::paged_attention(&q, keys, values, places, params),
+        };
         let mixed = match gate {
             Some(gate) => mixed * gate.sigmoid(),
             None => mixed,

@@ -22,14 +22,14 @@ impl FeedForward {
         }
     }
 
-    /// The mixture that the configuration asks for, or one network.
+    /// The mixture that the configuration asks for, or one network, of `layer`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<FeedForward, Error> {
+    pub fn load(loader: &Loader<'_>, layer: &str, style: MlpStyle) -> Result<FeedForward, Error> {
         Ok(match &loader.config.mixture {
-            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, name, mixture)?)),
-            None => FeedForward::Mlp(Box::new(Mlp::load(loader, name, style)?)),
+            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, layer, mixture)?)),
+            None => FeedForward::Mlp(Box::new(Mlp::load(loader, &format!("{layer}.mlp"), style)?)),
         })
     }
 

@@ -1,9 +1,10 @@
 use refrain::Array;
+use refrain_formats::RowOrder;
 
-use super::mlp::activate;
+use super::mlp::gated;
 use super::{Linear, Mlp, MlpStyle, Router, Weight};
-use crate::config::{Activation, MixtureConfig, ModelConfig};
-use crate::tensors::Table;
+use crate::config::{Activation, MixtureConfig, MixtureStyle, ModelConfig};
+use crate::tensors::{Names, Table};
 use crate::{Error, Loader};
 
 /// A mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token is computed by the few
@@ -12,10 +13,8 @@ use crate::{Error, Loader};
 pub struct Mixture {
     router: Router,
     gate_up: GateUp,
-    down: Weight,
+    down: Experts,
     shared: Option<SharedExpert>,
-    inner: usize,
-    hidden: usize,
     activation: Activation,
 }
 
@@ -25,35 +24,87 @@ struct SharedExpert {
     gate: Linear,
 }
 
-/// The matrices of all experts.
+/// A projection of all experts, and perhaps its biases `[E, outputs]`.
+struct Experts {
+    weights: Weight,
+    biases: Option<Array>,
+    outputs: usize,
+}
+
+impl Experts {
+    /// x `[T, 1 or U, K]` and experts `[T, U]` → `[T, U, outputs]`, without biases.
+    fn products(&self, x: &Array, experts: &Array) -> Array {
+        self.weights.expert_matmul(x, experts, self.outputs)
+    }
+
+    /// The same with biases.
+    fn forward(&self, x: &Array, experts: &Array) -> Array {
+        match &self.biases {
+            Some(biases) => self.products(x, experts) + biases.take(experts, 0),
+            None => self.products(x, experts),
+        }
+    }
+}
+
+/// What gate and up are made by.
 enum GateUp {
-    Apart(Weight, Weight),
+    Apart(Experts, Experts),
     /// For each expert the rows of the gate, then those of up.
-    Fused(Weight),
+    Fused(Experts),
+}
+
+/// Gate and up together, each of them, and what comes behind.
+const EXPERTS: [Names; 4] = [
+    ["mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"],
+    ["mlp.experts.gate_proj", "ffn_gate_exps.weight"],
+    ["mlp.experts.up_proj", "ffn_up_exps.weight"],
+    ["mlp.experts.down_proj", "ffn_down_exps.weight"],
+];
+/// Their biases.
+const BIASES: [Names; 4] = [
+    ["mlp.experts.gate_up_proj_bias", "ffn_gate_up_exps.bias"],
+    ["mlp.experts.gate_proj_bias", "ffn_gate_exps.bias"],
+    ["mlp.experts.up_proj_bias", "ffn_up_exps.bias"],
+    ["mlp.experts.down_proj_bias", "ffn_down_exps.bias"],
+];
+
+/// How transformers has all experts' matrices `[rows, columns]`.
+fn by_columns(style: &MixtureStyle, rows: usize, columns: usize, interleaved: bool) -> RowOrder {
+    match style.transposed {
+        true => RowOrder::Transposed {
+            rows,
+            columns,
+            interleaved,
+        },
+        false => RowOrder::AsStored,
+    }
 }
 
 impl Mixture {
     /// Its tensors in a layer.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, sizes: &MixtureConfig) {
         let (hidden, inner, experts) = (config.hidden_size, sizes.intermediate_size, sizes.experts);
-        layer.part(["mlp.gate", "ffn_gate_inp"], ".weight", &[experts, hidden]);
-        layer.add(
-            ["mlp.experts.down_proj", "ffn_down_exps.weight"],
-            &[experts, hidden, inner],
-        );
+        let style = sizes.style;
+        let router = [style.router, "ffn_gate_inp"];
+        layer.part(router, ".weight", &[experts, hidden]);
         // Together as transformers has them, or apart as mlx-lm and GGUF do.
         let apart = config.quantisation.is_some();
-        layer
-            .add(
-                ["mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"],
-                &[experts, 2 * inner, hidden],
-            )
-            .needed = !apart;
-        for names in [
-            ["mlp.experts.gate_proj", "ffn_gate_exps.weight"],
-            ["mlp.experts.up_proj", "ffn_up_exps.weight"],
-        ] {
+        let [gate_up, gate, up, down] = EXPERTS;
+        layer.add(down, &[experts, hidden, inner]).in_directory = by_columns(style, hidden, inner, false);
+        let both = layer.add(gate_up, &[experts, 2 * inner, hidden]);
+        (both.needed, both.in_directory) = (!apart, by_columns(style, 2 * inner, hidden, true));
+        for names in [gate, up] {
             layer.add(names, &[experts, inner, hidden]).needed = apart;
+        }
+        if style.biases {
+            let [gate_up, gate, up, down] = BIASES;
+            layer.part(router, ".bias", &[experts]);
+            layer.add(down, &[experts, hidden]);
+            let both = layer.add(gate_up, &[experts, 2, inner]);
+            (both.needed, both.in_directory) = (!apart, by_columns(style, 2 * inner, 1, true));
+            for names in [gate, up] {
+                layer.add(names, &[experts, inner]).needed = apart;
+            }
         }
         let Some(shared) = sizes.shared_intermediate_size else {
             return;
@@ -67,19 +118,35 @@ impl Mixture {
         matrix(["mlp.shared_expert.down_proj", "ffn_down_shexp"], [hidden, shared]);
     }
 
-    /// `{name}.gate` (the router), `{name}.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and
-    /// `down_proj`; `{name}.shared_expert` and `shared_expert_gate` if there are such.
+    /// The router, `mlp.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and `down_proj`, with their biases if
+    /// the family has some; `mlp.shared_expert` and `mlp.shared_expert_gate` if there are such: all in `layer`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, sizes: &MixtureConfig) -> Result<Mixture, Error> {
+    pub fn load(loader: &Loader<'_>, layer: &str, sizes: &MixtureConfig) -> Result<Mixture, Error> {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
-        let all = format!("{name}.experts");
-        let experts = |part: &str, shape| loader.experts(&all, part, sizes.experts, shape);
+        let all = format!("{layer}.mlp.experts");
+        let matrices = |part: &str, shape| loader.experts(&all, part, sizes.experts, shape);
+        let biases = |part: &str, shape: &[usize]| match sizes.style.biases {
+            true => loader.array(&format!("{all}.{part}_bias"), shape).map(Some),
+            false => Ok(None),
+        };
+        let experts = |part: &str, shape: [usize; 2]| {
+            Ok::<_, Error>(Experts {
+                outputs: shape[0],
+                weights: matrices(part, shape)?,
+                biases: biases(part, &[sizes.experts, shape[0]])?,
+            })
+        };
         Ok(Mixture {
-            router: Router::load(loader, &format!("{name}.gate"), sizes.experts, &sizes.router)?,
+            router: Router::load(loader, &format!("{layer}.{}", sizes.style.router), sizes)?,
             gate_up: match loader.has(&format!("{all}.gate_up_proj")) {
-                true => GateUp::Fused(experts("gate_up_proj", [2 * inner, hidden])?),
+                true => GateUp::Fused(Experts {
+                    outputs: 2 * inner,
+                    weights: matrices("gate_up_proj", [2 * inner, hidden])?,
+                    biases: biases("gate_up_proj", &[sizes.experts, 2, inner])?
+                        .map(|biases| biases.reshape(&[-1, 2 * inner as isize])),
+                }),
                 false => GateUp::Apart(
                     experts("gate_proj", [inner, hidden])?,
                     experts("up_proj", [inner, hidden])?,
@@ -88,13 +155,11 @@ impl Mixture {
             down: experts("down_proj", [hidden, inner])?,
             shared: match sizes.shared_intermediate_size {
                 Some(width) => Some(SharedExpert {
-                    expert: Mlp::of_width(loader, &format!("{name}.shared_expert"), width, MlpStyle::Gated)?,
-                    gate: loader.linear(&format!("{name}.shared_expert_gate"), 1, hidden, false)?,
+                    expert: Mlp::of_width(loader, &format!("{layer}.mlp.shared_expert"), width, MlpStyle::Gated)?,
+                    gate: loader.linear(&format!("{layer}.mlp.shared_expert_gate"), 1, hidden, false)?,
                 }),
                 None => None,
             },
-            inner,
-            hidden,
             activation: loader.config.activation,
         })
     }
@@ -104,12 +169,15 @@ impl Mixture {
         let [experts, weights] = self.router.forward(x);
         let each = x.expand_dims(1);
         let [gate, up] = match &self.gate_up {
-            GateUp::Apart(gate, up) => [gate, up].map(|w| w.expert_matmul(&each, &experts, self.inner)),
-            GateUp::Fused(both) => both.expert_matmul(&each, &experts, 2 * self.inner).split(-1),
+            GateUp::Apart(gate, up) => [gate, up].map(|matrices| matrices.forward(&each, &experts)),
+            GateUp::Fused(both) => both.forward(&each, &experts).split(-1),
         };
-        let inner = activate(&gate, self.activation) * up;
-        let routed = self.down.expert_matmul(&inner, &experts, self.hidden) * weights.expand_dims(2);
-        let routed = routed.sum(&[1]);
+        let inner = gated(&gate, &up, self.activation);
+        let weights = weights.expand_dims(2);
+        let mut routed = (self.down.products(&inner, &experts) * &weights).sum(&[1]);
+        if let Some(biases) = &self.down.biases {
+            routed = routed + (biases.take(&experts, 0) * &weights).sum(&[1]);
+        }
         match &self.shared {
             Some(shared) => routed + shared.gate.forward(x).sigmoid() * shared.expert.forward(x),
             None => routed,

@@ -89,15 +89,30 @@ impl Mlp {
             Inner::Fused(both) => both.forward(x).split(-1),
             Inner::Plain(up) => return self.down.forward(&activate(&up.forward(x), self.activation)),
         };
-        self.down.forward(&(activate(&gate, self.activation) * up))
+        self.down.forward(&gated(&gate, &up, self.activation))
     }
 }
 
-/// The gate's activation.
-pub(super) fn activate(gate: &Array, activation: Activation) -> Array {
+/// What goes into the last projection behind a gate.
+pub(super) fn gated(gate: &Array, up: &Array, activation: Activation) -> Array {
+    let up = match activation {
+        Activation::ClampedSwiglu => up.minimum(CLAMPED).maximum(-CLAMPED) + 1.0,
+        _ => up.clone(),
+    };
+    activate(gate, activation) * up
+}
+
+/// Within which clamped values stay.
+const CLAMPED: f32 = 7.0;
+
+fn activate(x: &Array, activation: Activation) -> Array {
     match activation {
-        Activation::Silu => gate.silu(),
-        Activation::GeluTanh => gelu_tanh(gate),
+        Activation::Silu => x.silu(),
+        Activation::GeluTanh => gelu_tanh(x),
+        Activation::ClampedSwiglu => {
+            let x = x.minimum(CLAMPED);
+            &x * (&x * 1.702).sigmoid()
+        }
     }
 }
 

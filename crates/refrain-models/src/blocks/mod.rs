@@ -11,7 +11,7 @@ mod norm;
 mod rope;
 mod router;
 
-pub use attention::{Attention, QkNorm, QkvStyle};
+pub use attention::{Attention, AttentionStyle, QkNorm, QkvStyle};
 pub use delta_net::DeltaNet;
 pub use embedding::{Embedding, Head};
 pub use feed_forward::FeedForward;

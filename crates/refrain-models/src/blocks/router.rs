@@ -1,7 +1,7 @@
 use refrain::Array;
 
 use super::Linear;
-use crate::config::RouterConfig;
+use crate::config::MixtureConfig;
 use crate::{Error, Loader};
 
 /// What chooses the experts of each token.
@@ -12,15 +12,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// The matrix `{name}.weight` `[experts, hidden]`.
+    /// The matrix `{name}.weight` `[experts, hidden]`, and perhaps `{name}.bias`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, name: &str, experts: usize, config: &RouterConfig) -> Result<Router, Error> {
+    pub fn load(loader: &Loader<'_>, name: &str, sizes: &MixtureConfig) -> Result<Router, Error> {
         Ok(Router {
-            scores: loader.linear(name, experts, loader.config.hidden_size, false)?,
-            used: config.used,
-            renormalise: config.renormalise,
+            scores: loader.linear(name, sizes.experts, loader.config.hidden_size, sizes.style.biases)?,
+            used: sizes.router.used,
+            renormalise: sizes.router.renormalise,
         })
     }
 

@@ -32,6 +32,8 @@ pub enum Activation {
     Silu,
     /// GELU by way of tanh.
     GeluTanh,
+    /// g · sigmoid(1.702 g), times up + 1, of g of at most 7 and up within ±7 (OpenAI 2025, arXiv:2508.10925).
+    ClampedSwiglu,
 }
 
 /// How many positions layers with a window see.

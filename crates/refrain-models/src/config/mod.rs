@@ -19,7 +19,7 @@ use crate::family::Family;
 pub use layers::{Activation, LayerAttention, LayerRope};
 pub use rope::{RopeScaling, all_close};
 use sizes::check_counts;
-pub use sizes::{DeltaNets, MixtureConfig, RouterConfig};
+pub use sizes::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig, is_router};
 
 /// The hyperparameters of a decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]

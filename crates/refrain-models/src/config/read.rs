@@ -55,8 +55,8 @@ pub struct Defaults {
     pub norm_eps: f64,
     /// Whether the token embedding is also the output head.
     pub tie_word_embeddings: bool,
-    /// What the activation is called in `config.json`.
-    pub activation_key: &'static str,
+    /// What the activation is called in `config.json`; `None` where there is no choice.
+    pub activation_key: Option<&'static str>,
     /// What is applied to the gate of the feed-forward network.
     pub activation: Activation,
     /// Which projections have biases in `config.json`; in GGUF, those that there are.
@@ -90,7 +90,7 @@ impl Defaults {
             longrope_original: None,
             norm_eps: 1e-6,
             tie_word_embeddings: false,
-            activation_key: "hidden_act",
+            activation_key: Some("hidden_act"),
             activation: Activation::Silu,
             biases: Biases {
                 attention: false,
@@ -256,8 +256,7 @@ fn head_dim(metadata: &Metadata<'_>, defaults: &Defaults, hidden_size: usize, he
 
 /// The activation of the feed-forward network.
 fn activation(metadata: &Metadata<'_>, defaults: &Defaults) -> Result<Activation, Error> {
-    let key = defaults.activation_key;
-    let Some(value) = metadata.json(key) else {
+    let Some((key, value)) = defaults.activation_key.and_then(|key| Some((key, metadata.json(key)?))) else {
         return Ok(defaults.activation);
     };
     match value.as_str() {

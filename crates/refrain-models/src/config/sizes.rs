@@ -32,6 +32,39 @@ pub struct MixtureConfig {
     pub intermediate_size: usize,
     /// Width inside the expert that all tokens share, if there is one.
     pub shared_intermediate_size: Option<usize>,
+    /// What the family's mixtures are like.
+    pub style: &'static MixtureStyle,
+}
+
+/// What sets one family's mixtures apart from another's, beyond sizes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MixtureStyle {
+    /// What transformers calls the router in a layer.
+    pub router: &'static str,
+    /// What mlx-lm calls the experts in a layer.
+    pub in_mlx: &'static str,
+    /// Whether router and experts have biases.
+    pub biases: bool,
+    /// Whether transformers has the experts' matrices by columns where they are not quantised, and the rows of gate and
+    /// up in turns.
+    pub transposed: bool,
+}
+
+impl MixtureStyle {
+    /// As most families have it.
+    pub const USUAL: MixtureStyle = MixtureStyle {
+        router: "mlp.gate",
+        in_mlx: "mlp.switch_mlp",
+        biases: false,
+        transposed: false,
+    };
+}
+
+/// Whether the tensor of this name is the matrix that scores experts: a small one, in which bits count.
+pub fn is_router(name: &str) -> bool {
+    [".mlp.gate.weight", ".mlp.router.weight"]
+        .iter()
+        .any(|end| name.ends_with(end))
 }
 
 /// How a token's experts are chosen: those of the largest scores, which are a softmax over all, and what each adds is

@@ -81,7 +81,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         rope_theta: 1e6,
         rope_by_layer_type: true,
         tie_word_embeddings: true,
-        activation_key: "hidden_activation",
+        activation_key: Some("hidden_activation"),
         activation: Activation::GeluTanh,
         biases: Biases {
             attention: bias,

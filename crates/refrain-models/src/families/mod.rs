@@ -1,6 +1,7 @@
 //! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
 
 mod gemma3;
+mod gpt_oss;
 mod granite;
 mod llama;
 mod mistral;
@@ -29,6 +30,7 @@ pub const FAMILIES: &[&Family] = &[
     &gemma3::GEMMA3,
     &granite::GRANITE,
     &starcoder2::STARCODER2,
+    &gpt_oss::GPT_OSS,
     &qwen3_5::QWEN3_5,
     &qwen3_5::QWEN3_5_MOE,
 ];

@@ -5,9 +5,11 @@ use refrain::{Array, DType};
 use refrain_formats::{Error as FileError, Key, Metadata, RowOrder};
 use serde_json::{Value, json};
 
-use crate::blocks::{Attention, BlockNorm, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, Ropes};
+use crate::blocks::{
+    Attention, AttentionStyle, BlockNorm, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, Ropes,
+};
 use crate::config::read::{self, Biases, Defaults};
-use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, ModelConfig, RouterConfig};
+use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, MixtureStyle, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
 use crate::tensors::{Table, TensorRow};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
@@ -67,6 +69,12 @@ pub(super) static QWEN3_5_MOE: Family = Family {
     ..HYBRID
 };
 
+const ATTENTION: AttentionStyle = AttentionStyle {
+    qk_norm: QkNorm::Heads,
+    qkv: QkvStyle::Gated,
+    sinks: false,
+};
+
 const HYBRID: Family = Family {
     rotates_part: true,
     tensors,
@@ -122,6 +130,7 @@ fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, FileError> {
         },
         intermediate_size: count("moe_intermediate_size", 512)?,
         shared_intermediate_size: Some(count("shared_expert_intermediate_size", 512)?),
+        style: &MixtureStyle::USUAL,
     })
 }
 
@@ -196,7 +205,7 @@ fn tensors(config: &ModelConfig) -> Vec<TensorRow> {
         layer.norm(["post_attention_layernorm", "post_attention_norm"], config.hidden_size);
         match config.is_recurrent(number) {
             true => DeltaNet::tensors(layer, config, nets),
-            false => Attention::tensors(layer, config, QkNorm::Heads, QkvStyle::Gated, RowOrder::AsStored),
+            false => Attention::tensors(layer, config, ATTENTION, RowOrder::AsStored),
         }
         FeedForward::tensors(layer, config, MlpStyle::Gated);
     }
@@ -259,6 +268,7 @@ fn a3b_35b() -> ModelConfig {
             },
             intermediate_size: 512,
             shared_intermediate_size: Some(512),
+            style: &MixtureStyle::USUAL,
         }),
         bos_ids: vec![248_044],
         eos_ids: vec![248_046],
@@ -291,6 +301,7 @@ fn tiny() -> ModelConfig {
             },
             intermediate_size: 256,
             shared_intermediate_size: Some(256),
+            style: &MixtureStyle::USUAL,
         }),
         bos_ids: vec![1],
         eos_ids: vec![2],
@@ -351,12 +362,11 @@ impl Layer {
                     loader,
                     &name("self_attn"),
                     number,
-                    QkNorm::Heads,
-                    QkvStyle::Gated,
+                    ATTENTION,
                 )?)),
             },
             before_feed_forward: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::load(loader, &name("mlp"), MlpStyle::Gated)?,
+            feed_forward: FeedForward::load(loader, &format!("model.layers.{number}"), MlpStyle::Gated)?,
         })
     }
 }

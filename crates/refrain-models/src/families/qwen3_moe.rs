@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::qwen2;
 use super::qwen3::STYLE;
 use crate::config::read::{self, Biases, Defaults};
-use crate::config::{MixtureConfig, ModelConfig, RouterConfig};
+use crate::config::{MixtureConfig, MixtureStyle, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
 
 pub(super) static QWEN3_MOE: Family = Family {
@@ -85,6 +85,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         },
         intermediate_size: count(WIDTH, 768)?,
         shared_intermediate_size: None,
+        style: &MixtureStyle::USUAL,
     };
     let config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
     Ok(ModelConfig {
@@ -144,5 +145,6 @@ fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConf
         },
         intermediate_size,
         shared_intermediate_size: None,
+        style: &MixtureStyle::USUAL,
     }
 }

@@ -33,7 +33,7 @@ pub(super) static STARCODER2: Family = Family {
         json!({
             "hidden_act": match config.activation {
                 Activation::Silu => "silu",
-                Activation::GeluTanh => "gelu_pytorch_tanh",
+                Activation::GeluTanh | Activation::ClampedSwiglu => "gelu_pytorch_tanh",
             },
             "sliding_window": config.window(),
             "use_bias": config.attention_bias,

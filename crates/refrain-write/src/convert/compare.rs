@@ -4,7 +4,7 @@ use std::path::Path;
 
 use refrain_formats::{CheckpointFiles, Error};
 use refrain_models::config::written_gguf::rope_divisors;
-use refrain_models::config::{Activation, LayerRope, RopeScaling, all_close};
+use refrain_models::config::{LayerRope, RopeScaling, all_close};
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
 
 use super::experts;
@@ -85,13 +85,7 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ("embedding scale", both(|c| c.embedding_scale.into())),
         ("residual scale", both(|c| c.residual_scale.into())),
         ("logit scale", both(|c| c.logit_divisor.into())),
-        (
-            "hidden_act",
-            matches!(
-                (old.activation, new.activation),
-                (Activation::Silu, Activation::Silu) | (Activation::GeluTanh, Activation::GeluTanh)
-            ),
-        ),
+        ("hidden_act", old.activation == new.activation),
         ("mixture of experts", old.mixture == new.mixture),
         ("final_logit_softcapping", both(|c| c.logit_cap.unwrap_or(0.0).into())),
         (

@@ -118,21 +118,25 @@ fn conversions<'a>(
             conversion
         })
         .collect();
+    let mlx = config.mixture.as_ref().filter(|_| options.recipe.affine().is_some());
+    if mlx.is_none() && experts::are_by_columns(config) {
+        conversions.extend(experts::by_columns(source, config, plain)?);
+        return Ok(conversions);
+    }
     for experts in experts::all(source, config)? {
         let to = options.recipe.directory_encoding(plain, &experts.info());
-        let [rows, columns] = experts.shape;
-        if options.recipe.affine().is_some() {
-            let (label, name) = (experts.name(), experts.mlx_name());
-            let shape = vec![experts.each.len(), rows, columns];
+        if let Some(mixture) = mlx {
+            let (label, name) = (experts.name(), experts.mlx_name(mixture));
+            let shape = experts.shape();
             let mut conversion = Conversion::joined(experts.each, label, shape, name, to);
             conversion.scales = plain;
             conversions.push(conversion);
             continue;
         }
+        let shape = experts.shape_of_one();
         let names = Vec::from_iter((0..experts.each.len()).map(|expert| experts.name_of(expert)));
         for (own, name) in experts.each.into_iter().zip(names) {
-            let shape = vec![rows, columns];
-            conversions.push(Conversion::joined(vec![own], name.clone(), shape, name, to));
+            conversions.push(Conversion::joined(vec![own], name.clone(), shape.clone(), name, to));
         }
     }
     Ok(conversions)

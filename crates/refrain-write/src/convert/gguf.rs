@@ -70,12 +70,12 @@ fn conversions<'a>(
         conversions.push(conversion);
     }
     for experts in experts::all(source, config)? {
-        let (label, [rows, columns]) = (experts.name(), experts.shape);
+        let label = experts.name();
         let Some(row) = known.get(&label[..]) else {
             continue;
         };
         let to = options.recipe.gguf_encoding(config, &experts.info());
-        let shape = vec![experts.each.len(), rows, columns];
+        let shape = experts.shape();
         conversions.push(Conversion::joined(experts.each, label, shape, row.gguf.clone(), to));
     }
     Ok(conversions)

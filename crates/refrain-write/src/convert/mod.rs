@@ -2,7 +2,7 @@
 
 mod compare;
 mod directory;
-mod experts;
+pub(crate) mod experts;
 mod gguf;
 mod recipe;
 mod tokenizer_files;

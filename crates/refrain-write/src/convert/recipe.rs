@@ -5,7 +5,10 @@ use std::fmt;
 use refrain_formats::mixed::{self, MixedFile};
 use refrain_formats::{Encoding, TensorInfo};
 use refrain_models::ModelConfig;
+use refrain_models::config::is_router;
 use refrain_quant::QuantRecord;
+
+use super::experts;
 
 /// The formats that a checkpoint can be converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,10 @@ pub enum Recipe {
 }
 
 /// Formats of blocks that whole files are made of: those with more bits than mixtures, and those with fewer.
-const BLOCKS: [&[&str]; 2] = [&["q8_0", "q6_k"], &["q4_0", "iq4_nl", "iq4_xs"]];
+const BLOCKS: [&[&str]; 2] = [&["q8_0", "q6_k"], &["q4_0", "iq4_nl", "iq4_xs", EXPERTS]];
+
+/// That of experts alone; what else there is takes 8 bits.
+const EXPERTS: &str = "mxfp4";
 
 impl Recipe {
     /// All of them but MLX's with groups of other sizes than 64: from the largest files to the smallest, GGUF's first.
@@ -91,6 +97,9 @@ impl Recipe {
         }
         let (columns, place) = (tensor.columns(), config.matrix_place());
         let wanted = match self {
+            Recipe::Blocks(record) if record.name == EXPERTS && !experts::is_one(&tensor.name) => {
+                Encoding::named("q8_0")
+            }
             Recipe::Blocks(record) if record.format.bits <= 4 && mixed::is_output(place, &tensor.name) => {
                 mixed::output_head()
             }
@@ -118,11 +127,6 @@ impl Recipe {
             _ => plain,
         }
     }
-}
-
-/// Whether the matrix chooses experts: a small one, in which bits count.
-fn is_router(name: &str) -> bool {
-    name.ends_with(".mlp.gate.weight")
 }
 
 impl fmt::Display for Recipe {

@@ -78,12 +78,15 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     let hybrid = ["f32", "f16", "bf16", "mlx4", "mlx8-g32"].map(|format| format!("tiny-hybrid:{format}"));
     let dense = ["f32", "bf16", "mlx4"].map(|format| format!("tiny-hybrid-dense:{format}"));
     let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
+    // Matrices by columns in directories, biases of experts.
+    let sinks = ["f16", "bf16", "q8_0", "q4_k_m", "mxfp4", "mlx4"].map(|format| format!("tiny-gpt-oss:{format}"));
     let specs = formats
         .iter()
         .map(|format| format!("tiny:{format}"))
         .chain(llama)
         .chain(hybrid)
         .chain(mixture)
+        .chain(sinks)
         .chain(dense);
     for spec in specs {
         let is_gguf = SyntheticSpec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
@@ -93,7 +96,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 16);
+    assert_eq!(left.len(), formats.len() + 22);
 }
 
 #[test]
@@ -214,6 +217,8 @@ fn architectures_have_the_published_sizes() {
         ("llama-3.1-8b", 8_030_261_248),
         ("qwen3.5-35b-a3b", 34_660_610_688),
         ("qwen3-30b-a3b", 30_532_122_624),
+        ("gpt-oss-20b", 20_914_757_184),
+        ("gpt-oss-120b", 116_829_156_672),
         ("granite-3.3-2b", 2_533_539_840),
         ("starcoder2-3b", 3_030_371_328),
     ] {

@@ -57,7 +57,7 @@ pub fn recipe(name: &str) -> Recipe {
     Recipe::by_name(name).unwrap()
 }
 
-const ALL: [(&str, bool); 13] = [
+const ALL: [(&str, bool); 14] = [
     ("f16", true),
     ("q8_0", true),
     ("q6_k", true),
@@ -67,6 +67,7 @@ const ALL: [(&str, bool); 13] = [
     ("q4_0", true),
     ("iq4_nl", true),
     ("iq4_xs", true),
+    ("mxfp4", true),
     ("mlx3-g32", false),
     ("f16", false),
     ("mlx4", false),
@@ -112,6 +113,20 @@ fn all_values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
         let each = all.len() / checkpoint.config().mixture.as_ref().unwrap().experts;
         return all[expert.parse::<usize>().unwrap() * each..][..each].to_vec();
     }
+    let experts = checkpoint.config().mixture.as_ref().unwrap().experts;
+    // Gate and up in one tensor, or apart.
+    let ending = if part.ends_with("_bias") { "_bias" } else { "" };
+    let whole = |part: &str| of(checkpoint.tensor(&format!("{layer}.experts.{part}{ending}")));
+    if let (Some(gate), Some(up), true) = (whole("gate_proj"), whole("up_proj"), part.starts_with("gate_up_proj")) {
+        let each = gate.len() / experts;
+        let pairs = gate.chunks(each).zip(up.chunks(each));
+        return pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
+    }
+    if let Some(both) = whole("gate_up_proj") {
+        let halves = both.chunks(both.len() / experts / 2);
+        let own = halves.skip(usize::from(part.starts_with("up_proj"))).step_by(2);
+        return own.flatten().copied().collect();
+    }
     let experts = 0..checkpoint.config().mixture.as_ref().unwrap().experts;
     experts
         .flat_map(|expert| of(checkpoint.tensor(&format!("{layer}.experts.{expert}.{part}.weight"))).unwrap())
@@ -147,6 +162,7 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
                     "F32" => 0.0,
                     "F16" => 5e-4,
                     "BF16" => 4e-3,
+                    "MXFP4" => 0.2,
                     "Q3_K" | "MLX 3-bit/32" => 0.26,
                     "Q8_0" | "MLX 8-bit/64" => 0.012,
                     "Q6_K" => 0.03,
@@ -240,6 +256,29 @@ fn blocks_that_stay_what_they_are_are_copied() {
                 info.name
             );
         }
+    }
+}
+
+#[test]
+fn experts_in_mxfp4_stay_what_they_are_on_the_way_to_gguf_and_back() {
+    let source = open("gpt-oss-mxfp4");
+    let folder = tempfile::tempdir().unwrap();
+    let (file, report) = converted(&source, recipe("mxfp4"), true, folder.path());
+    for tensor in report.unwrap().tensors.iter().filter(|t| t.name.contains(".experts.")) {
+        assert_eq!(tensor.deviation.largest(), 0.0, "{}", tensor.name);
+        let expected = if tensor.name.ends_with("_bias") { "F32" } else { "MXFP4" };
+        assert_eq!(tensor.to.to_string(), expected, "{}", tensor.name);
+    }
+    let between = Checkpoint::open(&file).unwrap();
+    let (directory, report) = converted(&between, Recipe::F16, false, folder.path());
+    report.unwrap();
+    let back = Checkpoint::open(&directory).unwrap();
+    assert_eq!(back.config().mixture, source.config().mixture);
+    for part in ["gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"] {
+        let name = format!("model.layers.1.mlp.experts.{part}");
+        let [old, new] = [&source, &back].map(|checkpoint| checkpoint.tensor(&name).unwrap());
+        assert_eq!(old.info.shape, new.info.shape, "{part}");
+        assert_eq!(old.dequantise().unwrap(), new.dequantise().unwrap(), "{part}");
     }
 }
 

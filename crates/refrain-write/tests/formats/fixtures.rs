@@ -97,7 +97,7 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
             [&apart[..3], &both[..1], &plain].concat()
         }
         // Experts are in a test of their own.
-        "qwen3_moe" => [&apart[..3], &both[..1]].concat(),
+        "qwen3_moe" | "gpt_oss" => [&apart[..3], &both[..1]].concat(),
         // What its layers do not share is in a test of its own.
         "qwen3_5_text" | "qwen3_5_moe_text" => Vec::new(),
         _ => [&apart[..], &both].concat(),

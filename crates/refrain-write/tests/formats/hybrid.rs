@@ -1,7 +1,7 @@
 //! Hybrids as transformers, their publishers and mlx-lm lay them out.
 
 use refrain_formats::Encoding;
-use refrain_models::config::{DeltaNets, MixtureConfig, RouterConfig};
+use refrain_models::config::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::json;
 
@@ -178,6 +178,7 @@ fn sizes_and_kinds_of_layers_are_read() {
         },
         intermediate_size: 16,
         shared_intermediate_size: Some(32),
+        style: &MixtureStyle::USUAL,
     };
     assert_eq!(config.mixture, Some(mixture));
     assert_eq!(

@@ -10,7 +10,8 @@ use super::paged_attention::{attend, multiplications};
 use crate::operation::{ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
 /// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
-/// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {gate}) → `[T, H, D]`, and
+/// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
+/// {gate}) → `[T, H, D]`, and
 /// both states: attention with the norms, rotations and writes before it, made by [`crate::passes::regions`].
 #[derive(Hash, Debug)]
 pub(crate) struct JoinedAttention(pub DecodeParams);
@@ -56,7 +57,7 @@ impl Operation for JoinedAttention {
         step.update_rows(0, &Values::F32(k), &places);
         step.update_rows(1, &v, &places);
         let x = step.read();
-        let mut mixed = attend(&x, &q, heads, [0, 1, 5, 6, 7], &params.attention);
+        let mut mixed = attend(&x, &q, heads, [0, 1, 5, 6, 7], params.sinks(), &params.attention);
         if let Some(number) = params.gate() {
             let gated = mixed.iter_mut().zip(x.f32(number));
             gated.for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());

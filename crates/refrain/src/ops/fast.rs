@@ -6,7 +6,7 @@ use super::Caller;
 pub use super::causal_conv::causal_conv;
 pub use super::experts::expert_matmul;
 pub use super::gated_delta::gated_delta;
-pub use super::paged_attention::paged_attention;
+pub use super::paged_attention::{paged_attention, paged_attention_with_sinks};
 pub use super::rope::rope;
 pub use super::slots::slots;
 use crate::{Array, DType, Primitive};

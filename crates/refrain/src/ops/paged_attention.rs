@@ -11,7 +11,7 @@ use crate::operation::{
 };
 use crate::{Array, AttentionParams, DType};
 
-/// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`) → `[T, H, D]`.
+/// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`, {sinks `[H]`}) → `[T, H, D]`.
 #[derive(Hash, Debug)]
 pub(crate) struct PagedAttention(pub AttentionParams);
 
@@ -25,6 +25,7 @@ impl Operation for PagedAttention {
     }
 
     fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let (inputs, sinks) = inputs.split_at(inputs.len().min(6));
         let [q, keys, values, positions, sequences, pages] = exactly(inputs)?;
         let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
             && keys.shape == values.shape
@@ -38,33 +39,41 @@ impl Operation for PagedAttention {
                 .iter()
                 .map(|x| x.dtype)
                 .eq([DType::I32, DType::U32, DType::U32])
+            && sinks.len() <= 1
+            && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
             return Ok(vec![q.clone()]);
         }
+        let with = sinks
+            .iter()
+            .map(|sinks| format!(" with sinks {sinks}"))
+            .collect::<String>();
         Err(format!(
-            "q {q} does not attend to keys {keys} and values {values} by positions {positions}, sequences {sequences} and pages {pages} of {} slots",
+            "q {q} does not attend to keys {keys} and values {values} by positions {positions}, sequences {sequences} and pages {pages} of {} slots{with}",
             self.0.page_size
         ))
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [q, keys, values, positions, sequences, pages, out] = operands else {
-            unreachable!("six inputs and a result")
+        let [q, keys, values, positions, sequences, pages, sinks @ .., out] = operands else {
+            unreachable!("six inputs or seven, and a result")
         };
         let operands = [q, keys, values, positions, sequences, pages, out];
-        Ok(Kernels::with_workspace(attention::calls(traits, operands, &self.0)?))
+        let calls = attention::calls(traits, operands, sinks.first(), &self.0)?;
+        Ok(Kernels::with_workspace(calls))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
-        let mixed = attend(&x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], &self.0);
+        let sinks = (x.count() > 6).then_some(6);
+        let mixed = attend(&x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], sinks, &self.0);
         drop(x);
         step.store(0, &Values::F32(mixed));
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        multiplications(&self.0, &operands[5], &operands[6])
+        multiplications(&self.0, &operands[5], &operands[operands.len() - 1])
     }
 
     fn context(&self) -> Option<(&[usize], Option<u32>)> {
@@ -80,12 +89,13 @@ pub(super) fn multiplications(params: &AttentionParams, pages: &OperandSpec, out
     (out.layout.count() as u64).saturating_mul(2 * seen)
 }
 
-/// Attention of queries `q` over inputs keys, values, positions, sequences and pages, by number.
+/// Attention of queries `q`, and perhaps to sinks, over inputs keys, values, positions, sequences and pages, by number.
 pub(super) fn attend(
     x: &HostInputs<'_>,
     q: &[f32],
     heads: usize,
     inputs: [usize; 5],
+    sinks: Option<usize>,
     params: &AttentionParams,
 ) -> Vec<f32> {
     let [keys, values, positions, sequences, pages] = inputs;
@@ -96,6 +106,7 @@ pub(super) fn attend(
     let rows = bytes.each_ref().map(|(dtype, bytes)| {
         StoredRows::new(*dtype, slots, kv_heads * head_dim, bytes).expect("keys and values are floats")
     });
+    let sinks = sinks.map(|number| x.f32(number));
     let inputs = attention::AttentionInputs {
         q,
         keys: &rows[0],
@@ -103,6 +114,7 @@ pub(super) fn attend(
         positions: &x.i32(positions),
         sequences: &x.u32(sequences),
         pages: &x.u32(pages),
+        sinks: sinks.as_deref(),
         heads,
         kv_heads,
         pages_per_sequence: x.shape(pages)[1],
@@ -131,6 +143,22 @@ pub fn paged_attention(
     params: AttentionParams,
 ) -> Array {
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
+    let [mixed] = Array::apply(PagedAttention(params), &inputs);
+    mixed
+}
+
+/// [`paged_attention`] whose softmax is also over a score of each head, `sinks` floats `[H]`, with a value of zero
+/// (Xiao et al. 2023, arXiv:2309.17453).
+#[track_caller]
+pub fn paged_attention_with_sinks(
+    q: &Array,
+    keys: &Array,
+    values: &Array,
+    tokens: BatchTokens<'_>,
+    sinks: &Array,
+    params: AttentionParams,
+) -> Array {
+    let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages, sinks];
     let [mixed] = Array::apply(PagedAttention(params), &inputs);
     mixed
 }

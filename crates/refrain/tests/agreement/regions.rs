@@ -216,7 +216,11 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         window: random.pick(&[None, Some(5)]),
         decode: true,
     };
-    let mixed = fast::paged_attention(&q, &keys, &values, places, params);
+    let sinks = random.one_in(2).then(|| weight(random, &[kv_heads * group]));
+    let mixed = match sinks {
+        Some(sinks) => fast::paged_attention_with_sinks(&q, &keys, &values, places, &sinks, params),
+        None => fast::paged_attention(&q, &keys, &values, places, params),
+    };
     (states, [mixed * 2.0, keys, values])
 }
 

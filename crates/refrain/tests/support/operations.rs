@@ -130,7 +130,12 @@ fn others() -> Vec<Operation> {
             fast::rms_norm(&x(d, t), Some(&Array::input(d, "weight", t, &[COLUMNS])), 1e-6)
         }),
         operation("rope", rope),
-        operation("paged_attention of f32 over a cache", paged_attention),
+        operation("paged_attention of f32 over a cache", |d, t| {
+            paged_attention(d, t, false)
+        }),
+        operation("paged_attention_with_sinks of f32 over a cache", |d, t| {
+            paged_attention(d, t, true)
+        }),
         operation("sample from logits", sample),
         operation("causal_conv", causal_conv),
         operation("gated_delta", gated_delta),
@@ -207,7 +212,7 @@ fn rope(device: &Device, dtype: DType) -> Array {
 }
 
 /// Queries in f32; the dtype is that of the cache.
-fn paged_attention(device: &Device, dtype: DType) -> Array {
+fn paged_attention(device: &Device, dtype: DType, with_sinks: bool) -> Array {
     let [keys, values] = ["keys", "values"].map(|name| Array::input(device, name, dtype, &[32, 2, 64]));
     let tokens = BatchTokens {
         positions: &Array::input(device, "positions", DType::I32, &[ROWS]),
@@ -221,6 +226,10 @@ fn paged_attention(device: &Device, dtype: DType) -> Array {
         decode: false,
     };
     let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
+    if with_sinks {
+        let sinks = Array::input(device, "sinks", dtype, &[4]);
+        return fast::paged_attention_with_sinks(&q, &keys, &values, tokens, &sinks, params);
+    }
     fast::paged_attention(&q, &keys, &values, tokens, params)
 }
 

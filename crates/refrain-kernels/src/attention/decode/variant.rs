@@ -213,6 +213,7 @@ mod tests {
             }),
             q_norm: NORM,
             k_norm: NORM,
+            sinks: false,
             gated: false,
         };
         let keys = OperandSpec::contiguous(state, &[reach, 1, head_dim]);

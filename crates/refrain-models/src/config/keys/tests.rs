@@ -54,6 +54,21 @@ const ACCEPTED: [&str; 13] = [
 /// What the class of each family declares beside [`OF_ALL`].
 const OF_CLASSES: &[(&str, &[&str])] = &[
     (
+        "gpt_oss",
+        &[
+            "attention_bias",
+            "head_dim",
+            "hidden_act",
+            "intermediate_size",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "output_router_logits",
+            "router_aux_loss_coef",
+            "sliding_window",
+        ],
+    ),
+    (
         "qwen3",
         &[
             "intermediate_size",
@@ -271,6 +286,7 @@ fn usual(family: &Family) -> ModelConfig {
 /// A value that no usual model has.
 fn other(family: &Family, key: &str) -> Value {
     match key {
+        "attention_bias" if family.name == "gpt_oss" => json!(false),
         "attention_bias" | "mlp_bias" | "norm_topk_prob" | "tie_word_embeddings" => json!(true),
         "use_bias" | "use_sliding_window" => json!(false),
         "hidden_act" if family.name == "starcoder2" => json!("silu"),

@@ -46,9 +46,10 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
     if !params.decode {
         return None;
     }
-    let [q, keys, values, tokens @ ..] = &node.inputs[..] else {
+    let [q, keys, values, others @ ..] = &node.inputs[..] else {
         return None;
     };
+    let (tokens, sinks) = others.split_at_checked(3)?;
     let mut rows = Vec::new();
     for state in [keys, values] {
         let (state, edge) = write(graph, state, number, tokens, params.page_size)?;
@@ -75,6 +76,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
             rope: q.rope.as_ref().map(|(rope, _)| *rope),
             q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
             k_norm: k.norm.as_ref().map(|(norm, _)| *norm),
+            sinks: !sinks.is_empty(),
             gated: gate.is_some(),
         };
         let mut inputs = states.to_vec();
@@ -83,6 +85,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         inputs.extend(q.rope.iter().map(|(_, frequencies)| frequencies.clone()));
         let gains = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
         inputs.extend(gains);
+        inputs.extend_from_slice(sinks);
         inputs.extend(gate.map(|(_, edge)| edge.clone()));
         // Where tokens stand may be states: attention reads them where it did.
         let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| is_state(graph, edge));
