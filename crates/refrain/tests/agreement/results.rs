@@ -6,7 +6,7 @@ use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
     ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
 };
-use refrain::{Array, DType, Device, Error, Executor, Function, Replay, eval};
+use refrain::{Array, DType, Device, Error, Function, eval};
 
 use crate::common::{assert_silent, plain, vulkan};
 
@@ -174,12 +174,12 @@ fn results_leave_a_function_and_states_stay() {
 #[test]
 fn results_are_replayed() {
     for device in devices() {
-        for mode in [&refrain::Eager as &dyn Executor, &Replay] {
+        for executor in device.executors() {
             let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
             let [sums, more, next] = Array::apply(AddUp, &[&totals, &two(&device, [1.0, 2.0])]);
             let [again, _, next] = Array::apply(AddUp, &[&next, &sums]);
             let step = Function::trace(&[&sums, &more, &again, &next]).expect("traces");
-            let tape = step.tape(mode).expect("records");
+            let tape = step.tape(*executor).expect("records");
             for (sums, more, again) in [
                 ([1.0f32, 2.0], [1u32, 1], [2.0f32, 4.0]),
                 ([3.0, 6.0], [0, 0], [6.0, 12.0]),
