@@ -233,12 +233,7 @@ impl DeltaDivision {
     fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaDivision, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
-        // Where 64 lanes run together, an invocation of 1024 has 64 registers on some devices: too few.
-        let threads = match traits.subgroup_size {
-            ..64 => THREADS,
-            _ => THREADS / 2,
-        };
-        let rows = (traits.workgroup(threads) / lanes).max(1);
+        let rows = (traits.workgroup(THREADS) / lanes).max(1);
         let division = DeltaDivision {
             lanes,
             rows,
