@@ -375,8 +375,9 @@ impl fmt::Display for Operand {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let barriers = self.barriers_before_steps();
-        for (number, (step, barrier)) in self.steps.iter().zip(barriers).enumerate() {
-            if barrier {
+        for (number, step) in self.steps.iter().enumerate() {
+            // Before it is scheduled, a plan has none.
+            if barriers.get(number) == Some(&true) {
                 writeln!(f, "---- barrier")?;
             }
             // What makes nothing new is told by what it updates.
