@@ -24,9 +24,8 @@ const WORDS: [(&[&str], &str); 18] = [
     ),
     (&["talk", "interactive"], "`refrain chat MODEL` talks, turn by turn"),
     (
-        &["serve", "server", "api"],
-        "there is no HTTP server yet; for programs, `refrain run MODEL --json < prompt.txt` answers a prompt, and \
-         `refrain chat MODEL < prompts.txt` one for each line",
+        &["server", "api"],
+        "`refrain serve MODEL` answers many clients at once, through OpenAI's HTTP interface",
     ),
     (
         &["ps", "stop", "unload"],

@@ -7,15 +7,15 @@ fn help_and_version_may_be_typed_as_commands() {
     assert_eq!(run(&["help"]).done(), run(&["--help"]).done());
     assert_eq!(run(&["help", "run"]).done(), run(&["run", "--help"]).done());
     assert_eq!(run(&["version"]).done(), run(&["--version"]).done());
-    run(&["help", "serve"]).failed(2, &["no HTTP server yet"]);
+    run(&["help", "server"]).failed(2, &["`refrain serve MODEL`"]);
 }
 
 #[test]
 fn commands_of_other_programs_get_the_right_word() {
     for (typed, word) in [
-        ("serve", "there is no HTTP server yet"),
-        ("llama-server", "there is no HTTP server yet"),
-        ("mlx_lm.server", "there is no HTTP server yet"),
+        ("api", "`refrain serve MODEL`"),
+        ("llama-server", "`refrain serve MODEL`"),
+        ("mlx_lm.server", "`refrain serve MODEL`"),
         ("ps", "`refrain list`"),
         ("stop", "no model stays in memory"),
         ("show", "`refrain inspect MODEL`"),

@@ -95,7 +95,7 @@ mod tests {
         };
         assert_eq!(cut(1300, 512), [512, 512, 256, 16, 4]);
         assert_eq!(cut(400, 512), [400]);
-        assert_eq!(cut(300, 512), [256, 32, 8, 4]);
+        assert_eq!(cut(300, 512), [256, 32, 12]);
         assert_eq!(cut(5, 2), [2, 2, 1]);
         assert_eq!(cut(1, 512), [1]);
         assert_eq!(cut(100, 100), [64, 32, 4]);
