@@ -95,6 +95,8 @@ mod tests {
         ("To measure", &["threads"]),
         ("To develop", &["verify", "inject-fault", "freeze"]),
     ];
+    /// Those of a server.
+    const ENGINE: (&str, &[&str]) = ("Engine", &["ctx", "parallel", "queue", "memory", "no-prefix-cache"]);
     /// The one that other commands have too.
     const DECODING: &str = "Decoding";
 
@@ -107,6 +109,8 @@ mod tests {
                 let Some(name) = option.get_long() else { continue };
                 let expected = HEADINGS.iter().find(|(_, options)| options.contains(&name));
                 let expected = expected.filter(|(heading, _)| answers || *heading == DECODING);
+                let serves = command.get_name() == "serve" && ENGINE.1.contains(&name);
+                let expected = if serves { Some(&ENGINE) } else { expected };
                 let found = option.get_help_heading();
                 let stands = match expected {
                     Some((heading, _)) => found.is_some_and(|found| found.starts_with(heading)),
