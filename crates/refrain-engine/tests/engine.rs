@@ -228,11 +228,19 @@ fn what_cannot_be_computed_is_refused() {
     assert!(said(&[]).contains("the prompt is empty"));
     assert!(said(&prompt(0, 256)).contains("257 tokens do not fit in a context of 256"));
     assert!(said(&[1, u32::MAX]).contains("out of range"));
-    let under_way: Vec<Asked> = (0..2)
-        .map(|_| ask(&engine, &[1, 2], &greedy(250)).expect("taken"))
-        .collect();
+    // The engine stands still while somebody listens, so that none of these comes to its end.
+    let (release, gate) = channel::<()>();
+    let held = EngineRequest {
+        prompt: vec![1, 2],
+        options: greedy(2),
+    };
+    let listener = Box::new(move |_| {
+        let _ = gate.recv();
+    });
+    let held = engine.submit(held, listener).expect("taken");
+    let waiting = ask(&engine, &[1, 2], &greedy(2)).expect("taken");
     assert!(said(&[1]).contains("2 requests are running or waiting already"));
-    drop(under_way);
+    drop((release, held, waiting));
     let begin = Instant::now();
     while ask(&engine, &[1], &greedy(1)).is_err() && begin.elapsed() < LONGEST_WAIT {
         std::thread::sleep(Duration::from_millis(5));
