@@ -1,9 +1,7 @@
 //! How tokens are picked: the user's wishes, then what the model suggests.
 
-use std::hash::{BuildHasher, RandomState};
-
 use clap::Args;
-use refrain_engine::SamplerOptions;
+use refrain_engine::{SamplerOptions, random_seed};
 use refrain_formats::GenerationConfig;
 use refrain_models::Checkpoint;
 use serde_json::{Value, json};
@@ -95,12 +93,6 @@ pub(crate) fn json(options: &SamplerOptions) -> Value {
         "logit_bias": options.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect::<Vec<_>>(),
         "seed": options.seed,
     })
-}
-
-/// The standard library seeds its hash maps from the system's random source. 32 bits are easy to
-/// type again.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(0) >> 32
 }
 
 fn non_negative(text: &str) -> Result<f32, String> {

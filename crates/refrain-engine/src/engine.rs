@@ -26,7 +26,6 @@
 
 mod batcher;
 mod pages;
-mod prompts;
 mod request;
 mod steps;
 
@@ -96,7 +95,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     options: EngineOptions,
-    vocabulary: usize,
+    model: Model,
     next: AtomicU64,
 }
 
@@ -132,7 +131,7 @@ impl Engine {
             shared,
             thread: Some(thread.map_err(Error::Thread)?),
             options: *options,
-            vocabulary: model.config().vocab_size,
+            model: model.clone(),
             next: AtomicU64::new(0),
         })
     }
@@ -159,7 +158,7 @@ impl Engine {
     pub fn submit(&self, request: EngineRequest, mut listener: EngineListener) -> Result<EngineTicket, Error> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let EngineRequest { prompt, options } = request;
-        let (context, vocabulary) = (self.options.context, self.vocabulary);
+        let context = self.options.context;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -167,9 +166,7 @@ impl Engine {
             let tokens = prompt.len() + 1;
             return Err(Error::ContextFull { tokens, context });
         }
-        if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(Error::TokenRange { id, vocabulary });
-        }
+        self.model.check_ids(&prompt)?;
         if options.max_tokens == Some(0) {
             listener(EngineEvent::End(Finish::Length));
             return Ok(EngineTicket(cancelled));

@@ -150,7 +150,7 @@ pub fn perplexity(
     progress: &dyn Fn(usize),
 ) -> Result<Score, Error> {
     let mut score = Score::default();
-    session.check_ids(tokens)?;
+    session.model().check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let mut position = begin(session, &seen, &window)?;
@@ -183,7 +183,7 @@ pub fn divergence(
     progress: &dyn Fn(usize),
 ) -> Result<Divergence, Error> {
     let mut result = Divergence::default();
-    session.check_ids(tokens)?;
+    session.model().check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let mut position = begin(session, &seen, &window)?;

@@ -13,8 +13,8 @@ use refrain_models::Checkpoint;
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};
 use crate::{Error, Session};
 
-pub use stop::{Passed, StopFilter};
-pub use text::GeneratedText;
+pub use stop::Passed;
+pub use text::{GeneratedText, TextDecoder};
 pub use tokens::GeneratedTokens;
 pub(crate) use tokens::Reports;
 

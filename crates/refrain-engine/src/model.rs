@@ -56,6 +56,15 @@ impl Model {
         &self.0.config
     }
 
+    /// Whether all are tokens of the vocabulary.
+    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
+        let vocabulary = self.config().vocab_size;
+        match tokens.iter().find(|&&id| id as usize >= vocabulary) {
+            Some(&id) => Err(Error::TokenRange { id, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
     /// The device that holds the weights.
     pub fn device(&self) -> &Device {
         &self.0.device

@@ -7,6 +7,15 @@
 
 use std::time::{Duration, Instant};
 
+use refrain::{Run, Tape};
+
+use crate::Error;
+
+/// The longest that the device may be busy with one submit: beyond, screens stutter and drivers take it
+/// for a hang.
+pub(crate) const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
+/// The most runs of one submit, unless they are asked for.
+pub(crate) const MOST_RUNS: usize = 32;
 /// The bounds of a sleep: shorter ones only cost, longer ones would be noticed.
 const SHORTEST: Duration = Duration::from_micros(60);
 const LONGEST: Duration = Duration::from_millis(20);
@@ -58,6 +67,21 @@ impl Pace {
             1..PATIENCE => Some((step / 8).clamp(SHORTEST, LONGEST)),
             _ => None,
         }
+    }
+
+    /// Blocks until `run`, the last of the next `runs`, is over; how often it was looked at.
+    pub fn wait(&self, tape: &Tape, run: &Run, runs: usize) -> Result<u32, Error> {
+        let mut looks = 0;
+        let mut is_done = tape.is_known_done(run);
+        while !is_done {
+            match self.nap(looks, runs, Instant::now()) {
+                Some(nap) => std::thread::sleep(nap),
+                None => tape.wait(run)?,
+            }
+            looks += 1;
+            is_done = tape.is_done(run)?;
+        }
+        Ok(looks)
     }
 
     /// When the last of the next `runs` will be over.

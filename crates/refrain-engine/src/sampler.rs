@@ -1,5 +1,7 @@
 //! How the next token is picked: settings that were checked.
 
+use std::hash::{BuildHasher, RandomState};
+
 use refrain::sample::Settings;
 use refrain_formats::GenerationConfig;
 
@@ -61,6 +63,12 @@ impl SamplerOptions {
             ..Self::default()
         }
     }
+}
+
+/// Another seed each time; short enough to type again.
+pub fn random_seed() -> u64 {
+    // The standard library seeds its hash maps from the system's random source.
+    RandomState::new().hash_one(0) >> 32
 }
 
 /// A setting that no sampler can follow.

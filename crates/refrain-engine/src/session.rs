@@ -1,20 +1,17 @@
-use std::collections::HashMap;
-
 use refrain::sample::Settings;
 use refrain::{DType, Device, Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_models::ModelConfig;
-use refrain_models::{Batch, LayerState, Pages};
+use refrain_models::{LayerState, Pages};
 
 use crate::mode::{Mode, ModeCache, ModeChoice, Trial};
 use crate::pace::Pace;
+use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens};
 use crate::rollback::Rollback;
 use crate::step::DecodeStep;
 use crate::{Error, Model, Stream};
 
 /// Positions per page of the KV cache.
 const PAGE: usize = 256;
-/// The most tokens that one call of the model sees.
-const MAX_CHUNK: usize = 512;
 
 /// Sequences in progress: what the model's layers remember of them, and the traced programs that extend
 /// them. Most sessions have one; several are equal to each other in length and prompt. A session keeps its model's
@@ -31,8 +28,8 @@ pub struct Session {
     /// Whether the states must take in `tokens` again before anything else: recurrent ones do not go back, and those
     /// of a snapshot may hold for another session.
     pub(crate) stale: bool,
-    /// Traced programs by their shape class.
-    functions: HashMap<ShapeClass, Function>,
+    /// The programs that take in prompts.
+    prompts: PromptPrograms,
     step: Option<DecodeStep>,
     rollback: Option<Rollback>,
     model_calls: u64,
@@ -56,14 +53,6 @@ struct Decoding {
     device_time: (f64, u64),
 }
 
-/// What a trace is made for: everything else is read by the device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct ShapeClass {
-    /// Tokens per call: a power of two.
-    tokens: usize,
-    /// Tokens whose logits are computed; 0: the states alone are.
-    wanted: usize,
-}
 /// Bytes of memory beside the weights, but for what sampling keeps and copies of recurrent states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionMemory {
@@ -117,7 +106,7 @@ impl Session {
             chunk: MAX_CHUNK,
             tokens: vec![],
             stale: false,
-            functions: HashMap::new(),
+            prompts: PromptPrograms::new(sequences, pages),
             step: None,
             rollback: None,
             model_calls: 0,
@@ -177,7 +166,7 @@ impl Session {
 
     /// How often the model's code has run: once per shape class.
     pub fn model_calls(&self) -> u64 {
-        self.model_calls
+        self.model_calls + self.prompts.traced()
     }
 
     /// Memory used beside the weights.
@@ -185,10 +174,7 @@ impl Session {
         let kv = self.states.iter().flat_map(LayerState::arrays);
         SessionMemory {
             kv_bytes: kv.map(|a| (a.count() * a.dtype().size()) as u64).sum(),
-            scratch_bytes: (self.functions.values())
-                .chain(self.step.iter().map(DecodeStep::function))
-                .map(Function::own_bytes)
-                .sum(),
+            scratch_bytes: self.prompts.own_bytes() + self.step.as_ref().map_or(0, |step| step.function().own_bytes()),
         }
     }
 
@@ -311,20 +297,11 @@ impl Session {
         }
     }
 
-    /// Whether all are tokens of the vocabulary.
-    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
-        let vocabulary = self.vocabulary();
-        match tokens.iter().find(|&&id| id as usize >= vocabulary) {
-            Some(&id) => Err(Error::TokenRange { id, vocabulary }),
-            None => Ok(()),
-        }
-    }
-
     fn check(&self, tokens: &[u32]) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        self.check_ids(tokens)?;
+        self.model.check_ids(tokens)?;
         let held = self.tokens.len() + tokens.len();
         if held > self.context {
             return Err(Error::ContextFull {
@@ -348,66 +325,33 @@ impl Session {
     }
 
     fn compute(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
-        let bucket = chunk.len().next_power_of_two();
-        let class = ShapeClass {
-            tokens: bucket,
-            wanted: if wanted <= 1 { wanted } else { bucket },
-        };
-        self.trace(class)?;
-        let mut tokens = chunk.to_vec();
-        tokens.resize(bucket, 0);
-        let position = |t: usize| {
-            if t < chunk.len() {
-                (self.tokens.len() + t) as i32
-            } else {
-                -1
-            }
-        };
-        let positions: Vec<i32> = (0..bucket).map(position).collect();
         let pages: Vec<u32> = (0..(self.sequences * self.pages.per_sequence) as u32).collect();
-        let first = chunk.len() - wanted;
-        let rows: Vec<u32> = (0..class.wanted)
-            .map(|row| (first + row).min(chunk.len() - 1) as u32)
-            .collect();
-        let function = &self.functions[&class];
+        let mut logits = vec![];
         for sequence in 0..self.sequences {
-            let sequences = vec![sequence as u32; bucket];
-            function.call_bytes(&[
-                ("tokens", bytemuck::cast_slice(&tokens)),
-                ("positions", bytemuck::cast_slice(&positions)),
-                ("sequences", bytemuck::cast_slice(&sequences)),
-                ("pages", bytemuck::cast_slice(&pages)),
-                ("wanted", bytemuck::cast_slice(&rows)),
-            ])?;
+            let chunk = PromptChunk {
+                tokens: chunk,
+                sequence,
+                position: self.tokens.len(),
+                wanted,
+            };
+            let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
+            if wanted > 0 && sequence + 1 == self.sequences {
+                logits = function.read_range(0, 0, wanted * self.model.config().vocab_size)?;
+            }
         }
-        match wanted {
-            0 => Ok(vec![]),
-            _ => Ok(function.read_range(0, 0, wanted * self.model.config().vocab_size)?),
-        }
+        Ok(logits)
     }
 
-    /// Makes the program for a shape class, unless there is one.
-    fn trace(&mut self, class: ShapeClass) -> Result<(), Error> {
-        if self.functions.contains_key(&class) {
-            return Ok(());
+    /// Takes the tokens that the next call sees from the front of `rest`.
+    fn next_chunk<'t>(&self, rest: &mut &'t [u32]) -> Option<&'t [u32]> {
+        if rest.is_empty() {
+            return None;
         }
-        let (device, sequences) = (self.model.device(), self.sequences);
-        let batch = Batch::inputs(device, class.tokens, sequences, class.wanted, self.pages);
-        // The clones are the states' versions within the trace: the updates happen in the same memory.
-        let mut states = self.states.clone();
-        let logits = self.model.decoder().forward(&batch, &mut states);
-        self.model_calls += 1;
-        let function = match class.wanted {
-            0 => Function::trace_with(
-                &states.iter().flat_map(LayerState::arrays).collect::<Vec<_>>(),
-                self.decoding.options,
-            ),
-            _ => Function::trace_with(&[&logits], self.decoding.options),
-        };
-        self.functions.insert(class, function?);
-        Ok(())
+        let tokens = most_tokens(&self.model, self.chunk, self.tokens.len());
+        let (chunk, later) = rest.split_at(tokens.min(rest.len()));
+        *rest = later;
+        Some(chunk)
     }
 }
 
-mod chunks;
 mod decoding;

@@ -125,7 +125,7 @@ impl Session {
         if snapshot.0.basis.model != basis.model {
             return wrong("it was made with another model, or other weights of this one");
         }
-        self.check_ids(&snapshot.0.tokens)?;
+        self.model().check_ids(&snapshot.0.tokens)?;
         let tokens = snapshot.0.tokens.len();
         if tokens > self.context() {
             return Err(Error::ContextFull {

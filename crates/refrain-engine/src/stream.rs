@@ -1,35 +1,14 @@
 //! A stream of tokens: the device goes from token to token by itself, the host looks on.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use refrain::sample::Settings;
-use refrain::{Run, Tape, Write};
+use refrain::{Run, Write};
 
 use crate::mode::Trial;
-use crate::pace::Pace;
+use crate::pace::{LONGEST_SUBMIT, MOST_RUNS, Pace};
 use crate::{Error, Session};
-
-/// The longest that the device may be busy with one submit: beyond, screens stutter and drivers take it
-/// for a hang.
-const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
-/// The most runs of one submit, unless they are asked for.
-const MOST_RUNS: usize = 32;
-
-/// Blocks until the last of the next `runs` is over; how often it was looked at.
-fn wait(tape: &Tape, run: &Run, runs: usize, pace: &Pace) -> Result<u32, Error> {
-    let mut looks = 0;
-    let mut is_done = tape.is_known_done(run);
-    while !is_done {
-        match pace.nap(looks, runs, Instant::now()) {
-            Some(nap) => std::thread::sleep(nap),
-            None => tape.wait(run)?,
-        }
-        looks += 1;
-        is_done = tape.is_done(run)?;
-    }
-    Ok(looks)
-}
 
 /// Tokens of one session's sequences, one from each at a time. The device is kept ahead of the host by
 /// up to two submits; what it does beyond the last token taken is undone by [`Stream::end`].
@@ -105,7 +84,7 @@ impl<'s> Stream<'s> {
             // Behind the last that is waited for, the device has something to do.
             let fits = self.trial.is_none() && self.in_flight.len() > 3;
             let runs = if fits { self.pace.together() } else { 1 };
-            let looks = wait(step.tape(executor)?, &self.in_flight[runs - 1], runs, &self.pace)?;
+            let looks = self.pace.wait(step.tape(executor)?, &self.in_flight[runs - 1], runs)?;
             self.pace.found(looks, runs, Instant::now());
             self.found = runs;
         }

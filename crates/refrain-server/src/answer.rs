@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use refrain_engine::{EngineEvent, EngineTicket, Finish, StopFilter};
-use refrain_formats::{DecodeStream, Parted, ThoughtMarks, ThoughtSplitter};
+use refrain_engine::{EngineEvent, EngineTicket, Finish, TextDecoder};
+use refrain_formats::{Parted, ThoughtMarks, ThoughtSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::Refusal;
@@ -47,8 +47,7 @@ impl Answer {
         let splitter = |(marks, opened)| ThoughtSplitter::new(marks, opened);
         Pieces {
             text: TextSoFar {
-                decoder: Some(self.model.tokenizer.decode_stream(true)),
-                filter: StopFilter::new(std::mem::take(&mut self.stops)),
+                decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
                 splitter: self.options.thoughts.map(splitter),
             },
             events: &mut self.events,
@@ -110,18 +109,14 @@ pub(crate) struct Ended {
 
 /// From tokens to what may be said of them.
 struct TextSoFar<'m> {
-    decoder: Option<DecodeStream<'m>>,
-    filter: StopFilter,
+    decoder: TextDecoder<'m>,
     splitter: Option<ThoughtSplitter>,
 }
 
 impl TextSoFar<'_> {
     /// The text that is certain with token `id`, and whether a stop string ended it.
     fn push(&mut self, id: u32) -> Result<(Parted, bool), Refusal> {
-        let Some(decoder) = &mut self.decoder else {
-            return Ok((Parted::default(), true));
-        };
-        let passed = self.filter.push(&decoder.step(id)?);
+        let passed = self.decoder.push(id)?;
         let mut parted = self.part(&passed.text);
         if passed.stopped {
             self.end_thought(&mut parted);
@@ -131,14 +126,8 @@ impl TextSoFar<'_> {
 
     /// What was held back.
     fn rest(&mut self) -> Result<Parted, Refusal> {
-        let Some(decoder) = self.decoder.take() else {
-            return Ok(Parted::default());
-        };
-        let mut passed = self.filter.push(&decoder.finish()?);
-        if !passed.stopped {
-            passed.text.push_str(&self.filter.finish());
-        }
-        let mut parted = self.part(&passed.text);
+        let text = self.decoder.rest()?;
+        let mut parted = self.part(&text);
         self.end_thought(&mut parted);
         Ok(parted)
     }

@@ -8,22 +8,19 @@ use refrain::{Array, Run, Write};
 use refrain_models::{LayerState, Pages};
 
 use super::pages::PagePool;
-use super::prompts::PromptPrograms;
 use super::request::{EngineEvent, Waiting};
 use super::steps::{DecodeSteps, Newcomer, Seat};
 use super::{EngineLoad, EngineOptions, PAGE};
+use crate::pace::{LONGEST_SUBMIT, MOST_RUNS, Pace};
+use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
 use crate::step::page_table;
 use crate::{Error, Finish, Model};
 
-/// The longest that a submit takes while nobody waits to join, and while somebody does.
-const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
+/// The longest that a submit takes while somebody waits to join.
 const LONGEST_WITH_OTHERS: Duration = Duration::from_millis(10);
-/// The most runs of one submit.
-const MOST_RUNS: usize = 32;
 /// New pages of a request that come with a submit; more are written before it.
 const MOST_PAGES: usize = 4;
-/// Tokens of a prompt that are taken in at once: by itself, and while others wait for their next token on a CPU.
-const CHUNK: usize = 512;
+/// Tokens of a prompt that are taken in at once while others wait for their next token on a CPU.
 const CHUNK_ON_CPU: usize = 32;
 
 /// A request that has pages and a slot.
@@ -70,9 +67,8 @@ pub(super) struct Batcher {
     queue: VecDeque<Waiting>,
     slots: Vec<Option<Running>>,
     in_flight: VecDeque<InFlight>,
-    /// Time from one run's end to the next.
-    pace: Option<Duration>,
-    last_end: Option<Instant>,
+    /// Of the step in use.
+    pace: Pace,
     /// Prompt tokens that were found in the cache, and all; tokens that were picked.
     counted: [u64; 3],
 }
@@ -110,8 +106,7 @@ impl Batcher {
             queue: VecDeque::new(),
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
-            pace: None,
-            last_end: None,
+            pace: Pace::default(),
             counted: [0; 3],
             model: model.clone(),
             states,
@@ -221,15 +216,19 @@ impl Batcher {
         let most = if others && self.model.device().is_cpu() {
             CHUNK_ON_CPU
         } else {
-            CHUNK
+            MAX_CHUNK
         };
         let running = self.slots[slot].as_mut().expect("chosen");
-        let tokens = &running.request.tokens;
-        let count = PromptPrograms::chunk(tokens.len() - 1 - running.fed, most);
-        let chunk = &tokens[running.fed..][..count];
-        let at = [slot, running.fed];
-        self.prompts
-            .run(&self.model, &self.states, chunk, at, &self.known_table)?;
+        let (tokens, position) = (&running.request.tokens, running.fed);
+        let most = most_tokens(&self.model, most, position);
+        let count = next_tokens(tokens.len() - 1 - position, most);
+        let chunk = PromptChunk {
+            tokens: &tokens[position..][..count],
+            sequence: slot,
+            position,
+            wanted: 0,
+        };
+        self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
         running.fed += count;
         if running.decodes() {
             self.pool.remember(&tokens[..running.fed], &running.pages);
@@ -258,7 +257,7 @@ impl Batcher {
             self.slots[slot].as_mut().expect("seated").ahead += runs.len();
         }
         if self.in_flight.is_empty() {
-            self.last_end = None;
+            self.pace.begin(Instant::now());
         }
         self.in_flight.push_back(InFlight { first, runs, rows });
         Ok(true)
@@ -267,10 +266,10 @@ impl Batcher {
     /// Gives all that decode a row; whether there are any.
     fn seat_all(&mut self) -> Result<bool, Error> {
         loop {
-            let deciding = self.running().filter(|(_, running)| running.decodes()).count();
-            let rows = deciding.next_power_of_two();
+            let decoding = self.running().filter(|(_, running)| running.decodes()).count();
+            let rows = decoding.next_power_of_two();
             let now = self.steps.rows().len();
-            if deciding == 0 {
+            if decoding == 0 {
                 return Ok(false);
             }
             if rows > now || 2 * rows <= now {
@@ -279,7 +278,7 @@ impl Batcher {
                     continue;
                 }
                 self.steps.use_rows(rows, &self.model, &self.states, &self.table)?;
-                self.pace = None;
+                self.pace = Pace::default();
             }
             break;
         }
@@ -308,7 +307,8 @@ impl Batcher {
         }
         let waiting = !self.queue.is_empty() || self.running().any(|(_, running)| !running.decodes());
         let longest = if waiting { LONGEST_WITH_OTHERS } else { LONGEST_SUBMIT };
-        let fit = self.pace.map_or(1, |pace| longest.as_nanos() / pace.as_nanos().max(1));
+        let step = self.pace.step();
+        let fit = step.map_or(1, |step| longest.as_nanos() / step.as_nanos().max(1));
         // No more than the one that has most left to do can use.
         let left = self.running().map(|(_, r)| r.request.limit - r.request.tokens.len());
         (fit as usize).clamp(1, MOST_RUNS).min(left.max().unwrap_or(1).max(1))
@@ -376,12 +376,8 @@ impl Batcher {
             return Ok(());
         };
         for (number, run) in heard.runs.iter().enumerate() {
-            self.steps.wait(run)?;
-            let now = Instant::now();
-            if let Some(last) = self.last_end.replace(now) {
-                let before = self.pace.unwrap_or(now - last);
-                self.pace = Some((7 * before + (now - last)) / 8);
-            }
+            let looks = self.steps.wait(run, &self.pace)?;
+            self.pace.found(looks, 1, Instant::now());
             for (row, seat) in heard.rows.iter().enumerate() {
                 if let Some(seat) = *seat
                     && self.is_seated(seat)

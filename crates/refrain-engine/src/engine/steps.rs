@@ -7,6 +7,7 @@ use refrain::sample::Settings;
 use refrain::{Array, Executor, LowerOptions, Run, Write};
 use refrain_models::{LayerState, Pages};
 
+use crate::pace::Pace;
 use crate::step::DecodeStep;
 use crate::{Error, Model};
 
@@ -124,10 +125,10 @@ impl DecodeSteps {
         Ok((first, step.play(executor, None, &writes, runs)?))
     }
 
-    /// Whether a run is over.
-    pub fn wait(&mut self, run: &Run) -> Result<(), Error> {
+    /// Blocks until a run is over; how often it was looked at.
+    pub fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
         let executor = self.executor;
-        Ok(self.step().tape(executor)?.wait(run)?)
+        pace.wait(self.step().tape(executor)?, run, 1)
     }
 
     /// What run number `run` reported of a row, once it is over.

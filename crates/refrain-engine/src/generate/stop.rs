@@ -2,14 +2,13 @@
 
 /// Lets text through until a stop string comes up, and holds back what could be the beginning of
 /// one.
-#[derive(Debug)]
-pub struct StopFilter {
+pub(super) struct StopFilter {
     stops: Vec<String>,
     held: String,
 }
 
 /// What a piece of text brought.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Passed {
     /// Text that is certain now.
     pub text: String,

@@ -24,7 +24,7 @@ impl Session {
     /// Sets how programs are lowered. Those that there are are made anew.
     pub fn set_lowering(&mut self, options: LowerOptions) {
         self.decoding.options = options;
-        self.functions.clear();
+        self.prompts.set_lowering(options);
         self.step = None;
     }
 
@@ -75,12 +75,8 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn prefill_function(&mut self, tokens: usize) -> Result<&Function, Error> {
-        let class = ShapeClass {
-            tokens: tokens.clamp(1, MAX_CHUNK).next_power_of_two(),
-            wanted: 1,
-        };
-        self.trace(class)?;
-        Ok(&self.functions[&class])
+        let tokens = tokens.clamp(1, MAX_CHUNK);
+        self.prompts.function(&self.model, &self.states, tokens, 1)
     }
 
     /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
@@ -93,6 +89,7 @@ impl Session {
     /// Makes this session decode as another does, but for a bias.
     pub(crate) fn decode_like(&mut self, other: &Session) {
         self.chunk = other.chunk;
+        self.prompts.set_lowering(other.decoding.options);
         self.decoding = Decoding {
             trying: None,
             trial: None,

@@ -2,36 +2,11 @@
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
-use refrain_kernels::{
-    Architecture, Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows,
-};
+use refrain_kernels::{Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows};
 
-use crate::common::check_texts;
+use crate::common::{both_traits, check_texts};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-
-fn traits() -> [Traits; 2] {
-    let full = Traits {
-        vendor: 0x10005,
-        architecture: Architecture::Unknown,
-        subgroup_size: 8,
-        subgroup_required: false,
-        full_subgroups: true,
-        subgroup_uniform_flow: true,
-        subgroup_arithmetic: true,
-        subgroup_ballot: true,
-        storage16: true,
-        storage8: true,
-        integer_dot: true,
-        subnormal_halves: true,
-        tickets: true,
-        max_invocations: 1024,
-        push_bytes: 256,
-        shared_bytes: 32768,
-        matrix_cores: None,
-    };
-    [full, Traits::minimal()]
-}
 
 fn elementwise_call(traits: &Traits, expression: &Expression) -> Call {
     let result = *expression.dtypes().expect("valid").last().expect("steps");
@@ -83,7 +58,7 @@ fn every_op(dtype: DType) -> Expression {
 #[test]
 fn expressions_of_every_op_and_cast() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for from in DType::ALL {
             calls.push(elementwise_call(&traits, &every_op(from)));
             for to in DType::ALL {
@@ -97,7 +72,7 @@ fn expressions_of_every_op_and_cast() {
 #[test]
 fn rows_of_every_dtype() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for dtype in DType::ALL {
             let x = OperandSpec::contiguous(dtype, &[3, 4, 5]);
             for op in ReduceOp::ALL {
@@ -138,7 +113,7 @@ fn rows_of_every_dtype() {
 #[test]
 fn gathers_and_row_writes_of_every_dtype() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for dtype in DType::ALL {
             let table = OperandSpec::contiguous(dtype, &[7, 5]);
             let out = OperandSpec::contiguous(dtype, &[7, 3]);

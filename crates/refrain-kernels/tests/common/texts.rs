@@ -7,7 +7,7 @@ use glslang::{
     SpirvVersion, Target, VulkanVersion,
 };
 use rayon::prelude::*;
-use refrain_kernels::{Call, Push};
+use refrain_kernels::{Architecture, Call, Push, Traits};
 
 /// Fails unless each call's text compiles to valid SPIR-V, its name stands for one text, and push
 /// constants and grids stay within what Vulkan promises.
@@ -69,4 +69,32 @@ fn validate(name: &str, spirv: &[u8]) {
     let output = child.wait_with_output().expect("spirv-val ends");
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {log}");
+}
+
+/// A device that can do everything but multiply matrices.
+pub fn all_features() -> Traits {
+    Traits {
+        vendor: 0x10005,
+        architecture: Architecture::Unknown,
+        subgroup_size: 8,
+        subgroup_required: false,
+        full_subgroups: true,
+        subgroup_uniform_flow: true,
+        subgroup_arithmetic: true,
+        subgroup_ballot: true,
+        storage16: true,
+        storage8: true,
+        integer_dot: true,
+        subnormal_halves: true,
+        tickets: true,
+        max_invocations: 1024,
+        push_bytes: 256,
+        shared_bytes: 32768,
+        matrix_cores: None,
+    }
+}
+
+/// That device, and one that can do nothing but what it must.
+pub fn both_traits() -> [Traits; 2] {
+    [all_features(), Traits::minimal()]
 }

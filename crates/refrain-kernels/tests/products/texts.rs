@@ -1,4 +1,4 @@
-use crate::common::check_texts;
+use crate::common::{all_features, both_traits, check_texts};
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
@@ -8,36 +8,10 @@ use refrain_kernels::{
     DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
 };
 
-fn full() -> Traits {
-    Traits {
-        vendor: 0x10005,
-        architecture: refrain_kernels::Architecture::Unknown,
-        subgroup_size: 8,
-        subgroup_required: false,
-        full_subgroups: true,
-        subgroup_uniform_flow: true,
-        subgroup_arithmetic: true,
-        subgroup_ballot: true,
-        storage16: true,
-        storage8: true,
-        integer_dot: true,
-        subnormal_halves: true,
-        tickets: true,
-        max_invocations: 1024,
-        push_bytes: 256,
-        shared_bytes: 32768,
-        matrix_cores: None,
-    }
-}
-
-fn traits() -> [Traits; 2] {
-    [full(), Traits::minimal()]
-}
-
 #[test]
 fn matrix_products() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for a in FLOATS {
             for b in FLOATS {
                 for c in FLOATS {
@@ -56,7 +30,7 @@ fn matrix_products() {
 #[test]
 fn quantised_products_and_rows() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for format in QuantFormat::ALL {
             let (n, k) = (40, 256);
             let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
@@ -86,7 +60,7 @@ fn quantised_products_and_rows() {
 #[test]
 fn norms_and_rotations() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for x in FLOATS {
             for y in FLOATS {
                 let (input, output) = (
@@ -120,7 +94,7 @@ fn recurrences() {
     let mut calls = Vec::new();
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (positions, sequences) = (operand(DType::I32, &[3]), operand(DType::U32, &[3]));
-    for traits in traits() {
+    for traits in both_traits() {
         for x in FLOATS {
             for y in FLOATS {
                 let (input, weights) = (operand(x, &[3, 40]), operand(y, &[40, 4]));
@@ -169,9 +143,9 @@ fn products_with_experts() {
         vendor,
         subgroup_size: lanes,
         matrix_cores: Some(MatrixCores { size, order }),
-        ..full()
+        ..all_features()
     });
-    for traits in traits().into_iter().chain(cores) {
+    for traits in both_traits().into_iter().chain(cores) {
         let row = *tuning::choose(&traits);
         // The tile for the most tokens, too.
         let many = Tuning {
@@ -214,7 +188,7 @@ fn products_with_experts() {
 #[test]
 fn attentions() {
     let mut calls = Vec::new();
-    for traits in traits() {
+    for traits in both_traits() {
         for x in FLOATS {
             for state in FLOATS {
                 for tokens in [1, 200] {

@@ -109,6 +109,18 @@ pub fn flag(metadata: &Metadata<'_>, key: &'static str) -> Result<bool, Error> {
     Ok(metadata.flag(Key::json(key))?.unwrap_or(false))
 }
 
+/// A count that GGUF files must say; `usual` where `config.json` is silent.
+///
+/// # Errors
+/// If a GGUF file does not say it, or a file says what cannot be.
+pub fn usual_count(metadata: &Metadata<'_>, key: Key, usual: usize) -> Result<usize, Error> {
+    match (metadata.count(key)?, metadata.is_gguf()) {
+        (Some(count), _) => Ok(count),
+        (None, true) => Err(metadata.missing(key)),
+        (None, false) => Ok(usual),
+    }
+}
+
 /// A model of these hyperparameters, whose layers all see everything. `inner` is the width inside the feed-forward
 /// network, where it does not stand under the usual name.
 ///

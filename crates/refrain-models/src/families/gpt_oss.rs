@@ -95,11 +95,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         },
         ..Defaults::of(&GPT_OSS)
     };
-    let count = |key, usual| match (metadata.count(key)?, metadata.is_gguf()) {
-        (Some(count), _) => Ok(count),
-        (None, true) => Err(metadata.missing(key)),
-        (None, false) => Ok(usual),
-    };
+    let count = |key, usual| read::usual_count(metadata, key, usual);
     let experts = match metadata.count(ALL_EXPERTS)? {
         Some(experts) if !metadata.mentions(EXPERTS) => experts,
         _ => count(EXPERTS, 128)?,

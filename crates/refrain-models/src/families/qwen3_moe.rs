@@ -67,11 +67,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         },
         ..Defaults::of(&QWEN3_MOE)
     };
-    let count = |key, usual| match (metadata.count(key)?, metadata.is_gguf()) {
-        (Some(count), _) => Ok(count),
-        (None, true) => Err(metadata.missing(key)),
-        (None, false) => Ok(usual),
-    };
+    let count = |key, usual| read::usual_count(metadata, key, usual);
     let experts = match metadata.count(LOCAL_EXPERTS)? {
         Some(experts) => experts,
         None => count(EXPERTS, 128)?,

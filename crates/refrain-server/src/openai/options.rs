@@ -1,9 +1,8 @@
 //! How a client wants its tokens picked.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 
-use refrain_engine::{GenerateOptions, Sampler, SamplerOptions};
+use refrain_engine::{GenerateOptions, Sampler, SamplerOptions, random_seed};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -158,9 +157,4 @@ impl GenerationFields {
             )),
         }
     }
-}
-
-/// The standard library seeds its hash maps from the system's random source.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(0) >> 32
 }

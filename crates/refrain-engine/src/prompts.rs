@@ -1,0 +1,214 @@
+//! Tokens on their way into the states of a model's layers, a chunk at a time.
+
+use std::collections::HashMap;
+
+use refrain::{Function, LowerOptions};
+use refrain_models::{Batch, LayerState, Pages};
+
+use crate::{Error, Model};
+
+/// The most tokens that one call of the model sees.
+pub(crate) const MAX_CHUNK: usize = 512;
+/// The fewest that a deep context leaves.
+const FEWEST: u64 = 16;
+
+/// The traced programs that take in tokens, by their shape class.
+pub(crate) struct PromptPrograms {
+    functions: HashMap<ShapeClass, Function>,
+    sequences: usize,
+    pages: Pages,
+    options: LowerOptions,
+    traced: u64,
+}
+
+/// What a trace is made for: everything else is read by the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct ShapeClass {
+    /// Tokens per call: a power of two.
+    tokens: usize,
+    /// Tokens whose logits are computed; 0: the states alone are.
+    wanted: usize,
+}
+
+impl ShapeClass {
+    fn of(tokens: usize, wanted: usize) -> ShapeClass {
+        let bucket = tokens.next_power_of_two();
+        ShapeClass {
+            tokens: bucket,
+            wanted: if wanted <= 1 { wanted } else { bucket },
+        }
+    }
+}
+
+/// Neighbouring tokens of a sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct PromptChunk<'t> {
+    pub tokens: &'t [u32],
+    /// The sequence: a row of the table of pages.
+    pub sequence: usize,
+    /// Of the first token.
+    pub position: usize,
+    /// The last tokens whose logits are computed.
+    pub wanted: usize,
+}
+
+impl PromptPrograms {
+    /// For sequences numbered below `sequences`.
+    pub fn new(sequences: usize, pages: Pages) -> PromptPrograms {
+        PromptPrograms {
+            functions: HashMap::new(),
+            sequences,
+            pages,
+            options: LowerOptions::default(),
+            traced: 0,
+        }
+    }
+
+    /// Sets how programs are lowered. Those that there are are made anew.
+    pub fn set_lowering(&mut self, options: LowerOptions) {
+        self.options = options;
+        self.functions.clear();
+    }
+
+    /// How often the model's code has run: once per shape class.
+    pub fn traced(&self) -> u64 {
+        self.traced
+    }
+
+    /// Bytes of intermediate results, arguments and logits.
+    pub fn own_bytes(&self) -> u64 {
+        self.functions.values().map(Function::own_bytes).sum()
+    }
+
+    /// Takes a chunk into `states`; `table` has the pages of all sequences, `[N, P]`. The function's first output has the
+    /// wanted logits, `[wanted, vocabulary]`, from its beginning on. Returns before the device is done.
+    ///
+    /// # Errors
+    /// A failing device.
+    pub fn run(
+        &mut self,
+        model: &Model,
+        states: &[LayerState],
+        chunk: &PromptChunk<'_>,
+        table: &[u32],
+    ) -> Result<&Function, Error> {
+        let (count, class) = (chunk.tokens.len(), ShapeClass::of(chunk.tokens.len(), chunk.wanted));
+        let mut tokens = chunk.tokens.to_vec();
+        tokens.resize(class.tokens, 0);
+        let position = |t: usize| if t < count { (chunk.position + t) as i32 } else { -1 };
+        let positions: Vec<i32> = (0..class.tokens).map(position).collect();
+        let first = count - chunk.wanted;
+        let row = |row: usize| (first + row).min(count - 1) as u32;
+        let rows: Vec<u32> = (0..class.wanted).map(row).collect();
+        let function = self.function_of(model, states, class)?;
+        function.call_bytes(&[
+            ("tokens", bytemuck::cast_slice(&tokens)),
+            ("positions", bytemuck::cast_slice(&positions)),
+            (
+                "sequences",
+                bytemuck::cast_slice(&vec![chunk.sequence as u32; class.tokens]),
+            ),
+            ("pages", bytemuck::cast_slice(table)),
+            ("wanted", bytemuck::cast_slice(&rows)),
+        ])?;
+        Ok(function)
+    }
+
+    /// The program for `tokens` tokens and `wanted` rows of logits, made when it is first needed.
+    ///
+    /// # Errors
+    /// What cannot be lowered, too little memory.
+    pub fn function(
+        &mut self,
+        model: &Model,
+        states: &[LayerState],
+        tokens: usize,
+        wanted: usize,
+    ) -> Result<&Function, Error> {
+        let class = ShapeClass::of(tokens, wanted);
+        self.function_of(model, states, class)
+    }
+
+    fn function_of(&mut self, model: &Model, states: &[LayerState], class: ShapeClass) -> Result<&Function, Error> {
+        if !self.functions.contains_key(&class) {
+            let batch = Batch::inputs(model.device(), class.tokens, self.sequences, class.wanted, self.pages);
+            // The clones are the states' versions within the trace: the updates happen in the same memory.
+            let mut states = states.to_vec();
+            let logits = model.decoder().forward(&batch, &mut states);
+            self.traced += 1;
+            let function = match class.wanted {
+                0 => Function::trace_with(
+                    &states.iter().flat_map(LayerState::arrays).collect::<Vec<_>>(),
+                    self.options,
+                ),
+                _ => Function::trace_with(&[&logits], self.options),
+            };
+            self.functions.insert(class, function?);
+        }
+        Ok(&self.functions[&class])
+    }
+}
+
+/// How many tokens behind `depth` others one call of a model sees, of `most`: so many that a layer's attention keeps the
+/// device no longer busy than it may be.
+pub(crate) fn most_tokens(model: &Model, most: usize, depth: usize) -> usize {
+    let config = model.config();
+    // Scores and sums of values.
+    let each = 2 * config.heads * config.head_dim;
+    bounded(most, depth, each, model.device().most_work())
+}
+
+/// `chunk` tokens, or so many fewer behind `depth` tokens that a layer's attention, of `each`
+/// multiplications for a token and a position, takes no more than `most`: a power of two.
+fn bounded(chunk: usize, depth: usize, each: usize, most: u64) -> usize {
+    let tokens = most / (each * (depth + chunk)).max(1) as u64;
+    chunk.min(1 << tokens.max(FEWEST).ilog2())
+}
+
+/// How many of `left` tokens the next call sees, of `most` at once: a power of two, unless the last call is almost that
+/// many.
+pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
+    let room = left.next_power_of_two();
+    if left >= most {
+        1 << most.ilog2()
+    } else if 4 * left >= 3 * room {
+        left
+    } else {
+        room / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bounded, next_tokens};
+
+    #[test]
+    fn chunks_shrink_with_depth() {
+        let slow = |depth| bounded(512, depth, 2 * 32 * 128, 1 << 34);
+        assert_eq!(
+            [0, 3_000, 7_000, 32_000, 120_000, 1 << 30].map(slow),
+            [512, 512, 256, 64, 16, 16]
+        );
+        assert_eq!(bounded(512, 32_000, 2 * 32 * 128, 1 << 38), 512);
+        assert_eq!(bounded(5, 120_000, 2 * 32 * 128, 1 << 34), 5);
+        assert_eq!(bounded(100, 0, 0, 1 << 34), 100);
+    }
+
+    #[test]
+    fn chunks_are_powers_of_two_or_nearly() {
+        let cut = |mut left: usize, most: usize| {
+            let mut chunks = vec![];
+            while left > 0 {
+                chunks.push(next_tokens(left, most));
+                left -= chunks[chunks.len() - 1];
+            }
+            chunks
+        };
+        assert_eq!(cut(1300, 512), [512, 512, 256, 16, 4]);
+        assert_eq!(cut(400, 512), [400]);
+        assert_eq!(cut(300, 512), [256, 32, 12]);
+        assert_eq!(cut(5, 2), [2, 2, 1]);
+        assert_eq!(cut(1, 512), [1]);
+        assert_eq!(cut(100, 100), [64, 32, 4]);
+    }
+}
