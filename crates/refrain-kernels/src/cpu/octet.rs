@@ -55,6 +55,13 @@ pub(super) fn half_to_f32(bits: u16) -> f32 {
     f32::from_bits(scaled.to_bits() | infinite | sign)
 }
 
+/// The numbers that eight f16 are, from their bytes.
+#[inline(always)]
+pub(super) fn halves(bytes: [u8; 2 * Octet::COUNT]) -> Octet {
+    let bits: [[u8; 2]; Octet::COUNT] = bytemuck::cast(bytes);
+    Octet::new(|l| half_to_f32(u16::from_le_bytes(bits[l])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

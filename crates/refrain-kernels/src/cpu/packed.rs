@@ -4,13 +4,13 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
 use super::blocks::{BlockRows, PackedVector};
-use super::octet::{BLOCK, Octet, Quartet};
-use super::scales::{CHUNK, Parameters, StoredParameters};
+use super::octet::{BLOCK, Octet, Quartet, halves};
+use super::scales::{CHUNK, Halves, Parameters, StoredParameters};
 use crate::matmul::WeightRows;
 use crate::quantised::{Code, QuantRows};
 
 /// Rows that a vector meets together: their sums hide each other's latency.
-const TOGETHER: usize = 4;
+pub(super) const TOGETHER: usize = 4;
 
 /// What stored values stand for. A code is a type, so that none is asked for where blocks are read.
 pub(super) trait StoredCode<const BYTES: usize>: Sync {
@@ -106,13 +106,13 @@ impl<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>> Pack
     }
 
     #[inline(always)]
-    fn row(&self, number: usize) -> &'a [[u8; BYTES]] {
+    pub(super) fn row(&self, number: usize) -> &'a [[u8; BYTES]] {
         &self.quants[number * self.length..][..self.length]
     }
 
     #[inline(always)]
-    fn parameters(&self, row: usize, chunk: usize) -> Parameters {
-        self.parameters.read(row, self.length, chunk, Self::MIDDLE)
+    pub(super) fn parameters(&self, row: usize, chunk: usize, halves: impl Fn(Halves) -> Octet) -> Parameters {
+        self.parameters.read(row, self.length, chunk, Self::MIDDLE, halves)
     }
 }
 
@@ -144,13 +144,10 @@ fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
     out: &mut [f32],
 ) {
     const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
-    // Each of the rows that meet x together is the next of its own quarter: so many streams of memory, each
-    // read from end to end, are what processors fetch ahead. Each row and sum has a name of its own, for
-    // compilers keep arrays of them in memory.
-    let (length, quarter) = (w.length, rows.len().div_ceil(TOGETHER));
+    let length = w.length;
     let xs = &x.blocks[..length];
-    for number in 0..quarter {
-        let places = [0, 1, 2, 3].map(|r| (r * quarter + number).min(rows.len() - 1));
+    // Each row and sum has a name of its own, for compilers keep arrays of them in memory.
+    for places in quarters(rows.len()) {
         let numbers = places.map(|place| rows.start + place);
         let [a, b, c, d] = [
             w.row(numbers[0]),
@@ -162,7 +159,7 @@ fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
         for (chunk, x_sums) in x.sums.iter().enumerate() {
             let mut scales = [[Octet::ZERO; 2]; TOGETHER];
             for r in 0..TOGETHER {
-                let read = w.parameters(numbers[r], chunk);
+                let read = w.parameters(numbers[r], chunk, halves);
                 scales[r] = read.scales;
                 sums[r] = read.biases[0].times_plus::<FUSED>(x_sums[0], sums[r]);
                 if P::HALVES {
@@ -184,6 +181,14 @@ fn one<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>(
             out[place] = sum.sum();
         }
     }
+}
+
+/// The places of `rows` rows, so many at a time. Each of the rows that meet x together is the next of its own quarter:
+/// so many streams of memory, each read from end to end, are what processors fetch ahead.
+#[inline(always)]
+pub(super) fn quarters(rows: usize) -> impl Iterator<Item = [usize; TOGETHER]> {
+    let quarter = rows.div_ceil(TOGETHER);
+    (0..quarter).map(move |number| [0, 1, 2, 3].map(|r| (r * quarter + number).min(rows - 1)))
 }
 
 /// The products of a block's numbers, as stored, with those of a vector.
@@ -232,7 +237,7 @@ fn unpack<'a, const BYTES: usize, C: StoredCode<BYTES>, P: StoredParameters<'a>>
     for (number, unpacked) in rows.zip(unpacked.chunks_exact_mut(w.length)) {
         let chunks = w.row(number).chunks(CHUNK).zip(unpacked.chunks_mut(CHUNK));
         for (chunk, (blocks, unpacked)) in chunks.enumerate() {
-            let Parameters { scales, biases } = w.parameters(number, chunk);
+            let Parameters { scales, biases } = w.parameters(number, chunk, halves);
             for (i, (block, unpacked)) in blocks.iter().zip(unpacked).enumerate() {
                 let words = w.code.words(block);
                 let [scales, biases] = [&scales, &biases].map(|of| spread(P::HALVES, of, i));

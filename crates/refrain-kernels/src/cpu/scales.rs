@@ -1,4 +1,4 @@
-use super::octet::{BLOCK, Octet, half_to_f32};
+use super::octet::{BLOCK, Octet};
 use crate::DType;
 use crate::quantised::{Code, QuantFormat, QuantRows, RECORD_VALUES, ScaleType};
 
@@ -33,18 +33,22 @@ pub(super) trait StoredParameters<'a>: Copy + Sync {
 
     /// Those of chunk `chunk` of row `row`, which has `length` blocks; zeros beyond its end. `middle` is that of
     /// values around one.
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters;
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32, halves: impl Fn(Halves) -> Octet)
+    -> Parameters;
 }
+
+/// The bytes of eight f16, which processors read in different ways.
+pub(super) type Halves = [u8; 2 * Octet::COUNT];
 
 /// A record: two factors, and integers for the groups of a chunk.
 type Record = [u8; 20];
 
 /// The factors and the integers of a record.
 #[inline(always)]
-fn parts(record: &Record) -> (f32, f32, &[u8; 16]) {
+fn parts(record: &Record, halves: impl Fn(Halves) -> Octet) -> (f32, f32, &[u8; 16]) {
     let [a, b, c, d, bytes @ ..] = record;
-    let half = |low: &u8, high: &u8| half_to_f32(u16::from_le_bytes([*low, *high]));
-    (half(a, b), half(c, d), bytes)
+    let [first, second, ..] = halves([*a, *b, *c, *d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
+    (first, second, bytes)
 }
 
 /// The record of a chunk.
@@ -65,8 +69,8 @@ impl<'a> StoredParameters<'a> for BlockRecords<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, _: f32) -> Parameters {
-        let (d, m, bytes) = parts(record(self.0, row, length, chunk));
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32, halves: impl Fn(Halves) -> Octet) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk), halves);
         Parameters {
             scales: [Octet::new(|g| d * f32::from(bytes[g])), Octet::ZERO],
             biases: [Octet::new(|g| -m * f32::from(bytes[8 + g])), Octet::ZERO],
@@ -86,8 +90,8 @@ impl<'a> StoredParameters<'a> for NibbleRecords<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, _: f32) -> Parameters {
-        let (d, m, bytes) = parts(record(self.0, row, length, chunk));
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32, halves: impl Fn(Halves) -> Octet) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk), halves);
         let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] & 15));
         let biases = |first: usize| Octet::new(|g| -m * f32::from(bytes[first + g] >> 4));
         Parameters {
@@ -109,8 +113,15 @@ impl<'a> StoredParameters<'a> for SignedRecords<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
-        let (d, _, bytes) = parts(record(self.0, row, length, chunk));
+    fn read(
+        self,
+        row: usize,
+        length: usize,
+        chunk: usize,
+        middle: f32,
+        halves: impl Fn(Halves) -> Octet,
+    ) -> Parameters {
+        let (d, _, bytes) = parts(record(self.0, row, length, chunk), halves);
         let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] as i8));
         Parameters::around(middle, [scales(0), scales(8)])
     }
@@ -134,9 +145,16 @@ impl<'a> StoredParameters<'a> for SignedBlocks<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+    fn read(
+        self,
+        row: usize,
+        length: usize,
+        chunk: usize,
+        middle: f32,
+        halves: impl Fn(Halves) -> Octet,
+    ) -> Parameters {
         let record = &self.records[(row * (length / CHUNK) + chunk) * self.size..][..4 + CHUNK];
-        let d = half_to_f32(u16::from_le_bytes([record[0], record[1]]));
+        let [d, ..] = halves([record[0], record[1], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
         let scales = Octet::new(|g| d * f32::from(record[4 + g] as i8));
         Parameters::around(middle, [scales, Octet::ZERO])
     }
@@ -154,7 +172,7 @@ impl<'a> StoredParameters<'a> for Exponents<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32, _: impl Fn(Halves) -> Octet) -> Parameters {
         let stored = padded::<1, CHUNK>(&self.0[row * length..][..length], chunk);
         let scales = Octet::new(|l| ScaleType::U8.read(&stored[l]));
         Parameters::around(middle, [scales, Octet::ZERO])
@@ -173,9 +191,16 @@ impl<'a> StoredParameters<'a> for BlockHalves<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+    fn read(
+        self,
+        row: usize,
+        length: usize,
+        chunk: usize,
+        middle: f32,
+        halves: impl Fn(Halves) -> Octet,
+    ) -> Parameters {
         let stored = padded::<2, CHUNK>(&self.0[row * length..][..length], chunk);
-        let scales = Octet::new(|l| half_to_f32(u16::from_le_bytes(stored[l])));
+        let scales = halves(bytemuck::cast(stored));
         Parameters::around(middle, [scales, Octet::ZERO])
     }
 }
@@ -200,13 +225,20 @@ impl<'a> StoredParameters<'a> for AnyFloats<'a> {
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32) -> Parameters {
+    fn read(
+        self,
+        row: usize,
+        length: usize,
+        chunk: usize,
+        middle: f32,
+        halves: impl Fn(Halves) -> Octet,
+    ) -> Parameters {
         let [scales, biases] = self.planes;
-        let scales = [self.floats(scales, row, length, chunk), Octet::ZERO];
+        let scales = [self.floats(scales, row, length, chunk, &halves), Octet::ZERO];
         match self.format.code {
             Code::Bias => Parameters {
                 scales,
-                biases: [self.floats(biases, row, length, chunk), Octet::ZERO],
+                biases: [self.floats(biases, row, length, chunk, &halves), Octet::ZERO],
             },
             _ => Parameters::around(middle, scales),
         }
@@ -215,36 +247,33 @@ impl<'a> StoredParameters<'a> for AnyFloats<'a> {
 
 impl AnyFloats<'_> {
     #[inline(always)]
-    fn floats(&self, plane: &[u8], row: usize, length: usize, chunk: usize) -> Octet {
+    fn floats(&self, plane: &[u8], row: usize, length: usize, chunk: usize, halves: impl Fn(Halves) -> Octet) -> Octet {
         let blocks = self.format.group as usize / BLOCK;
         let size = length / blocks * self.dtype.size();
         let row = &plane[row * size..][..size];
         match self.dtype {
-            DType::F32 => each(row, blocks, chunk, f32::from_le_bytes),
-            DType::F16 => each(row, blocks, chunk, |bytes| half_to_f32(u16::from_le_bytes(bytes))),
-            _ => each(row, blocks, chunk, |bytes| {
-                f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
-            }),
+            DType::F32 => Octet(by_block(row, blocks, chunk).map(f32::from_le_bytes)),
+            DType::F16 => halves(bytemuck::cast(by_block::<2>(row, blocks, chunk))),
+            _ => Octet(
+                by_block(row, blocks, chunk).map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)),
+            ),
         }
     }
 }
 
-/// The floats of a chunk's blocks, so many of which share one.
+/// The elements of a chunk's blocks, so many of which share one.
 #[inline(always)]
-fn each<const SIZE: usize>(row: &[u8], blocks: usize, chunk: usize, float: impl Fn([u8; SIZE]) -> f32) -> Octet {
+fn by_block<const SIZE: usize>(row: &[u8], blocks: usize, chunk: usize) -> [[u8; SIZE]; CHUNK] {
     let (elements, _) = row.as_chunks::<SIZE>();
     match blocks {
-        1 => {
-            let stored = padded::<SIZE, CHUNK>(elements, chunk);
-            Octet::new(|l| float(stored[l]))
-        }
+        1 => padded::<SIZE, CHUNK>(elements, chunk),
         2 => {
-            let stored = padded::<SIZE, { CHUNK / 2 }>(elements, chunk);
-            Octet::new(|l| float(stored[l / 2]))
+            let [a, b, c, d] = padded::<SIZE, { CHUNK / 2 }>(elements, chunk);
+            [a, a, b, b, c, c, d, d]
         }
         _ => {
-            let stored = padded::<SIZE, { CHUNK / 4 }>(elements, chunk);
-            Octet::new(|l| float(stored[l / 4]))
+            let [a, b] = padded::<SIZE, { CHUNK / 4 }>(elements, chunk);
+            [a, a, a, a, b, b, b, b]
         }
     }
 }

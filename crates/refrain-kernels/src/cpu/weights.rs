@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use super::dense::{Brains, Halves, Singles};
+use super::nibbles::Nibbles;
 use super::packed::{BookBytes, Packed, SignedBytes, Unsigned};
 use super::product::multiply;
 use super::scales::{AnyFloats, BlockHalves, BlockRecords, Exponents, NibbleRecords, SignedBlocks, SignedRecords};
@@ -72,6 +73,17 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
             )
         };
     }
+    macro_rules! nibbles {
+        ($parameters:ident) => {
+            multiply(
+                &Nibbles::<$parameters<'_>>(Packed::new(w)),
+                w.columns(),
+                x,
+                rows,
+                out,
+            )
+        };
+    }
     let format = w.format();
     let halves = w.parameter_dtype() == DType::F16;
     // Records of five words.
@@ -83,10 +95,10 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
     match (format.code, format.bits, integers, format.group) {
         (Code::Bias, 2, Some(RecordIntegers::Nibbles), 16) => packed!(8, Unsigned, NibbleRecords),
         (Code::Middle, 3, Some(RecordIntegers::Signed), 16) => packed!(12, Unsigned, SignedRecords),
-        (Code::Bias, 4, Some(RecordIntegers::Bytes), _) => packed!(16, Unsigned, BlockRecords),
+        (Code::Bias, 4, Some(RecordIntegers::Bytes), _) => nibbles!(BlockRecords),
         (Code::Bias, 5, Some(RecordIntegers::Bytes), _) => packed!(20, Unsigned, BlockRecords),
         (Code::Middle, 6, Some(RecordIntegers::Signed), 16) => packed!(24, Unsigned, SignedRecords),
-        (Code::Middle, 4, None, 32) if floats && halves => packed!(16, Unsigned, BlockHalves),
+        (Code::Middle, 4, None, 32) if floats && halves => nibbles!(BlockHalves),
         (Code::Middle, 5, None, 32) if floats && halves => packed!(20, Unsigned, BlockHalves),
         (Code::Signed, 8, None, 32) if floats && halves => packed!(32, SignedBytes, BlockHalves),
         (Code::Signed, 8, None, _) if floats => packed!(32, SignedBytes, AnyFloats),
@@ -95,7 +107,7 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
         (Code::Book(_), 4, None, 32) if format.has_records() => packed!(16, BookBytes, SignedBlocks),
         (_, 2, None, _) if floats => packed!(8, Unsigned, AnyFloats),
         (_, 3, None, _) if floats => packed!(12, Unsigned, AnyFloats),
-        (_, 4, None, _) if floats => packed!(16, Unsigned, AnyFloats),
+        (_, 4, None, _) if floats => nibbles!(AnyFloats),
         (_, 5, None, _) if floats => packed!(20, Unsigned, AnyFloats),
         (_, 6, None, _) if floats => packed!(24, Unsigned, AnyFloats),
         (_, 8, None, _) if floats => packed!(32, Unsigned, AnyFloats),
