@@ -7,14 +7,19 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 11] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &[]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
-    ("refrain", &["refrain-kernels", "refrain-vulkan"], &[]),
+    ("refrain", &["refrain-kernels", "refrain-vulkan"], &["refrain-lm"]),
+    ("refrain-lm", &["refrain", "refrain-kernels"], &["refrain-vulkan"]),
     ("refrain-formats", &["refrain-quant"], &[]),
     ("refrain-hub", &[], &[]),
-    ("refrain-models", &["refrain", "refrain-formats"], &["refrain-write"]),
+    (
+        "refrain-models",
+        &["refrain", "refrain-formats", "refrain-lm"],
+        &["refrain-write"],
+    ),
     (
         "refrain-write",
         &["refrain-formats", "refrain-models", "refrain-quant"],
@@ -22,7 +27,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 11] = [
     ),
     (
         "refrain-engine",
-        &["refrain", "refrain-formats", "refrain-models"],
+        &["refrain", "refrain-formats", "refrain-lm", "refrain-models"],
         &["refrain-vulkan"],
     ),
     (
@@ -37,6 +42,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 11] = [
             "refrain-engine",
             "refrain-formats",
             "refrain-hub",
+            "refrain-lm",
             "refrain-models",
             "refrain-server",
             "refrain-vulkan",

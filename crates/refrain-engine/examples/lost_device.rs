@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
+use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_vulkan::{
     Access, Command, CommandList, Device as VulkanDevice, Error, Kernel, MemoryClass, OpenOptions, Options, Vulkan,

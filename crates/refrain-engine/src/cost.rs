@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use refrain::plan::{Plan, Step};
-use refrain::sample::Settings;
+use refrain_lm::sample::Settings;
 
 use crate::{Error, Session};
 

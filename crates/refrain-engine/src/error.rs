@@ -42,7 +42,7 @@ pub enum Error {
     Sampler(#[from] crate::InvalidSetting),
     /// Settings that no device can follow.
     #[error(transparent)]
-    Setting(#[from] refrain::sample::TooManyStopIds),
+    Setting(#[from] refrain_lm::sample::TooManyStopIds),
     /// Two executors computed different things.
     #[error("replay and eager differ at token {token}: {difference}")]
     Differs {

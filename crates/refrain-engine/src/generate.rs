@@ -6,8 +6,8 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
-use refrain::sample::{MOST_STOP_IDS, Settings};
 use refrain_formats::Tokenizer;
+use refrain_lm::sample::{MOST_STOP_IDS, Settings};
 use refrain_models::Checkpoint;
 
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};

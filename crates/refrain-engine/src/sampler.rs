@@ -2,11 +2,11 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use refrain::sample::Settings;
 use refrain_formats::GenerationConfig;
+use refrain_lm::sample::Settings;
 
 /// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
-/// are those of [`refrain::sample`].
+/// are those of [`refrain_lm::sample`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
     /// Divides the logits; 0 takes the likeliest token.

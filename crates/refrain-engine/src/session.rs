@@ -1,5 +1,5 @@
-use refrain::sample::Settings;
 use refrain::{DType, Device, Executor, Function, LowerOptions, Run, Tape, Write};
+use refrain_lm::sample::Settings;
 use refrain_models::ModelConfig;
 use refrain_models::{LayerState, Pages};
 

@@ -3,9 +3,9 @@
 //! All that changes from token to token lies in states on the device, so the host has nothing to do
 //! between two runs, and the recorded program is the same from the first token to the last.
 
-use refrain::fast::{self, Sequences};
-use refrain::sample::{Settings, TooManyStopIds};
 use refrain::{Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, Tape, Write};
+use refrain_lm::sample::{Settings, TooManyStopIds};
+use refrain_lm::{Sequences, sample};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::Model;
@@ -105,7 +105,7 @@ impl DecodeStep {
             counts: control.counts.clone(),
             outbox: control.outbox.clone(),
         };
-        let (reported, _) = fast::sample(&logits, &control.settings, &sequences, Some(&control.bias));
+        let (reported, _) = sample(&logits, &control.settings, &sequences, Some(&control.bias));
         // Logits are kept for whoever compares or looks at them.
         let function = Function::trace_with(&[&reported, &logits], options)?;
         Ok(DecodeStep {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use refrain::sample::Settings;
 use refrain::{Run, Write};
+use refrain_lm::sample::Settings;
 
 use crate::mode::Trial;
 use crate::pace::{LONGEST_SUBMIT, MOST_RUNS, Pace};
@@ -66,8 +66,8 @@ impl<'s> Stream<'s> {
         })
     }
 
-    /// What the next run reported, for each sequence: a token, [`refrain::sample::FINISHED`] or
-    /// [`refrain::sample::NOT_A_NUMBER`]; `None` once the context is full or the last position reached.
+    /// What the next run reported, for each sequence: a token, [`refrain_lm::sample::FINISHED`] or
+    /// [`refrain_lm::sample::NOT_A_NUMBER`]; `None` once the context is full or the last position reached.
     ///
     /// # Errors
     /// If the device fails.

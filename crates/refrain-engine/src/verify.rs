@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use refrain::plan::Plan;
-use refrain::sample::Settings;
 use refrain::{Executor, LowerOptions};
+use refrain_lm::sample::Settings;
 
 use crate::generate::Reports;
 use crate::{Error, GenerateOptions, GeneratedTokens, Mode, Model, Session, Snapshot};

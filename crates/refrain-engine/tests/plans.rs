@@ -11,9 +11,9 @@ use common::null::reporting;
 use refrain::check::{self, Timeline, run_among_poison};
 use refrain::execute::Stepper;
 use refrain::plan::{Block, Plan};
-use refrain::sample::Settings;
 use refrain::{Function, LowerOptions};
 use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_vulkan::DeviceInfo;
 

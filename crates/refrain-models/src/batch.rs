@@ -1,5 +1,5 @@
-use refrain::fast::{self, BatchTokens};
 use refrain::{Array, DType, Device};
+use refrain_lm::{BatchTokens, slots};
 
 /// The shape of a paged KV cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,7 +57,7 @@ impl Batch {
 
     /// i32 `[T]`: where each token's keys and values go; −1 (nowhere) for padding.
     pub fn slots(&self) -> Array {
-        fast::slots(self.places(), self.page_size)
+        slots(self.places(), self.page_size)
     }
 
     /// The rows of x `[T, hidden]` whose logits are wanted.

@@ -1,4 +1,5 @@
-use refrain::{Array, DType, Device, Error, fast};
+use refrain::{Array, DType, Device, Error};
+use refrain_lm::{causal_conv, gated_delta};
 
 use crate::Batch;
 
@@ -84,7 +85,7 @@ impl Cache {
 impl Recurrence {
     /// A causal convolution of x `[T, C]` by weights `[C, taps]` → f32 `[T, C]`, which takes in the tokens.
     pub fn convolve(&mut self, x: &Array, weights: &Array, batch: &Batch) -> Array {
-        let (result, window) = fast::causal_conv(x, weights, batch.places(), &self.window);
+        let (result, window) = causal_conv(x, weights, batch.places(), &self.window);
         self.window = window;
         result
     }
@@ -92,7 +93,7 @@ impl Recurrence {
     /// The gated delta rule by q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32
     /// `[T, H, Dv]`, which takes in the tokens.
     pub fn remember(&mut self, qkv: [&Array; 3], gates: [&Array; 2], batch: &Batch) -> Array {
-        let (result, state) = fast::gated_delta(qkv, gates, batch.places(), &self.state);
+        let (result, state) = gated_delta(qkv, gates, batch.places(), &self.state);
         self.state = state;
         result
     }

@@ -24,8 +24,7 @@
 //! | seen differently | [`reshape`](Array::reshape), [`permute`](Array::permute), [`slice`](Array::slice), [`split`](Array::split), [`broadcast_to`](Array::broadcast_to), [`expand_dims`](Array::expand_dims) … |
 //! | by index | [`take`](Array::take), [`take_along`](Array::take_along), [`Quantised::take`] |
 //! | joined | [`concatenate`], [`stack`], [`pad`](Array::pad) |
-//! | transformers | [`fast::rms_norm`], [`fast::rope`], [`fast::paged_attention`], [`fast::scaled_dot_product_attention`], [`fast::expert_matmul`] |
-//! | recurrences | [`fast::causal_conv`], [`fast::gated_delta`] |
+//! | networks | [`fast::rms_norm`], [`fast::scaled_dot_product_attention`] |
 //! | states | [`Array::state`], [`Array::write_rows`] |
 //! | layers | [`nn::Linear`], [`nn::RmsNorm`] |
 //! | files | [`load_safetensors`], [`save_safetensors`] |
@@ -113,6 +112,7 @@ pub mod passes;
 pub mod plan;
 mod primitive;
 mod program;
+pub mod rewrite;
 mod safetensors;
 pub mod self_test;
 mod signature;
@@ -137,8 +137,6 @@ pub use ops::reduce::Axes;
 pub use passes::LowerOptions;
 pub use primitive::Primitive;
 pub use program::{Bindings, ProgramCounts};
-pub use refrain_kernels::{
-    DType, Layout, attention::AttentionParams, quantised::QuantFormat, rope::RopeParams, sample,
-};
+pub use refrain_kernels::{DType, Layout, quantised::QuantFormat};
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::Storage;

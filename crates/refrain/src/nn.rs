@@ -21,16 +21,6 @@ impl Weight {
         }
     }
 
-    /// x `[T, U, K]` or `[T, 1, K]` with the matrices of `experts` (u32 `[T, U]`), `rows` rows each →
-    /// f32 `[T, U, rows]`.
-    #[track_caller]
-    pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
-        match self {
-            Weight::Dense(w) => fast::expert_matmul(x, experts, w, rows),
-            Weight::Quantised(w) => w.expert_matmul(x, experts, rows),
-        }
-    }
-
     /// Where it lies.
     pub fn device(&self) -> &Device {
         match self {
@@ -58,6 +48,24 @@ impl From<Array> for Weight {
 impl From<Quantised> for Weight {
     fn from(weight: Quantised) -> Weight {
         Weight::Quantised(weight)
+    }
+}
+
+impl From<&Array> for Weight {
+    fn from(weight: &Array) -> Weight {
+        Weight::Dense(weight.clone())
+    }
+}
+
+impl From<&Quantised> for Weight {
+    fn from(weight: &Quantised) -> Weight {
+        Weight::Quantised(weight.clone())
+    }
+}
+
+impl From<&Weight> for Weight {
+    fn from(weight: &Weight) -> Weight {
+        weight.clone()
     }
 }
 

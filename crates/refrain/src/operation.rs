@@ -6,10 +6,15 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use crate::ops::Caller;
+use crate::rewrite::{Norm, Rewrite};
 use crate::{Array, DType, Primitive};
 
 pub use crate::execute::{HostInputs, HostMatrix, HostStep};
-pub use crate::passes::Kernels;
+pub use crate::ops::quantised::check_planes;
+pub use crate::ops::take_along::TakeAlong;
+pub use crate::ops::top_k::TopK;
+pub use crate::ops::write_rows::WriteRows;
+pub use crate::passes::{Kernels, renumber};
 pub use refrain_kernels::{Call, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
 /// Shape and dtype of an operand or a result.
@@ -89,6 +94,14 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     /// [`Unsupported::NeedsContiguous`] for an operand that is to be copied first; what the device cannot do.
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported>;
 
+    /// Whether [`Operation::lower`] finds calls: what rewrites ask before they put this in the place of other nodes.
+    ///
+    /// # Errors
+    /// As [`Operation::lower`].
+    fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
+        self.lower(traits, operands).map(drop)
+    }
+
     /// The new results in plain Rust, which the CPU executor computes and other devices are compared with; what is
     /// updated is changed in place: [`HostStep::compute`].
     fn reference(&self, step: &HostStep<'_>);
@@ -112,6 +125,17 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
 
     /// The inputs that hold a slot for each position of a context, and how many positions back a token sees, if not all.
     fn context(&self) -> Option<(&[usize], Option<u32>)> {
+        None
+    }
+
+    /// Passes over graphs that have such an operation: what it can be joined with. They depend on the type alone.
+    fn rewrites(&self) -> &'static [Rewrite] {
+        &[]
+    }
+
+    /// The same of what `norm` makes of the first input, if it can compute that itself, and where the norm's weight
+    /// then stands among its inputs, if there is one.
+    fn normed(&self, _norm: Norm) -> Option<(Arc<dyn Operation>, usize)> {
         None
     }
 

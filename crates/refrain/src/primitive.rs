@@ -127,7 +127,7 @@ impl Primitive {
     }
 
     /// The operation of this type, if it is one.
-    pub(crate) fn operation<T: Operation>(&self) -> Option<&T> {
+    pub fn operation<T: Operation>(&self) -> Option<&T> {
         match self {
             Primitive::Operation(operation) => (&**operation as &dyn Any).downcast_ref(),
             _ => None,

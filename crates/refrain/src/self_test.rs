@@ -2,10 +2,15 @@
 //! computes right.
 
 mod cases;
+mod random;
 
-use cases::FAMILIES;
+pub use cases::{FAMILIES, FLOATS, named};
+pub use random::{RandomArrays, quantised};
 
 use crate::{Array, DType, Device, Error, eval};
+
+/// A family's name, and what builds its programs on a device: named results, the same on every device.
+pub type FamilyTest = (&'static str, fn(&Device) -> Vec<(String, Array)>);
 
 /// How a family's kernels fared.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,19 +25,19 @@ pub struct FamilyVerdict {
     pub fault: Option<String>,
 }
 
-/// Tests every family, in seconds at most once kernels are compiled. `progress` is told how many of how many
+/// Tests families, [`FAMILIES`] or more, in seconds at most once kernels are compiled. `progress` is told how many of how many
 /// are done.
-pub fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<FamilyVerdict> {
-    let test = |(done, (family, build)): (usize, &cases::Family)| {
-        progress(done, FAMILIES.len());
-        verdict(family, *build, device)
+pub fn run(device: &Device, families: &[FamilyTest], progress: &dyn Fn(usize, usize)) -> Vec<FamilyVerdict> {
+    let test = |(done, family): (usize, &FamilyTest)| {
+        progress(done, families.len());
+        verdict(*family, device)
     };
-    let verdicts = FAMILIES.iter().enumerate().map(test).collect();
-    progress(FAMILIES.len(), FAMILIES.len());
+    let verdicts = families.iter().enumerate().map(test).collect();
+    progress(families.len(), families.len());
     verdicts
 }
 
-fn verdict(family: &'static str, build: cases::Build, device: &Device) -> FamilyVerdict {
+fn verdict((family, build): FamilyTest, device: &Device) -> FamilyVerdict {
     let (found, expected) = (build(device), build(&Device::cpu()));
     let mut verdict = FamilyVerdict {
         family,
@@ -95,12 +100,9 @@ fn differ(found: &[f32], expected: &[f32], tolerance: f32) -> Result<f32, String
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use refrain_vulkan::DeviceInfo;
 
     use super::*;
-    use crate::Function;
 
     fn null() -> Device {
         Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_device_that_computes_nothing_fails_every_family() {
-        let verdicts = run(&null(), &|_, _| ());
+        let verdicts = run(&null(), FAMILIES, &|_, _| ());
         assert_eq!(verdicts.len(), FAMILIES.len());
         for verdict in verdicts {
             let fault = verdict.fault.unwrap_or_else(|| panic!("{} passed", verdict.family));
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_reference_passes_its_own_test() {
-        for verdict in run(&Device::cpu(), &|_, _| ()) {
+        for verdict in run(&Device::cpu(), FAMILIES, &|_, _| ()) {
             assert_eq!((verdict.fault, verdict.worst), (None, 0.0), "{}", verdict.family);
         }
     }
@@ -130,35 +132,5 @@ mod tests {
         let error = differ(&[1.0, 2.5], &[1.0, 2.0], 1e-3).unwrap_err();
         assert!(error.starts_with("element 1 is 2.5 instead of 2.0"), "{error}");
         assert!(differ(&[f32::NAN], &[0.0], 1.0).is_err());
-    }
-
-    /// Family and variant of a kernel, by its name.
-    fn family(kernel: &str) -> String {
-        // Tags of variants follow a plus.
-        let mut parts = kernel.split('.').filter_map(|part| part.split('+').next());
-        let first = parts.next().unwrap_or_default();
-        match (first, parts.next()) {
-            ("matmul" | "quantised" | "reduce", Some(variant)) => format!("{first}.{variant}"),
-            _ => first.to_owned(),
-        }
-    }
-
-    #[test]
-    fn every_kernel_family_of_the_table_in_the_documentation_is_tested() {
-        let table = include_str!("../../../docs/support.md");
-        let rows = table.lines().filter(|line| line.starts_with('|'));
-        let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
-        let named: BTreeSet<String> = named.filter(|name| name.contains('.')).map(family).collect();
-        let device = null();
-        let mut tested = BTreeSet::new();
-        for (_, build) in FAMILIES {
-            let arrays = build(&device);
-            let arrays: Vec<&Array> = arrays.iter().map(|(_, array)| array).collect();
-            let function = Function::trace(&arrays).unwrap();
-            let calls = function.plan().steps.iter().flat_map(|step| &step.calls);
-            tested.extend(calls.map(|call| family(&call.kernel.name)));
-        }
-        assert!(named.len() > 10, "{named:?}");
-        assert_eq!(named.difference(&tested).collect::<Vec<_>>(), [""; 0]);
     }
 }

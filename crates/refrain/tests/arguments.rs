@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Random, vulkan};
-use refrain::fast::{self, BatchTokens, Mask};
-use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate, passes};
+use refrain::fast::{self, Mask};
+use refrain::{Array, DType, Device, QuantFormat, Quantised, concatenate, passes};
+use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, rope};
 use refrain_vulkan::DeviceInfo;
 
 /// A device that records what it is asked and computes nothing.
@@ -48,7 +49,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
         23 => x.write_rows(&y, &z.astype(DType::I32)),
         24 => concatenate(&[&x, &y, &z], axis),
         25 => fast::rms_norm(&x, random.one_in(2).then_some(&y), f32::NAN),
-        26 => fast::rope(
+        26 => rope(
             &x,
             &y,
             &z,
@@ -77,7 +78,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
                 window: random.pick(&[None, Some(0), Some(3)]),
                 decode: false,
             };
-            fast::paged_attention(&x, &y, &y, tokens, params)
+            paged_attention(&x, &y, &y, tokens, params)
         }
         29 => random_quantised(random, x, y, z),
         30 => x.astype(dtype),

@@ -3,8 +3,9 @@
 mod common;
 
 use common::vulkan;
-use refrain::fast::{self, BatchTokens, Mask};
-use refrain::{Array, AttentionParams, DType, Device, Error, Function, concatenate, eval};
+use refrain::fast::{self, Mask};
+use refrain::{Array, DType, Device, Error, Function, concatenate, eval};
+use refrain_lm::{AttentionParams, BatchTokens, causal_conv, expert_matmul, gated_delta, paged_attention};
 use refrain_vulkan::DeviceInfo;
 
 /// A device that records what it is asked and computes nothing.
@@ -62,10 +63,10 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
         (x.write_rows(&x.slice(0, 0, 1), &i.slice(0, 0, 1)), line!(), "write_rows", &["state"]),
         (concatenate(&[&x, &i], 0), line!(), "concatenate", &["[4]", "[2, 3]"]),
         (concatenate(&[], 0), line!(), "concatenate", &["nothing to join"]),
-        (fast::expert_matmul(&x, &i, &x, 1), line!(), "expert_matmul", &["x f32[2, 3]", "experts i32[4]"]),
-        (fast::causal_conv(&x, &x, places, &x).0, line!(), "causal_conv", &["f32[2, 3]", "i32[4]"]),
-        (fast::gated_delta([&x, &x, &x], [&x, &x], places, &x).1, line!(), "gated_delta", &["f32[2, 3]"]),
-        (fast::causal_conv(&four, &four, places, &Array::zeros(&device, DType::F32, &[1, 3, 4])).1, line!(), "causal_conv", &["only a whole state"]),
+        (expert_matmul(&x, &i, &x, 1), line!(), "expert_matmul", &["x f32[2, 3]", "experts i32[4]"]),
+        (causal_conv(&x, &x, places, &x).0, line!(), "causal_conv", &["f32[2, 3]", "i32[4]"]),
+        (gated_delta([&x, &x, &x], [&x, &x], places, &x).1, line!(), "gated_delta", &["f32[2, 3]"]),
+        (causal_conv(&four, &four, places, &Array::zeros(&device, DType::F32, &[1, 3, 4])).1, line!(), "causal_conv", &["only a whole state"]),
         (fast::rms_norm(&x, Some(&i), 1e-5), line!(), "rms_norm", &["i32[4]", "f32[2, 3]"]),
         (fast::scaled_dot_product_attention(&x, &x, &x, 1.0, Mask::None), line!(), "scaled_dot_product_attention", &["[2, 3]"]),
         (Array::from_slice(&device, &[1.0f32], &[2]), line!(), "from_bytes", &["4 bytes", "[2]"]),
@@ -260,9 +261,7 @@ fn what_a_device_cannot_do_is_named_with_its_dtype() {
         window: None,
         decode: false,
     };
-    let error = fast::paged_attention(&q, &rows, &rows, tokens, params)
-        .eval()
-        .unwrap_err();
+    let error = paged_attention(&q, &rows, &rows, tokens, params).eval().unwrap_err();
     let Error::Unsupported { op, dtype, device, why } = &error else {
         panic!("{error}")
     };

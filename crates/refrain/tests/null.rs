@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::decoder::{Decoder, Extents};
-use refrain::fast::{self, BatchTokens};
-use refrain::{Array, AttentionParams, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
+use refrain::{Array, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
+use refrain_lm::{AttentionParams, BatchTokens, expert_matmul, paged_attention};
 use refrain_vulkan::{DeviceInfo, DeviceKind, NullEvent, Queue, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
@@ -153,7 +153,7 @@ fn attention_over_a_deep_context_has_a_submit_to_itself() {
         };
         let mut x = input("x", DType::F32, &[128, 32, 128]);
         for _ in 0..4 {
-            x = fast::paged_attention(&x, &keys, &values, tokens, params);
+            x = paged_attention(&x, &keys, &values, tokens, params);
         }
         let function = Function::trace(&[&x]).unwrap();
         let words = |n: usize| vec![0; 4 * n];
@@ -317,7 +317,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
         window: None,
         decode: false,
     };
-    let mixed = fast::paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
+    let mixed = paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
     let step = Function::trace(&[&mixed]).unwrap();
     let [only] = &step.plan().steps[..] else {
         panic!("{}", step.plan())
@@ -411,7 +411,7 @@ fn weights_count_as_far_as_a_step_reads_them() {
     let looked_up = weight(100).take(&input("tokens", DType::U32, &[3]), 0);
     // Two tokens, each with two of ten experts.
     let experts = input("experts", DType::U32, &[2, 2]);
-    let routed = fast::expert_matmul(&input("x", DType::F32, &[2, 1, 4]), &experts, &weight(60), 6);
+    let routed = expert_matmul(&input("x", DType::F32, &[2, 1, 4]), &experts, weight(60), 6);
     let product = input("y", DType::F32, &[5, 4]).matmul(&weight(7).transpose());
     let step = Function::trace(&[&looked_up, &routed, &product]).unwrap();
     assert_eq!(step.weight_bytes(), (3 + 2 * 2 * 6 + 7) * 16);

@@ -11,8 +11,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use refrain::Device;
-use refrain::self_test::{self, FamilyVerdict};
+use refrain::self_test::FamilyVerdict;
 use refrain_engine::fit::{Fit, Needs, Offer};
+use refrain_lm::self_test;
 use refrain_vulkan::speed::{self, HeapSpeed};
 use refrain_vulkan::{DeviceInfo, Error, Heap, LoaderVersion, MemoryClass, Vulkan};
 

@@ -147,7 +147,7 @@ fn one_context(
                 .failures
                 .push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
         }
-        if reported[0] == refrain::sample::NOT_A_NUMBER {
+        if reported[0] == refrain_lm::sample::NOT_A_NUMBER {
             verdict.failures.push("logits are not numbers".to_owned());
             break;
         }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use refrain::sample::{FINISHED, NOT_A_NUMBER};
 use refrain::{Array, Run, Write};
+use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 use refrain_models::{LayerState, Pages};
 
 use super::pages::PagePool;

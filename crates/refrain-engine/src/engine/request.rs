@@ -47,7 +47,7 @@ pub(super) struct Waiting {
     /// Why it ends there.
     pub at_limit: Finish,
     pub options: GenerateOptions,
-    pub settings: refrain::sample::Settings,
+    pub settings: refrain_lm::sample::Settings,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,

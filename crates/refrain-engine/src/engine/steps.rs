@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use refrain::sample::Settings;
 use refrain::{Array, Executor, LowerOptions, Run, Write};
+use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
 use crate::pace::Pace;
@@ -83,7 +83,7 @@ impl DecodeSteps {
         let control = &self.step().control;
         if settings.penalises() {
             let vocabulary = control.counts.shape()[1];
-            let counts = refrain::sample::counts(tokens, settings.window, vocabulary);
+            let counts = refrain_lm::sample::counts(tokens, settings.window, vocabulary);
             let history = 4 * row * (context + 1);
             control.history.write_state(history, bytemuck::cast_slice(tokens))?;
             control

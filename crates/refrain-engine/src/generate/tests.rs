@@ -119,7 +119,7 @@ fn the_caller_may_break_off() {
 fn logits_that_are_not_numbers_are_an_error() {
     let mut broken = Script {
         left: 9,
-        tokens: vec![refrain::sample::NOT_A_NUMBER].into_iter(),
+        tokens: vec![refrain_lm::sample::NOT_A_NUMBER].into_iter(),
     };
     let tokenizer = tokenizer();
     let mut text = generated(&mut broken, &GenerateOptions::default()).text(&tokenizer);

@@ -136,7 +136,7 @@ impl<'s> GeneratedTokens<'s> {
             });
             return Ok(None);
         };
-        if id == refrain::sample::NOT_A_NUMBER {
+        if id == refrain_lm::sample::NOT_A_NUMBER {
             // One such logit makes every later token meaningless: better no text than that.
             let position = self.position + self.ids.len() - 1;
             return Err(Error::NotANumber { position });

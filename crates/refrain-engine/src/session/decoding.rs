@@ -214,7 +214,7 @@ impl Session {
         self.forget_plans_of_the_past();
         let step = self.step()?;
         if settings.penalises() {
-            let counts = refrain::sample::counts(&tokens, settings.window, vocabulary);
+            let counts = refrain_lm::sample::counts(&tokens, settings.window, vocabulary);
             for sequence in 0..sequences {
                 let (history, row) = (&step.control.history, 4 * sequence * (context + 1));
                 history.write_state(row, bytemuck::cast_slice(&tokens))?;

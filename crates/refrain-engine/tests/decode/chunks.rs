@@ -1,8 +1,8 @@
 //! Prompts taken in by chunks, with whatever kernels suit their sizes, against the same tokens one at a time.
 
 use refrain::LowerOptions;
-use refrain::sample::Settings;
 use refrain_engine::{Device, Mode, Model, Session};
+use refrain_lm::sample::Settings;
 
 use crate::common::{TestGpu, relative_l2};
 use crate::{decoded, is_software, model, pair};

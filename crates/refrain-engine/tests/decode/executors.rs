@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use refrain::execute::{Executable, StepCommand};
-use refrain::sample::Settings;
 use refrain::{Error, Executor, Prepared, Run, Write};
 use refrain_engine::{Mode, Session};
+use refrain_lm::sample::Settings;
 
 use crate::common::TestGpu;
 use crate::{decoded, model, prompt, seeded};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use refrain::sample::Settings;
 use refrain_engine::{Error, Mode, Session};
+use refrain_lm::sample::Settings;
 use refrain_vulkan::{Error as DeviceError, Fault};
 
 use crate::common::null::reporting;

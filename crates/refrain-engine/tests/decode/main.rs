@@ -11,8 +11,8 @@ mod states;
 use std::path::Path;
 
 use common::TestGpu;
-use refrain::sample::Settings;
 use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
+use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_vulkan::DeviceKind;
 
@@ -71,9 +71,9 @@ fn expected(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: 
     let mut history = prompt.to_vec();
     let mut logits = session.prefill(prompt).expect("computes");
     for _ in 0..tokens {
-        let counts = refrain::sample::counts(&history, settings.window, logits.len());
-        refrain::sample::adjust(&mut logits, &counts, &[], settings);
-        let next = refrain::sample::pick(&logits, settings, history.len() as u64).expect("numbers");
+        let counts = refrain_lm::sample::counts(&history, settings.window, logits.len());
+        refrain_lm::sample::adjust(&mut logits, &counts, &[], settings);
+        let next = refrain_lm::sample::pick(&logits, settings, history.len() as u64).expect("numbers");
         history.push(next);
         logits = session.prefill(&[next]).expect("computes");
     }

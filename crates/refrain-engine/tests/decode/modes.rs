@@ -1,7 +1,7 @@
 //! Replay and eager decode the same, to the bit.
 
-use refrain::sample::Settings;
 use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
+use refrain_lm::sample::Settings;
 
 use crate::common::TestGpu;
 use crate::{decoded, model, pair, prompt, seeded};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use refrain::sample::Settings;
 use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
 use refrain_formats::{Encoding, State};
+use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 
 use crate::common::{TestGpu, relative_l2};

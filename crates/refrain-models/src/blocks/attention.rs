@@ -1,5 +1,6 @@
-use refrain::{Array, AttentionParams, DType, fast};
+use refrain::{Array, DType};
 use refrain_formats::RowOrder;
+use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 
 use super::{BlockNorm, Linear, Ropes};
 use crate::config::{LayerRope, ModelConfig};
@@ -164,8 +165,8 @@ impl Attention {
         };
         let (keys, values, places) = (&cache.keys, &cache.values, batch.places());
         let mixed = match &self.sinks {
-            Some(sinks) => fast::paged_attention_with_sinks(&q, keys, values, places, sinks, params),
-            None => fast::paged_attention(&q, keys, values, places, params),
+            Some(sinks) => paged_attention_with_sinks(&q, keys, values, places, sinks, params),
+            None => paged_attention(&q, keys, values, places, params),
         };
         let mixed = match gate {
             Some(gate) => mixed * gate.sigmoid(),

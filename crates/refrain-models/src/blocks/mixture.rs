@@ -1,5 +1,6 @@
 use refrain::Array;
 use refrain_formats::RowOrder;
+use refrain_lm::expert_matmul;
 
 use super::mlp::gated;
 use super::{Linear, Mlp, MlpStyle, Router, Weight};
@@ -34,7 +35,7 @@ struct Experts {
 impl Experts {
     /// x `[T, 1 or U, K]` and experts `[T, U]` → `[T, U, outputs]`, without biases.
     fn products(&self, x: &Array, experts: &Array) -> Array {
-        self.weights.expert_matmul(x, experts, self.outputs)
+        expert_matmul(x, experts, &self.weights, self.outputs)
     }
 
     /// The same with biases.

@@ -1,5 +1,6 @@
 use crate::config::{LayerRope, ModelConfig, RopeScaling};
-use refrain::{Array, Device, RopeParams, fast};
+use refrain::{Array, Device};
+use refrain_lm::{RopeParams, rope};
 
 use super::frequencies::frequencies;
 
@@ -25,7 +26,7 @@ impl Rope {
 
     /// x `[T, H, D]` rotated to `positions` (i32 `[T]`).
     pub fn forward(&self, x: &Array, positions: &Array) -> Array {
-        fast::rope(x, positions, &self.frequencies, self.params)
+        rope(x, positions, &self.frequencies, self.params)
     }
 }
 

@@ -1,14 +1,6 @@
-//! The operations that transformers are made of.
-
-pub use super::sampling::{Sequences, sample};
+//! The operations that networks are made of.
 
 use super::Caller;
-pub use super::causal_conv::causal_conv;
-pub use super::experts::expert_matmul;
-pub use super::gated_delta::gated_delta;
-pub use super::paged_attention::{paged_attention, paged_attention_with_sinks};
-pub use super::rope::rope;
-pub use super::slots::slots;
 use crate::{Array, DType, Primitive};
 
 /// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32.
@@ -33,17 +25,6 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
         weighted: weight.is_some(),
     };
     operation.node(primitive, &inputs, x.shape(), x.dtype())
-}
-
-/// Where each token of a flat batch stands, for [`paged_attention`].
-#[derive(Clone, Copy)]
-pub struct BatchTokens<'a> {
-    /// i32 `[T]`: position in its sequence; negative for padding, which gives zeros.
-    pub positions: &'a Array,
-    /// u32 `[T]`: row of `pages`.
-    pub sequences: &'a Array,
-    /// u32 `[S, P]`: the pages of each sequence, in order.
-    pub pages: &'a Array,
 }
 
 /// Which keys a query sees in [`scaled_dot_product_attention`].

@@ -1,27 +1,16 @@
 //! What can be done with arrays: each operation checks shapes and makes a lazy node.
 
 mod caller;
-pub(crate) mod causal_conv;
-pub(crate) mod decode_attention;
-pub(crate) mod delta_net;
 mod elementwise;
-pub(crate) mod expert_projection;
-pub(crate) mod experts;
 pub mod fast;
-pub(crate) mod gated_delta;
 mod index;
 pub mod join;
 mod linear;
 pub mod number;
-pub(crate) mod paged_attention;
 pub mod quantised;
 pub mod random;
-mod recurrent;
 pub mod reduce;
-pub(crate) mod rope;
-mod sampling;
 mod shape;
-pub(crate) mod slots;
 mod sort;
 pub(crate) mod take_along;
 pub(crate) mod top_k;

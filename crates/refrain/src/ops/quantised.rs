@@ -4,6 +4,7 @@ use refrain_kernels::Unsupported;
 use refrain_kernels::quantised::{QuantFormat, Scales};
 
 use super::Caller;
+use crate::operation::ArraySpec;
 use crate::{Array, DType, Primitive};
 
 /// A matrix `[N, K]` quantised along its rows, as planes in the one resident layout of its format.
@@ -21,6 +22,45 @@ pub struct Quantised {
     pub biases: Option<Array>,
 }
 
+/// Whether quants, scales and, if there are any, biases are the planes of a matrix of this format.
+///
+/// # Errors
+/// What does not fit, in words for the caller.
+pub fn check_planes(format: &QuantFormat, planes: &[ArraySpec]) -> Result<(), String> {
+    let [quants, scales, biases @ ..] = planes else {
+        return Err(format!("{} planes are too few", planes.len()));
+    };
+    if quants.rank() != 2 || quants.dtype != DType::U32 {
+        return Err(format!("quants are u32 [N, K], not {quants}"));
+    }
+    let columns = format.columns(quants.dim(1));
+    (format.check(columns)).map_err(|error| Unsupported::from(error).to_string())?;
+    if format.words(columns) != quants.dim(1) {
+        return Err(format!(
+            "rows of {} words hold no whole number of values",
+            quants.dim(1)
+        ));
+    }
+    if biases.len() != usize::from(format.has_biases()) {
+        let has = if biases.is_empty() { "needs" } else { "has no" };
+        return Err(format!("{format} {has} biases"));
+    }
+    let groups = [quants.dim(0), format.scales(columns)];
+    let takes = |dtype: DType| dtype.as_scales().is_some_and(|stored| format.takes_scales(stored));
+    let fits = |plane: &&ArraySpec| plane.shape == groups && takes(plane.dtype) && plane.dtype == scales.dtype;
+    let Some(plane) = planes[1..].iter().find(|plane| !fits(plane)) else {
+        return Ok(());
+    };
+    let stored = match format.scales {
+        Scales::Float => "floats",
+        Scales::Records(_) => "u32",
+        Scales::E8M0 => "u8",
+    };
+    Err(format!(
+        "scales and biases are {stored} {groups:?} of one dtype, not {plane}"
+    ))
+}
+
 impl Quantised {
     /// N: rows of the matrix.
     pub fn rows(&self) -> usize {
@@ -32,49 +72,15 @@ impl Quantised {
         self.format.columns(self.quants.dim(1))
     }
 
-    pub(super) fn planes(&self) -> Vec<&Array> {
+    /// Quants, scales and biases, if there are any.
+    pub fn planes(&self) -> Vec<&Array> {
         [&self.quants, &self.scales].into_iter().chain(&self.biases).collect()
     }
 
     /// What is wrong with the planes.
-    pub(super) fn fault(&self) -> Option<String> {
-        if self.quants.rank() != 2 || self.quants.dtype() != DType::U32 {
-            return Some(format!(
-                "quants are u32 [N, K], not {}{:?}",
-                self.quants.dtype(),
-                self.quants.shape()
-            ));
-        }
-        if let Err(error) = self.format.check(self.columns()) {
-            return Some(Unsupported::from(error).to_string());
-        }
-        if self.format.words(self.columns()) != self.quants.dim(1) {
-            return Some(format!(
-                "rows of {} words hold no whole number of values",
-                self.quants.dim(1)
-            ));
-        }
-        if self.biases.is_some() != self.format.has_biases() {
-            return Some(format!(
-                "{} {} biases",
-                self.format,
-                if self.biases.is_some() { "has no" } else { "needs" }
-            ));
-        }
-        let groups = [self.rows(), self.format.scales(self.columns())];
-        let takes = |dtype: DType| dtype.as_scales().is_some_and(|stored| self.format.takes_scales(stored));
-        let fits = |p: &&Array| *p.shape() == groups && takes(p.dtype()) && p.dtype() == self.scales.dtype();
-        let plane = self.planes().into_iter().skip(1).find(|p| !fits(p))?;
-        Some(format!(
-            "scales and biases are {} {groups:?} of one dtype, not {}{:?}",
-            match self.format.scales {
-                Scales::Float => "floats",
-                Scales::Records(_) => "u32",
-                Scales::E8M0 => "u8",
-            },
-            plane.dtype(),
-            plane.shape()
-        ))
+    fn fault(&self) -> Option<String> {
+        let planes: Vec<ArraySpec> = self.planes().into_iter().map(|plane| plane.spec().clone()).collect();
+        check_planes(&self.format, &planes).err()
     }
 
     /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.

@@ -10,7 +10,7 @@ use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Tra
 
 /// (x, indices) → elements of x along the last dimension.
 #[derive(Debug)]
-pub(crate) struct TakeAlong;
+pub struct TakeAlong;
 
 impl Operation for TakeAlong {
     fn name(&self) -> &'static str {

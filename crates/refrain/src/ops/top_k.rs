@@ -9,7 +9,7 @@ use crate::{Array, DType};
 
 /// (x) → indices of the `k` largest values along the last dimension, descending, u32.
 #[derive(Hash, Debug)]
-pub(crate) struct TopK {
+pub struct TopK {
     /// How many.
     pub k: usize,
 }

@@ -4,14 +4,13 @@ use std::hash::Hasher;
 
 use refrain_kernels::write_rows;
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
-use crate::passes::renumber;
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly, renumber};
 use crate::{Array, DType};
 
 /// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state: `state[slots[t]] = rows[t]`; slots outside the state are
 /// skipped.
 #[derive(Debug)]
-pub(crate) struct WriteRows;
+pub struct WriteRows;
 
 impl Operation for WriteRows {
     fn name(&self) -> &'static str {

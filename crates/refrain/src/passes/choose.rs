@@ -256,7 +256,7 @@ fn concatenate(
 }
 
 /// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.
-pub(crate) fn renumber(call: &mut Call, numbers: &[usize]) {
+pub fn renumber(call: &mut Call, numbers: &[usize]) {
     for push in &mut call.push {
         if let Push::Address { operand, .. } = push {
             *operand = numbers[*operand];

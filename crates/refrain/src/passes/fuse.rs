@@ -73,7 +73,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
     };
     let constant = inner.inputs.is_empty() && !inner.steps.contains(&ExpressionStep::Index);
     let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.written.count();
-    let reads_state = source.inputs.iter().any(|e| is_state(graph, e));
+    let reads_state = source.inputs.iter().any(|e| graph.is_state(e));
     if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
         return None;
     }
@@ -92,15 +92,6 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
         dtype: node.dtype,
         further: vec![],
     })
-}
-
-/// States change in place between a node and its user: what reads one stays where it is.
-pub(super) fn is_state(graph: &Graph, edge: &Edge) -> bool {
-    let node = &graph.nodes[edge.node];
-    match &node.primitive {
-        Primitive::Stored { class, .. } => class.is_state(),
-        _ => node.updated(edge.result).is_some(),
-    }
 }
 
 /// `outer` with its input `replaced` computed by `inner` from `seen`.

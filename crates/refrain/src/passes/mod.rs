@@ -11,8 +11,7 @@ mod schedule;
 mod write_through;
 
 pub use canonicalise::canonicalise;
-pub(crate) use choose::renumber;
-pub use choose::{Chosen, Kernels, choose};
+pub use choose::{Chosen, Kernels, choose, renumber};
 pub use fuse::fuse;
 pub use order::{Ordered, order};
 pub use place::place;

@@ -1,8 +1,8 @@
 //! Delta nets and mixtures of experts of few tokens, lowered with regions and without, on both executors.
 
-use refrain::fast::BatchTokens;
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
+use refrain_lm::{BatchTokens, causal_conv, expert_matmul, gated_delta};
 
 use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
@@ -42,7 +42,7 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         all.slice(1, next - n, next)
     });
     let weights = stored(device, random, &[2 * keys + values, taps]);
-    let (mixed, next_window) = fast::causal_conv(&x, &weights, places, &window);
+    let (mixed, next_window) = causal_conv(&x, &weights, places, &window);
     let mixed = mixed.silu();
     let mut start = 0;
     let [q, k, v] = [(key_heads, key_dim), (key_heads, key_dim), (heads, value_dim)].map(|(heads, n)| {
@@ -53,7 +53,7 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let scale = (key_dim as f32).powf(-0.5);
     let (q, k) = (unit(&q, scale) * 0.5, unit(&k, scale));
     let (decay, beta) = (decay.sigmoid(), beta.sigmoid());
-    let (recalled, next_memory) = fast::gated_delta([&q, &k, &v], [&decay, &beta], places, &memory);
+    let (recalled, next_memory) = gated_delta([&q, &k, &v], [&decay, &beta], places, &memory);
     let gain = stored(device, random, &[value_dim]);
     let gain = if random.one_in(3) { None } else { Some(&gain) };
     let normed = fast::rms_norm(&recalled, gain, 1e-5).reshape(&[-1, values as isize]);
@@ -82,15 +82,15 @@ pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
     let each = normed.expand_dims(1);
     let [gate, up] = if random.one_in(2) {
         let both = stored(device, random, &[experts * 2 * inner, hidden]);
-        fast::expert_matmul(&each, &chosen, &both, 2 * inner).split(-1)
+        expert_matmul(&each, &chosen, &both, 2 * inner).split(-1)
     } else {
         [0, 1].map(|_| {
             let matrix = stored(device, random, &[experts * inner, hidden]);
-            fast::expert_matmul(&each, &chosen, &matrix, inner)
+            expert_matmul(&each, &chosen, &matrix, inner)
         })
     };
     let down = stored(device, random, &[experts * hidden, inner]);
-    let routed = fast::expert_matmul(&(gate.silu() * up), &chosen, &down, hidden) * weights.expand_dims(2);
+    let routed = expert_matmul(&(gate.silu() * up), &chosen, &down, hidden) * weights.expand_dims(2);
     let y = routed.sum(&[1]);
     if random.one_in(3) { y } else { x + y * 0.5 }
 }

@@ -1,5 +1,6 @@
 use refrain::fast::{self, Mask};
-use refrain::{Array, DType, Device, QuantFormat, Quantised, RopeParams};
+use refrain::{Array, DType, Device, QuantFormat, Quantised};
+use refrain_lm::{RopeParams, rope};
 
 use crate::check;
 use crate::common::Random;
@@ -171,7 +172,7 @@ fn rotary_embeddings_agree() {
                 interleaved: random.one_in(2),
                 scale: 1.5,
             };
-            vec![fast::rope(&x, &positions, &frequencies, params)]
+            vec![rope(&x, &positions, &frequencies, params)]
         });
     }
 }

@@ -1,5 +1,6 @@
-use refrain::fast::{self, BatchTokens};
+use refrain::fast;
 use refrain::{Array, DType, Device, Error, QuantFormat, Quantised, eval};
+use refrain_lm::{BatchTokens, causal_conv, expert_matmul, gated_delta};
 
 use crate::check;
 use crate::common::{Random, assert_silent, plain, vulkan};
@@ -87,7 +88,7 @@ impl Layer {
             pages: &pages,
         };
         let x = Array::from_slice(&device, &x, &[t, s.channels()]);
-        let (mixed, window) = fast::causal_conv(&x, &self.weights, tokens, &self.window);
+        let (mixed, window) = causal_conv(&x, &self.weights, tokens, &self.window);
         let (keys, values) = (s.key_heads * s.key_dim, s.heads * s.value_dim);
         let part = |start: usize, n: usize, heads: usize| {
             mixed
@@ -99,7 +100,7 @@ impl Layer {
         let v = part(2 * keys, values, s.heads);
         let gates = Array::from_slice(&device, &gates, &[t, 2 * s.heads]);
         let [decay, beta] = gates.split(-1);
-        let (answers, state) = fast::gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+        let (answers, state) = gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
         (self.window, self.state) = (window, state);
         answers
     }
@@ -179,7 +180,7 @@ fn products_with_experts_agree() {
             if random.one_in(2) {
                 let dtype = random.pick(&[DType::F32, DType::F16, DType::BF16]);
                 let weights = random.dense(device, dtype, &[experts * rows, columns]);
-                return vec![fast::expert_matmul(&x, &ids, &weights, rows)];
+                return vec![expert_matmul(&x, &ids, &weights, rows)];
             }
             let format = QuantFormat::mlx(random.pick(&[4, 8]), 32);
             let words: Vec<u32> = (0..experts * rows * format.words(columns))
@@ -192,7 +193,7 @@ fn products_with_experts_agree() {
                 scales: random.dense(device, DType::F16, &shape),
                 biases: Some(random.dense(device, DType::F16, &shape)),
             };
-            vec![weights.expert_matmul(&x, &ids, rows)]
+            vec![expert_matmul(&x, &ids, &weights, rows)]
         });
     }
 }

@@ -1,8 +1,8 @@
 //! Random layers, lowered with regions and without, on both executors.
 
-use refrain::fast::BatchTokens;
 use refrain::passes::LowerOptions;
-use refrain::{Array, AttentionParams, DType, Device, Function, QuantFormat, Quantised, RopeParams, concatenate, fast};
+use refrain::{Array, DType, Device, Function, QuantFormat, Quantised, concatenate, fast};
+use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, paged_attention_with_sinks, slots};
 
 use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
@@ -201,13 +201,13 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let rotated = !random.one_in(3);
     let turned = |x: Array| {
         if rotated {
-            fast::rope(&x, &positions, &frequencies, rope)
+            refrain_lm::rope(&x, &positions, &frequencies, rope)
         } else {
             x
         }
     };
     let [q, k] = [q, k].map(turned);
-    let slots = fast::slots(places, PAGE);
+    let slots = slots(places, PAGE);
     let states = [keys.clone(), values.clone()];
     let (keys, values) = (keys.write_rows(&k, &slots), values.write_rows(&v, &slots));
     let params = AttentionParams {
@@ -218,8 +218,8 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     };
     let sinks = random.one_in(2).then(|| weight(random, &[kv_heads * group]));
     let mixed = match sinks {
-        Some(sinks) => fast::paged_attention_with_sinks(&q, &keys, &values, places, &sinks, params),
-        None => fast::paged_attention(&q, &keys, &values, places, params),
+        Some(sinks) => paged_attention_with_sinks(&q, &keys, &values, places, &sinks, params),
+        None => paged_attention(&q, &keys, &values, places, params),
     };
     (states, [mixed * 2.0, keys, values])
 }

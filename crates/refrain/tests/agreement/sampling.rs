@@ -1,6 +1,6 @@
-use refrain::fast::{self, Sequences};
-use refrain::sample::{FINISHED, Settings, counts};
 use refrain::{Array, DType, Device, Error, Function, eval};
+use refrain_lm::sample::{FINISHED, Settings, counts};
+use refrain_lm::{Sequences, sample};
 
 use crate::check;
 use crate::common::{Random, assert_silent, plain, vulkan};
@@ -82,7 +82,7 @@ fn sampled(device: &Device, random: &mut Random) -> Vec<Array> {
     let mut found = vec![];
     for _ in 0..6 {
         let logits = random.viewed(device, DType::F32, &[s, vocabulary]);
-        let (reported, next) = fast::sample(&logits, &settings, &sequences, bias);
+        let (reported, next) = sample(&logits, &settings, &sequences, bias);
         found.push(reported);
         sequences = next;
     }
@@ -122,7 +122,7 @@ fn a_traced_step_decodes_without_the_host() {
         let id = Array::arange(device, DType::U32, vocabulary).reshape(&[1, -1]);
         let wanted = follows.take(&sequences.tokens, 0).reshape(&[1, 1]);
         let logits = id.eq(&wanted).astype(DType::F32);
-        let (reported, after) = fast::sample(&logits, &settings, &sequences, None);
+        let (reported, after) = sample(&logits, &settings, &sequences, None);
         let step = Function::trace(&[&reported, &after.outbox]).expect("the step lowers");
         for _ in 0..9 {
             step.call_bytes(&[]).expect("called");
@@ -146,7 +146,7 @@ fn sampling_from_what_does_not_fit_is_an_error() {
     let sequences = Sequences::new(&device, 2, 10, 4, 4).expect("small states");
     let settings = encoded(&device, &[Settings::default(), Settings::default()]);
     let logits = Array::zeros(&device, DType::F32, &[2, 9]);
-    let (reported, next) = fast::sample(&logits, &settings, &sequences, None);
+    let (reported, next) = sample(&logits, &settings, &sequences, None);
     for array in [reported, next.positions, next.outbox] {
         let error = array.to_bytes().unwrap_err().to_string();
         assert!(error.contains("sample") && error.contains("f32[2, 9]"), "{error}");
@@ -156,6 +156,6 @@ fn sampling_from_what_does_not_fit_is_an_error() {
         tokens: &sequences.tokens + &sequences.tokens,
         ..sequences
     };
-    let (reported, _) = fast::sample(&logits, &settings, &copied, None);
+    let (reported, _) = sample(&logits, &settings, &copied, None);
     assert!(matches!(reported.to_bytes(), Err(Error::Invalid { what, .. }) if what.contains("state")));
 }

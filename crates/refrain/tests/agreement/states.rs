@@ -1,5 +1,5 @@
-use refrain::fast::{self, BatchTokens};
-use refrain::{Array, AttentionParams, DType, Device, Error, Function, eval};
+use refrain::{Array, DType, Device, Error, Function, eval};
+use refrain_lm::{AttentionParams, BatchTokens, paged_attention};
 
 use crate::check;
 use crate::common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
@@ -102,7 +102,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
             window: e.window,
             decode: false,
         };
-        let mixed = fast::paged_attention(&q, &keys, &values, tokens, params);
+        let mixed = paged_attention(&q, &keys, &values, tokens, params);
         results.push(mixed);
         // Once the state goes on, what read an older version must have been computed.
         if random.one_in(2) {

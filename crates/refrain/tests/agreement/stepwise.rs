@@ -8,9 +8,9 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
-use refrain::fast::{self, BatchTokens};
 use refrain::plan::{Block, Plan};
-use refrain::{Array, AttentionParams, Bindings, DType, Device, passes};
+use refrain::{Array, Bindings, DType, Device, passes};
+use refrain_lm::{AttentionParams, BatchTokens, causal_conv, paged_attention, slots};
 
 use crate::common::{Random, assert_silent, plain, vulkan};
 use crate::random::program;
@@ -135,14 +135,14 @@ fn split_attention(device: &Device) -> [Array; 3] {
         window: None,
         decode: false,
     };
-    let slots = fast::slots(tokens, 16);
+    let slots = slots(tokens, 16);
     let [q, k, v] =
         [("q", 4), ("k", 2), ("v", 2)].map(|(name, heads)| Array::input(device, name, DType::F32, &[1, heads, 64]));
     let [keys, values] = [k, v].map(|rows| {
         let state = Array::state(device, DType::F16, &[16 * PAGES, 2, 64]).expect("a small state");
         state.write_rows(&rows, &slots)
     });
-    let mixed = fast::paged_attention(&q, &keys, &values, tokens, params);
+    let mixed = paged_attention(&q, &keys, &values, tokens, params);
     [mixed, keys, values]
 }
 
@@ -157,7 +157,7 @@ fn long_convolution(device: &Device) -> Array {
     let [x, weights] =
         [("x", TOKENS), ("weights", 3)].map(|(name, n)| Array::input(device, name, DType::F32, &[n, 24]));
     let state = Array::state(device, DType::F32, &[1, 2, 24]).expect("a small state");
-    fast::causal_conv(&x, &weights.transpose(), places, &state).0
+    causal_conv(&x, &weights.transpose(), places, &state).0
 }
 
 /// The shaders' files, below the folder of kernels, with their texts.

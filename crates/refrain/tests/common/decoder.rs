@@ -1,5 +1,6 @@
-use refrain::fast::{self, BatchTokens};
-use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams};
+use refrain::fast;
+use refrain::{Array, DType, Device, QuantFormat, Quantised};
+use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, slots};
 
 /// Extents of a decoder of the usual kind: pre-norm blocks of grouped-query attention over a paged cache
 /// and a gated feed-forward network, weights in Q4_0.
@@ -96,7 +97,7 @@ impl Decoder {
             sequences: &sequences,
             pages: &pages,
         };
-        let slots = fast::slots(places, PAGE);
+        let slots = slots(places, PAGE);
         let params = AttentionParams {
             scale: 0.125,
             page_size: PAGE as u32,
@@ -116,10 +117,10 @@ impl Decoder {
             let h = norm(&x, before);
             let q = norm(&heads(layer.q.matmul(&h), e.heads), q_norm);
             let k = norm(&heads(layer.k.matmul(&h), e.kv_heads), k_norm);
-            let [q, k] = [q, k].map(|x| fast::rope(&x, &positions, &self.frequencies, rope));
+            let [q, k] = [q, k].map(|x| refrain_lm::rope(&x, &positions, &self.frequencies, rope));
             let keys = layer.keys.write_rows(&k, &slots);
             let values = layer.values.write_rows(&heads(layer.v.matmul(&h), e.kv_heads), &slots);
-            let mixed = fast::paged_attention(&q, &keys, &values, places, params);
+            let mixed = paged_attention(&q, &keys, &values, places, params);
             x = &x + layer.o.matmul(&mixed.reshape(&[tokens as isize, -1]));
             let h = norm(&x, between);
             x = &x + layer.down.matmul(&(layer.gate.matmul(&h).silu() * layer.up.matmul(&h)));

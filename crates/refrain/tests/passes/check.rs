@@ -1,8 +1,8 @@
 use refrain::check::{self, Actor, Given, Hazard, Kind, Timeline};
-use refrain::fast::{self, Sequences};
 use refrain::plan::Plan;
-use refrain::sample::Settings;
 use refrain::{Array, DType, Device};
+use refrain_lm::sample::Settings;
+use refrain_lm::{Sequences, sample};
 
 use crate::common::Random;
 use crate::common::decoder::{Decoder, Extents};
@@ -98,7 +98,7 @@ fn each_barrier_of_a_decoder_is_noticed_those_between_chained_dispatches_too() {
     let logits = Decoder::new(&device, extents).step(1);
     let settings = Array::state(&device, DType::U32, &[1, Settings::WORDS]).unwrap();
     let sequences = Sequences::new(&device, 1, extents.vocabulary, 40, 8).unwrap();
-    let (token, _) = fast::sample(&logits, &settings, &sequences, None);
+    let (token, _) = sample(&logits, &settings, &sequences, None);
     let plan = planned(&[&token]);
     let timeline = Timeline::of(&plan);
     assert_eq!(timeline.prove().unordered, [], "{plan}");

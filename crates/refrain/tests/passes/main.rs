@@ -11,6 +11,7 @@ mod order;
 mod place;
 mod random;
 mod regions;
+mod rewrites;
 mod schedule;
 mod write_through;
 

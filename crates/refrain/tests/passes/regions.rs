@@ -1,7 +1,7 @@
 use insta::assert_snapshot;
-use refrain::fast::BatchTokens;
 use refrain::graph::Graph;
-use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, fast, passes};
+use refrain::{Array, DType, Device, QuantFormat, Quantised, fast, passes};
+use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, slots};
 
 use crate::{array, fused};
 
@@ -160,8 +160,8 @@ fn attention(decode: bool, normed: bool) -> [Array; 3] {
         scale: 1.0,
     };
     let frequencies = array(&device, &[4]);
-    let turned = |x: Array| fast::rope(&if normed { norm(&x) } else { x }, &positions, &frequencies, rope);
-    let slots = fast::slots(places, 16);
+    let turned = |x: Array| refrain_lm::rope(&if normed { norm(&x) } else { x }, &positions, &frequencies, rope);
+    let slots = slots(places, 16);
     let (keys, values) = (keys.write_rows(&turned(k), &slots), values.write_rows(&v, &slots));
     let params = AttentionParams {
         scale: 1.0,
@@ -170,7 +170,7 @@ fn attention(decode: bool, normed: bool) -> [Array; 3] {
         decode,
     };
     [
-        fast::paged_attention(&turned(q), &keys, &values, places, params),
+        paged_attention(&turned(q), &keys, &values, places, params),
         keys,
         values,
     ]

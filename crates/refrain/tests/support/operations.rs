@@ -1,8 +1,9 @@
 //! Every operation over arrays, once for each dtype, over placeholders: nothing is computed.
 
-use refrain::fast::{self, BatchTokens, Mask, Sequences};
-use refrain::sample::Settings;
-use refrain::{Array, AttentionParams, DType, Device, QuantFormat, Quantised, RopeParams, concatenate};
+use refrain::fast::{self, Mask};
+use refrain::{Array, DType, Device, QuantFormat, Quantised, concatenate};
+use refrain_lm::sample::Settings;
+use refrain_lm::{AttentionParams, BatchTokens, RopeParams, Sequences, expert_matmul, paged_attention_with_sinks};
 
 /// Extents that no kernel finds awkward.
 const ROWS: usize = 4;
@@ -141,7 +142,7 @@ fn others() -> Vec<Operation> {
         operation("gated_delta", gated_delta),
         operation("expert_matmul", |d, t| {
             let weights = Array::input(d, "weights", t, &[16, COLUMNS]);
-            fast::expert_matmul(&expert_inputs(d, t), &chosen_experts(d), &weights, 4)
+            expert_matmul(&expert_inputs(d, t), &chosen_experts(d), &weights, 4)
         }),
         operation("scaled_dot_product_attention", |d, t| {
             let [q, k, v] = ["q", "k", "v"].map(|name| Array::input(d, name, t, &[1, 4, 16, 64]));
@@ -203,7 +204,7 @@ fn rope(device: &Device, dtype: DType) -> Array {
     };
     let positions = Array::input(device, "positions", DType::I32, &[ROWS]);
     let frequencies = Array::input(device, "frequencies", DType::F32, &[32]);
-    fast::rope(
+    refrain_lm::rope(
         &Array::input(device, "x", dtype, &[ROWS, 4, 64]),
         &positions,
         &frequencies,
@@ -228,16 +229,16 @@ fn paged_attention(device: &Device, dtype: DType, with_sinks: bool) -> Array {
     let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
     if with_sinks {
         let sinks = Array::input(device, "sinks", dtype, &[4]);
-        return fast::paged_attention_with_sinks(&q, &keys, &values, tokens, &sinks, params);
+        return paged_attention_with_sinks(&q, &keys, &values, tokens, &sinks, params);
     }
-    fast::paged_attention(&q, &keys, &values, tokens, params)
+    refrain_lm::paged_attention(&q, &keys, &values, tokens, params)
 }
 
 fn sample(device: &Device, dtype: DType) -> Array {
     let sequences = Sequences::new(device, 2, COLUMNS, 8, 8).expect("small states");
     let settings = Array::input(device, "settings", DType::U32, &[2, Settings::WORDS]);
     let logits = Array::input(device, "logits", dtype, &[2, COLUMNS]);
-    fast::sample(&logits, &settings, &sequences, None).0
+    refrain_lm::sample(&logits, &settings, &sequences, None).0
 }
 
 fn places(device: &Device) -> [Array; 3] {
@@ -260,7 +261,7 @@ fn tokens([positions, sequences, pages]: &[Array; 3]) -> BatchTokens<'_> {
 fn causal_conv(device: &Device, dtype: DType) -> Array {
     let state = Array::state(device, DType::F32, &[1, 3, COLUMNS]).expect("a small state");
     let weights = Array::input(device, "weights", dtype, &[COLUMNS, 4]);
-    fast::causal_conv(&x(device, dtype), &weights, tokens(&places(device)), &state).0
+    refrain_lm::causal_conv(&x(device, dtype), &weights, tokens(&places(device)), &state).0
 }
 
 /// The dtype is that of all inputs.
@@ -270,7 +271,7 @@ fn gated_delta(device: &Device, dtype: DType) -> Array {
     let [q, k] = ["q", "k"].map(|name| input(name, &[ROWS, 2, 64]));
     let [decay, beta] = ["decay", "beta"].map(|name| input(name, &[ROWS, 4]));
     let v = input("v", &[ROWS, 4, 32]);
-    fast::gated_delta([&q, &k, &v], [&decay, &beta], tokens(&places(device)), &state).0
+    refrain_lm::gated_delta([&q, &k, &v], [&decay, &beta], tokens(&places(device)), &state).0
 }
 
 fn expert_inputs(device: &Device, dtype: DType) -> Array {
@@ -285,7 +286,7 @@ fn chosen_experts(device: &Device) -> Array {
 fn quantised_experts() -> Vec<Operation> {
     let product = |format: QuantFormat| {
         operation(format.to_string(), move |d, t| {
-            planes(d, format, t).expert_matmul(&expert_inputs(d, t), &chosen_experts(d), 128)
+            expert_matmul(&expert_inputs(d, t), &chosen_experts(d), planes(d, format, t), 128)
         })
     };
     QuantFormat::ALL.map(product).into()

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
-use refrain::sample::Settings;
 use refrain_engine::{Sampler, SamplerOptions, Session};
+use refrain_lm::sample::Settings;
 use refrain_vulkan::Counters;
 
 use super::Arguments;

@@ -1,12 +1,13 @@
 //! Products, and the elementwise node that alone uses them: a bias, a residual, an activation times a
 //! gate, a bent logit.
 
-use refrain_kernels::elementwise::{Expression, ExpressionStep};
+use refrain_kernels::elementwise::Expression;
 use refrain_kernels::projection::Section;
 
 use super::product::Product;
-use crate::graph::{Edge, Graph, Node};
-use crate::{Device, Layout, Primitive};
+use crate::graph::{Graph, Node};
+use crate::rewrite::{reordered, rows};
+use crate::{Device, Primitive};
 
 /// The most products whose sums one epilogue joins.
 const MOST_PARTS: usize = 4;
@@ -134,23 +135,4 @@ fn combined(node: &Node, expression: &Expression, uses: &[ProductUse]) -> Option
         columns,
         dtype: node.dtype,
     })
-}
-
-/// Rows `first..first + count` of a matrix.
-pub(super) fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
-    let Layout { shape, .. } = &edge.layout;
-    edge.through(edge.layout.slice(&[first, 0], &[first + count, shape[1]], &[1, 1]))
-}
-
-/// The expression with its inputs in another order.
-pub(super) fn reordered(expression: &Expression, order: &[usize]) -> Expression {
-    let place = |input: usize| order.iter().position(|&o| o == input).expect("every input has a place");
-    let step = |step: &ExpressionStep| match step {
-        ExpressionStep::Input(input) => ExpressionStep::Input(place(*input)),
-        other => *other,
-    };
-    Expression {
-        inputs: order.iter().map(|&o| expression.inputs[o]).collect(),
-        steps: expression.steps.iter().map(step).collect(),
-    }
 }

@@ -1,32 +1,45 @@
 //! Regions: sequences of nodes that one dispatch can compute, found in the graph by what they are and not
 //! by the model that they belong to. Each file finds one pattern; what fits none stays as it is.
 
-mod attention;
-mod delta_net;
-mod edges;
 mod epilogue;
-mod experts;
 mod norm;
 mod product;
-mod replacement;
 mod siblings;
 
-use super::canonicalise::sweep;
-use crate::Device;
-use crate::graph::Graph;
+use std::any::TypeId;
 
-/// Joins products, those of the experts of few tokens among them, with the elementwise node that uses them, with the
-/// norm before them, and with each other where they read the same; delta nets over few tokens from their convolution
-/// to their gate; and attention of single tokens with what makes and keeps their keys and values.
+use super::canonicalise::sweep;
+use crate::graph::Graph;
+use crate::rewrite::{Rewrite, RewriteStage};
+use crate::{Device, Primitive};
+
+/// Joins products with the elementwise node that uses them, with the norm before them, and with each other where they
+/// read the same. Before and behind that, what the graph's operations bring ([`crate::rewrite`]).
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
-    let graph = sweep(delta_net::join(graph, device));
-    let graph = sweep(experts::join(graph, device));
-    let graph = sweep(experts::choose(graph, device));
+    let graph = brought(graph, device, RewriteStage::BeforeProducts);
     let graph = sweep(epilogue::join(graph, device));
     let graph = sweep(norm::join(graph, device));
     let graph = sweep(siblings::join(graph, device));
-    sweep(attention::join(graph, device))
+    brought(graph, device, RewriteStage::BehindProducts)
+}
+
+/// Runs the rewrites of a stage that the graph's operations bring, those of each type once, in the order in which their
+/// operations stand.
+fn brought(graph: Graph, device: &Device, stage: RewriteStage) -> Graph {
+    let mut types: Vec<TypeId> = Vec::new();
+    let mut rewrites: Vec<&'static Rewrite> = Vec::new();
+    for node in &graph.nodes {
+        let Primitive::Operation(operation) = &node.primitive else {
+            continue;
+        };
+        let own = (**operation).type_id();
+        if !types.contains(&own) {
+            types.push(own);
+            rewrites.extend(operation.rewrites().iter().filter(|rewrite| rewrite.stage == stage));
+        }
+    }
+    (rewrites.iter()).fold(graph, |graph, rewrite| sweep((rewrite.run)(graph, device)))
 }
 
 /// Leaves compute nothing, so they may stand before everything: a node may then move up to the last of

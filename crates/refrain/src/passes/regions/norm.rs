@@ -1,13 +1,9 @@
 //! A norm whose result products alone read: each computes it for itself.
 
-use refrain_kernels::projection::Norm;
-
-use super::edges::is_whole;
-use super::experts;
 use super::product::Product;
 use crate::graph::{Edge, Graph, Node};
-use crate::ops::expert_projection::JoinedExperts;
-use crate::passes::fuse::is_state;
+use crate::operation::Operation;
+use crate::rewrite::{Norm, computes, norm_of};
 use crate::{DType, Device, Primitive};
 
 /// Makes norms a part of the products that are their only users.
@@ -30,8 +26,8 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
     users
         .iter()
         .map(|&user| {
-            if graph.nodes[user].primitive.operation::<JoinedExperts>().is_some() {
-                return experts::normed(graph, user, number, device).map(|node| (user, node));
+            if let Primitive::Operation(operation) = &graph.nodes[user].primitive {
+                return absorbed(graph, user, &**operation, number, device).map(|node| (user, node));
             }
             let mut product = Product::of(graph, user, device)?;
             let (kind, source) = before(graph, user, number)?;
@@ -45,25 +41,30 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
         .collect()
 }
 
+/// Node `user`, an operation, with norm `number` of its x made a part of it.
+fn absorbed(graph: &Graph, user: usize, operation: &dyn Operation, number: usize, device: &Device) -> Option<Node> {
+    let (kind, source) = before(graph, user, number)?;
+    let (operation, place) = operation.normed(kind)?;
+    let mut node = graph.nodes[user].clone();
+    node.primitive = Primitive::Operation(operation);
+    node.inputs[0] = source;
+    let weight = graph.nodes[number].inputs[1..].iter().cloned();
+    node.inputs.splice(place..place, weight);
+    let moves = !node.inputs.iter().any(|edge| graph.is_state(edge));
+    (moves && computes(graph, &node, device)).then_some(node)
+}
+
 /// Norm `number`, of whose rows node `user` takes products, and what it normalises, seen as the user sees its x: its
 /// first input, which alone is the norm, whole.
-pub(super) fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
+fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
     let norm = &graph.nodes[number];
     let kind = norm_of(norm)?;
     let (inputs, source) = (&graph.nodes[user].inputs, &norm.inputs[0]);
     let x = &inputs[0];
     let exact = norm.dtype == DType::F32 && graph.dtype(source) == DType::F32;
     let once = x.node == number && inputs.iter().filter(|e| e.node == number).count() == 1;
-    let whole = is_whole(graph, x) && norm.shape.last() == x.layout.shape.last();
+    let whole = graph.is_whole(x) && norm.shape.last() == x.layout.shape.last();
     let layout = source.layout.reshape(&x.layout.shape)?;
     let source = source.through(layout);
-    (exact && once && whole && !is_state(graph, &source)).then_some((kind, source))
-}
-
-/// The norm that a node computes, if it is one.
-pub(super) fn norm_of(node: &Node) -> Option<Norm> {
-    match node.primitive {
-        Primitive::RmsNorm { eps, weighted } => Some(Norm { eps, weighted }),
-        _ => None,
-    }
+    (exact && once && whole && !graph.is_state(&source)).then_some((kind, source))
 }

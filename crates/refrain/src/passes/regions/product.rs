@@ -1,10 +1,9 @@
 use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::{DType, OperandSpec};
 
-use super::edges::operands;
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
-use crate::passes::fuse::is_state;
+use crate::rewrite::operands;
 use crate::{Device, Primitive};
 
 /// Tokens that the CPU executor takes together, where no kernel sets the limit.
@@ -51,7 +50,7 @@ impl Product {
         };
         let written = node.written.is_contiguous() && node.written.offset == 0;
         // What reads a state must stay where it is.
-        let moves = !product.inputs.iter().any(|edge| is_state(graph, edge));
+        let moves = !product.inputs.iter().any(|edge| graph.is_state(edge));
         (written && moves && product.takes(device)).then_some(product)
     }
 

@@ -2,7 +2,6 @@
 
 use super::product::Product;
 use crate::graph::{Edge, Graph};
-use crate::passes::fuse::is_state;
 use crate::{Device, Layout};
 
 /// Makes products that read the same one node, in the place of the first of them.
@@ -44,7 +43,7 @@ fn siblings(
             continue;
         };
         // It moves up to the first one's place.
-        let there = |e: &Edge| e.node < first && !is_state(graph, e);
+        let there = |e: &Edge| e.node < first && !graph.is_state(e);
         if product.inputs.iter().all(there) {
             together.push((number, product));
             if !side_by_side(&together).computes(graph, device) || !seen_apart(graph, users, &together) {

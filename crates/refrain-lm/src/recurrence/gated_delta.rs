@@ -4,15 +4,16 @@ use std::hash::Hasher;
 
 use refrain_kernels::gated_delta;
 
-use super::fast::BatchTokens;
-use super::recurrent::fitting;
-use crate::Array;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use super::{fitting, rewrite};
+use crate::BatchTokens;
+use refrain::Array;
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::rewrite::{Rewrite, RewriteStage};
 
 /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
 /// state `[S, H, E, D]`) → `[T, H, E]`, and the state.
 #[derive(Debug)]
-pub(crate) struct GatedDelta;
+pub(super) struct GatedDelta;
 
 impl Operation for GatedDelta {
     fn name(&self) -> &'static str {
@@ -76,6 +77,13 @@ impl Operation for GatedDelta {
         step.update(7, &Values::F32(state));
     }
 
+    fn rewrites(&self) -> &'static [Rewrite] {
+        &[Rewrite {
+            stage: RewriteStage::BeforeProducts,
+            run: rewrite::join,
+        }]
+    }
+
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let key_dim = operands[0].layout.shape[2] as u64;
         (operands[8].layout.count() as u64).saturating_mul(3 * key_dim)
@@ -87,7 +95,7 @@ impl Operation for GatedDelta {
 /// q and k floats `[T, HK, D]`, v floats `[T, H, E]`, H a multiple of HK; decay and beta floats `[T, H]`;
 /// state f32 `[S, H, E, D]`. → f32 `[T, H, E]`, and the state's next version.
 ///
-/// Tokens as in [`causal_conv`](super::fast::causal_conv). Invalid where shapes do not fit, or `state` is no whole state.
+/// Tokens as in [`causal_conv`](super::causal_conv). Invalid where shapes do not fit, or `state` is no whole state.
 #[track_caller]
 pub fn gated_delta(
     [q, k, v]: [&Array; 3],

@@ -4,9 +4,9 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::slots;
 
-use super::fast::BatchTokens;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
-use crate::{Array, DType};
+use crate::BatchTokens;
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::{Array, DType};
 
 /// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged state, −1 where
 /// there is none.

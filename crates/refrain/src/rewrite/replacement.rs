@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::graph::{Edge, Graph, Node};
 
 /// What takes the place of a node.
-pub(super) struct Replacement {
+pub struct Replacement {
+    /// The node.
     pub node: Node,
     /// Nodes that change states, which it does itself.
     pub dropped: Vec<usize>,
@@ -16,7 +17,7 @@ pub(super) struct Replacement {
 }
 
 /// The graph with what was found in the place of the nodes of these numbers.
-pub(super) fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
+pub fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
     if found.iter().all(Option::is_none) {
         return graph;
     }

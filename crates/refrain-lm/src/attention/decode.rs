@@ -6,15 +6,17 @@ use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::{rope, slots};
 
-use super::paged_attention::{attend, multiplications};
-use crate::operation::{ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use super::{attend, multiplications};
+use refrain::operation::{
+    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
+};
 
 /// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
 /// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
 /// {gate}) → `[T, H, D]`, and
-/// both states: attention with the norms, rotations and writes before it, made by [`crate::passes::regions`].
+/// both states: attention with the norms, rotations and writes before it, made by [`super::rewrite`].
 #[derive(Hash, Debug)]
-pub(crate) struct JoinedAttention(pub DecodeParams);
+pub(super) struct JoinedAttention(pub DecodeParams);
 
 impl Operation for JoinedAttention {
     fn name(&self) -> &'static str {
@@ -41,6 +43,10 @@ impl Operation for JoinedAttention {
             tickets: decode.tickets,
             ..Kernels::with_workspace((decode.calls, decode.workspace))
         })
+    }
+
+    fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
+        attention::check_decode(traits, &operands.iter().collect::<Vec<_>>(), &self.0)
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -1,19 +1,22 @@
-//! What operations share that carry a state from token to token.
+//! Operations that carry a state from token to token.
 
-use crate::DType;
-use crate::operation::ArraySpec;
+mod causal_conv;
+mod delta_net;
+mod gated_delta;
+mod rewrite;
+
+pub use causal_conv::causal_conv;
+pub use gated_delta::gated_delta;
+
+use refrain::DType;
+use refrain::operation::ArraySpec;
 
 /// The one new result, f32 of `shape`, where there are places for as many tokens as it has, and the state has a `part`
 /// for each of at least one sequence. The last inputs are positions, sequences and the state.
 ///
 /// # Errors
 /// What does not fit.
-pub(super) fn fitting(
-    inputs: &[ArraySpec],
-    fits: bool,
-    shape: &[usize],
-    part: &[usize],
-) -> Result<Vec<ArraySpec>, String> {
+fn fitting(inputs: &[ArraySpec], fits: bool, shape: &[usize], part: &[usize]) -> Result<Vec<ArraySpec>, String> {
     let [given @ .., state] = inputs else {
         return Err("there is no state".to_string());
     };

@@ -4,8 +4,10 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::rope;
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
-use crate::{Array, DType, RopeParams};
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::{Array, DType};
+
+use crate::RopeParams;
 
 /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
 #[derive(Hash, Debug)]

@@ -4,14 +4,14 @@ use std::hash::Hasher;
 
 use refrain_kernels::causal_conv;
 
-use super::fast::BatchTokens;
-use super::recurrent::fitting;
-use crate::Array;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use super::fitting;
+use crate::BatchTokens;
+use refrain::Array;
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
 
 /// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and the state.
 #[derive(Debug)]
-pub(crate) struct CausalConv;
+pub(super) struct CausalConv;
 
 impl Operation for CausalConv {
     fn name(&self) -> &'static str {

@@ -1,19 +1,24 @@
 //! Causal attention over a paged KV cache.
 
+mod decode;
+mod rewrite;
+
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::matmul::StoredRows;
 use refrain_kernels::{attention, cpu};
 
-use super::fast::BatchTokens;
-use crate::operation::{
+use refrain::operation::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly,
 };
-use crate::{Array, AttentionParams, DType};
+use refrain::rewrite::{Rewrite, RewriteStage};
+use refrain::{Array, DType};
+
+use crate::{AttentionParams, BatchTokens};
 
 /// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`, {sinks `[H]`}) → `[T, H, D]`.
 #[derive(Hash, Debug)]
-pub(crate) struct PagedAttention(pub AttentionParams);
+struct PagedAttention(AttentionParams);
 
 impl Operation for PagedAttention {
     fn name(&self) -> &'static str {
@@ -76,13 +81,20 @@ impl Operation for PagedAttention {
         multiplications(&self.0, &operands[5], &operands[operands.len() - 1])
     }
 
+    fn rewrites(&self) -> &'static [Rewrite] {
+        &[Rewrite {
+            stage: RewriteStage::BehindProducts,
+            run: rewrite::join,
+        }]
+    }
+
     fn context(&self) -> Option<(&[usize], Option<u32>)> {
         Some((&[1, 2], self.0.window))
     }
 }
 
 /// Two for each element of `out` and each position that `pages` of a sequence hold, or that is in the window.
-pub(super) fn multiplications(params: &AttentionParams, pages: &OperandSpec, out: &OperandSpec) -> u64 {
+fn multiplications(params: &AttentionParams, pages: &OperandSpec, out: &OperandSpec) -> u64 {
     let pages = pages.layout.shape.last().copied().unwrap_or(1) as u64;
     let reach = pages * u64::from(params.page_size);
     let seen = params.window.map_or(reach, |window| reach.min(window.into()));
@@ -90,7 +102,7 @@ pub(super) fn multiplications(params: &AttentionParams, pages: &OperandSpec, out
 }
 
 /// Attention of queries `q`, and perhaps to sinks, over inputs keys, values, positions, sequences and pages, by number.
-pub(super) fn attend(
+fn attend(
     x: &HostInputs<'_>,
     q: &[f32],
     heads: usize,

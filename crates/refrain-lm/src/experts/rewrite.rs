@@ -3,21 +3,16 @@
 
 use std::sync::Arc;
 
-use refrain_kernels::OperandSpec;
+use refrain::graph::{Edge, Graph, Node};
+use refrain::operation::{TakeAlong, TopK};
+use refrain::rewrite::{computes, reordered, rows as sliced, same_places};
+use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
 use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
 use refrain_kernels::reduce::ReduceOp;
 
-use super::edges::{is_whole, operands, same_places, traits};
-use super::epilogue::{reordered, rows as sliced};
-use super::norm;
-use crate::graph::{Edge, Graph, Node};
-use crate::ops::expert_projection::JoinedExperts;
-use crate::ops::experts::ExpertMatmul;
-use crate::ops::take_along::TakeAlong;
-use crate::ops::top_k::TopK;
-use crate::passes::fuse::is_state;
-use crate::{DType, Device, Layout, Primitive};
+use super::ExpertMatmul;
+use super::projection::JoinedExperts;
 
 /// The most tokens: experts of more are read once for all.
 const MOST_TOKENS: usize = 8;
@@ -64,7 +59,7 @@ fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<
     let node = &graph.nodes[user];
     let JoinedExperts { projection, .. } = node.primitive.operation()?;
     let reads = node.inputs.iter().filter(|e| e.node == number).count();
-    if reads != 1 || node.inputs[1].node != number || !is_whole(graph, &node.inputs[1]) {
+    if reads != 1 || node.inputs[1].node != number || !graph.is_whole(&node.inputs[1]) {
         return None;
     }
     let mut projection = projection.clone();
@@ -134,7 +129,7 @@ impl<'g> ExpertProduct<'g> {
             return None;
         };
         let alone = uses[edge.node] == reads && node.written.is_contiguous() && node.dtype == DType::F32;
-        let moves = !node.inputs.iter().any(|edge| is_state(graph, edge));
+        let moves = !node.inputs.iter().any(|edge| graph.is_state(edge));
         (alone && moves && (1..=MOST_TOKENS).contains(&tokens)).then_some(ExpertProduct {
             x,
             experts,
@@ -368,10 +363,7 @@ struct Found {
 impl Found {
     /// The node, where the kernels take the operands as they lie.
     fn node(self, graph: &Graph, device: &Device) -> Option<Node> {
-        let operands = operands(graph, &self.inputs, OperandSpec::contiguous(self.dtype, &self.shape));
-        let operands: Vec<&OperandSpec> = operands.iter().collect();
-        let takes = self.projection.check(traits(device), &operands).is_ok();
-        let moves = !self.inputs.iter().any(|edge| is_state(graph, edge));
+        let moves = !self.inputs.iter().any(|edge| graph.is_state(edge));
         let (shape, dtype) = (self.shape, self.dtype);
         let joined = JoinedExperts {
             projection: self.projection,
@@ -379,27 +371,7 @@ impl Found {
             dtype,
         };
         let primitive = Primitive::Operation(Arc::new(joined));
-        (takes && moves).then(|| Node::new(primitive, self.inputs, shape.to_vec(), dtype))
+        let node = Node::new(primitive, self.inputs, shape.to_vec(), dtype);
+        (moves && computes(graph, &node, device)).then_some(node)
     }
-}
-
-/// Product `user` with the norm `number` of its x made a part of it.
-pub(super) fn normed(graph: &Graph, user: usize, number: usize, device: &Device) -> Option<Node> {
-    let (node, norm) = (&graph.nodes[user], &graph.nodes[number]);
-    let JoinedExperts { projection, .. } = node.primitive.operation()?;
-    let (kind, source) = norm::before(graph, user, number)?;
-    let mut projection = projection.clone();
-    if projection.norm.replace(kind).is_some() {
-        return None;
-    }
-    let mut inputs = vec![source, node.inputs[1].clone()];
-    inputs.extend(norm.inputs[1..].iter().cloned());
-    inputs.extend(node.inputs[2..].iter().cloned());
-    let found = Found {
-        projection,
-        inputs,
-        shape: [node.shape[0], node.shape[1]],
-        dtype: node.dtype,
-    };
-    found.node(graph, device)
 }

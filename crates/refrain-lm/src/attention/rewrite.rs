@@ -3,24 +3,18 @@
 
 use std::sync::Arc;
 
-use refrain_kernels::attention::{self, DecodeParams};
+use refrain::graph::{Edge, Graph, Node};
+use refrain::operation::{ArraySpec, WriteRows};
+use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace};
+use refrain::{DType, Device, Primitive};
+use refrain_kernels::attention::DecodeParams;
 use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
-use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::rope;
-use refrain_kernels::{DType, OperandSpec};
 
-use super::edges::{is_whole, operands, traits};
-use super::norm::norm_of;
-use super::replacement::{Replacement, replace};
-use crate::graph::{Edge, Graph, Node};
-use crate::operation::ArraySpec;
-use crate::ops::decode_attention::JoinedAttention;
-use crate::ops::paged_attention::PagedAttention;
-use crate::ops::rope::Rotation;
-use crate::ops::slots::Slots;
-use crate::ops::write_rows::WriteRows;
-use crate::passes::fuse::is_state;
-use crate::{Device, Primitive};
+use super::PagedAttention;
+use super::decode::JoinedAttention;
+use crate::RopeParams;
+use crate::rope::Rotation;
+use crate::slots::Slots;
 
 /// Makes what stands before attention a part of it, where attention promises single tokens.
 pub(super) fn join(graph: Graph, device: &Device) -> Graph {
@@ -36,7 +30,7 @@ pub(super) fn join(graph: Graph, device: &Device) -> Graph {
 struct Prepared {
     /// `[T, H, D]`.
     raw: Edge,
-    rope: Option<(rope::RopeParams, Edge)>,
+    rope: Option<(RopeParams, Edge)>,
     norm: Option<(Norm, Option<Edge>)>,
 }
 
@@ -88,7 +82,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         inputs.extend_from_slice(sinks);
         inputs.extend(gate.map(|(_, edge)| edge.clone()));
         // Where tokens stand may be states: attention reads them where it did.
-        let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| is_state(graph, edge));
+        let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| graph.is_state(edge));
         let next = [keys, values].map(|state| ArraySpec {
             shape: state.layout.shape.clone(),
             dtype: graph.dtype(state),
@@ -102,7 +96,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
                 node.dtype,
             )
         };
-        (moves && computes(graph, &node, &decode, device)).then_some(Replacement {
+        (moves && computes(graph, &node, device)).then_some(Replacement {
             node,
             dropped: vec![keys.node, values.node],
             next: vec![(keys.source(), 1), (values.source(), 2)],
@@ -128,7 +122,7 @@ fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option
         return None;
     };
     let f32s = expression.inputs == [DType::F32; 2] && graph.nodes[number].dtype == DType::F32;
-    let whole = is_whole(graph, &node.inputs[mixed]) && node.shape == graph.nodes[number].shape;
+    let whole = graph.is_whole(&node.inputs[mixed]) && node.shape == graph.nodes[number].shape;
     let fits = (is_gated(x, y) || is_gated(y, x)) && f32s && whole && uses[number] == 1 && edge.node < number;
     fits.then(|| (user, edge.clone()))
 }
@@ -142,7 +136,7 @@ fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: 
     };
     let found = &graph.nodes[slots.node];
     let Slots { page_size: n } = *found.primitive.operation()?;
-    let placed = n == page_size as usize && found.inputs == tokens && is_whole(graph, slots);
+    let placed = n == page_size as usize && found.inputs == tokens && graph.is_whole(slots);
     let between = &graph.nodes[edge.node + 1..reader];
     let unseen = !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == edge.node);
     let once = graph.nodes[reader]
@@ -151,7 +145,7 @@ fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: 
         .filter(|e| e.node == edge.node)
         .count()
         == 1;
-    (placed && unseen && once && is_whole(graph, edge)).then(|| (state.clone(), rows.clone()))
+    (placed && unseen && once && graph.is_whole(edge)).then(|| (state.clone(), rows.clone()))
 }
 
 impl Prepared {
@@ -172,7 +166,7 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
     let source = |edge: &Edge| {
         let node = &graph.nodes[edge.node];
         let exact = node.dtype == DType::F32 && node.inputs.first().is_some_and(|e| graph.dtype(e) == DType::F32);
-        (uses[edge.node] == 1 && is_whole(graph, edge) && exact).then_some(node)
+        (uses[edge.node] == 1 && graph.is_whole(edge) && exact).then_some(node)
     };
     if let Some(node) = source(&prepared.raw)
         && let Some(&Rotation(params)) = node.primitive.operation()
@@ -191,13 +185,4 @@ fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Pre
         prepared.raw = node.inputs[0].through(layout);
     }
     prepared
-}
-
-fn computes(graph: &Graph, node: &Node, params: &DecodeParams, device: &Device) -> bool {
-    let result = OperandSpec {
-        dtype: node.dtype,
-        layout: node.written.clone(),
-    };
-    let operands = operands(graph, &node.inputs, result);
-    attention::check_decode(traits(device), &operands.iter().collect::<Vec<_>>(), params).is_ok()
 }

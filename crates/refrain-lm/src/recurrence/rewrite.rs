@@ -3,20 +3,16 @@
 
 use std::sync::Arc;
 
-use refrain_kernels::delta_net::{self, DeltaNetParams};
+use refrain::graph::{Edge, Graph, Node};
+use refrain::operation::ArraySpec;
+use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace, same_places};
+use refrain::{DType, Device, Layout, Primitive};
+use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
-use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{DType, OperandSpec};
 
-use super::edges::{is_whole, operands, same_places, traits};
-use super::norm::norm_of;
-use super::replacement::{Replacement, replace};
-use crate::graph::{Edge, Graph, Node};
-use crate::operation::ArraySpec;
-use crate::ops::causal_conv::CausalConv;
-use crate::ops::delta_net::JoinedDeltaNet;
-use crate::ops::gated_delta::GatedDelta;
-use crate::{Device, Layout, Primitive};
+use super::causal_conv::CausalConv;
+use super::delta_net::JoinedDeltaNet;
+use super::gated_delta::GatedDelta;
 
 /// The most tokens: of more, pieces that go over all tokens at once are faster.
 const MOST_TOKENS: usize = 8;
@@ -46,7 +42,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
     let &[tokens, heads, value_dim] = &delta.shape[..] else {
         return None;
     };
-    if tokens > MOST_TOKENS || !is_whole(graph, recalled) || !is_whole(graph, normed) {
+    if tokens > MOST_TOKENS || !graph.is_whole(recalled) || !graph.is_whole(normed) {
         return None;
     }
     // Queries and keys come from the same rows as values.
@@ -91,7 +87,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
             gate.dtype,
         )
     };
-    (alone && unseen && computes(graph, &node, &params, device)).then(|| Replacement {
+    (alone && unseen && computes(graph, &node, device)).then(|| Replacement {
         node,
         dropped: makers.map(|(_, by)| by.node).to_vec(),
         next: next.into_iter().zip([1, 2]).collect(),
@@ -125,7 +121,7 @@ fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> O
     };
     let placed = sees(q, 0) && sees(k, keys) && sees(v, 2 * keys) && uses[v.node] == 3;
     let silu = is_silu(activation, activation.steps.len() - 1, 0);
-    let fits = placed && silu && is_whole(graph, convolved) && mixed.dtype == DType::F32;
+    let fits = placed && silu && graph.is_whole(convolved) && mixed.dtype == DType::F32;
     fits.then_some((convolved, [x, weights, positions, sequences, window]))
 }
 
@@ -185,7 +181,7 @@ fn unit(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> 
     };
     let raw = &norm.inputs[0];
     let factor = factor(expression, expression.steps.len() - 1)?;
-    let whole = is_whole(graph, edge) && is_whole(graph, source) && expression.inputs == [DType::F32];
+    let whole = graph.is_whole(edge) && graph.is_whole(source) && expression.inputs == [DType::F32];
     (whole && graph.dtype(raw) == DType::F32 && raw.layout.rank() == 3).then(|| (eps, factor, raw.clone()))
 }
 
@@ -206,10 +202,4 @@ fn factor(expression: &Expression, number: usize) -> Option<f32> {
         }
         _ => None,
     }
-}
-
-fn computes(graph: &Graph, node: &Node, params: &DeltaNetParams, device: &Device) -> bool {
-    let operands = operands(graph, &node.inputs, OperandSpec::contiguous(node.dtype, &node.shape));
-    let operands: Vec<&OperandSpec> = operands.iter().collect();
-    delta_net::check(traits(device), &delta_net::DeltaNetOperands::of(&operands), params).is_ok()
 }

@@ -4,9 +4,8 @@ use std::hash::Hasher;
 
 use refrain_kernels::sample::{self, Settings};
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
-use crate::passes::renumber;
-use crate::{Array, DType, Device, Error};
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, renumber};
+use refrain::{Array, DType, Device, Error};
 
 /// What [`sample()`] updates in place, for S sequences: states, at one of their versions.
 #[derive(Clone, Debug)]

@@ -1,23 +1,29 @@
 //! Products with the matrices of the experts that tokens are routed to.
 
+mod projection;
+mod rewrite;
+
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::WeightStorage;
 
-use super::Caller;
-use super::quantised::Quantised;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
-use crate::{Array, DType, QuantFormat};
+use refrain::graph::Graph;
+use refrain::nn::Weight;
+use refrain::operation::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, check_planes,
+};
+use refrain::rewrite::{Rewrite, RewriteStage};
+use refrain::{Array, DType, Device, QuantFormat};
 
 /// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
 /// with the matrices of the experts that are named.
 #[derive(Hash, Debug)]
-pub(crate) struct ExpertMatmul {
+struct ExpertMatmul {
     /// How W is stored, if it is quantised.
-    pub format: Option<QuantFormat>,
+    format: Option<QuantFormat>,
     /// N: rows of an expert.
-    pub rows: usize,
+    rows: usize,
 }
 
 impl Operation for ExpertMatmul {
@@ -30,8 +36,16 @@ impl Operation for ExpertMatmul {
     }
 
     fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, experts, matrices, ..] = inputs else {
+        let [x, experts, planes @ ..] = inputs else {
             return Err(format!("{} inputs are too few", inputs.len()));
+        };
+        let matrices = match (&self.format, planes) {
+            (Some(format), [quants, ..]) => check_planes(format, planes).map(|()| quants)?,
+            (None, [weights]) if weights.rank() == 2 && weights.dtype.is_float() => weights,
+            _ => {
+                let given: Vec<String> = planes.iter().map(ArraySpec::to_string).collect();
+                return Err(format!("{} are no matrices of experts", given.join(", ")));
+            }
         };
         let (all, stored, rows) = (matrices.dim(0), matrices.dim(1), self.rows);
         let columns = self.format.map_or(stored, |format| format.columns(stored));
@@ -65,6 +79,16 @@ impl Operation for ExpertMatmul {
         )?))
     }
 
+    fn rewrites(&self) -> &'static [Rewrite] {
+        const fn early(run: fn(Graph, &Device) -> Graph) -> Rewrite {
+            Rewrite {
+                stage: RewriteStage::BeforeProducts,
+                run,
+            }
+        }
+        const { &[early(rewrite::join), early(rewrite::choose)] }
+    }
+
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
         let matrices = x.matrix(self.format.map_or(WeightStorage::Dense, WeightStorage::Quantised), 2);
@@ -91,43 +115,24 @@ impl Operation for ExpertMatmul {
 
 /// Products of x (floats `[T, U, K]`, or `[T, 1, K]` where a token's experts are given the same) with the
 /// matrices `[N, K]` of the experts (u32 `[T, U]`) of each token → f32 `[T, U, N]`. `weights` are the
-/// matrices of all experts, `rows` (N) rows each, one after the other: floats `[E·N, K]`. An expert that
+/// matrices of all experts, `rows` (N) rows each, one after the other: `[E·N, K]`, floats or quantised. An expert that
 /// there is not gives zeros. Nothing is read of experts that no token is routed to. Invalid where shapes do
 /// not fit.
 #[track_caller]
-pub fn expert_matmul(x: &Array, experts: &Array, weights: &Array, rows: usize) -> Array {
-    let operation = Caller::new("expert_matmul");
-    if weights.rank() != 2 || !weights.dtype().is_float() {
-        let what = format!("{}{:?} are no matrices of experts", weights.dtype(), weights.shape());
-        return operation.invalid(&[x, experts, weights], what);
-    }
-    product(x, experts, &[weights], ExpertMatmul { format: None, rows })
-}
-
-impl Quantised {
-    /// As [`expert_matmul()`], of quantised matrices.
-    #[track_caller]
-    pub fn expert_matmul(&self, x: &Array, experts: &Array, rows: usize) -> Array {
-        let operation = Caller::new("expert_matmul");
-        let planes = self.planes();
-        if let Some(what) = self.fault() {
-            return operation.invalid(&planes, what);
-        }
-        let format = Some(self.format);
-        product(x, experts, &planes, ExpertMatmul { format, rows })
-    }
-}
-
-#[track_caller]
-fn product(x: &Array, experts: &Array, weights: &[&Array], operation: ExpertMatmul) -> Array {
+pub fn expert_matmul(x: &Array, experts: &Array, weights: impl Into<Weight>, rows: usize) -> Array {
+    let weights = weights.into();
     // A token's experts may be given the same.
     let shared = x.rank() == 3 && experts.rank() == 2 && x.dim(1) == 1;
     let x = if shared {
-        Caller::new(operation.name()).broadcast(x, &[x.dim(0), experts.dim(1), x.dim(2)])
+        x.broadcast_to(&[x.dim(0), experts.dim(1), x.dim(2)])
     } else {
         x.clone()
     };
-    let inputs: Vec<&Array> = [&x, experts].into_iter().chain(weights.iter().copied()).collect();
-    let [product] = Array::apply(operation, &inputs);
+    let (format, planes) = match &weights {
+        Weight::Dense(weights) => (None, vec![weights]),
+        Weight::Quantised(weights) => (Some(weights.format), weights.planes()),
+    };
+    let inputs: Vec<&Array> = [&x, experts].into_iter().chain(planes).collect();
+    let [product] = Array::apply(ExpertMatmul { format, rows }, &inputs);
     product
 }

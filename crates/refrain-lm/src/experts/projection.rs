@@ -1,20 +1,22 @@
 //! Products with the experts of few tokens, with what stands before and behind them.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use refrain_kernels::cpu::FastRows;
 use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Routed};
 use refrain_kernels::top_k;
 
-use crate::DType;
-use crate::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
+use refrain::DType;
+use refrain::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
+use refrain::rewrite::Norm;
 
 /// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
 /// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`, made by
-/// [`crate::passes::regions`].
-#[derive(Hash, Debug)]
-pub(crate) struct JoinedExperts {
+/// [`super::rewrite`].
+#[derive(Clone, Hash, Debug)]
+pub(super) struct JoinedExperts {
     /// What is computed.
     pub projection: ExpertProjection,
     /// Extents of the result.
@@ -44,6 +46,21 @@ impl Operation for JoinedExperts {
             calls: self.projection.calls(traits, &operands.iter().collect::<Vec<_>>())?,
             ..Kernels::default()
         })
+    }
+
+    fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
+        self.projection.check(traits, &operands.iter().collect::<Vec<_>>())
+    }
+
+    fn normed(&self, norm: Norm) -> Option<(Arc<dyn Operation>, usize)> {
+        let mut normed = self.clone();
+        // The weight stands behind x and the experts.
+        normed
+            .projection
+            .norm
+            .replace(norm)
+            .is_none()
+            .then(|| (Arc::new(normed) as Arc<dyn Operation>, 2))
     }
 
     fn reference(&self, step: &HostStep<'_>) {

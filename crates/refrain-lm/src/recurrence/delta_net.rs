@@ -4,13 +4,13 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
 /// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, window
 /// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: a convolution and the gated
-/// delta rule with activation, norms and gate between and behind them, made by [`crate::passes::regions`].
+/// delta rule with activation, norms and gate between and behind them, made by [`super::rewrite`].
 #[derive(Hash, Debug)]
-pub(crate) struct JoinedDeltaNet(pub DeltaNetParams);
+pub(super) struct JoinedDeltaNet(pub DeltaNetParams);
 
 impl Operation for JoinedDeltaNet {
     fn name(&self) -> &'static str {
@@ -38,6 +38,11 @@ impl Operation for JoinedDeltaNet {
             tickets,
             ..Kernels::one(call)
         })
+    }
+
+    fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
+        delta_net::check(traits, &delta_net::DeltaNetOperands::of(&operands), &self.0)
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -1,0 +1,143 @@
+//! Small random programs, one or more for each family.
+
+use refrain::self_test::{FLOATS, FamilyTest, RandomArrays, named, quantised};
+use refrain::{Array, DType, Device, QuantFormat};
+
+use crate::sample::Settings;
+use crate::{
+    AttentionParams, BatchTokens, RopeParams, Sequences, causal_conv, expert_matmul, gated_delta, paged_attention,
+    sample, slots,
+};
+
+/// The families of this crate's operations.
+pub const FAMILIES: &[FamilyTest] = &[
+    ("RoPE", rope),
+    ("attention", attention),
+    ("mixture of experts", experts),
+    ("recurrence", recurrences),
+    ("sampling", sampling),
+];
+
+fn rope(device: &Device) -> Vec<(String, Array)> {
+    let mut source = RandomArrays::new(device);
+    let frequencies: Vec<f32> = (0..32).map(|i| 1e4f32.powf(-(i as f32) / 32.0)).collect();
+    let frequencies = Array::from_slice(device, &frequencies, &[32]);
+    // Far positions: angles of thousands of turns.
+    let positions = source.positions(30_000, 6);
+    let program = |(interleaved, dtype)| {
+        let params = RopeParams {
+            interleaved,
+            ..RopeParams::new(64)
+        };
+        let x = source.floats(dtype, &[6, 2, 64]);
+        let pairs = if interleaved { "neighbours" } else { "halves" };
+        let rotated = crate::rope(&x, &positions, &frequencies, params);
+        named(format!("{pairs} of {dtype}"), rotated)
+    };
+    [(false, DType::F32), (true, DType::F32), (false, DType::F16)]
+        .into_iter()
+        .map(program)
+        .collect()
+}
+
+fn attention(device: &Device) -> Vec<(String, Array)> {
+    let mut source = RandomArrays::new(device);
+    let mut results = Vec::new();
+    for cache in FLOATS {
+        let keys = source.floats(cache, &[768, 2, 64]);
+        let values = source.floats(cache, &[768, 2, 64]);
+        let pages: Vec<u32> = vec![2, 0, 1];
+        let pages = Array::from_slice(device, &pages, &[1, 3]);
+        for (what, tokens, first, window) in [
+            ("one token", 1, 700, None),
+            ("a prompt", 24, 60, None),
+            ("a window", 3, 300, Some(50)),
+        ] {
+            let params = AttentionParams {
+                window,
+                decode: tokens == 1,
+                ..AttentionParams::new(64, 256)
+            };
+            let tokens = BatchTokens {
+                positions: &source.positions(first, tokens),
+                sequences: &Array::zeros(device, DType::U32, &[tokens as usize]),
+                pages: &pages,
+            };
+            let q = source.floats(DType::F32, &[tokens.positions.count(), 4, 64]);
+            if cache == DType::F32 {
+                results.push(named(format!("slots of {what}"), slots(tokens, 256)));
+            }
+            let mixed = paged_attention(&q, &keys, &values, tokens, params);
+            results.push(named(format!("{what} over {cache}"), mixed));
+        }
+    }
+    results
+}
+
+fn experts(device: &Device) -> Vec<(String, Array)> {
+    let mut source = RandomArrays::new(device);
+    // One expert more than there are.
+    let routed = source.indices(&[5, 2], 4);
+    let x = source.floats(DType::F32, &[5, 1, 256]);
+    let dense = source.floats(DType::F16, &[3 * 24, 256]);
+    let weight = quantised(&mut source, QuantFormat::Q4_0, 3 * 24, 256);
+    vec![
+        named("f16", expert_matmul(&x, &routed, dense, 24)),
+        named("q4_0", expert_matmul(&x, &routed, weight, 24)),
+    ]
+}
+
+fn recurrences(device: &Device) -> Vec<(String, Array)> {
+    let mut source = RandomArrays::new(device);
+    let positions = source.positions(0, 5);
+    let sequences = Array::from_slice(device, &[0u32; 5], &[5]);
+    let pages = Array::from_slice(device, &[0u32], &[1, 1]);
+    let tokens = BatchTokens {
+        positions: &positions,
+        sequences: &sequences,
+        pages: &pages,
+    };
+    let state = |shape: &[usize]| Array::state(device, DType::F32, shape);
+    // Without memory for states, the others tell.
+    let (Ok(window), Ok(memory)) = (state(&[1, 3, 40]), state(&[1, 4, 16, 32])) else {
+        return vec![];
+    };
+    let (x, weights) = (source.floats(DType::F32, &[5, 40]), source.floats(DType::F32, &[40, 4]));
+    let [q, k] = [(); 2].map(|()| source.floats(DType::F32, &[5, 2, 32]));
+    let v = source.floats(DType::F32, &[5, 4, 16]);
+    let [decay, beta] = [(); 2].map(|()| source.floats(DType::F32, &[5, 4]));
+    vec![
+        named("convolution", causal_conv(&x, &weights, tokens, &window).0),
+        named(
+            "delta rule",
+            gated_delta([&q, &k, &v], [&decay, &beta], tokens, &memory).0,
+        ),
+    ]
+}
+
+fn sampling(device: &Device) -> Vec<(String, Array)> {
+    const VOCABULARY: usize = 5000;
+    let mut source = RandomArrays::new(device);
+    // Without memory for states, the others tell.
+    let Ok(sequences) = Sequences::new(device, 4, VOCABULARY, 2, 1) else {
+        return vec![];
+    };
+    let settings = |(sequence, [temperature, top_p, min_p]): (u32, [f32; 3])| Settings {
+        temperature,
+        top_k: if sequence == 1 { 40 } else { 0 },
+        top_p,
+        min_p,
+        sequence,
+        ..Settings::default()
+    };
+    let kinds = [[0.0, 1.0, 0.0], [0.8, 0.9, 0.05], [1.0, 0.7, 0.0], [1.2, 1.0, 0.0]];
+    let words = (0..)
+        .zip(kinds)
+        .map(settings)
+        .filter_map(|settings| settings.encode().ok());
+    let words: Vec<u32> = words.flatten().collect();
+    let words = Array::from_slice(device, &words, &[kinds.len(), Settings::WORDS]);
+    let logits = &source.floats(DType::F32, &[kinds.len(), VOCABULARY]) * 8.0;
+    let (tokens, _) = sample(&logits, &words, &sequences, None);
+    vec![named("greedy and drawn", tokens)]
+}

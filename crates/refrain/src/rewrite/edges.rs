@@ -1,0 +1,65 @@
+//! What nodes see, and whether a device computes them so.
+
+use std::sync::LazyLock;
+
+use refrain_kernels::rms_norm::Norm;
+use refrain_kernels::{OperandSpec, Traits};
+
+use crate::device::Backend;
+use crate::graph::{Edge, Graph, Node};
+use crate::{Device, Layout, Primitive};
+
+/// What a node's kernel is given: what it reads as it lies, then its result.
+pub(crate) fn operands(graph: &Graph, inputs: &[Edge], result: OperandSpec) -> Vec<OperandSpec> {
+    let operand = |edge: &Edge| OperandSpec {
+        dtype: graph.dtype(edge),
+        layout: edge.layout.clone(),
+    };
+    inputs.iter().map(operand).chain([result]).collect()
+}
+
+/// What kernels are chosen by; the least that there is where none run.
+fn traits(device: &Device) -> &Traits {
+    static LEAST: LazyLock<Traits> = LazyLock::new(Traits::minimal);
+    match device.backend() {
+        Backend::Vulkan { traits, .. } => traits,
+        Backend::Cpu => &LEAST,
+    }
+}
+
+/// Whether a node, an operation of one new result that is not in the graph yet, is one that the device computes over
+/// its inputs as they lie.
+pub fn computes(graph: &Graph, node: &Node, device: &Device) -> bool {
+    let Primitive::Operation(operation) = &node.primitive else {
+        return false;
+    };
+    let result = OperandSpec {
+        dtype: node.dtype,
+        layout: node.written.clone(),
+    };
+    let operands = operands(graph, &node.inputs, result);
+    operation.check(traits(device), &operands).is_ok()
+}
+
+/// The norm that a node computes, if it is one.
+pub fn norm_of(node: &Node) -> Option<Norm> {
+    match node.primitive {
+        Primitive::RmsNorm { eps, weighted } => Some(Norm { eps, weighted }),
+        _ => None,
+    }
+}
+
+/// Whether both see the same places: strides of dimensions of one element do not matter.
+pub fn same_places(a: &Layout, b: &Layout) -> bool {
+    let steps = |layout: &Layout| -> Vec<(usize, usize)> {
+        let pairs = layout.shape.iter().copied().zip(layout.strides.iter().copied());
+        pairs.filter(|(n, _)| *n > 1).collect()
+    };
+    a.shape == b.shape && a.offset == b.offset && steps(a) == steps(b)
+}
+
+/// Rows `first..first + count` of a matrix.
+pub fn rows(edge: &Edge, first: usize, count: usize) -> Edge {
+    let Layout { shape, .. } = &edge.layout;
+    edge.through(edge.layout.slice(&[first, 0], &[first + count, shape[1]], &[1, 1]))
+}
