@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType as Kind
 import blocks
 import gpt_oss
 import huggingface
+import hybrids
 import reference
 import small_tokenizers
 
@@ -35,6 +36,8 @@ ARCHITECTURES = {
     "granite": gguf.MODEL_ARCH.GRANITE,
     "starcoder2": gguf.MODEL_ARCH.STARCODER2,
     "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+    "qwen3_5_text": gguf.MODEL_ARCH.QWEN35,
+    "qwen3_5_moe_text": gguf.MODEL_ARCH.QWEN35MOE,
 }
 PRE_TOKENIZERS = {"qwen2": "qwen2", "llama3": "llama-bpe"}
 
@@ -61,10 +64,14 @@ def add_settings(writer, fixture):
     writer.add_name(fixture.name)
     writer.add_file_type(FILE_TYPES[fixture.options["kind"]])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_block_count(config.num_hidden_layers)
+    predicting = fixture.options.get("predicting", 0)
+    writer.add_block_count(config.num_hidden_layers + predicting)
+    if predicting:
+        writer.add_nextn_predict_layers(predicting)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if config.model_type != "qwen3_5_moe_text":
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     if config.model_type == "starcoder2":
@@ -75,7 +82,7 @@ def add_settings(writer, fixture):
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type in ("llama", "granite", "phi3"):
+    if config.model_type in ("llama", "granite", "phi3") or hybrids.is_hybrid(config):
         writer.add_rope_dimension_count(rotated_size(config))
     if config.model_type in ("olmo3", "phi3", "gemma3_text", "gpt_oss") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
@@ -91,6 +98,8 @@ def add_settings(writer, fixture):
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.intermediate_size)
+    if hybrids.is_hybrid(config):
+        hybrids.add_gguf_settings(writer, config)
     if config.model_type == "granite":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
@@ -141,28 +150,39 @@ def add_tensors(writer, fixture, model):
         for name in ("long", "short"):
             factors = np.array(global_rope(config)[f"{name}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{name}.weight", factors)
+    if fixture.options.get("predicting"):
+        hybrids.add_gguf_prediction_layer(writer, config)
     for name, parameter in model.named_parameters():
         heads = interleaved_heads(config, name)
         added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
         parts = []
         for part, value in experts_apart(config, name, parameter.detach().numpy()):
+            if hybrids.is_hybrid(config):
+                part, value = hybrids.as_gguf(config, part, value)
             stored_name = names.get_name(part, try_suffixes=(".weight", ".bias"))
-            if not stored_name.endswith((".weight", ".bias")):
+            if not stored_name.endswith((".weight", ".bias", "ssm_a")):
                 stored_name += ".weight"
             data = interleave(value + added, heads)
             kind = (
                 Kind.F32
-                if data.ndim == 1 or "ffn_gate_inp" in stored_name or stored_name.endswith(".bias")
+                if data.ndim == 1 or is_small(stored_name) or stored_name.endswith(".bias")
                 else Kind[fixture.options.get("tensors", {}).get(stored_name, fixture.options["kind"])]
             )
             stored = quantise(data, kind)
             writer.add_tensor(stored_name, stored, raw_dtype=kind)
             parts.append(halves(gguf.quants.dequantize(stored, kind) - added, heads))
+            if hybrids.is_hybrid(config):
+                parts[-1] = hybrids.from_gguf(config, name, parts[-1])
         if config.model_type == gpt_oss.MODEL_TYPE:
             values[name] = gpt_oss.together(name, parts)
         else:
             values[name] = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return values
+
+
+def is_small(name):
+    """Whether the tensor of this name is never quantised, though it is a matrix."""
+    return "ffn_gate_inp" in name or "ssm_conv1d" in name
 
 
 def experts_apart(config, name, value):

@@ -1,4 +1,4 @@
-"""Mixtures of experts in the layouts that are published: Qwen3.5-MoE inside a model that also sees, and by mlx-lm."""
+"""Qwen3.5 in the layouts that are published: inside a model that also sees, by mlx-lm, and in GGUF; mixtures by mlx-lm."""
 
 import mlx.core as mx
 import numpy as np
@@ -108,3 +108,76 @@ def as_transformers(config, name, parts):
         return np.moveaxis(parts[0], 1, 2)
     value = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return value - 1 if is_hybrid(config) and name.endswith(SHIFTED) else value
+
+
+def add_gguf_settings(writer, config):
+    """What llama.cpp wants to know beside what it does of every decoder."""
+    interval = config.layer_types.index("full_attention") + 1
+    writer.add_full_attention_interval(interval)
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(config.linear_key_head_dim)
+    writer.add_ssm_group_count(config.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+    writer.add_ssm_inner_size(config.linear_num_value_heads * config.linear_value_head_dim)
+    writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
+    if config.model_type == "qwen3_5_moe_text":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+
+
+def add_gguf_prediction_layer(writer, config):
+    """Some tensors of a layer that predicts further tokens, which counts among the others."""
+    ones = np.ones(config.hidden_size, np.float32)
+    for part in ("attn_norm", "nextn.enorm", "nextn.hnorm"):
+        writer.add_tensor(f"blk.{config.num_hidden_layers}.{part}.weight", ones)
+
+
+def as_gguf(config, name, value):
+    """The name to look up for one of transformers' tensors, and its values as llama.cpp's conversion has them."""
+    value = reordered(config, name, value, tiles(config))
+    if name.endswith("A_log"):
+        return name, -np.exp(value)
+    if "conv1d" in name:
+        return name, value[:, 0]
+    if name.endswith("shared_expert_gate.weight"):
+        return name, value[0]
+    return name.replace("dt_bias", "dt_proj.bias"), value + np.float32(is_shifted(name))
+
+
+def from_gguf(config, name, value):
+    """Undoes `as_gguf`."""
+    if name.endswith("A_log"):
+        value = np.log(-value)
+    elif "conv1d" in name:
+        value = value[:, None]
+    elif name.endswith("shared_expert_gate.weight"):
+        value = value[None]
+    else:
+        value = value - np.float32(is_shifted(name))
+    return reordered(config, name, value, np.argsort(tiles(config)))
+
+
+def is_shifted(name):
+    """Whether these are gains that transformers stores less one."""
+    return name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
+
+
+def tiles(config):
+    """The value heads in the order that GGUF has them: the first of each key head, then the second of each."""
+    return np.arange(config.linear_num_value_heads).reshape(config.linear_num_key_heads, -1).T.ravel()
+
+
+def reordered(config, name, value, order):
+    """Values of a tensor with those of value heads in another order."""
+    size = config.linear_value_head_dim
+    keys = 2 * config.linear_num_key_heads * config.linear_key_head_dim
+    places = {"in_proj_qkv": (0, keys, size), "conv1d": (0, keys, size), "in_proj_z": (0, 0, size)}
+    places |= {"out_proj": (1, 0, size)} | {part: (0, 0, 1) for part in ("in_proj_a", "in_proj_b", "A_log", "dt_bias")}
+    found = [place for part, place in places.items() if "linear_attn" in name and part in name]
+    if not found:
+        return value
+    axis, first, size = found[0]
+    moved = first + (order[:, None] * size + np.arange(size)).ravel()
+    return np.take(value, np.concatenate([np.arange(first), moved]), axis)

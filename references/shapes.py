@@ -107,7 +107,7 @@ def plain():
         Fixture("qwen3-bf16", qwen3(96, 160, 2, 6, 2, 32, 311, tied=True), "bf16", 1, "qwen2", 311),
         Fixture(
             "llama-f32",
-            llama(80, 160, 2, 5, 1, 389, head_dim=32, rope=LLAMA3_ROPE),
+            llama(60, 96, 2, 5, 1, 337, head_dim=32, rope=LLAMA3_ROPE),
             "f32",
             2,
             "llama3",
@@ -400,6 +400,9 @@ def hybrids():
     mlx8 = hybrid(64, 2, 2, 1, 331, head_dim=32, linear=(2, 2, 32, 32), experts=(4, 2), widths=(32, 64), interval=2)
     dense = families.qwen3_5(32, 3, 2, 1, 313, head_dim=32, linear=(2, 4, 16, 24), width=48, interval=3, tied=True)
     dense_mlx = families.qwen3_5(64, 2, 2, 1, 317, head_dim=32, linear=(1, 2, 32, 32), width=64, interval=2)
+    # Columns of value heads are whole blocks of what stores them in the dense one, and not in the other.
+    dense_gguf = families.qwen3_5(32, 3, 2, 1, 307, head_dim=32, linear=(2, 4, 16, 32), width=32, interval=3, tied=True)
+    gguf = hybrid(32, 2, 2, 1, 307, head_dim=32, linear=(2, 6, 24, 16), experts=(4, 2), widths=(32, 32), interval=2)
     mlx4_options = {"bits": 4, "group": 64, "dtype": "bf16"}
     mlx8_options = {"bits": 8, "group": 32, "dtype": "f16"}
     return [
@@ -409,6 +412,10 @@ def hybrids():
         Fixture("qwen3.5-moe-mlx4", mlx4, "hybrid-mlx", 84, "qwen2", 311, 1, 43, options=mlx4_options),
         Fixture("qwen3.5-bf16", dense, "bf16", 86, "qwen2", 311, 1, 43),
         Fixture("qwen3.5-mlx4", dense_mlx, "hybrid-mlx", 87, "qwen2", 311, 1, 41, options=mlx4_options),
+        Fixture(
+            "qwen3.5-gguf-q8_0", dense_gguf, "gguf", 89, "qwen2", 307, 1, 23, options={"kind": "Q8_0", "predicting": 1}
+        ),
+        Fixture("qwen3.5-moe-gguf-q8_0", gguf, "gguf", 194, "qwen2", 307, 1, 23, options={"kind": "Q8_0"}),
         Fixture("qwen3.5-moe-mlx8-group32", mlx8, "hybrid-mlx", 85, "qwen2", 331, 1, 43, options=mlx8_options),
     ]
 

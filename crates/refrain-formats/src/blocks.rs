@@ -27,6 +27,57 @@ pub enum RowOrder {
         /// Whether halves alternate.
         interleaved: bool,
     },
+    /// Of heads in groups, those of one group are `groups` heads apart: stored are the first heads of all groups, then the
+    /// second ones, and so on, as GGUF files of delta nets have the value heads that share a key head.
+    Tiled {
+        /// Rows before those of heads.
+        first: usize,
+        /// Number of groups.
+        groups: usize,
+        /// Heads of a group.
+        heads: usize,
+        /// Rows of a head.
+        size: usize,
+    },
+}
+
+/// In which order a file holds a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TensorOrder {
+    /// Its rows; of a vector, its values.
+    pub rows: RowOrder,
+    /// The columns of each row.
+    pub columns: RowOrder,
+}
+
+impl From<RowOrder> for TensorOrder {
+    fn from(rows: RowOrder) -> Self {
+        TensorOrder {
+            rows,
+            columns: RowOrder::AsStored,
+        }
+    }
+}
+
+impl TensorOrder {
+    /// What keeps a tensor of so many rows and columns from being stored in this order.
+    pub(crate) fn fault(self, rows: usize, columns: usize) -> Option<String> {
+        let fault = |order: RowOrder, count: usize, what: &str| match order {
+            RowOrder::Interleaved { head_dim } if count == 0 || !count.is_multiple_of(head_dim) => {
+                Some(format!("its {count} {what} are not whole heads of {head_dim}"))
+            }
+            RowOrder::Tiled {
+                first,
+                groups,
+                heads,
+                size,
+            } if count != first + groups * heads * size => Some(format!(
+                "its {count} {what} are not {groups} groups of {heads} heads of {size}"
+            )),
+            _ => None,
+        };
+        fault(self.rows, rows, "rows").or_else(|| fault(self.columns, columns, "columns"))
+    }
 }
 
 impl RowOrder {
@@ -40,6 +91,12 @@ impl RowOrder {
                 head * head_dim + 2 * index + half
             }
             RowOrder::Transposed { .. } => self.of_columns().stored(row),
+            RowOrder::Tiled {
+                first,
+                groups,
+                heads,
+                size,
+            } => across(row, first, [groups, heads], size),
         }
     }
 
@@ -52,6 +109,31 @@ impl RowOrder {
                 head * head_dim + within % 2 * (head_dim / 2) + within / 2
             }
             RowOrder::Transposed { .. } => self.of_columns().logical(stored),
+            RowOrder::Tiled {
+                first,
+                groups,
+                heads,
+                size,
+            } => across(stored, first, [heads, groups], size),
+        }
+    }
+
+    /// The order of units of so many columns, if each keeps its columns.
+    pub fn of_units(self, unit: usize) -> Option<RowOrder> {
+        match self {
+            RowOrder::AsStored => Some(self),
+            RowOrder::Tiled {
+                first,
+                groups,
+                heads,
+                size,
+            } if first.is_multiple_of(unit) && size.is_multiple_of(unit) => Some(RowOrder::Tiled {
+                first: first / unit,
+                groups,
+                heads,
+                size: size / unit,
+            }),
+            _ => None,
         }
     }
 
@@ -104,29 +186,42 @@ impl RowOrder {
     }
 }
 
+/// Where row `row` lies once matrices of `inner` by `size` rows, `outer` of them behind the `first` rows, are transposed.
+fn across(row: usize, first: usize, [outer, inner]: [usize; 2], size: usize) -> usize {
+    let Some(behind) = row.checked_sub(first) else {
+        return row;
+    };
+    let (head, within) = (behind / size, behind % size);
+    first + (head % inner * outer + head / inner) * size + within
+}
+
 /// GGUF blocks of a tensor by their place in the tensor (not in the file).
 pub(crate) struct Blocks<'a> {
     bytes: &'a [u8],
     block_bytes: usize,
     per_row: usize,
     rows: RowOrder,
+    /// The order of a row's blocks.
+    columns: RowOrder,
 }
 
 impl<'a> Blocks<'a> {
     pub(crate) fn new(tensor: &Tensor<'a>, data: &Span, rows: RowOrder) -> Self {
+        let values = tensor.info.encoding.block_values();
         Blocks {
             bytes: tensor.bytes(data),
             block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
-            per_row: (tensor.info.columns() / tensor.info.encoding.block_values()).max(1),
+            per_row: (tensor.info.columns() / values).max(1),
             rows,
+            columns: tensor.columns.of_units(values).unwrap_or(RowOrder::AsStored),
         }
     }
 
     /// The bytes of block `index`.
     pub(crate) fn block(&self, index: usize) -> &'a [u8] {
-        let stored = match self.rows {
-            RowOrder::AsStored => index,
-            _ => self.rows.stored(index / self.per_row) * self.per_row + index % self.per_row,
+        let stored = match (self.rows, self.columns) {
+            (RowOrder::AsStored, RowOrder::AsStored) => index,
+            (rows, columns) => rows.stored(index / self.per_row) * self.per_row + columns.stored(index % self.per_row),
         };
         &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
     }
@@ -204,5 +299,19 @@ mod tests {
         let order: Vec<usize> = (0..12).map(|stored| rows.logical(stored)).collect();
         assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
         assert!((0..12).all(|row| rows.logical(rows.stored(row)) == row));
+    }
+
+    #[test]
+    fn heads_of_a_group_are_as_many_apart_as_there_are_groups() {
+        let rows = RowOrder::Tiled {
+            first: 1,
+            groups: 2,
+            heads: 3,
+            size: 2,
+        };
+        let order: Vec<usize> = (0..13).map(|stored| rows.logical(stored)).collect();
+        assert_eq!(order, [0, 1, 2, 7, 8, 3, 4, 9, 10, 5, 6, 11, 12]);
+        assert!((0..13).all(|row| rows.logical(rows.stored(row)) == row));
+        assert_eq!(rows.of_units(2), None);
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::blocks::RowOrder;
+use crate::blocks::{RowOrder, TensorOrder};
 use crate::config::Quantisation;
 use crate::directory;
 use crate::files::{FileBytes, FileSet, JsonObject};
@@ -36,6 +36,8 @@ pub struct CheckpointFiles {
     /// Sorted by name.
     tensors: Vec<(TensorInfo, TensorStorage)>,
     by_name: HashMap<String, usize>,
+    /// In which order files have the columns of some tensors.
+    columns: HashMap<String, RowOrder>,
     side: SideFiles,
 }
 
@@ -115,6 +117,7 @@ impl CheckpointFiles {
                 .map(|(info, random)| (info, TensorStorage::Synthetic(random)))
                 .collect(),
             by_name: HashMap::new(),
+            columns: HashMap::new(),
             side: SideFiles::Synthetic,
         };
         made.index();
@@ -130,6 +133,7 @@ impl CheckpointFiles {
             labels,
             tensors: gguf.tensors(),
             by_name: HashMap::new(),
+            columns: HashMap::new(),
             side: SideFiles::Gguf(gguf),
         };
         opened.index();
@@ -152,6 +156,7 @@ impl CheckpointFiles {
             labels: Vec::new(),
             tensors: Vec::new(),
             by_name: HashMap::new(),
+            columns: HashMap::new(),
             side: SideFiles::Directory {
                 label: set.label(CONFIG),
                 files: DirectoryFiles::new(set),
@@ -183,32 +188,32 @@ impl CheckpointFiles {
     }
 
     /// Gives each tensor its place in the model: `place` changes name and shape, and says in which order the file
-    /// has its rows; tensors without an order are left out.
+    /// has it; tensors without an order are left out.
     ///
     /// # Errors
-    /// Those of `place`; if two get one name, or rows are not whole heads.
+    /// Those of `place`; if two get one name, or rows or columns are not whole heads.
     pub fn arrange(
         &mut self,
-        mut place: impl FnMut(&mut TensorInfo) -> Result<Option<RowOrder>, Error>,
+        mut place: impl FnMut(&mut TensorInfo) -> Result<Option<TensorOrder>, Error>,
     ) -> Result<(), Error> {
+        self.columns.clear();
         let mut placed = Vec::with_capacity(self.tensors.len());
         for (mut info, mut storage) in std::mem::take(&mut self.tensors) {
             let name = info.name.clone();
             let Some(order) = place(&mut info)? else {
                 continue;
             };
-            let rows = info.ordered_rows();
-            if let RowOrder::Interleaved { head_dim } = order
-                && (rows == 0 || !rows.is_multiple_of(head_dim))
-            {
-                let reason = format!("its {rows} rows are not whole heads of {head_dim}");
+            if let Some(reason) = order.fault(info.ordered_rows(), info.columns()) {
                 return Err(Error::tensor(&self.name, name, reason));
+            }
+            if order.columns != RowOrder::AsStored {
+                self.columns.insert(info.name.clone(), order.columns);
             }
             if let TensorStorage::Plain { rows, .. }
             | TensorStorage::Blocks { rows, .. }
             | TensorStorage::Planes { rows, .. } = &mut storage
             {
-                *rows = order;
+                *rows = order.rows;
             }
             placed.push((info, storage));
         }
@@ -314,6 +319,7 @@ impl CheckpointFiles {
         Some(Tensor {
             info,
             storage,
+            columns: self.columns.get(name).copied().unwrap_or(RowOrder::AsStored),
             files: &self.files,
             labels: &self.labels,
         })

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use refrain_quant::{QuantPlanes, ScaleType};
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, RowOrder};
 use crate::tensor::TensorStorage;
 use crate::{Encoding, Error, Tensor};
 
@@ -26,6 +26,19 @@ impl Tensor<'_> {
     /// # Errors
     /// As [`Tensor::dequantise`].
     pub fn dequantise_rows(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+        self.dequantise_planes(row, out)?;
+        let order = self.column_order();
+        if order != RowOrder::AsStored {
+            for row in out.chunks_exact_mut(self.info.columns()) {
+                let stored = row.to_vec();
+                (row.iter_mut().enumerate()).for_each(|(column, value)| *value = stored[order.stored(column)]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with columns in the order of the planes.
+    fn dequantise_planes(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
         let first = row * self.info.columns();
         let Some(record) = self.info.encoding.quantised() else {
             return self.widen(first, out);

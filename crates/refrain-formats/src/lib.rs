@@ -33,7 +33,7 @@ mod tensor;
 pub mod tokenizer;
 pub mod write;
 
-pub use blocks::{RowOrder, store_block};
+pub use blocks::{RowOrder, TensorOrder, store_block};
 pub use checkpoint_files::{CheckpointFiles, Format, NamedFiles};
 pub use config::{GenerationConfig, Quantisation};
 pub use description::Description;

@@ -59,7 +59,7 @@ impl MixedFile {
         };
         let is = |part: &str| name.ends_with(&format!(".{part}.weight"));
         let (values, down) = (is("v_proj"), is("down_proj"));
-        let fused = is("qkv_proj");
+        let fused = is("qkv_proj") || is("in_proj_qkv");
         match self {
             MixedFile::Q3KM if values => {
                 if layer < 2 {

@@ -95,6 +95,8 @@ pub struct Tensor<'a> {
     /// Name, shape, encoding and size.
     pub info: &'a TensorInfo,
     pub(crate) storage: &'a TensorStorage,
+    /// The order of the columns in the file.
+    pub(crate) columns: RowOrder,
     pub(crate) files: &'a [FileBytes],
     pub(crate) labels: &'a [String],
 }
@@ -103,6 +105,14 @@ impl<'a> Tensor<'a> {
     /// Whether the tensor is read as quants and scales rather than as data.
     pub fn is_quantised(&self) -> bool {
         self.info.encoding.quant_bits().is_some()
+    }
+
+    /// The order that the planes have the columns of each row in: the file's, where blocks hold columns that lie apart.
+    pub fn column_order(&self) -> RowOrder {
+        match self.columns.of_units(self.info.encoding.block_values()) {
+            Some(_) => RowOrder::AsStored,
+            None => self.columns,
+        }
     }
 
     /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF's floats, U32 for records, U8 for
@@ -169,7 +179,7 @@ impl<'a> Tensor<'a> {
             TensorStorage::Plain {
                 data,
                 rows: RowOrder::AsStored,
-            } => Ok(Cow::Borrowed(self.bytes(data))),
+            } if self.columns == RowOrder::AsStored => Ok(Cow::Borrowed(self.bytes(data))),
             _ => {
                 let mut out = vec![0; self.data_bytes() as usize];
                 self.write_data(0, &mut out)?;
@@ -197,6 +207,16 @@ impl<'a> Tensor<'a> {
         if let RowOrder::Transposed { .. } = rows {
             let size = self.info.encoding.value_bytes().unwrap_or(1);
             return rows.copy_transposed(bytes, size, start, out);
+        }
+        if self.columns != RowOrder::AsStored {
+            let (size, columns) = (
+                self.info.encoding.value_bytes().unwrap_or(1),
+                self.info.columns().max(1),
+            );
+            return for_units(size, start, out, |index, unit| {
+                let stored = rows.stored(index / columns) * columns + self.columns.stored(index % columns);
+                unit.copy_from_slice(&bytes[stored * size..][..size]);
+            });
         }
         if rows == RowOrder::AsStored {
             out.copy_from_slice(&bytes[start..start + out.len()]);

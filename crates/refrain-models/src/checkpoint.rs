@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use refrain_formats::{
-    ChatTemplate, CheckpointFiles, Encoding, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo, Tokenizer,
+    ChatTemplate, CheckpointFiles, Encoding, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo,
+    TensorOrder, Tokenizer,
 };
 
 use crate::config::{ModelConfig, keys, rope_gguf, wrapper};
@@ -69,7 +70,7 @@ impl Checkpoint {
     pub fn made(spec: &SyntheticSpec) -> Checkpoint {
         let config = spec.config();
         Self {
-            files: CheckpointFiles::synthetic(spec.label(), spec.format(), spec.tensors(&config)),
+            files: spec.files(&config),
             generation: GenerationConfig {
                 eos_ids: config.eos_ids.clone(),
                 ..GenerationConfig::default()
@@ -249,15 +250,26 @@ fn arrange_gguf(files: &mut CheckpointFiles, config: &ModelConfig) -> Result<(),
     let rows = (config.family.tensors)(config);
     let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.gguf[..], row)).collect();
     files.arrange(|info| {
-        if rope_gguf::holds_factors(&info.name) {
+        if rope_gguf::holds_factors(&info.name) || is_beyond(&info.name, config.layers) {
             return Ok(None);
         }
         let Some(row) = known.get(&info.name[..]) else {
-            return Ok(Some(RowOrder::AsStored));
+            return Ok(Some(RowOrder::AsStored.into()));
         };
         info.name.clone_from(&row.name);
-        Ok(Some(row.rows))
+        if info.shape == row.gguf_shape() {
+            info.shape.clone_from(&row.shape);
+        }
+        Ok(Some(row.in_gguf()))
     })
+}
+
+/// Whether a tensor of a GGUF file belongs to a layer behind the model's, which predicts further tokens.
+fn is_beyond(name: &str, layers: usize) -> bool {
+    let number = name
+        .strip_prefix("blk.")
+        .and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+    number.is_some_and(|number| number >= layers)
 }
 
 /// Reads the weights of a directory, under the names and in the shapes of transformers, whichever tool wrote them:
@@ -265,7 +277,8 @@ fn arrange_gguf(files: &mut CheckpointFiles, config: &ModelConfig) -> Result<(),
 fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_part: bool) -> Result<(), Error> {
     let own = |name: &str| match text_part {
         true => wrapper::text_name(name),
-        false => Some(name.to_owned()),
+        // What predicts further tokens is not read.
+        false => (!name.starts_with("mtp.")).then(|| name.to_owned()),
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
     let rows = match config.mixture.as_ref().is_some_and(|mixture| mixture.style.transposed) {
@@ -278,10 +291,10 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
             info.name = name;
             // mlx-lm, which alone names them so, has added a family's one to the gains.
             config.norm_offset = 0.0;
-            return Ok(Some(RowOrder::AsStored));
+            return Ok(Some(RowOrder::AsStored.into()));
         }
         if let Some(row) = known.get(&info.name[..]) {
-            return Ok(Some(order_in_directory(row, info)));
+            return Ok(Some(order_in_directory(row, info).into()));
         }
         // Taps and the one channel of each filter, in either order.
         if info.name.ends_with("conv1d.weight")
@@ -293,7 +306,7 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
                 config.norm_offset = 0.0;
             }
         }
-        Ok(Some(RowOrder::AsStored))
+        Ok(Some(TensorOrder::from(RowOrder::AsStored)))
     })?;
     if text_part {
         // The configurations of the whole and of the text model contradict each other here.

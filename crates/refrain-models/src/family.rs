@@ -42,8 +42,6 @@ pub struct Family {
     pub old_keys: &'static [&'static str],
     /// What only this family's GGUF files have, by keys behind the architecture's name.
     pub gguf_metadata: fn(&ModelConfig) -> Vec<(&'static str, MetadataValue)>,
-    /// Whether its checkpoints can be converted.
-    pub converts: bool,
     /// What a model of a GGUF file is in a directory: some families share one name there, or differ in how gains are
     /// stored.
     pub in_directory: fn(&mut ModelConfig),
@@ -99,7 +97,6 @@ impl Family {
         config_json: |_| Value::Null,
         old_keys: &[],
         gguf_metadata: |_| Vec::new(),
-        converts: true,
         in_directory: |_| (),
         build: |loader| Style::USUAL.build(loader),
         sizes: &[],

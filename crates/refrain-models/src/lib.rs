@@ -30,6 +30,7 @@ pub mod config;
 mod error;
 mod families;
 pub mod family;
+pub mod hybrid;
 mod loader;
 mod stack;
 mod state;

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
 use refrain::{Array, DType, Device, QuantFormat, Quantised};
-use refrain_formats::{Encoding, Tensor};
+use refrain_formats::{Encoding, RowOrder, Tensor};
 
 use crate::blocks::{Linear, Weight};
 use crate::stack::Stack;
@@ -47,6 +47,13 @@ impl<'a> Loader<'a> {
     /// Whether there is a tensor of that name.
     pub fn has(&self, name: &str) -> bool {
         self.checkpoint.tensor(name).is_some()
+    }
+
+    /// The order in which a matrix has its columns.
+    pub fn column_order(&self, name: &str) -> RowOrder {
+        self.checkpoint
+            .tensor(name)
+            .map_or(RowOrder::AsStored, |tensor| tensor.column_order())
     }
 
     /// A matrix `[rows, columns]`, quantised or not.

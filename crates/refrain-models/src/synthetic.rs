@@ -1,9 +1,9 @@
 //! What `ARCH:FORMAT` stands for: a configuration and a list of tensors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use refrain_formats::synthetic::{self, RandomTensor, SyntheticFormat};
-use refrain_formats::{Error, Format, Quantisation, TensorInfo};
+use refrain_formats::{CheckpointFiles, Error, Format, Quantisation, RowOrder, TensorInfo, TensorOrder};
 
 use crate::config::{ModelConfig, is_router};
 use crate::families::FAMILIES;
@@ -95,23 +95,42 @@ impl SyntheticSpec {
             format,
             overrides: BTreeMap::new(),
         });
-        let config = (self.config)();
-        ModelConfig {
-            // mlx-lm adds it to the gains that it stores.
-            norm_offset: if quantisation.is_some() {
-                0.0
-            } else {
-                config.norm_offset
-            },
-            quantisation,
-            ..config
+        let mut config = (self.config)();
+        let gguf = self.is_written_as_gguf(&config);
+        // llama.cpp's converter and mlx-lm add it to the gains that they store.
+        if gguf || quantisation.is_some() {
+            config.norm_offset = 0.0;
         }
+        if let Some(nets) = &mut config.delta_nets {
+            nets.rates = gguf;
+        }
+        ModelConfig { quantisation, ..config }
+    }
+
+    fn is_written_as_gguf(&self, config: &ModelConfig) -> bool {
+        self.format() == Format::Gguf && config.family.gguf.is_some()
+    }
+
+    /// What stands in for its files.
+    pub(crate) fn files(&self, config: &ModelConfig) -> CheckpointFiles {
+        let mut files = CheckpointFiles::synthetic(self.label(), self.format(), self.tensors(config));
+        if self.is_written_as_gguf(config) {
+            let rows = (config.family.tensors)(config);
+            let columns: HashMap<&str, RowOrder> = rows.iter().map(|row| (&row.name[..], row.columns)).collect();
+            let order = |name: &str| TensorOrder {
+                rows: RowOrder::AsStored,
+                columns: columns.get(name).copied().unwrap_or(RowOrder::AsStored),
+            };
+            // The tables of families list each tensor once, so that nothing here can fail.
+            let _ = files.arrange(|info| Ok(Some(order(&info.name))));
+        }
+        files
     }
 
     /// All tensors, sorted by name.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, RandomTensor)> {
         let place = config.matrix_place();
-        let written = self.format() == Format::Gguf && config.family.gguf.is_some();
+        let written = self.is_written_as_gguf(config);
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
                 // Which experts are chosen is told with all bits in GGUF files.
@@ -122,6 +141,8 @@ impl SyntheticSpec {
                 _ => self.weights.of_vectors(),
             };
             let random = RandomTensor::new(&name, &shape, encoding, config.norm_offset);
+            let rates = name.ends_with("A_log") && config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
+            let random = if rates { random.of_rates() } else { random };
             let info = TensorInfo {
                 name,
                 shape,

@@ -1,6 +1,6 @@
 //! The table of a model's tensors: their names in each kind of file, their shapes, and the order of their rows.
 
-use refrain_formats::RowOrder;
+use refrain_formats::{RowOrder, TensorOrder};
 
 use crate::config::ModelConfig;
 
@@ -15,10 +15,30 @@ pub struct TensorRow {
     pub shape: Vec<usize>,
     /// In which order GGUF files have its rows.
     pub rows: RowOrder,
+    /// In which order they have its columns.
+    pub columns: RowOrder,
     /// In which order directories of transformers have them, where they are not quantised.
     pub in_directory: RowOrder,
     /// Whether the configuration calls for it: of biases and output heads the names are known of all models.
     pub needed: bool,
+}
+
+impl TensorRow {
+    /// In which order GGUF files have it.
+    pub fn in_gguf(&self) -> TensorOrder {
+        TensorOrder {
+            rows: self.rows,
+            columns: self.columns,
+        }
+    }
+
+    /// The shape that GGUF files give it: a matrix of one row is a vector there.
+    pub fn gguf_shape(&self) -> Vec<usize> {
+        match self.shape[..] {
+            [1, columns] => vec![columns],
+            _ => self.shape.clone(),
+        }
+    }
 }
 
 /// What a part is called by Hugging Face and in GGUF.
@@ -59,6 +79,7 @@ impl Table {
             gguf: format!("{own_gguf}{gguf}"),
             shape: shape.to_vec(),
             rows: RowOrder::AsStored,
+            columns: RowOrder::AsStored,
             in_directory: RowOrder::AsStored,
             needed: true,
         });

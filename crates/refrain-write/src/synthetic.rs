@@ -7,7 +7,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use refrain_formats::write::{Conversion, Item, ListedTensor, Shape, Target, WriteProgress, directory, gguf};
-use refrain_formats::{Error, Format, RowOrder, Tensor, store_block};
+use refrain_formats::{Error, Format, RowOrder, Tensor, TensorOrder, store_block};
 use refrain_models::config::{written_gguf, written_json};
 use refrain_models::tensors::TensorRow;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
@@ -95,10 +95,14 @@ fn write_shards(
     }
     let mut metadata = written_gguf::metadata(&spec.name(), spec.weights().file_type(), config);
     metadata.extend(written_gguf::no_tokenizer(config));
-    let mut items = written_gguf::rope_items(config);
     let rows = (config.family.tensors)(config);
     let known: HashMap<&str, _> = rows.iter().map(|row| (&row.name[..], row)).collect();
-    items.extend(tensors.filter_map(|tensor| Some(gguf_item(known.get(&tensor.info.name[..])?, tensor))));
+    let known = tensors.filter_map(|tensor| Some((*known.get(&tensor.info.name[..])?, tensor)));
+    let (plain, blocks): (Vec<_>, Vec<_>) = known.partition(|(_, tensor)| !tensor.is_quantised());
+    let plain = Vec::from_iter(plain.into_iter().map(|(row, tensor)| in_gguf(row, tensor)));
+    let mut items = written_gguf::rope_items(config);
+    items.extend(plain.iter().map(Conversion::item));
+    items.extend(blocks.into_iter().map(|(row, tensor)| gguf_item(row, tensor)));
     let written = gguf::write(&metadata, &items, &mut target)?;
     target.finish_file(written)
 }
@@ -112,7 +116,15 @@ fn by_columns(tensor: Tensor<'_>, order: Option<RowOrder>) -> Conversion<'_> {
     conversion
 }
 
-/// A tensor as a GGUF file has it.
+/// A tensor that is not quantised as a GGUF file has it.
+fn in_gguf<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Conversion<'a> {
+    let mut conversion = Conversion::new(tensor, row.gguf.clone(), tensor.info.encoding);
+    (conversion.order, conversion.columns) = (row.rows, row.columns);
+    conversion.shape = row.gguf_shape();
+    conversion
+}
+
+/// A quantised tensor as a GGUF file has it.
 fn gguf_item<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Item<'a> {
     let info = tensor.info;
     let part = ListedTensor {
@@ -121,17 +133,12 @@ fn gguf_item<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Item<'a> {
         shape: info.shape.clone(),
         bytes: info.bytes,
     };
-    if !tensor.is_quantised() {
-        let mut item = Item::planes(tensor);
-        item.parts = vec![part];
-        return item;
-    }
-    let order = row.rows;
+    let order = row.in_gguf();
     Item::single(part, info.rows(), move |rows, out| pack_rows(&tensor, rows, order, out))
 }
 
 /// Packs these rows of the file into `out`.
-fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut [u8]) -> Result<(), Error> {
+fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: TensorOrder, out: &mut [u8]) -> Result<(), Error> {
     let Some(format) = tensor.info.encoding.block() else {
         return Ok(());
     };
@@ -139,9 +146,11 @@ fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut
     let [quants, scales, biases] =
         [tensor.quants_bytes(), tensor.scales_bytes(), tensor.biases_bytes()].map(|bytes| (bytes / all) as usize);
     let blocks = tensor.info.columns() / format.values;
+    // Where blocks hold columns that lie apart, the planes have them in the file's order already.
+    let columns = order.columns.of_units(format.values).unwrap_or(RowOrder::AsStored);
     let buffers = || [vec![0; quants], vec![0; scales], vec![0; biases]];
     let pack = |[quants, scales, biases]: &mut [Vec<u8>; 3], (out, row): (&mut [u8], usize)| {
-        let row = order.logical(row) as u64;
+        let row = order.rows.logical(row) as u64;
         tensor.write_quants(row * quants.len() as u64, quants)?;
         tensor.write_scales(row * scales.len() as u64, scales)?;
         if !biases.is_empty() {
@@ -151,7 +160,7 @@ fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: RowOrder, out: &mut
         for (index, block) in out.chunks_exact_mut(block_bytes).enumerate() {
             let [quants, scale, bias] = [&*quants, &*scales, &*biases].map(|plane| {
                 let bytes = plane.len() / blocks;
-                &plane[index * bytes..][..bytes]
+                &plane[columns.logical(index) * bytes..][..bytes]
             });
             store_block(format, quants, scale, bias, block);
         }

@@ -45,6 +45,14 @@ impl RandomTensor {
         }
     }
 
+    /// The same with values from −2 to 0: how fast heads forget.
+    pub fn of_rates(self) -> Self {
+        RandomTensor {
+            range: Some([-2.0, 1.99]),
+            ..self
+        }
+    }
+
     /// Bytes in files.
     pub fn bytes(&self) -> u64 {
         if let Some(bytes) = self.encoding.block_bytes() {

@@ -84,6 +84,35 @@ pub struct TensorRows<'a> {
     pub rows: Range<usize>,
 }
 
+/// What becomes of a value in another kind of file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ValueChange {
+    /// x + a: families differ in where the one of a norm's gains stands.
+    Added(f32),
+    /// −exp(x): what decays by a logarithm becomes a rate.
+    NegatedExp,
+    /// ln(−x): the same back.
+    LogOfNegated,
+}
+
+impl ValueChange {
+    /// Nothing.
+    pub const NONE: ValueChange = ValueChange::Added(0.0);
+
+    fn apply(self, values: &mut [f32]) {
+        if self == ValueChange::NONE {
+            return;
+        }
+        for value in values {
+            *value = match self {
+                ValueChange::Added(added) => *value + added,
+                ValueChange::NegatedExp => -value.exp(),
+                ValueChange::LogOfNegated => (-*value).ln(),
+            };
+        }
+    }
+}
+
 /// A tensor of the new checkpoint, and the rows of the old one's that it is made of, one after the other.
 pub struct Conversion<'a> {
     sources: Vec<TensorRows<'a>>,
@@ -101,8 +130,12 @@ pub struct Conversion<'a> {
     pub scales: Encoding,
     /// In which order the new file has its rows.
     pub order: RowOrder,
-    /// Added to each value: families differ in where the one of a norm's gains stands.
-    pub added: f32,
+    /// In which order it has the columns of each.
+    pub columns: RowOrder,
+    /// What becomes of each value.
+    pub change: ValueChange,
+    /// Before which axis the new file's shape has one more, of 1.
+    pub further_axis: Option<usize>,
     deviation: Mutex<Deviation>,
 }
 
@@ -137,7 +170,9 @@ impl<'a> Conversion<'a> {
             to,
             scales: Encoding::F16,
             order: RowOrder::AsStored,
-            added: 0.0,
+            columns: RowOrder::AsStored,
+            change: ValueChange::NONE,
+            further_axis: None,
             deviation: Mutex::default(),
         }
     }
@@ -181,6 +216,9 @@ impl<'a> Conversion<'a> {
             let mut shape = self.shape.clone();
             if let Some(last) = shape.last_mut() {
                 *last = columns;
+            }
+            if let Some(axis) = self.further_axis {
+                shape.insert(axis, 1);
             }
             let bytes = (rows * row_bytes) as u64;
             ListedTensor {
@@ -350,10 +388,16 @@ impl<'a> Conversion<'a> {
         let Some(size) = self.to.block_bytes().filter(|_| tensor.info.encoding == self.to) else {
             return false;
         };
+        let stays = tensor.column_order() == self.columns;
+        let order = self.columns.of_units(self.to.block_values());
+        let order = order.filter(|_| tensor.column_order() == RowOrder::AsStored);
+        let Some(order) = order.or(stays.then_some(RowOrder::AsStored)) else {
+            return false;
+        };
         let blocks = Blocks::new(tensor, data, *rows);
         let first = row * (out.len() / size);
         for (index, out) in out.chunks_exact_mut(size).enumerate() {
-            out.copy_from_slice(blocks.block(first + index));
+            out.copy_from_slice(blocks.block(first + order.logical(index)));
         }
         true
     }
@@ -371,11 +415,17 @@ impl<'a> Conversion<'a> {
             }
         } else {
             let (tensor, row) = self.source(self.order.logical(row));
-            tensor.dequantise_rows(row, &mut memory.values)?;
+            match self.columns {
+                RowOrder::AsStored => tensor.dequantise_rows(row, &mut memory.values)?,
+                order => {
+                    tensor.dequantise_rows(row, &mut memory.now)?;
+                    for (column, value) in memory.values.iter_mut().enumerate() {
+                        *value = memory.now[order.logical(column)];
+                    }
+                }
+            }
         }
-        if self.added != 0.0 {
-            memory.values.iter_mut().for_each(|value| *value += self.added);
-        }
+        self.change.apply(&mut memory.values);
         Ok(())
     }
 

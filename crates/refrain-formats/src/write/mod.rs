@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use crate::{Encoding, Error, Tensor};
 
-pub use conversion::{Conversion, Converted, Deviation, TensorRows};
+pub use conversion::{Conversion, Converted, Deviation, TensorRows, ValueChange};
 pub use target::{Shape, Target, WriteProgress};
 pub use unfinished::UnfinishedDirectory;
 pub use whole::WholeFile;

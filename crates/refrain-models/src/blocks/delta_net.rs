@@ -1,4 +1,5 @@
 use refrain::{Array, DType, fast};
+use refrain_formats::RowOrder;
 
 use super::{BlockNorm, Linear};
 use crate::config::{DeltaNets, ModelConfig};
@@ -21,6 +22,8 @@ pub struct DeltaNet {
     dt_bias: Array,
     norm: BlockNorm,
     out: Linear,
+    /// The order of its columns.
+    out_columns: RowOrder,
     sizes: DeltaNets,
 }
 
@@ -33,18 +36,24 @@ impl DeltaNet {
             sizes.value_heads * sizes.value_dim,
         );
         let channels = sizes.channels();
-        layer.add(["linear_attn.A_log", "ssm_a"], &[heads]);
-        layer.add(["linear_attn.dt_bias", "ssm_dt.bias"], &[heads]);
-        layer.part(["linear_attn.conv1d", "ssm_conv1d"], ".weight", &[channels, sizes.taps]);
+        let of_heads = sizes.tiled(0, 1);
+        let of_values = sizes.tiled(0, sizes.value_dim);
+        let of_channels = sizes.tiled(channels - values, sizes.value_dim);
+        layer.add(["linear_attn.A_log", "ssm_a"], &[heads]).rows = of_heads;
+        layer.add(["linear_attn.dt_bias", "ssm_dt.bias"], &[heads]).rows = of_heads;
         layer.norm(["linear_attn.norm", "ssm_norm"], sizes.value_dim);
-        let mut matrix = |names, shape: [usize; 2]| {
-            layer.part(names, ".weight", &shape);
-        };
-        matrix(["linear_attn.in_proj_qkv", "attn_qkv"], [channels, hidden]);
-        matrix(["linear_attn.in_proj_z", "attn_gate"], [values, hidden]);
-        matrix(["linear_attn.in_proj_a", "ssm_alpha"], [heads, hidden]);
-        matrix(["linear_attn.in_proj_b", "ssm_beta"], [heads, hidden]);
-        matrix(["linear_attn.out_proj", "ssm_out"], [hidden, values]);
+        let mut matrix = |names, shape: [usize; 2], rows| layer.linear(names, shape, false, rows);
+        matrix(
+            ["linear_attn.conv1d", "ssm_conv1d"],
+            [channels, sizes.taps],
+            of_channels,
+        );
+        matrix(["linear_attn.in_proj_qkv", "attn_qkv"], [channels, hidden], of_channels);
+        matrix(["linear_attn.in_proj_z", "attn_gate"], [values, hidden], of_values);
+        matrix(["linear_attn.in_proj_a", "ssm_alpha"], [heads, hidden], of_heads);
+        matrix(["linear_attn.in_proj_b", "ssm_beta"], [heads, hidden], of_heads);
+        let out = layer.part(["linear_attn.out_proj", "ssm_out"], ".weight", &[hidden, values]);
+        out.columns = of_values;
     }
 
     /// `{name}.in_proj_qkv`, `in_proj_z`, `in_proj_a`, `in_proj_b`, `conv1d`, `A_log`, `dt_bias`, `norm` and
@@ -56,7 +65,8 @@ impl DeltaNet {
         let hidden = loader.config.hidden_size;
         let (heads, inner) = (sizes.value_heads, sizes.value_heads * sizes.value_dim);
         let linear = |part: &str, outputs, inputs| loader.linear(&format!("{name}.{part}"), outputs, inputs, false);
-        let rate = -loader.vector(&format!("{name}.A_log"), heads)?.astype(DType::F32).exp();
+        let decay = loader.vector(&format!("{name}.A_log"), heads)?.astype(DType::F32);
+        let rate = if sizes.rates { decay } else { -decay.exp() };
         rate.eval()?;
         Ok(DeltaNet {
             qkv: linear("in_proj_qkv", sizes.channels(), hidden)?,
@@ -68,6 +78,7 @@ impl DeltaNet {
             dt_bias: loader.vector(&format!("{name}.dt_bias"), heads)?,
             norm: loader.plain_norm(&format!("{name}.norm"), sizes.value_dim)?,
             out: linear("out_proj", hidden, inner)?,
+            out_columns: loader.column_order(&format!("{name}.out_proj.weight")),
             sizes: sizes.clone(),
         })
     }
@@ -97,7 +108,20 @@ impl DeltaNet {
         let z = self.z.forward(x);
         let inner = z.dim(-1) as isize;
         let normed = self.norm.forward(&remembered).reshape(&[-1, inner]);
-        self.out.forward(&(normed * z.silu()))
+        self.out.forward(&self.in_order_of_columns(normed * z.silu()))
+    }
+
+    /// x `[T, value heads · E]` in the order that the last projection has its columns in.
+    fn in_order_of_columns(&self, x: Array) -> Array {
+        let RowOrder::Tiled {
+            groups, heads, size, ..
+        } = self.out_columns
+        else {
+            return x;
+        };
+        let shape = [groups, heads, size].map(|n| n as isize);
+        let heads = x.reshape(&[-1, shape[0], shape[1], shape[2]]).swap_axes(1, 2);
+        heads.reshape(&[-1, shape.into_iter().product()])
     }
 
     /// Queries and keys `[T, key heads, D]` and values `[T, value heads, E]`.

@@ -12,6 +12,8 @@ pub const HIDDEN: Key = Key::new("hidden_size", "embedding_length");
 pub const INNER: Key = Key::new("intermediate_size", "feed_forward_length");
 /// Number of transformer blocks.
 pub const LAYERS: Key = Key::new("num_hidden_layers", "block_count");
+/// How many of them, the last ones, predict further tokens and are no part of the model itself.
+const PREDICTING: Key = Key::gguf("nextn_predict_layers");
 /// Number of query heads.
 pub const HEADS: Key = Key::new("num_attention_heads", "attention.head_count");
 /// Number of key and value heads.
@@ -128,7 +130,7 @@ pub fn usual_count(metadata: &Metadata<'_>, key: Key, usual: usize) -> Result<us
 /// If the file says what cannot be, or asks for what is not supported.
 pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize>) -> Result<ModelConfig, Error> {
     let hidden_size = metadata.needed(HIDDEN)?;
-    let layers = metadata.needed(LAYERS)?;
+    let layers = layers(metadata)?;
     let or_default = |found: Option<usize>, default: Option<usize>, key: Key| {
         found
             .or(default.filter(|_| !metadata.is_gguf()))
@@ -199,6 +201,16 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         eos_ids: metadata.eos_ids()?,
         quantisation: metadata.quantisation()?,
     })
+}
+
+fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
+    let all = metadata.needed(LAYERS)?;
+    let predicting = metadata.number(PREDICTING)?.unwrap_or(0.0);
+    if !(0.0..all as f64).contains(&predicting) {
+        let (own, all_layers) = (metadata.name(PREDICTING), metadata.name(LAYERS));
+        return Err(metadata.error(format!("{own} is {predicting}, but {all_layers} only {all}")));
+    }
+    Ok(all - predicting as usize)
 }
 
 /// How positions are encoded.

@@ -1,6 +1,6 @@
 //! What models with recurrent layers or mixtures of experts have beside a dense transformer's sizes.
 
-use refrain_formats::Error;
+use refrain_formats::{Error, RowOrder};
 
 use super::{MAX_HEADS, MAX_LAYERS, MAX_WIDTH};
 
@@ -19,6 +19,8 @@ pub struct DeltaNets {
     pub taps: usize,
     /// Which layers are such; layers beyond its end are not.
     pub layers: Vec<bool>,
+    /// Whether what is named `A_log` holds −exp(A_log), as GGUF files have it.
+    pub rates: bool,
 }
 
 /// A mixture of experts in the place of each feed-forward network.
@@ -60,11 +62,15 @@ impl MixtureStyle {
     };
 }
 
-/// Whether the tensor of this name is the matrix that scores experts: a small one, in which bits count.
+/// Whether the tensor of this name scores experts: a small one, in which bits count.
 pub fn is_router(name: &str) -> bool {
-    [".mlp.gate.weight", ".mlp.router.weight"]
-        .iter()
-        .any(|end| name.ends_with(end))
+    [
+        ".mlp.gate.weight",
+        ".mlp.router.weight",
+        ".mlp.shared_expert_gate.weight",
+    ]
+    .iter()
+    .any(|end| name.ends_with(end))
 }
 
 /// How a token's experts are chosen: those of the largest scores, which are a softmax over all, and what each adds is
@@ -81,6 +87,19 @@ impl DeltaNets {
     /// Channels of the short convolution: those of queries, keys and values.
     pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    /// The order that GGUF files have what belongs to value heads in, each of `size` rows (or columns) behind the `first`.
+    pub fn tiled(&self, first: usize, size: usize) -> RowOrder {
+        match self.value_heads / self.key_heads.max(1) {
+            0 | 1 => RowOrder::AsStored,
+            heads => RowOrder::Tiled {
+                first,
+                groups: self.key_heads,
+                heads,
+                size,
+            },
+        }
     }
 
     pub(super) fn validate(&self, file: &str) -> Result<(), Error> {

@@ -8,6 +8,19 @@ use super::{ModelConfig, RopeScaling};
 /// The contents of the file, of a model whose weights are stored in (or, if quantised, were made of) numbers
 /// of the encoding `numbers`.
 pub fn object(config: &ModelConfig, numbers: Encoding) -> Value {
+    whole(config, text_object(config, numbers))
+}
+
+/// What mlx-lm reads of families whose text decoder it looks for inside a whole model, else `text`.
+pub fn whole(config: &ModelConfig, text: Value) -> Value {
+    match (config.family.whole, &config.quantisation) {
+        (Some(names), Some(_)) => wrapped(names, text),
+        _ => text,
+    }
+}
+
+/// The contents of the file for the text decoder alone.
+pub fn text_object(config: &ModelConfig, numbers: Encoding) -> Value {
     let mut object = json!({
         "architectures": [config.family.class],
         "attention_bias": config.attention_bias,
@@ -41,10 +54,7 @@ pub fn object(config: &ModelConfig, numbers: Encoding) -> Value {
             put_quantisation(fields, quantisation);
         }
     }
-    match (config.family.whole, &config.quantisation) {
-        (Some(names), Some(_)) => wrapped(names, object),
-        _ => object,
-    }
+    object
 }
 
 /// Adds what mlx-lm reads, and what transformers writes no more since version 5, where it is missing.

@@ -1,24 +1,23 @@
 //! Qwen3.5 (Qwen team 2026), the structure of Qwen3-Next (2025): gated delta nets, gated attention in every fourth layer,
 //! and in each a feed-forward network or a mixture of experts.
 
-use refrain::{Array, DType};
-use refrain_formats::{Error as FileError, Key, Metadata, RowOrder};
+use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::{Error, Key, Metadata};
 use serde_json::{Value, json};
 
-use crate::blocks::{
-    Attention, AttentionStyle, BlockNorm, DeltaNet, Embedding, FeedForward, Head, MlpStyle, QkNorm, QkvStyle, Ropes,
-};
+use crate::blocks::{AttentionStyle, QkNorm, QkvStyle};
 use crate::config::read::{self, Biases, Defaults};
+use crate::config::written_gguf::OwnMetadata;
 use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, MixtureStyle, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
-use crate::tensors::{Table, TensorRow};
-use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
+use crate::hybrid::{self, Hybrid};
 
 pub(super) static QWEN3_5: Family = Family {
     name: "qwen3_5_text",
     // mlx-lm takes the name of the whole model for that of its text decoder.
     also: &["qwen3_5"],
     class: "Qwen3_5ForCausalLM",
+    gguf: Some("qwen35"),
     about: "Qwen3.5, dense, its text decoder",
     keys: Keys {
         followed: &[
@@ -43,6 +42,7 @@ pub(super) static QWEN3_5_MOE: Family = Family {
     name: "qwen3_5_moe_text",
     also: &["qwen3_5_moe"],
     class: "Qwen3_5MoeForCausalLM",
+    gguf: Some("qwen35moe"),
     about: "Qwen3.5's mixtures of experts (and those that followed in their structure), their text decoder",
     keys: Keys {
         followed: &[
@@ -61,7 +61,7 @@ pub(super) static QWEN3_5_MOE: Family = Family {
         ],
         // Only mixtures have feed-forward networks.
         without_effect: &["intermediate_size"],
-        ..Keys::COMMON
+        followed_in_gguf: &[EXPERTS.gguf],
     },
     whole: Some(["Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"]),
     read: |metadata| read(metadata, &QWEN3_5_MOE, 2, Some(mixture(metadata)?)),
@@ -77,19 +77,43 @@ const ATTENTION: AttentionStyle = AttentionStyle {
 
 const HYBRID: Family = Family {
     rotates_part: true,
-    tensors,
-    build: |loader| Ok(Box::new(Qwen3_5::load(loader)?)),
+    tensors: |config| hybrid::tensors(config, ATTENTION),
+    build: |loader| Ok(Box::new(Hybrid::load(loader, ATTENTION)?)),
     config_json,
-    converts: false,
+    gguf_metadata,
+    in_directory: |config| {
+        config.norm_offset = 1.0;
+        if let Some(nets) = &mut config.delta_nets {
+            nets.rates = false;
+        }
+    },
     ..Family::DENSE
 };
+
+const KEY_HEADS: Key = Key::new("linear_num_key_heads", "ssm.group_count");
+const VALUE_HEADS: Key = Key::new("linear_num_value_heads", "ssm.time_step_rank");
+const KEY_DIM: Key = Key::new("linear_key_head_dim", "ssm.state_size");
+const VALUE_DIM: Key = Key::json("linear_value_head_dim");
+/// The width of all value heads.
+const VALUES: Key = Key::gguf("ssm.inner_size");
+const TAPS: Key = Key::new("linear_conv_kernel_dim", "ssm.conv_kernel");
+/// Every how many layers there is one that attends.
+const INTERVAL: Key = Key::new("full_attention_interval", "full_attention_interval");
+/// Which layers do not, where that is no number.
+const RECURRENT: Key = Key::gguf("attention.recurrent_layers");
+/// How pairs of a rotated head are divided among the axes of positions, which are alike in texts.
+const SECTIONS: Key = Key::gguf("rope.dimension_sections");
+const EXPERTS: Key = Key::new("num_experts", "expert_count");
+const USED: Key = Key::new("num_experts_per_tok", "expert_used_count");
+const WIDTH: Key = Key::new("moe_intermediate_size", "expert_feed_forward_length");
+const SHARED: Key = Key::new("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
 
 fn read(
     metadata: &Metadata<'_>,
     family: &'static Family,
     kv_heads: usize,
     mixture: Option<MixtureConfig>,
-) -> Result<ModelConfig, FileError> {
+) -> Result<ModelConfig, Error> {
     let bias = read::flag(metadata, "attention_bias")?;
     let defaults = Defaults {
         head_dim: Some(256),
@@ -103,45 +127,74 @@ fn read(
         ..Defaults::of(family)
     };
     let inner = mixture.as_ref().map(|mixture| mixture.intermediate_size);
-    let config = read::decoder(metadata, &defaults, inner)?;
-    let count = |key, usual| count(metadata, key, usual);
+    let mut config = read::decoder(metadata, &defaults, inner)?;
+    let count = |key, usual| read::usual_count(metadata, key, usual);
+    let value_heads = count(VALUE_HEADS, 32)?;
+    let nets = DeltaNets {
+        key_heads: count(KEY_HEADS, 16)?,
+        value_heads,
+        key_dim: count(KEY_DIM, 128)?,
+        value_dim: match metadata.is_gguf() {
+            true => value_width(metadata, value_heads)?,
+            false => count(VALUE_DIM, 128)?,
+        },
+        taps: count(TAPS, 4)?,
+        layers: recurrent_layers(metadata, config.layers.min(MAX_LAYERS))?,
+        rates: metadata.is_gguf(),
+    };
+    if metadata.is_gguf() {
+        let attending = nets.layers.iter().position(|recurrent| !recurrent).unwrap_or(0);
+        let has = |part: &str| metadata.tensor_shape(&format!("blk.{attending}.{part}.bias")).is_some();
+        (config.attention_bias, config.attention_output_bias) = (has("attn_q"), has("attn_output"));
+    }
     Ok(ModelConfig {
-        norm_offset: 1.0,
-        delta_nets: Some(DeltaNets {
-            key_heads: count("linear_num_key_heads", 16)?,
-            value_heads: count("linear_num_value_heads", 32)?,
-            key_dim: count("linear_key_head_dim", 128)?,
-            value_dim: count("linear_value_head_dim", 128)?,
-            taps: count("linear_conv_kernel_dim", 4)?,
-            layers: recurrent_layers(metadata, config.layers.min(MAX_LAYERS))?,
-        }),
+        norm_offset: if metadata.is_gguf() { 0.0 } else { 1.0 },
+        delta_nets: Some(nets),
         mixture,
         ..config
     })
 }
 
-fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, FileError> {
-    let count = |key, usual| count(metadata, key, usual);
+/// The width of a value head in GGUF files, which speak of all together.
+fn value_width(metadata: &Metadata<'_>, heads: usize) -> Result<usize, Error> {
+    let all = metadata.needed(VALUES)?;
+    match all.is_multiple_of(heads) {
+        true => Ok(all / heads),
+        false => Err(metadata.error(format!(
+            "{} is {all}, which is no multiple of {} ({heads})",
+            metadata.name(VALUES),
+            metadata.name(VALUE_HEADS)
+        ))),
+    }
+}
+
+fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, Error> {
+    let count = |key, usual| read::usual_count(metadata, key, usual);
+    let intermediate_size = count(WIDTH, 512)?;
+    let shared = match metadata.is_gguf() {
+        true => metadata.count(SHARED)?.unwrap_or(intermediate_size),
+        false => count(SHARED, 512)?,
+    };
     Ok(MixtureConfig {
-        experts: count("num_experts", 256)?,
+        experts: count(EXPERTS, 256)?,
         router: RouterConfig {
-            used: count("num_experts_per_tok", 8)?,
+            used: count(USED, 8)?,
             renormalise: true,
         },
-        intermediate_size: count("moe_intermediate_size", 512)?,
-        shared_intermediate_size: Some(count("shared_expert_intermediate_size", 512)?),
+        intermediate_size,
+        shared_intermediate_size: Some(shared),
         style: &MixtureStyle::USUAL,
     })
 }
 
-fn count(metadata: &Metadata<'_>, key: &'static str, usual: usize) -> Result<usize, FileError> {
-    Ok(metadata.count(Key::json(key))?.unwrap_or(usual))
-}
-
-/// Which layers are gated delta nets: those that `layer_types` says, or all but each `full_attention_interval`th.
-fn recurrent_layers(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<bool>, FileError> {
+/// Which layers are gated delta nets: those that the file lists, or all but each `full_attention_interval`th.
+fn recurrent_layers(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+    if metadata.is_list(RECURRENT) {
+        let flags = metadata.numbers(RECURRENT)?.unwrap_or_default();
+        return Ok(flags.iter().take(layers).map(|&flag| flag != 0.0).collect());
+    }
     let Some(kinds) = metadata.for_layers("layer_types", layers)? else {
-        let interval = metadata.count(Key::json("full_attention_interval"))?.unwrap_or(4);
+        let interval = metadata.count(INTERVAL)?.unwrap_or(4);
         return Ok(all_but_each(interval, layers));
     };
     let recurrent = |kind: &Value| match kind.as_str() {
@@ -168,7 +221,6 @@ fn config_json(config: &ModelConfig) -> Value {
         false => "full_attention",
     });
     let kinds = Vec::from_iter(kinds);
-    let pairs = config.rope_dims / 2;
     let mut fields = json!({
         "full_attention_interval": kinds.iter().position(|kind| *kind == "full_attention").map(|first| first + 1),
         "layer_types": kinds,
@@ -179,7 +231,7 @@ fn config_json(config: &ModelConfig) -> Value {
         "linear_value_head_dim": nets.value_dim,
         "rope_parameters": {
             "mrope_interleaved": true,
-            "mrope_section": [pairs - 2 * (pairs / 3), pairs / 3, pairs / 3],
+            "mrope_section": sections(config),
             "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
             "rope_theta": config.rope_theta,
             "rope_type": "default",
@@ -194,22 +246,44 @@ fn config_json(config: &ModelConfig) -> Value {
     fields
 }
 
-fn tensors(config: &ModelConfig) -> Vec<TensorRow> {
-    let mut table = Table::new(config);
+/// How many pairs of a rotated head each axis of positions has.
+fn sections(config: &ModelConfig) -> [usize; 3] {
+    let pairs = config.rope_dims / 2;
+    [pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3]
+}
+
+/// What llama.cpp wants to know of delta nets and mixtures.
+fn gguf_metadata(config: &ModelConfig) -> OwnMetadata {
     let Some(nets) = &config.delta_nets else {
-        return table.rows();
+        return Vec::new();
     };
-    for number in 0..config.layers.min(MAX_LAYERS) {
-        let layer = table.layer(number);
-        layer.norm(["input_layernorm", "attn_norm"], config.hidden_size);
-        layer.norm(["post_attention_layernorm", "post_attention_norm"], config.hidden_size);
-        match config.is_recurrent(number) {
-            true => DeltaNet::tensors(layer, config, nets),
-            false => Attention::tensors(layer, config, ATTENTION, RowOrder::AsStored),
-        }
-        FeedForward::tensors(layer, config, MlpStyle::Gated);
+    let count = |key: Key, value: usize| (key.gguf, MetadataValue::U32(value as u32));
+    let recurrent = Vec::from_iter((0..config.layers).map(|number| config.is_recurrent(number)));
+    let interval = recurrent
+        .iter()
+        .position(|recurrent| !recurrent)
+        .map_or(config.layers + 1, |first| first + 1);
+    let mut sections = sections(config).map(|pairs| pairs as i32).to_vec();
+    sections.push(0);
+    let mut keys = vec![
+        count(INTERVAL, interval),
+        count(TAPS, nets.taps),
+        count(KEY_DIM, nets.key_dim),
+        count(KEY_HEADS, nets.key_heads),
+        count(VALUE_HEADS, nets.value_heads),
+        count(VALUES, nets.value_heads * nets.value_dim),
+        (SECTIONS.gguf, MetadataValue::I32s(sections)),
+    ];
+    if recurrent != all_but_each(interval, config.layers) {
+        keys.push((RECURRENT.gguf, MetadataValue::Bools(recurrent)));
     }
-    table.rows()
+    if let Some(mixture) = &config.mixture {
+        keys.push(count(EXPERTS, mixture.experts));
+        keys.push(count(USED, mixture.router.used));
+        keys.push(count(WIDTH, mixture.intermediate_size));
+        keys.extend(mixture.shared_intermediate_size.map(|width| count(SHARED, width)));
+    }
+    keys
 }
 
 /// Qwen3.5-9B.
@@ -237,6 +311,7 @@ fn nets_of_128(layers: usize) -> DeltaNets {
         value_dim: 128,
         taps: 4,
         layers: all_but_each(4, layers),
+        rates: false,
     }
 }
 
@@ -292,6 +367,7 @@ fn tiny() -> ModelConfig {
             value_dim: 64,
             taps: 4,
             layers: all_but_each(4, 4),
+            rates: false,
         }),
         mixture: Some(MixtureConfig {
             experts: 8,
@@ -306,94 +382,5 @@ fn tiny() -> ModelConfig {
         bos_ids: vec![1],
         eos_ids: vec![2],
         ..ModelConfig::of_sizes(&QWEN3_5_MOE, [256, 256, 4, 4, 2], 64)
-    }
-}
-
-/// The decoder.
-struct Qwen3_5 {
-    embedding: Embedding,
-    layers: Vec<Layer>,
-    norm: BlockNorm,
-    head: Head,
-    ropes: Ropes,
-}
-
-struct Layer {
-    before_mixer: BlockNorm,
-    mixer: Mixer,
-    before_feed_forward: BlockNorm,
-    feed_forward: FeedForward,
-}
-
-/// What lets tokens see those before them.
-enum Mixer {
-    Delta(Box<DeltaNet>),
-    Attention(Box<Attention>),
-}
-
-impl Qwen3_5 {
-    /// Loads the weights under Hugging Face's names.
-    pub fn load(loader: &Loader<'_>) -> Result<Qwen3_5, Error> {
-        let config = loader.config;
-        let embedding = Embedding::load(loader)?;
-        let head = Head::load(loader, &embedding)?;
-        Ok(Qwen3_5 {
-            layers: (0..config.layers)
-                .map(|number| Layer::load(loader, number))
-                .collect::<Result<_, _>>()?,
-            norm: loader.norm("model.norm", config.hidden_size)?,
-            ropes: Ropes::new(config, loader.device),
-            embedding,
-            head,
-        })
-    }
-}
-
-impl Layer {
-    fn load(loader: &Loader<'_>, number: usize) -> Result<Layer, Error> {
-        let name = |part: &str| format!("model.layers.{number}.{part}");
-        let config = loader.config;
-        let norm = |part: &str| loader.norm(&name(part), config.hidden_size);
-        Ok(Layer {
-            before_mixer: norm("input_layernorm")?,
-            mixer: match config.delta_nets.as_ref().filter(|_| config.is_recurrent(number)) {
-                Some(nets) => Mixer::Delta(Box::new(DeltaNet::load(loader, &name("linear_attn"), nets)?)),
-                None => Mixer::Attention(Box::new(Attention::load(
-                    loader,
-                    &name("self_attn"),
-                    number,
-                    ATTENTION,
-                )?)),
-            },
-            before_feed_forward: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::load(loader, &format!("model.layers.{number}"), MlpStyle::Gated)?,
-        })
-    }
-}
-
-impl Decoder for Qwen3_5 {
-    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
-        let slots = pages.positions() * sequences;
-        let state = |layer: &Layer| match &layer.mixer {
-            Mixer::Delta(net) => Ok(LayerState::Recurrent(net.new_state(sequences)?)),
-            Mixer::Attention(attention) => Ok(LayerState::Attention(attention.new_cache(dtype, slots)?)),
-        };
-        self.layers.iter().map(state).collect()
-    }
-
-    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
-        let slots = batch.slots();
-        let ropes = self.ropes.within(batch.context);
-        let mut x = self.embedding.forward(&batch.tokens);
-        for (layer, state) in self.layers.iter().zip(states) {
-            let read = layer.before_mixer.forward(&x);
-            x = &x
-                + match &layer.mixer {
-                    Mixer::Delta(net) => net.forward(&read, batch, state.recurrence()),
-                    Mixer::Attention(attention) => attention.forward(&read, batch, &slots, &ropes, state.cache()),
-                };
-            x = &x + layer.feed_forward.forward(&layer.before_feed_forward.forward(&x));
-        }
-        self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use refrain_formats::{CheckpointFiles, Error};
 use refrain_models::config::written_gguf::rope_divisors;
-use refrain_models::config::{LayerRope, RopeScaling, all_close};
+use refrain_models::config::{DeltaNets, LayerRope, RopeScaling, all_close};
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
 
 use super::experts;
@@ -87,6 +87,7 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ("logit scale", both(|c| c.logit_divisor.into())),
         ("hidden_act", old.activation == new.activation),
         ("mixture of experts", old.mixture == new.mixture),
+        ("delta nets", same_nets(old, new)),
         ("final_logit_softcapping", both(|c| c.logit_cap.unwrap_or(0.0).into())),
         (
             "which layers are rotated, and how",
@@ -102,6 +103,16 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         .filter(|(_, kept)| !kept)
         .map(|(name, _)| name)
         .collect()
+}
+
+/// Whether recurrent layers are as before, but for how their decays are stored.
+fn same_nets(old: &ModelConfig, new: &ModelConfig) -> bool {
+    let rates = |config: &ModelConfig| config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
+    let stored = |nets: &DeltaNets| DeltaNets {
+        rates: rates(new),
+        ..nets.clone()
+    };
+    old.delta_nets.as_ref().map(stored) == new.delta_nets
 }
 
 /// Whether a layer rotates its queries and keys as before.

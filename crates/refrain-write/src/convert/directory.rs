@@ -20,6 +20,10 @@ pub(super) fn write(
         None => Encoding::F16,
     };
     let mut config = as_hugging_face(source)?;
+    if options.recipe.affine().is_some() && config.delta_nets.is_some() {
+        // mlx-lm adds it to the gains that it stores.
+        config.norm_offset = 0.0;
+    }
     let conversions = conversions(source, &config, plain, options)?;
     config.quantisation = quantisation(&conversions, options);
     let contents = directory::DirectoryContents {
@@ -109,11 +113,18 @@ fn conversions<'a>(
         .filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
         .map(|tensor| {
             let info = tensor.info;
-            let to = options.recipe.directory_encoding(plain, info);
-            let mut conversion = Conversion::new(tensor, info.name.clone(), to);
+            let mlx = options.recipe.affine().is_some();
+            // How fast memory decays is kept to all bits.
+            let to = match info.name.ends_with("linear_attn.A_log") {
+                true => info.encoding,
+                false => options.recipe.directory_encoding(plain, info),
+            };
+            let mut conversion = Conversion::new(tensor, own_name(config, &info.name, mlx), to);
             conversion.scales = plain;
-            if info.name.ends_with("norm.weight") {
-                conversion.added = source.config().norm_offset - config.norm_offset;
+            conversion.change = super::change(&info.name, [source.config(), config]);
+            if info.name.ends_with("conv1d.weight") {
+                // The one channel that each filter sees.
+                conversion.further_axis = Some(if mlx { 2 } else { 1 });
             }
             conversion
         })
@@ -126,7 +137,7 @@ fn conversions<'a>(
     for experts in experts::all(source, config)? {
         let to = options.recipe.directory_encoding(plain, &experts.info());
         if let Some(mixture) = mlx {
-            let (label, name) = (experts.name(), experts.mlx_name(mixture));
+            let (label, name) = (experts.name(), own_name(config, &experts.mlx_name(mixture), true));
             let shape = experts.shape();
             let mut conversion = Conversion::joined(experts.each, label, shape, name, to);
             conversion.scales = plain;
@@ -142,10 +153,19 @@ fn conversions<'a>(
     Ok(conversions)
 }
 
+/// The name of a tensor in the new files: mlx-lm has the text decoder of some families inside the whole model.
+fn own_name(config: &ModelConfig, name: &str, mlx: bool) -> String {
+    match config.family.whole.filter(|_| mlx) {
+        Some(_) => format!("language_model.{name}"),
+        None => name.to_owned(),
+    }
+}
+
 /// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
 fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
     let affine = options.recipe.affine()?;
-    let matrices = conversions.iter().filter(|conversion| conversion.shape.len() > 1);
+    let is_matrix = |own: &&Conversion<'_>| own.shape.len() > 1 && own.further_axis.is_none();
+    let matrices = conversions.iter().filter(is_matrix);
     let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
     Some(Quantisation {
@@ -159,7 +179,7 @@ fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> 
     // Of a checkpoint that takes images too, only the text model is written.
     let metadata = source.files().metadata().filter(|_| !source.is_text_part());
     let own = metadata.and_then(|metadata| metadata.object().cloned());
-    let mut object = own.map_or_else(|| written_json::object(config, plain), Value::Object);
+    let mut object = own.map_or_else(|| written_json::text_object(config, plain), Value::Object);
     if let Some(fields) = object.as_object_mut() {
         fields.remove("quantization");
         fields.remove("quantization_config");
@@ -170,5 +190,5 @@ fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> 
             written_json::put_quantisation(fields, quantisation);
         }
     }
-    object
+    written_json::whole(config, object)
 }

@@ -31,15 +31,19 @@ pub(super) fn write(
     })
 }
 
-/// The model as a GGUF file has it: some families go by another's name, and gains of norms are whole.
+/// The model as a GGUF file has it: some families go by another's name, gains of norms are whole, and decays are rates.
 fn as_gguf(source: &Checkpoint) -> ModelConfig {
     let config = source.config();
-    ModelConfig {
+    let mut config = ModelConfig {
         family: config.family.in_gguf(),
         norm_offset: 0.0,
         quantisation: None,
         ..config.clone()
+    };
+    if let Some(nets) = &mut config.delta_nets {
+        nets.rates = true;
     }
+    config
 }
 
 fn conversions<'a>(
@@ -63,10 +67,9 @@ fn conversions<'a>(
             return Err(tensor.error("has no name in GGUF files of this architecture"));
         };
         let mut conversion = Conversion::new(tensor, row.gguf.clone(), options.recipe.gguf_encoding(config, info));
-        conversion.order = row.rows;
-        if info.name.ends_with("norm.weight") {
-            conversion.added = source.config().norm_offset;
-        }
+        (conversion.order, conversion.columns) = (row.rows, row.columns);
+        conversion.shape = row.gguf_shape();
+        conversion.change = super::change(&info.name, [source.config(), config]);
         conversions.push(conversion);
     }
     for experts in experts::all(source, config)? {

@@ -11,9 +11,9 @@ mod vocabulary;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use refrain_formats::write::{Shape, Target, WriteProgress};
+use refrain_formats::write::{Shape, Target, ValueChange, WriteProgress};
 use refrain_formats::{Encoding, Error};
-use refrain_models::Checkpoint;
+use refrain_models::{Checkpoint, ModelConfig};
 
 pub use recipe::Recipe;
 pub use refrain_formats::MixedFile;
@@ -63,9 +63,9 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) ->
         )));
     }
     let family = source.config().family;
-    if !family.converts || (gguf && family.gguf.is_none()) {
+    if gguf && family.gguf.is_none() {
         return Err(Error::Conversion(format!(
-            "checkpoints of {family} cannot be converted yet"
+            "checkpoints of {family} have no names in GGUF files"
         )));
     }
     let shape = if gguf { Shape::File } else { Shape::Directory };
@@ -76,6 +76,22 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) ->
     };
     report.notes.extend(twice_quantised(&report.tensors, options.recipe));
     Ok(report)
+}
+
+/// What becomes of the values of the tensor of this name, if it is one that the two kinds of files have otherwise.
+fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
+    let rates = |config: &ModelConfig| config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
+    if name.ends_with("linear_attn.A_log") {
+        return match (rates(from), rates(to)) {
+            (false, true) => ValueChange::NegatedExp,
+            (true, false) => ValueChange::LogOfNegated,
+            _ => ValueChange::NONE,
+        };
+    }
+    match name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
+        true => ValueChange::Added(from.norm_offset - to.norm_offset),
+        false => ValueChange::NONE,
+    }
 }
 
 /// What to say where values lose again that have lost before.

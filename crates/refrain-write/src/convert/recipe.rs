@@ -92,7 +92,7 @@ impl Recipe {
 
     /// What a tensor becomes in a GGUF file, as llama.cpp's quantiser chooses it.
     pub(super) fn gguf_encoding(self, config: &ModelConfig, tensor: &TensorInfo) -> Encoding {
-        if tensor.shape.len() == 1 || is_router(&tensor.name) {
+        if tensor.shape.len() == 1 || is_router(&tensor.name) || tensor.name.ends_with("conv1d.weight") {
             return Encoding::F32;
         }
         let (columns, place) = (tensor.columns(), config.matrix_place());

@@ -75,8 +75,10 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     let formats = all_formats();
     // Llama has rows in another order.
     let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
-    let hybrid = ["f32", "f16", "bf16", "mlx4", "mlx8-g32"].map(|format| format!("tiny-hybrid:{format}"));
-    let dense = ["f32", "bf16", "mlx4"].map(|format| format!("tiny-hybrid-dense:{format}"));
+    // Value heads in another order, the columns that go with them in blocks of their own or not.
+    let hybrid = ["f32", "f16", "bf16", "q8_0", "q4_k_m", "mlx4", "mlx8-g32"];
+    let hybrid = hybrid.map(|format| format!("tiny-hybrid:{format}"));
+    let dense = ["f32", "bf16", "q4_0", "q6_k", "mlx4"].map(|format| format!("tiny-hybrid-dense:{format}"));
     let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
     // Matrices by columns in directories, biases of experts.
     let sinks = ["f16", "bf16", "q8_0", "q4_k_m", "mxfp4", "mlx4"].map(|format| format!("tiny-gpt-oss:{format}"));
@@ -96,7 +98,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 22);
+    assert_eq!(left.len(), formats.len() + 26);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Hybrids as transformers, their publishers and mlx-lm lay them out.
 
-use refrain_formats::Encoding;
+use refrain_formats::{Encoding, Key, RowOrder};
 use refrain_models::config::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::json;
@@ -168,6 +168,7 @@ fn sizes_and_kinds_of_layers_are_read() {
         value_dim: 24,
         taps: 4,
         layers: vec![true, true, false],
+        rates: false,
     };
     assert_eq!(config.delta_nets, Some(nets));
     let mixture = MixtureConfig {
@@ -186,6 +187,47 @@ fn sizes_and_kinds_of_layers_are_read() {
         (8, 32, 1)
     );
     assert_eq!(config.rope_theta, 1e7);
+}
+
+#[test]
+fn gguf_files_say_the_same_of_delta_nets_and_store_their_value_heads_in_turns() {
+    let checkpoint = open("qwen3.5-gguf-q8_0/model.gguf");
+    let config = checkpoint.config();
+    let nets = DeltaNets {
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 16,
+        value_dim: 32,
+        taps: 4,
+        layers: vec![true, true, false],
+        rates: true,
+    };
+    assert_eq!((config.delta_nets.as_ref(), config.norm_offset), (Some(&nets), 0.0));
+    assert_eq!((config.rope_dims, config.head_dim, config.layers), (8, 32, 3));
+    // Where a head's columns are whole blocks they are read in order, else they stay as they are.
+    let order = |checkpoint: &Checkpoint| {
+        let name = "model.layers.0.linear_attn.out_proj.weight";
+        checkpoint.tensor(name).unwrap().column_order()
+    };
+    assert_eq!(order(&checkpoint), RowOrder::AsStored);
+    let mixture = open("qwen3.5-moe-gguf-q8_0/model.gguf");
+    let nets = mixture.config().delta_nets.as_ref().unwrap();
+    assert_eq!(order(&mixture), nets.tiled(0, 16));
+    assert_ne!(order(&mixture), RowOrder::AsStored);
+    let gate = "model.layers.0.mlp.shared_expert_gate.weight";
+    mixture.expect(gate, &[1, 32]).unwrap();
+}
+
+#[test]
+fn layers_that_predict_further_tokens_are_left_out() {
+    let checkpoint = open("qwen3.5-gguf-q8_0/model.gguf");
+    assert!(checkpoint.tensors().all(|info| info.name.starts_with("model.")));
+    let metadata = checkpoint.files().metadata().unwrap();
+    let number = |key| metadata.number(Key::gguf(key)).unwrap();
+    assert_eq!(
+        (number("block_count"), number("nextn_predict_layers")),
+        (Some(4.0), Some(1.0))
+    );
 }
 
 #[test]
