@@ -85,7 +85,6 @@ impl ServedModel {
         text: TextOptions,
     ) -> Result<Answer, Refusal> {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
-        options.stop_ids = self.tokenizer.eos_ids().to_vec();
         let stops = std::mem::take(&mut options.stop_strings);
         let request = EngineRequest { prompt, options };
         let ticket = self

@@ -35,6 +35,9 @@ pub(crate) struct GenerationFields {
     logit_bias: Option<BTreeMap<String, f32>>,
     seed: Option<i64>,
     stop: Option<StopField>,
+    /// Go on until there is no more room: for measurements.
+    #[serde(default)]
+    ignore_eos: bool,
     logprobs: Option<Value>,
     top_logprobs: Option<Value>,
     response_format: Option<Value>,
@@ -77,7 +80,11 @@ impl GenerationFields {
                     ..sampler.clone()
                 })
                 .map_err(refrain_engine::Error::from)?,
-                stop_ids: vec![],
+                stop_ids: if self.ignore_eos {
+                    vec![]
+                } else {
+                    model.tokenizer.eos_ids().to_vec()
+                },
                 stop_strings: self.stops()?,
             })
         };

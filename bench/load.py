@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Loads a server of OpenAI's interface with streams and tells how fast it answers.
+
+    python3 bench/load.py http://127.0.0.1:8080 --streams 1,8,32 --prompt 512 --generate 128
+
+Each of N clients asks for one text after another, with prompts of random tokens of its own, until the time is over;
+each number of clients is one row. Rows have the tokens a second of all together, the time to the first token, and the
+time between tokens. Python's own library is all it needs.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Asked:
+    """What one request met, in seconds."""
+
+    begin: float
+    first: float = 0.0
+    gaps: list = field(default_factory=list)
+    tokens: int = 0
+    end: float = 0.0
+    text: str = ""
+    error: str = ""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", help="where the server is, such as http://127.0.0.1:8080")
+    parser.add_argument("--model", help="the model's name [default: the first that the server has]")
+    parser.add_argument("--api-key", help="key to show")
+    parser.add_argument("--streams", default="1,8,32,64,128", help="numbers of clients [%(default)s]")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt [%(default)s]")
+    parser.add_argument("--generate", type=int, default=128, help="tokens of an answer [%(default)s]")
+    parser.add_argument("--prefix", type=int, default=0, help="tokens that all prompts begin with, beside the others")
+    parser.add_argument("--seconds", type=float, default=20, help="time in which requests begin [%(default)s]")
+    parser.add_argument("--vocabulary", type=int, default=100_000, help="prompts have ids below this [%(default)s]")
+    parser.add_argument("--text", help="send this text as each prompt, not tokens")
+    parser.add_argument(
+        "--check", action="store_true", help="all prompts are of a few, and each answer must be the one given alone"
+    )
+    parser.add_argument("--json", action="store_true", help="write rows as JSON, a line each")
+    return parser.parse_args()
+
+
+class Client:
+    """Asks one server."""
+
+    def __init__(self, options):
+        url = urllib.parse.urlsplit(options.url)
+        if url.scheme != "http" or not url.hostname:
+            sys.exit(f"{options.url}: not the address of a server, such as http://127.0.0.1:8080")
+        self.host, self.port = url.hostname, url.port or 80
+        self.options = options
+        self.model = options.model
+        self.random = random.Random(1)
+        self.prefix = self.ids(options.prefix)
+
+    def ids(self, count):
+        return [self.random.randrange(10, self.options.vocabulary) for _ in range(count)]
+
+    def prompt(self):
+        return self.options.text or self.prefix + self.ids(self.options.prompt)
+
+    async def open(self, method, path, body=b""):
+        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 24)
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: close\r\n"
+        if self.options.api_key:
+            head += f"Authorization: Bearer {self.options.api_key}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        status = int((await reader.readline()).split()[1])
+        while (await reader.readline()).strip():
+            pass
+        return status, reader, writer
+
+    async def first_model(self):
+        status, reader, writer = await self.open("GET", "/v1/models")
+        text = (await reader.read()).decode()
+        writer.close()
+        if status != 200:
+            sys.exit(f"/v1/models: status {status}: {text[:200]}")
+        # The body may come in chunks with their lengths between: the object is from the first brace to the last.
+        return json.loads(text[text.index("{") : text.rindex("}") + 1])["data"][0]["id"]
+
+    async def ask(self, prompt):
+        """One text, streamed."""
+        body = {
+            "model": self.model,
+            "prompt": prompt,
+            "max_tokens": self.options.generate,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "ignore_eos": True,
+        }
+        asked = Asked(time.perf_counter())
+        status, reader, writer = await self.open("POST", "/v1/completions", json.dumps(body).encode())
+        try:
+            if status != 200:
+                asked.error = f"status {status}: {(await reader.read()).decode(errors='replace')[:200]}"
+                return asked
+            last, events = 0.0, 0
+            while line := await reader.readline():
+                if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
+                    continue
+                now, event = time.perf_counter(), json.loads(line[5:])
+                if "error" in event:
+                    asked.error = str(event["error"])[:200]
+                    return asked
+                if usage := event.get("usage"):
+                    asked.tokens = usage["completion_tokens"]
+                if any(choice.get("text") for choice in event.get("choices", [])):
+                    asked.text += event["choices"][0]["text"]
+                    events += 1
+                    if last:
+                        asked.gaps.append(now - last)
+                    else:
+                        asked.first = now - asked.begin
+                    last = now
+            asked.end = time.perf_counter()
+            asked.tokens = asked.tokens or events
+            return asked
+        finally:
+            writer.close()
+
+
+async def row(client, streams, alone):
+    """What `streams` clients met, until the time is over."""
+    options, begin = client.options, time.perf_counter()
+    asked, wrong = [], 0
+
+    async def one():
+        nonlocal wrong
+        while time.perf_counter() - begin < options.seconds:
+            prompt, expected = random.choice(alone) if alone else (client.prompt(), None)
+            done = await client.ask(prompt)
+            asked.append(done)
+            wrong += expected is not None and not done.error and done.text != expected
+
+    await asyncio.gather(*(one() for _ in range(streams)))
+    took = time.perf_counter() - begin
+    good = [one for one in asked if not one.error]
+    errors = [one.error for one in asked if one.error]
+    first, gaps = sorted(one.first for one in good), sorted(gap for one in good for gap in one.gaps)
+    part = lambda values, share: 1e3 * values[min(int(share * len(values)), len(values) - 1)] if values else 0.0
+    return {
+        "streams": streams,
+        "requests": len(asked),
+        "errors": len(errors),
+        "first_error": errors[0] if errors else None,
+        "wrong": wrong if alone else None,
+        "tokens_per_s": sum(one.tokens for one in good) / took,
+        "prompt_tokens_per_s": len(good) * (options.prompt + options.prefix) / took,
+        "first_ms_p50": part(first, 0.5),
+        "first_ms_p99": part(first, 0.99),
+        "gap_ms_p50": part(gaps, 0.5),
+        "gap_ms_p99": part(gaps, 0.99),
+    }
+
+
+async def main():
+    options = arguments()
+    client = Client(options)
+    client.model = client.model or await client.first_model()
+    alone = []
+    if options.check:
+        for prompt in [client.prompt() for _ in range(8)]:
+            done = await client.ask(prompt)
+            if done.error:
+                sys.exit(done.error)
+            alone.append((prompt, done.text))
+    if not options.json:
+        print(f"{options.url}, {client.model}: {options.prefix} + {options.prompt} tokens in, {options.generate} out")
+        print("streams requests errors  tokens/s  first ms p50     p99  between ms p50     p99")
+    failed = False
+    for streams in map(int, options.streams.split(",")):
+        await client.ask(client.prompt())
+        found = await row(client, streams, alone)
+        failed |= bool(found["errors"] or found["wrong"])
+        if options.json:
+            print(json.dumps(found), flush=True)
+            continue
+        print(
+            "{streams:7} {requests:8} {errors:6} {tokens_per_s:9.1f} {first_ms_p50:13.1f} {first_ms_p99:7.1f}"
+            " {gap_ms_p50:15.2f} {gap_ms_p99:7.2f}".format(**found),
+            flush=True,
+        )
+        if found["errors"]:
+            print(f"        the first error: {found['first_error']}")
+        if found["wrong"]:
+            print(f"        {found['wrong']} answers are not the ones given alone")
+    sys.exit(failed)
+
+
+asyncio.run(main())
