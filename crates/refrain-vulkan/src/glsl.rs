@@ -1,13 +1,59 @@
 //! GLSL to SPIR-V, in process.
 
+use std::fmt;
+use std::sync::Arc;
+
 use glslang::{
     Compiler, CompilerOptions, ShaderInput, ShaderMessage, ShaderSource, ShaderStage, SourceLanguage, SpirvVersion,
     Target, VulkanVersion, error::GlslangError,
 };
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The shader compiler and how it is called: part of the key of cached SPIR-V. Change it when
 /// anything below changes what comes out.
 pub const COMPILER: &str = "glslang 0.9.1, Vulkan 1.3, SPIR-V 1.6";
+
+/// A shader's text with its identity: a hash, made once, that stands for the text wherever kernels are looked for, in
+/// memory and on disk.
+#[derive(Clone)]
+pub struct ShaderText {
+    text: Arc<str>,
+    identity: u128,
+}
+
+impl ShaderText {
+    /// A text whose identity whoever made it has made with it: 128 bits that no other text has.
+    pub fn identified(text: Arc<str>, identity: u128) -> ShaderText {
+        ShaderText { text, identity }
+    }
+
+    /// The GLSL.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn identity(&self) -> u128 {
+        self.identity
+    }
+}
+
+impl From<&str> for ShaderText {
+    fn from(text: &str) -> ShaderText {
+        ShaderText::identified(text.into(), xxh3_128(text.as_bytes()))
+    }
+}
+
+impl From<String> for ShaderText {
+    fn from(text: String) -> ShaderText {
+        ShaderText::from(text.as_str())
+    }
+}
+
+impl fmt::Debug for ShaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shader {:032x}", self.identity)
+    }
+}
 
 /// Compiles a compute shader. `defines` become `#define NAME VALUE` lines before the source.
 ///

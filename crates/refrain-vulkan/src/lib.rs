@@ -78,7 +78,7 @@ pub use device::{Device, OpenOptions, Submission};
 pub use driver::{LoaderVersion, Options, Vulkan};
 pub use error::{Error, human_bytes};
 pub use feature::{Feature, FeatureSet, UnknownFeature};
-pub use glsl::COMPILER as GLSL_COMPILER;
+pub use glsl::{COMPILER as GLSL_COMPILER, ShaderText};
 pub use info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
 pub use memory::Buffer;
 pub use null::{Fault, NullEvent, NullOptions, RecordedCommand, StandIn, Words};

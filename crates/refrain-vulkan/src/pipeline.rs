@@ -11,16 +11,16 @@ use crate::cache::{DiskCache, hash};
 use crate::counters::Tally;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
-use crate::glsl;
+use crate::glsl::{self, ShaderText};
 use crate::info::{DeviceInfo, Limits};
 
-/// A shader's text and everything that specialises it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A shader's text and everything that specialises it. Kernels are equal that differ in their names alone.
+#[derive(Debug, Clone)]
 pub struct Kernel {
     /// For people.
     pub name: String,
     /// Complete GLSL, from `#version` on, with a compute shader's `main`.
-    pub source: Arc<str>,
+    pub source: ShaderText,
     /// Macros defined before the source.
     pub defines: Vec<(String, String)>,
     /// Specialisation constants: `constant_id` and the 32 bits of the value.
@@ -35,20 +35,34 @@ pub struct Kernel {
     pub full_subgroups: bool,
 }
 
-impl Hash for Kernel {
-    /// All but the source: it is long, it differs where the names differ, and looking a kernel up
-    /// must cost little.
-    fn hash<H: Hasher>(&self, state: &mut H) {
+impl Kernel {
+    /// All that tells it from others.
+    fn key(&self) -> impl Hash + Eq {
         let Self {
-            name,
-            source: _,
+            name: _,
+            source,
             defines,
             constants,
             push_bytes,
             subgroup_size,
             full_subgroups,
         } = self;
-        (name, defines, constants, push_bytes, subgroup_size, full_subgroups).hash(state);
+        let text = (source.identity(), defines, constants);
+        (text, *push_bytes, *subgroup_size, *full_subgroups)
+    }
+}
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Kernel) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Kernel {}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 
@@ -261,7 +275,7 @@ impl Pipelines {
         if let Some(spirv) = self.disk.load(&file).and_then(|bytes| words_of_spirv(&bytes)) {
             return Ok(spirv);
         }
-        let spirv = glsl::compile(&kernel.source, &kernel.defines).map_err(|log| Error::Shader {
+        let spirv = glsl::compile(kernel.source.as_str(), &kernel.defines).map_err(|log| Error::Shader {
             kernel: kernel.name.clone(),
             log,
         })?;
@@ -311,7 +325,8 @@ fn words_of_spirv(bytes: &[u8]) -> Option<Vec<u32>> {
 }
 
 fn spirv_file(kernel: &Kernel) -> String {
-    let mut parts: Vec<&[u8]> = vec![glsl::COMPILER.as_bytes(), kernel.source.as_bytes()];
+    let identity = kernel.source.identity().to_le_bytes();
+    let mut parts: Vec<&[u8]> = vec![glsl::COMPILER.as_bytes(), &identity];
     for (name, value) in &kernel.defines {
         parts.extend([name.as_bytes(), value.as_bytes()]);
     }

@@ -78,12 +78,7 @@ impl Operation for MovingAverage {
             .map(|(number, operand)| operand.address(number))
             .collect();
         push.extend([Push::U32(count as u32), Push::F32(self.keep)]);
-        let kernel = KernelText {
-            name: format!("own.{op}"),
-            source: (source + SHADER).into(),
-            constants: vec![(0, workgroup)],
-            full_subgroups: false,
-        };
+        let kernel = KernelText::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
         Ok(Kernels {
             calls: vec![Call {
                 kernel,

@@ -88,7 +88,7 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     }
 
     /// The calls that compute it on a device with these traits. `operands` are the inputs, as they lie, then the
-    /// new results; a [`Kernels::workspace`] is the next. A kernel's name must tell its text from all others.
+    /// new results; a [`Kernels::workspace`] is the next.
     ///
     /// # Errors
     /// [`Unsupported::NeedsContiguous`] for an operand that is to be copied first; what the device cannot do.

@@ -45,7 +45,7 @@ impl Report {
 
     /// The worst of each kind of kernel.
     pub fn table(&self, title: &str) -> String {
-        let mut kinds: BTreeMap<String, (usize, [u64; FIGURES.len()])> = BTreeMap::new();
+        let mut kinds: BTreeMap<&str, (usize, [u64; FIGURES.len()])> = BTreeMap::new();
         for (name, figures) in &self.0 {
             let (count, worst) = kinds.entry(kind(name)).or_insert((0, *figures));
             *count += 1;
@@ -85,12 +85,7 @@ impl Report {
     }
 }
 
-/// What a kernel computes, without how: the name up to its variant, and no hash of a text.
-fn kind(name: &str) -> String {
-    let name = name.split(['+', ' ']).next().unwrap_or(name);
-    let is_hash = |part: &&str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    name.split('.')
-        .filter(|part| !is_hash(part))
-        .collect::<Vec<_>>()
-        .join(".")
+/// What a kernel computes, without how: the name up to its variant.
+fn kind(name: &str) -> &str {
+    name.split(['+', ' ']).next().unwrap_or(name)
 }

@@ -20,7 +20,7 @@ use std::fmt;
 
 use super::{AttentionParams, AttentionSizes, OP};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, address, hash, require_dtype, require_float, require_shape, unpack};
+use crate::kit::text::{Text, address, require_dtype, require_float, require_shape, unpack};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise, rope};
@@ -166,7 +166,7 @@ fn kernel<'t>(
     generated: &str,
     form: &str,
 ) -> Text<'t> {
-    let mut text = Text::new(traits, &format!("{OP}.decode.{:016x}", hash(generated)))
+    let mut text = Text::new(traits, &format!("{OP}.decode"))
         .define("LANE_VALUE", "float")
         .define("UNROLLED", u32::from(tuning.decode.unrolled))
         .flag(form, !form.is_empty())

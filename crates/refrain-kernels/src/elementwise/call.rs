@@ -66,7 +66,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
     };
     let arguments = arguments(expression, recorded, constants.len());
     let body = body(expression, &dtypes, &arguments, constant, &place);
-    let mut text = Text::new(traits, &format!("{OP}.{:016x}", text::hash(&body)));
+    let mut text = Text::new(traits, OP);
     for (number, &dtype) in expression.inputs.iter().enumerate() {
         text = text.input(&format!("x{number}"), dtype);
     }

@@ -3,7 +3,7 @@ use crate::kit::glsl::{self, AccessorKind};
 use crate::kit::walk::{Walk, check_reach};
 use crate::{DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
 
-/// Builds a kernel's text and, beside it, the name that identifies the text.
+/// Builds a kernel's text and, beside it, a name that says what was put together.
 pub(crate) struct Text<'t> {
     traits: &'t Traits,
     name: String,
@@ -98,7 +98,7 @@ impl<'t> Text<'t> {
         self
     }
 
-    /// Adds shader text that is the same whatever the name's other parts.
+    /// Adds shader text of which the name says nothing.
     pub(crate) fn body(mut self, body: &str) -> Self {
         self.source.push_str(body);
         self
@@ -107,12 +107,9 @@ impl<'t> Text<'t> {
     pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> KernelText {
         let invocations = constants.iter().find(|(id, _)| *id == 0);
         let whole = invocations.is_some_and(|(_, count)| count.is_multiple_of(self.traits.subgroup_size));
-        KernelText {
-            name: self.name,
-            source: self.source.into(),
-            constants,
-            full_subgroups: self.traits.full_subgroups && whole,
-        }
+        let mut kernel = KernelText::new(&self.name, self.source, &constants);
+        kernel.full_subgroups = self.traits.full_subgroups && whole;
+        kernel
     }
 }
 
@@ -188,13 +185,6 @@ pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
         DType::F16 => format!("unpack_halves({bits})"),
         _ => format!("uintBitsToFloat(uvec2({bits} << 16, {bits} & 0xffff0000u))"),
     }
-}
-
-/// FNV-1a, which stays the same from run to run: names generated text.
-pub(crate) fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Elements that fill 16 bytes.

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use super::MatrixCores;
 use crate::{DType, Layout};
 
@@ -100,20 +102,41 @@ impl Traits {
     }
 }
 
-/// A shader's text and what it is specialised with.
-///
-/// Two kernels with the same `name` have the same `source`: the name is what caches look up.
+/// A shader's text and what it is specialised with. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct KernelText {
-    /// Family and variant, such as `rms_norm.f32.f16`.
-    pub name: String,
-    /// Complete GLSL, from `#version` on.
-    pub source: Arc<str>,
+    /// Family and variant, such as `rms_norm.f32.f16`: for people.
+    pub name: Arc<str>,
+    source: Arc<str>,
+    identity: u128,
     /// Specialisation constants: (id, value). Constants 0, 1, 2 are the workgroup's size where the
     /// source says `layout(local_size_x_id = 0 …)`.
-    pub constants: Vec<(u32, u32)>,
+    pub constants: Arc<[(u32, u32)]>,
     /// Workgroups are to be made of full subgroups.
     pub full_subgroups: bool,
+}
+
+impl KernelText {
+    /// A kernel of complete GLSL, from `#version` on.
+    pub fn new(name: &str, source: String, constants: &[(u32, u32)]) -> KernelText {
+        KernelText {
+            name: name.into(),
+            identity: xxh3_128(source.as_bytes()),
+            source: source.into(),
+            constants: constants.into(),
+            full_subgroups: false,
+        }
+    }
+
+    /// The GLSL.
+    pub fn source(&self) -> &Arc<str> {
+        &self.source
+    }
+
+    /// A hash of the GLSL, made with it: it stands for the text wherever kernels are looked for.
+    pub fn identity(&self) -> u128 {
+        self.identity
+    }
 }
 
 /// One push-constant member, in the order in which the shader declares them (scalar layout).

@@ -85,7 +85,7 @@ impl Arena {
             let push = self.push_bytes(call, &mut records);
             let kernel = driver::translated(&call.kernel, push.len());
             let pipeline = device().pipeline(&kernel).unwrap_or_else(|error| {
-                panic!("{}: {error}\n{}", kernel.name, kernel.source);
+                panic!("{}: {error}\n{}", kernel.name, kernel.source.as_str());
             });
             list.commands.push(Command::Dispatch {
                 pipeline,

@@ -2,7 +2,7 @@
 
 use refrain_kernels::fragments::{self, MatrixCores};
 use refrain_kernels::{Architecture, KernelText, Traits};
-use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
+use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass, ShaderText};
 
 /// What the device can do.
 pub fn traits(device: &Device) -> Traits {
@@ -62,10 +62,10 @@ fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
 /// A kernel as the runtime compiles it.
 pub fn translated(kernel: &KernelText, push_bytes: usize) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
-        name: kernel.name.clone(),
-        source: kernel.source.clone(),
+        name: kernel.name.to_string(),
+        source: ShaderText::identified(kernel.source().clone(), kernel.identity()),
         defines: Vec::new(),
-        constants: kernel.constants.clone(),
+        constants: kernel.constants.to_vec(),
         push_bytes: push_bytes as u32,
         subgroup_size: None,
         full_subgroups: kernel.full_subgroups,

@@ -9,26 +9,30 @@ use glslang::{
 use rayon::prelude::*;
 use refrain_kernels::{Architecture, Call, Push, Traits};
 
-/// Fails unless each call's text compiles to valid SPIR-V, its name stands for one text, and push
+/// Fails unless each call's text compiles to valid SPIR-V, its identity stands for one text, and push
 /// constants and grids stay within what Vulkan promises.
 pub fn check_texts(calls: Vec<Call>) {
-    let mut texts: HashMap<String, Call> = HashMap::new();
+    let mut texts: HashMap<u128, Call> = HashMap::new();
     for call in calls {
         let name = &call.kernel.name;
         let push: u32 = call.push.iter().map(Push::size).sum();
         assert!(push <= 128, "{name}: {push} bytes of push constants");
         assert!(call.groups.iter().all(|&g| (1..=65_535).contains(&g)));
-        if let Some(earlier) = texts.get(name) {
-            assert_eq!(earlier.kernel.source, call.kernel.source, "{name}: one name, one text");
+        if let Some(earlier) = texts.get(&call.kernel.identity()) {
+            assert_eq!(
+                earlier.kernel.source(),
+                call.kernel.source(),
+                "{name}: one identity, one text"
+            );
         }
-        texts.insert(name.clone(), call);
+        texts.insert(call.kernel.identity(), call);
     }
     assert!(!texts.is_empty());
     let texts: Vec<Call> = texts.into_values().collect();
     texts.par_iter().for_each(|call| {
         let spirv = compile(call);
         // Validators that distributions have may be older than cooperative matrices.
-        if !call.kernel.source.contains("GL_KHR_cooperative_matrix") {
+        if !call.kernel.source().contains("GL_KHR_cooperative_matrix") {
             validate(&call.kernel.name, &spirv);
         }
     });
@@ -44,14 +48,14 @@ fn compile(call: &Call) -> Vec<u8> {
         version_profile: None,
         messages: ShaderMessage::DEFAULT,
     };
-    let source = ShaderSource::from(&*call.kernel.source);
+    let source = ShaderSource::from(&**call.kernel.source());
     let no_defines: Option<&[(&str, Option<&str>)]> = None;
     let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None).expect("a compute shader");
     let compiler = Compiler::acquire().expect("glslang starts");
     let words = Shader::new(compiler, input)
         .parse()
         .and_then(|shader| shader.compile())
-        .unwrap_or_else(|error| panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source));
+        .unwrap_or_else(|error| panic!("{}: {error:?}\n{}", call.kernel.name, call.kernel.source()));
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 

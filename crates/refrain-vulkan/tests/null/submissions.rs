@@ -146,8 +146,12 @@ fn equal_kernels_are_compiled_once() {
         constants: vec![(0, 2)],
         ..kernel()
     };
+    let other_name = Kernel {
+        name: "another".to_owned(),
+        ..kernel()
+    };
     device
-        .prepare(&[kernel(), other.clone(), kernel(), same_name], &|_, _| {})
+        .prepare(&[kernel(), other.clone(), other_name, same_name], &|_, _| {})
         .unwrap();
     device.pipeline(&other).unwrap();
     let counters = device.counters();

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{KernelText, Push, Traits};
-use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Submission};
+use refrain_vulkan::{
+    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, ShaderText, Submission,
+};
 
 use super::executor::{Executor, Prepared, Run};
 use super::pressure::{Pressure, UnderWay};
@@ -315,20 +317,20 @@ fn buffer(storage: &Storage) -> &Buffer {
     }
 }
 
-/// What tells kernels apart: the name stands for the text.
-type Key = (String, Vec<(u32, u32)>);
+/// What tells kernels of a device apart.
+type Key<'k> = (u128, &'k [(u32, u32)], bool);
 
-fn key(kernel: &KernelText) -> Key {
-    (kernel.name.clone(), kernel.constants.clone())
+fn key(kernel: &KernelText) -> Key<'_> {
+    (kernel.identity(), &kernel.constants, kernel.full_subgroups)
 }
 
 /// Compiles every kernel that the plan needs, those missing in parallel.
-fn compile(
+fn compile<'p>(
     device: &Device,
     vulkan: &VulkanDevice,
     traits: &Traits,
-    plan: &Plan,
-) -> Result<HashMap<Key, Pipeline>, Error> {
+    plan: &'p Plan,
+) -> Result<HashMap<Key<'p>, Pipeline>, Error> {
     let mut wanted: HashMap<_, refrain_vulkan::Kernel> = HashMap::new();
     for call in plan.steps.iter().flat_map(|s| &s.calls) {
         let bytes = call.push.iter().map(Push::size).sum();
@@ -346,10 +348,10 @@ fn compile(
 
 pub(crate) fn translate(traits: &Traits, kernel: &KernelText, push_bytes: u32) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
-        name: kernel.name.clone(),
-        source: kernel.source.clone(),
+        name: kernel.name.to_string(),
+        source: ShaderText::identified(kernel.source().clone(), kernel.identity()),
         defines: vec![],
-        constants: kernel.constants.clone(),
+        constants: kernel.constants.to_vec(),
         push_bytes,
         subgroup_size: traits.subgroup_required.then_some(traits.subgroup_size),
         full_subgroups: kernel.full_subgroups,

@@ -1,6 +1,6 @@
 //! Operations of several results, through the door that is open to everybody.
 
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
@@ -69,12 +69,7 @@ impl Operation for AddUp {
         let count = operands[1].layout.count() as u32;
         let mut push: Vec<Push> = (0..).zip(operands).map(|(n, operand)| operand.address(n)).collect();
         push.push(Push::U32(count));
-        let kernel = KernelText {
-            name: format!("own.{op}"),
-            source: (source + SHADER).into(),
-            constants: vec![(0, workgroup)],
-            full_subgroups: false,
-        };
+        let kernel = KernelText::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
         Ok(Kernels {
             calls: vec![Call {
                 kernel,
@@ -208,4 +203,61 @@ fn another_number_of_results_than_there_are_is_an_error() {
         let error = result.eval().expect_err("no state").to_string();
         assert!(error.contains("whole state"), "{error}");
     }
+}
+
+/// x · `factor`, which stands in the shader's text.
+#[derive(Debug)]
+struct Times {
+    factor: f32,
+}
+
+impl Operation for Times {
+    fn name(&self) -> &'static str {
+        "times"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.factor.to_bits().hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        Ok(inputs.to_vec())
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let mut source = glsl::head(traits);
+        for ((name, access), operand) in [("x", AccessorKind::Read), ("y", AccessorKind::Write)]
+            .into_iter()
+            .zip(operands)
+        {
+            source += &glsl::accessor(traits, name, operand.dtype, access);
+        }
+        source += "layout(local_size_x_id = 0) in;\nlayout(push_constant, scalar) uniform Arguments { x_ref x; y_ref y; } push;\n";
+        let (at, factor) = ("gl_LocalInvocationIndex", self.factor);
+        source += &format!("void main() {{ store_y(push.y, {at}, load_x(push.x, {at}) * {factor:?}); }}\n");
+        let push = (0..).zip(operands).map(|(number, operand)| operand.address(number));
+        Ok(Kernels::one(Call {
+            kernel: KernelText::new("times", source, &[(0, operands[0].layout.count() as u32)]),
+            groups: [1, 1, 1],
+            push: push.collect(),
+        }))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.compute(|inputs| {
+            let products = inputs[0].values.f32().iter().map(|x| x * self.factor);
+            vec![Values::F32(products.collect())]
+        });
+    }
+}
+
+#[test]
+fn kernels_are_told_apart_by_their_texts_and_not_by_their_names() {
+    for device in devices() {
+        let x = two(&device, [1.0, 2.0]);
+        let [doubled] = Array::apply(Times { factor: 2.0 }, &[&x]);
+        let [tripled] = Array::apply(Times { factor: 3.0 }, &[&doubled]);
+        assert_eq!(tripled.to_vec::<f32>().expect("evaluates"), [6.0, 12.0]);
+    }
+    assert_silent();
 }

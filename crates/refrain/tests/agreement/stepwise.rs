@@ -90,13 +90,13 @@ fn arguments(plan: &Plan) -> Vec<u8> {
     bytes
 }
 
-/// Runs a program as it is planned, among poison and in another order; fails unless all give the same. The names of
+/// Runs a program as it is planned, among poison and in another order; fails unless all give the same. Names and texts of
 /// its kernels.
-fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<(String, Arc<str>)> {
+fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<(Arc<str>, Arc<str>)> {
     let plan = passes::plan(outputs).expect("plans");
     let calls = plan.steps.iter().flat_map(|step| &step.calls);
     let kernels = calls
-        .map(|call| (call.kernel.name.clone(), call.kernel.source.clone()))
+        .map(|call| (call.kernel.name.clone(), call.kernel.source().clone()))
         .collect();
     let context = format!("{context}: {plan}");
     let stepper = bound(plan, outputs);

@@ -13,7 +13,7 @@ fn what_a_kernel_cannot_read_as_it_lies_is_copied_first() {
     ");
     assert_snapshot!(planned(&[&fast::rms_norm(&x.transpose(), None, 1e-6)]), @r"
        0 scratch[0] f32[6, 4] = elementwise {x0} (storage0[0] f32[6, 4]/[1, 6])
-           elementwise.38ae204fdefa754c.f32.f32 [1, 1, 1]
+           elementwise.f32.f32 [1, 1, 1]
     ---- barrier
        1 output0[0] f32[6, 4] = rms_norm eps 1e-6 (scratch[0] f32[6, 4])
            rms_norm.lane_value=float.f32.f32 [1, 1, 1]

@@ -41,15 +41,13 @@ fn lowered(operation: &Operation, device: &Device, dtype: DType) -> Result<Plan,
 
 fn names(plan: &Plan) -> Vec<String> {
     let calls = plan.steps.iter().flat_map(|step| &step.calls);
-    calls.map(|call| call.kernel.name.clone()).collect()
+    calls.map(|call| call.kernel.name.to_string()).collect()
 }
 
-/// A kernel's name without what the device's features and generated text add to it.
+/// A kernel's name without what the device's features add to it.
 fn short(name: &str) -> String {
-    let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
     name.split('.')
         .map(|part| part.split('+').next().unwrap_or_default())
-        .filter(|part| !is_hash(part))
         .collect::<Vec<_>>()
         .join(".")
 }

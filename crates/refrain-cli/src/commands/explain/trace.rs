@@ -23,7 +23,7 @@ pub(super) fn chrome(plan: &Plan, profile: &[f64]) -> String {
                 "args": {
                     "step": number,
                     "primitive": step.primitive.to_string(),
-                    "kernels": step.calls.iter().map(|call| call.kernel.name.clone()).collect::<Vec<_>>(),
+                    "kernels": step.calls.iter().map(|call| call.kernel.name.to_string()).collect::<Vec<_>>(),
                 },
             });
             start += us;

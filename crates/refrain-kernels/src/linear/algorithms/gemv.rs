@@ -5,7 +5,7 @@ mod iterations;
 
 use self::iterations::iterations;
 use super::{Algorithm, ProductCost, ProjectionCalls};
-use crate::kit::text::{Text, grid, hash};
+use crate::kit::text::{Text, grid};
 use crate::linear::arguments::{self, InputSource::Given};
 use crate::linear::problem::{ProjectionProblem, SectionPlan};
 use crate::linear::routing::Routing;
@@ -53,7 +53,7 @@ impl Gemv<'_> {
         let what = || format!("sums over {} products", problem.columns);
         crate::kit::iterations::check(OP, traits, count(&division), what)?;
         let generated = source::generated(problem, sections, &arguments)?;
-        let text = Text::new(traits, &format!("{OP}.{:016x}", hash(&generated)))
+        let text = Text::new(traits, OP)
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(gemv.unrolled))
             .define("CHUNK", chunk)

@@ -6,7 +6,7 @@ use super::matrix_cores::{self, Fragments, PackedTokens, REFERENCES};
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
-use crate::kit::text::{Text, address, grid, hash};
+use crate::kit::text::{Text, address, grid};
 use crate::linear::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::linear::source::declared_input;
 use crate::tuning::{self, Tuning};
@@ -195,7 +195,7 @@ impl SortedPairs<'_> {
         let lanes = threads.min(wanted).max(tuning::lanes(traits));
         let rows = threads / lanes;
         let declaration = arguments.declaration();
-        let text = Text::with_fragments(traits, &format!("{OP}.prepare.{:016x}", hash(&declaration)))
+        let text = Text::with_fragments(traits, &format!("{OP}.prepare"))
             .define("LANE_VALUE", "float")
             .input("experts", DType::U32);
         let text = self.fragments.define(traits, declared_input(text, self.problem, 8));

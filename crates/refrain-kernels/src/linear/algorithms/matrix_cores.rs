@@ -7,7 +7,7 @@
 
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, grid, hash};
+use crate::kit::text::{Text, grid};
 use crate::linear::arguments::{InputSource, arguments};
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
@@ -263,7 +263,7 @@ impl ProjectionProblem<'_> {
         let wanted = (self.columns / 8).next_power_of_two() as u32;
         let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
         let declaration = arguments.declaration();
-        let text = Text::with_fragments(traits, &format!("{OP}.pack.{:016x}", hash(&declaration)));
+        let text = Text::with_fragments(traits, &format!("{OP}.pack"));
         let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
         let kernel = text
             .body(REFERENCES)
@@ -303,20 +303,17 @@ impl ProjectionProblem<'_> {
             SharedBy::Tokens => (subgroups, include_str!("matrix_cores/matrix.comp")),
             SharedBy::Sums => (1, include_str!("matrix_cores/split.comp")),
         };
-        let text = Text::with_fragments(
-            traits,
-            &format!("{}.{shared:?}.{:016x}", tokens.family, hash(&generated)),
-        )
-        .define("SUBGROUPS", format!("{subgroups}u"))
-        .define("MATRICES", format!("{}u", each * parts))
-        .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
-        .define("STAGE", format!("{stage}u"))
-        .define("UNROLLED", u32::from(unrolled))
-        .body(include_str!("../../kit/unroll.glsl"))
-        .body(&format!(
-            "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
-            each * fragments.cores.size
-        ));
+        let text = Text::with_fragments(traits, &format!("{}.{shared:?}", tokens.family))
+            .define("SUBGROUPS", format!("{subgroups}u"))
+            .define("MATRICES", format!("{}u", each * parts))
+            .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
+            .define("STAGE", format!("{stage}u"))
+            .define("UNROLLED", u32::from(unrolled))
+            .body(include_str!("../../kit/unroll.glsl"))
+            .body(&format!(
+                "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
+                each * fragments.cores.size
+            ));
         let planes = &sections[0].parts[0].planes;
         let bfloat = matches!(planes, WeightPlanes::Dense { dtype: DType::BF16, .. });
         let text = fragments.define(
