@@ -208,7 +208,10 @@ pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
     for heap in &mut info.heaps {
         (heap.size, heap.budget, heap.used) = (ROOM, None, 0);
     }
-    Ok(Device::vulkan(refrain_vulkan::Device::null_without_contents(info)))
+    tuned(
+        global,
+        Device::vulkan(refrain_vulkan::Device::null_without_contents(info)),
+    )
 }
 
 fn made_up() -> DeviceInfo {
@@ -234,13 +237,26 @@ fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {
     if decision.notable && !global.quiet {
         output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
     }
-    let device = probed.open(decision.target, disabled, timed)?;
+    let device = tuned(global, probed.open(decision.target, disabled, timed)?)?;
     let bar = load::count_bar(global, "compiling kernels");
     device.on_compile(move |done, total| load::show(&bar, done, total));
     if global.verbose {
         output::complain(&format!("device: {}", describe(&device)));
     }
     Ok(device)
+}
+
+/// The device with kernels that are sized as the user's file says, if there is one.
+///
+/// # Errors
+/// A file that cannot be read, or settings that the device cannot have.
+pub(crate) fn tuned(global: &Global, device: Device) -> anyhow::Result<Device> {
+    let Some(file) = &global.tuning else {
+        return Ok(device);
+    };
+    let failed = |why: &dyn std::fmt::Display| anyhow::anyhow!("--tuning {}: {why}", file.display());
+    let settings = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    device.tuned(&settings).map_err(|error| failed(&error))
 }
 
 /// The device's name, with its driver if it has one.

@@ -24,6 +24,7 @@ mod version;
 mod words;
 
 use std::panic::PanicHookInfo;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -64,6 +65,9 @@ pub(crate) struct Global {
         value_name = "FEATURE"
     )]
     pub disable: Vec<String>,
+    /// Sizes of kernels for this device, one NAME = VALUE a line, in place of those of the table
+    #[arg(long, global = true, env = "REFRAIN_TUNING", value_name = "FILE")]
+    pub tuning: Option<PathBuf>,
     /// Make no network request (as with HF_HUB_OFFLINE=1); models that were downloaded before are found
     #[arg(long, global = true)]
     pub offline: bool,

@@ -30,4 +30,6 @@ pub use recurrence::{causal_conv, delta_net, gated_delta};
 pub use reduce::softmax;
 pub use sequences::{inbox, slots};
 pub use sort::{argmax, top_k};
-pub use vocabulary::{Architecture, Call, DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported, Values};
+pub use vocabulary::{
+    Architecture, Call, DType, KernelText, Layout, MemoryKind, OperandSpec, Push, Traits, Unsupported, Values,
+};

@@ -172,6 +172,8 @@ pub struct DeviceInfo {
     pub api_version: (u32, u32),
     /// What sort of processor it is.
     pub kind: DeviceKind,
+    /// Processors that take workgroups (compute units, streaming multiprocessors), where the driver tells.
+    pub compute_units: Option<u32>,
     /// Its memory.
     pub heaps: Vec<Heap>,
     /// How to allocate from it.
@@ -229,6 +231,7 @@ impl DeviceInfo {
             cache_uuid: [0; 16],
             api_version: (1, 3),
             kind: DeviceKind::Discrete,
+            compute_units: None,
             heaps: vec![heap(8 << 30, true), heap(32 << 30, false), heap(256 << 20, true)],
             memory_types: vec![local, host, cached, window],
             features: FeatureSet::all(),
@@ -247,6 +250,15 @@ impl DeviceInfo {
     /// Whether the runtime can work with the device.
     pub fn usable(&self) -> bool {
         self.missing.is_empty()
+    }
+
+    /// Whether its memory is the host's too.
+    pub fn shares_memory(&self) -> bool {
+        match self.kind {
+            DeviceKind::Integrated | DeviceKind::Software => true,
+            DeviceKind::Discrete => false,
+            DeviceKind::Virtual | DeviceKind::Other => self.heaps.iter().all(|heap| heap.device_local),
+        }
     }
 
     /// The heaps that serve a class, as indices, best first.

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use refrain_kernels::Traits;
+use refrain_kernels::{Traits, tuning};
 use refrain_vulkan::{Choice, DeviceKind, MemoryClass, OpenOptions, Options, Vulkan};
 
 mod matrix_cores;
@@ -78,6 +78,25 @@ impl Device {
             ..traits
         };
         Device::new(Backend::Vulkan { device, traits })
+    }
+
+    /// This device with kernels that are sized as a text of settings says ([`refrain_kernels::tuning::read`]), for arrays
+    /// and programs of its own; the CPU executor has none of them.
+    ///
+    /// # Errors
+    /// [`Error::Tuning`]: settings that there are not, or that the device cannot have.
+    pub fn tuned(&self, settings: &str) -> Result<Device, Error> {
+        let Backend::Vulkan { device, traits } = self.backend() else {
+            return Ok(self.clone());
+        };
+        let tuning = Some(Arc::new(tuning::read(settings, traits)?));
+        Ok(Device::new(Backend::Vulkan {
+            device: device.clone(),
+            traits: Traits {
+                tuning,
+                ..traits.clone()
+            },
+        }))
     }
 
     fn new(backend: Backend) -> Device {

@@ -56,6 +56,9 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// Settings of kernels that a device cannot have.
+    #[error(transparent)]
+    Tuning(#[from] refrain_kernels::tuning::BadTuning),
     /// The CPU executor asked for more memory than there is.
     #[error("there is no memory for {bytes} bytes; compute less at once, or free arrays")]
     HostMemory {

@@ -123,6 +123,7 @@ fn examine(global: &Global) -> anyhow::Result<Examination> {
         let device = probed
             .open(decision.target, disabled, false)
             .map_err(|error| error.to_string())?;
+        let device = device::tuned(global, device).map_err(|error| error.to_string())?;
         OpenedDevice::examine(global, device).map_err(|error| error.to_string())
     });
     Ok(Examination {

@@ -202,3 +202,32 @@ fn inspect_says_what_fits_and_how_fast_the_device_reads() {
     assert!(device["tokens_per_s_bound"].as_f64().unwrap() > 1.0);
     assert_eq!(device["context_that_fits"], inspected["context"]);
 }
+
+#[test]
+fn a_file_of_settings_sizes_kernels_and_a_bad_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tuning");
+    let plan = |settings: Option<&str>| -> Outcome {
+        let mut command = refrain(&["explain", "synthetic:tiny:q4_0", "--device", "null", "--json"]);
+        if let Some(settings) = settings {
+            fs::write(&file, settings).unwrap();
+            command.env("REFRAIN_TUNING", &file);
+        }
+        outcome(&mut command)
+    };
+    let usual = plan(None).done();
+    assert_eq!(plan(Some("# nothing\n")).done(), usual);
+    assert_ne!(plan(Some("four_bit.threads = 64\nfour_bit.rows = 1\n")).done(), usual);
+    let words = ["tuning", "line 2", "four_bit.thread", "four_bit.threads"];
+    plan(Some("\nfour_bit.thread = 64")).failed(1, &words);
+    fs::remove_file(&file).unwrap();
+    outcome(&mut refrain(&[
+        "plan-check",
+        "demo",
+        "--device",
+        "null",
+        "--tuning",
+        "/no/such/file",
+    ]))
+    .failed(1, &["--tuning /no/such/file", "No such file"]);
+}

@@ -1,6 +1,6 @@
 //! The proof that plans have the barriers that they need.
 
-use crate::support::run;
+use crate::support::{Outcome, refrain, run};
 
 #[test]
 fn a_models_plans_are_proven_without_a_device() {
@@ -33,4 +33,25 @@ fn a_barrier_that_is_dropped_is_missed_by_name() {
     ];
     run(&[&check[..], &["1"]].concat()).failed(1, &words);
     run(&[&check[..], &["100000"]].concat()).failed(2, &["--drop-barrier 100000", "counted from 0"]);
+}
+
+#[test]
+fn hardware_without_memory_is_refused_by_name() {
+    let on_null_hardware = |arguments: &[&str]| {
+        let mut command = refrain(arguments);
+        command.env("RADV_FORCE_FAMILY", "polaris10");
+        command.env_remove("VK_DRIVER_FILES").env_remove("VK_ICD_FILENAMES");
+        Outcome::from(command.output().unwrap())
+    };
+    let listed = on_null_hardware(&["devices", "--json"]).json();
+    let devices = listed["devices"].as_array().unwrap();
+    if !devices
+        .iter()
+        .any(|device| device["name"].as_str().unwrap().contains("POLARIS10"))
+    {
+        assert!(std::env::var_os("CI").is_none(), "Mesa's driver for AMD is not here");
+        return;
+    }
+    let check = ["plan-check", "synthetic:tiny:q4_0", "--device", "POLARIS10"];
+    on_null_hardware(&check).failed(1, &["POLARIS10", "memory (the driver lists none"]);
 }

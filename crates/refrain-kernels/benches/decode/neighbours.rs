@@ -1,6 +1,6 @@
 //! Rows of the tuning table that differ from a row in what a workload depends on.
 
-use refrain_kernels::tuning::{Delta, Experts, GemvTuning, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{Delta, Experts, GemvTuning, GroupCount, MatrixTile, SharedBy, Tuning};
 
 use crate::workload::Workload;
 
@@ -33,7 +33,7 @@ fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             row.decode.threads = threads;
             row.decode.positions = positions;
             row.decode.most_heads = most_heads;
-            row.decode.enough_groups = enough_groups;
+            row.decode.enough_groups = GroupCount::fixed(enough_groups);
             row
         })
     })
@@ -75,8 +75,8 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
                 threads,
                 rows,
                 loads,
-                most_groups,
-                enough_groups,
+                most_groups: GroupCount::fixed(most_groups),
+                enough_groups: GroupCount::fixed(enough_groups),
                 ..row.dense
             };
             Tuning {
@@ -132,7 +132,7 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
 fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> MatrixTile {
     MatrixTile {
         most_tokens: usize::MAX,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared,
         subgroups,
         rows,

@@ -40,8 +40,8 @@ impl AttentionVariant {
     ) -> Result<AttentionVariant, Unsupported> {
         let attention = &tuning.attention;
         let lanes = tuning::lanes(traits);
-        let parts = parts(tuning, sizes);
-        let (heads, threads) = match (parts, heads(tuning, sizes)) {
+        let parts = parts(tuning, traits, sizes);
+        let (heads, threads) = match (parts, heads(tuning, traits, sizes)) {
             (1, 1) => (1, attention.threads),
             (1, heads) => (heads, attention.grouped_threads),
             _ => (sizes.grouped_heads(attention.most_heads_split), attention.threads_split),
@@ -121,9 +121,9 @@ impl AttentionVariant {
 
 /// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
 /// are read, as long as there are enough workgroups.
-fn heads(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
+fn heads(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
     let heads = sizes.grouped_heads(tuning.attention.most_heads);
-    match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups {
+    match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups.on(traits) {
         true => heads,
         false => 1,
     }
@@ -131,14 +131,14 @@ fn heads(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
 
 /// How many workgroups share a token's positions: as many as keep the device busy, if each then has
 /// enough to do.
-fn parts(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
+fn parts(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
     /// Fewer positions are not worth a workgroup.
     const FEWEST_POSITIONS: usize = 64;
     /// What the call that joins them has room for.
     const MOST_PARTS: u32 = 64;
     let heads = sizes.grouped_heads(tuning.attention.most_heads_split);
     let groups = (sizes.tokens * sizes.heads / heads).max(1);
-    let most = (tuning.attention.enough_groups / groups).min(sizes.reach / FEWEST_POSITIONS);
+    let most = (tuning.attention.enough_groups.on(traits) / groups).min(sizes.reach / FEWEST_POSITIONS);
     most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)
 }
 
@@ -146,7 +146,7 @@ fn parts(tuning: &Tuning, sizes: &AttentionSizes) -> usize {
 mod tests {
     use super::*;
 
-    fn software(subgroup_size: u32) -> (&'static Tuning, Traits) {
+    fn software(subgroup_size: u32) -> (Tuning, Traits) {
         let traits = Traits {
             vendor: 0x10005,
             subgroup_size,
@@ -156,7 +156,7 @@ mod tests {
             matrix_cores: None,
             ..Traits::minimal()
         };
-        let tuning = tuning::choose(&traits);
+        let tuning = *tuning::choose(&traits);
         (tuning, traits)
     }
 
@@ -189,7 +189,7 @@ mod tests {
                 for head_dim in (64..=256).step_by(16) {
                     for (tokens, heads) in [(1, 1), (1, 2), (1, 32), (512, 4), (512, 32)] {
                         let sizes = sizes(tokens, [heads, head_dim], reach);
-                        let variant = AttentionVariant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
+                        let variant = AttentionVariant::of(&tuning, &traits, &sizes, &PARAMS).expect("possible");
                         let counted = variant.iterations(&traits, reach);
                         assert!(counted <= most, "{variant:?}: {counted}");
                         assert!(
@@ -208,7 +208,7 @@ mod tests {
         for (reach, window) in [(3_000, None), (262_144, Some(3_000))] {
             let params = AttentionParams { window, ..PARAMS };
             let variant =
-                AttentionVariant::of(tuning, &traits, &sizes(512, [4, 128], reach), &params).expect("possible");
+                AttentionVariant::of(&tuning, &traits, &sizes(512, [4, 128], reach), &params).expect("possible");
             assert_eq!(variant.lanes * variant.rows, tuning.attention.grouped_threads);
             assert_eq!(variant.heads as u32, tuning.attention.most_heads);
             assert!(!variant.unrolled && variant.parts == 1);
@@ -219,7 +219,7 @@ mod tests {
     fn what_cannot_be_kept_below_the_limit_is_refused() {
         let (tuning, traits) = software(8);
         let error =
-            AttentionVariant::of(tuning, &traits, &sizes(512, [4, 128], 1 << 30), &PARAMS).expect_err("too long");
+            AttentionVariant::of(&tuning, &traits, &sizes(512, [4, 128], 1 << 30), &PARAMS).expect_err("too long");
         assert!(error.to_string().contains("1073741824 positions"), "{error}");
     }
 
@@ -238,7 +238,7 @@ mod tests {
         ];
         for (head_dim, heads, unrolled, first_missed) in measured {
             let sizes = sizes(512, [heads, head_dim], 1024);
-            let variant = AttentionVariant::of(tuning, &traits, &sizes, &PARAMS).expect("possible");
+            let variant = AttentionVariant::of(&tuning, &traits, &sizes, &PARAMS).expect("possible");
             let variant = AttentionVariant { unrolled, ..variant };
             let counted = variant.iterations(&traits, first_missed + 1);
             assert!(

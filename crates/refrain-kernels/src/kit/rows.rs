@@ -164,7 +164,7 @@ impl RowLayout {
     /// if each has enough to do, and as its driver's loops need.
     pub(crate) fn parts(&self, traits: &Traits, lanes: Lanes) -> usize {
         let groups = self.rows.div_ceil(lanes.rows as usize).max(1);
-        let busy = tuning::choose(traits).decode.enough_groups / groups;
+        let busy = tuning::choose(traits).decode.enough_groups.on(traits) / groups;
         let parts = busy.min(self.columns / FEWEST_COLUMNS).max(1);
         let fits = |parts: &usize| match iterations::most(traits) {
             Some(most) => self.iterations(lanes, *parts) <= most || *parts >= self.columns,

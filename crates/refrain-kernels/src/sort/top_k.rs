@@ -131,7 +131,8 @@ impl<'t> TopKProblem<'t> {
     /// there are far fewer candidates than elements, and as its driver's loops need.
     fn share(&self) -> Option<Share> {
         let worth = (self.n / FEWEST_ELEMENTS).min(self.n / (4 * self.k));
-        let busy = tuning::choose(self.traits).decode.enough_groups / self.rows.rows().max(1);
+        let enough = tuning::choose(self.traits).decode.enough_groups;
+        let busy = enough.on(self.traits) / self.rows.rows().max(1);
         let most = iterations::most(self.traits).unwrap_or(usize::MAX);
         let fits = |parts: &usize| self.iterations(self.n.div_ceil(*parts)) <= most;
         let parts = (busy.clamp(1, worth.max(1))..=worth).find(fits)?;

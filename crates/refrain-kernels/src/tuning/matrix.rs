@@ -1,14 +1,15 @@
 //! How products on matrix cores are divided.
 
+use super::GroupCount;
 use crate::Traits;
 
 /// How a product on matrix cores is divided. Fragments are those of [`crate::fragments`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MatrixTile {
     /// The most tokens for which it is used.
     pub most_tokens: usize,
     /// The fewest workgroups for which it is used.
-    pub least_groups: usize,
+    pub least_groups: GroupCount,
     /// What the subgroups of a workgroup share.
     pub shared: SharedBy,
     /// Subgroups of a workgroup.
@@ -62,7 +63,7 @@ impl MatrixTile {
 }
 
 /// How products of many tokens with the matrices of experts are divided on matrix cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Experts {
     /// The most experts for each pair of a token and an expert where matrix cores take the products.
     pub most_for_a_pair: usize,
@@ -75,7 +76,7 @@ pub struct Experts {
 }
 
 /// What the subgroups of a workgroup that multiplies fragments share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SharedBy {
     /// The tokens: each has rows of its own.
     Tokens,
@@ -83,12 +84,15 @@ pub enum SharedBy {
     Sums,
 }
 
+/// Compute units of an H200.
+pub(super) const H200_UNITS: u32 = 132;
+
 /// Products on matrix cores, measured on an H200. What is too little to keep the device busy has both halves of x
 /// for nothing.
 pub(super) const MATRIX: &[MatrixTile] = &[
     MatrixTile {
         most_tokens: 16,
-        least_groups: 40,
+        least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 8,
         rows: 1,
@@ -98,7 +102,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 32,
-        least_groups: 190,
+        least_groups: GroupCount::of_units(190, H200_UNITS),
         shared: SharedBy::Tokens,
         subgroups: 4,
         rows: 2,
@@ -108,7 +112,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 32,
-        least_groups: 40,
+        least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 8,
         rows: 1,
@@ -118,7 +122,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
-        least_groups: 190,
+        least_groups: GroupCount::of_units(190, H200_UNITS),
         shared: SharedBy::Tokens,
         subgroups: 4,
         rows: 2,
@@ -128,7 +132,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 64,
-        least_groups: 40,
+        least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 4,
         rows: 1,
@@ -138,7 +142,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
-        least_groups: 40,
+        least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 2,
         rows: 1,
@@ -148,7 +152,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared: SharedBy::Sums,
         subgroups: 4,
         rows: 1,
@@ -158,7 +162,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
-        least_groups: 320,
+        least_groups: GroupCount::of_units(320, H200_UNITS),
         shared: SharedBy::Tokens,
         subgroups: 8,
         rows: 2,
@@ -168,7 +172,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared: SharedBy::Tokens,
         subgroups: 4,
         rows: 2,
@@ -182,7 +186,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
 pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
     MatrixTile {
         most_tokens: 64,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared: SharedBy::Sums,
         subgroups: 2,
         rows: 1,
@@ -192,7 +196,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared: SharedBy::Tokens,
         subgroups: 4,
         rows: 1,
@@ -208,7 +212,7 @@ pub(super) const EXPERTS: Experts = Experts {
     tiles: &[
         MatrixTile {
             most_tokens: 1,
-            least_groups: 1,
+            least_groups: GroupCount::fixed(1),
             shared: SharedBy::Sums,
             subgroups: 2,
             rows: 2,
@@ -218,7 +222,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: 8,
-            least_groups: 1,
+            least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,
             rows: 2,
@@ -228,7 +232,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: 32,
-            least_groups: 1,
+            least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,
             rows: 2,
@@ -238,7 +242,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: usize::MAX,
-            least_groups: 1,
+            least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,
             rows: 2,

@@ -2,18 +2,55 @@
 //! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
 
 mod matrix;
+mod settings;
 mod table;
 
 pub use matrix::{Experts, MatrixTile, SharedBy};
+pub use settings::{BadTuning, read};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
+
+use std::fmt;
 
 use refrain_quant::{QuantFormat, Scales};
 
 use crate::{Architecture, Traits};
 
+/// A number of workgroups.
+///
+/// Where it is how many keep a device busy it follows from the device's compute units: it is kept as what it is on a
+/// device of so many, and others, if they tell, have as many more or fewer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GroupCount {
+    groups: usize,
+    units: Option<u32>,
+}
+
+impl GroupCount {
+    /// The same number on every device.
+    pub const fn fixed(groups: usize) -> GroupCount {
+        GroupCount { groups, units: None }
+    }
+
+    /// What it is on a device of `units` compute units.
+    pub const fn of_units(groups: usize, units: u32) -> GroupCount {
+        GroupCount {
+            groups,
+            units: Some(units),
+        }
+    }
+
+    /// What it is on the device that has these traits.
+    pub fn on(self, traits: &Traits) -> usize {
+        match (self.units, traits.compute_units) {
+            (Some(counted), Some(units)) => (self.groups * units as usize).div_ceil(counted as usize),
+            _ => self.groups,
+        }
+    }
+}
+
 /// Matrix times few vectors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GemvTuning {
     /// Invocations per workgroup; each subgroup computes its own rows of the result.
     pub threads: u32,
@@ -24,10 +61,10 @@ pub struct GemvTuning {
     /// values. Where it takes fewer rows, as many more.
     pub loads: u32,
     /// The most workgroups: where there are more rows, workgroups take several blocks of them.
-    pub most_groups: u32,
+    pub most_groups: GroupCount,
     /// Workgroups that keep the device busy: where there would be fewer, they take fewer rows, then are
     /// smaller.
-    pub enough_groups: u32,
+    pub enough_groups: GroupCount,
     /// The most bytes of the vectors in shared memory: more would keep a second workgroup off the processor.
     pub staged_bytes: usize,
     /// Whether the loops over an invocation's chunks and their values are unrolled: software drivers then
@@ -40,7 +77,7 @@ pub struct GemvTuning {
 }
 
 /// What suits some products better than the row for all of their kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShapedGemv {
     /// The values that a sum is over: from the fewest to the most.
     pub depth: [usize; 2],
@@ -53,7 +90,7 @@ pub struct ShapedGemv {
 }
 
 /// Tiled matrix product. Each invocation computes 4 × 4 elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tile {
     /// Invocations along the result's rows (a quarter of the tile's height).
     pub rows: u32,
@@ -66,7 +103,7 @@ pub struct Tile {
 /// Attention: a workgroup takes one query head of one token; where there are so many that the device
 /// is busy anyway, several heads that share a key head; where they are too few, a part of a head's
 /// positions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionTuning {
     /// Invocations per workgroup of one head.
     pub threads: u32,
@@ -81,7 +118,7 @@ pub struct AttentionTuning {
     /// The most query heads that a workgroup takes together.
     pub most_heads: u32,
     /// Workgroups that keep the device busy.
-    pub enough_groups: usize,
+    pub enough_groups: GroupCount,
     /// The fewest tokens that matrix cores take.
     pub least_matrix_tokens: usize,
     /// Fragments of positions that a subgroup with matrix cores takes together; half as many of heads of
@@ -91,7 +128,7 @@ pub struct AttentionTuning {
 
 /// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a
 /// token's positions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DecodeTuning {
     /// Invocations per workgroup: a multiple of `positions`.
     pub threads: u32,
@@ -102,13 +139,13 @@ pub struct DecodeTuning {
     /// The most workgroups that share a token's positions.
     pub most_parts: u32,
     /// Workgroups that keep the device busy.
-    pub enough_groups: usize,
+    pub enough_groups: GroupCount,
     /// Whether loops over an invocation's values are unrolled.
     pub unrolled: bool,
 }
 
 /// The gated delta rule: a row of invocations takes some values of a head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Delta {
     /// Values that it takes, sharing what it loads of keys and queries, where there are many tokens.
     pub values: u32,
@@ -117,7 +154,7 @@ pub struct Delta {
 }
 
 /// What a row's sizes were found with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Measurement {
     /// The device by its driver's name.
     pub device: &'static str,
@@ -130,11 +167,11 @@ pub struct Measurement {
 }
 
 /// One row of the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuning {
-    /// The vendor for which the row was measured; `None` for any.
+    /// The vendor whose cards it is for; `None` for any.
     pub vendor: Option<u32>,
-    /// The line of cards for which alone it was; `None` for any.
+    /// The line of cards for which alone it is; `None` for any.
     pub architecture: Option<Architecture>,
     /// What it was measured with; `None` where it was not, or no record is kept.
     pub measured: Option<Measurement>,
@@ -196,7 +233,7 @@ impl Tuning {
             let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;
             rows.div_ceil(each) * tokens.div_ceil((tile.tokens * size) as usize)
         };
-        let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.least_groups);
+        let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.least_groups.on(traits));
         tiles.next().expect("the last tile of a row is for any number")
     }
 
@@ -227,8 +264,13 @@ impl Tuning {
             self.row_threads,
         ];
         let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
-        // Attention's other workgroups are no larger.
-        let shared = (4 * tile * self.tile.depth).max(attention_bytes(self.attention.threads));
+        let attention = [
+            self.attention.threads,
+            self.attention.grouped_threads,
+            self.attention.threads_split,
+        ];
+        let shared = attention.map(attention_bytes).into_iter().max();
+        let shared = shared.max(Some(4 * tile * self.tile.depth)).unwrap_or(0);
         threads
             .iter()
             .all(|&t| t <= traits.max_invocations && t >= lanes(traits))
@@ -241,8 +283,11 @@ pub(crate) fn attention_bytes(threads: u32) -> u32 {
     24 * threads
 }
 
-/// The row for a device.
-pub fn choose(traits: &Traits) -> &'static Tuning {
+/// The row for a device: the user's, if there is one.
+pub fn choose(traits: &Traits) -> &Tuning {
+    if let Some(tuning) = &traits.tuning {
+        return tuning;
+    }
     let matches = |row: &&Tuning| {
         row.vendor.is_none_or(|vendor| vendor == traits.vendor)
             && row.architecture.is_none_or(|wanted| wanted == traits.architecture)
@@ -275,10 +320,17 @@ pub(crate) fn row_lanes(traits: &Traits, columns: usize) -> (u32, u32) {
     }
 }
 
+impl fmt::Display for GroupCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.groups.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::table::{H200, INTEL, NVIDIA};
+    use super::table::{AMD, H200, INTEL, NVIDIA};
     use super::*;
+    use crate::MemoryKind;
 
     #[test]
     fn the_last_row_fits_the_least_device() {
@@ -290,13 +342,26 @@ mod tests {
     #[test]
     fn rows_that_were_measured_say_where_when_and_what_and_are_for_no_other_line_of_cards() {
         for (number, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.measured.is_some(), row.architecture.is_some(), "row {number}");
             let Some(measured) = row.measured else { continue };
             let said = [measured.device, measured.driver, measured.date, measured.figure];
             assert!(said.iter().all(|word| !word.is_empty()), "row {number}");
-            let line = Architecture::of(row.vendor.unwrap_or(0), measured.device);
+            let line = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
             assert_eq!(row.architecture, Some(line), "row {number}");
         }
+    }
+
+    #[test]
+    fn numbers_of_workgroups_follow_from_compute_units_and_are_an_h200s_where_nobody_tells() {
+        let on = |compute_units| Traits {
+            compute_units,
+            ..Traits::minimal()
+        };
+        let busy = GroupCount::of_units(264, 132);
+        assert_eq!(
+            [None, Some(132), Some(66), Some(24)].map(|units| busy.on(&on(units))),
+            [264, 264, 132, 48]
+        );
+        assert_eq!(GroupCount::fixed(3).on(&on(Some(24))), 3);
     }
 
     #[test]
@@ -304,6 +369,8 @@ mod tests {
         let traits = Traits {
             vendor: NVIDIA,
             architecture: Architecture::Hopper,
+            compute_units: Some(132),
+            memory: MemoryKind::Discrete,
             subgroup_size: 32,
             subgroup_required: false,
             full_subgroups: true,
@@ -319,6 +386,7 @@ mod tests {
             push_bytes: 256,
             shared_bytes: 49152,
             matrix_cores: None,
+            tuning: None,
         };
         assert_eq!(choose(&traits), &H200);
         let without_dots = Traits {
@@ -331,10 +399,17 @@ mod tests {
             ..traits.clone()
         };
         assert!(choose(&card).vendor == Some(NVIDIA) && choose(&card).measured.is_none());
-        let other = Traits {
-            vendor: 0x1002,
-            ..traits
+        let amd = |architecture| Traits {
+            vendor: AMD,
+            architecture,
+            ..traits.clone()
         };
+        for architecture in [Architecture::Gcn, Architecture::Rdna] {
+            let row = *choose(&amd(architecture));
+            assert_eq!((row.vendor, row.architecture), (Some(AMD), Some(architecture)));
+            assert_eq!(row.measured, None);
+        }
+        let other = Traits { vendor: 1, ..traits };
         assert_eq!(choose(&other).vendor, None);
         let intel = Traits {
             vendor: INTEL,

@@ -1,11 +1,14 @@
 //! The rows of the table, by device.
 
-use super::matrix::{EXPERTS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
-use super::{AttentionTuning, DecodeTuning, Delta, Experts, GemvTuning, Measurement, ShapedGemv, Tile, Tuning};
+use super::matrix::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
+use super::{
+    AttentionTuning, DecodeTuning, Delta, Experts, GemvTuning, GroupCount, Measurement, ShapedGemv, Tile, Tuning,
+};
 use crate::Architecture;
 
 pub(super) const NVIDIA: u32 = 0x10de;
 pub(super) const INTEL: u32 = 0x8086;
+pub(super) const AMD: u32 = 0x1002;
 /// Mesa's software drivers.
 pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
@@ -14,8 +17,8 @@ const H200_GEMV: GemvTuning = GemvTuning {
     threads: 512,
     rows: 2,
     loads: 2,
-    most_groups: 264,
-    enough_groups: 128,
+    most_groups: GroupCount::of_units(264, H200_UNITS),
+    enough_groups: GroupCount::of_units(128, H200_UNITS),
     staged_bytes: 41 << 10,
     unrolled: true,
     most_vectors: 8,
@@ -32,7 +35,7 @@ const H200_SHAPES: [ShapedGemv; 4] = [
         nested: true,
         gemv: GemvTuning {
             threads: 256,
-            most_groups: 528,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
             ..H200_GEMV
         },
     },
@@ -43,8 +46,8 @@ const H200_SHAPES: [ShapedGemv; 4] = [
         gemv: GemvTuning {
             threads: 256,
             rows: 4,
-            most_groups: 528,
-            enough_groups: 264,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            enough_groups: GroupCount::of_units(264, H200_UNITS),
             ..H200_GEMV
         },
     },
@@ -60,7 +63,7 @@ const H200_SHAPES: [ShapedGemv; 4] = [
         nested: false,
         gemv: GemvTuning {
             threads: 256,
-            most_groups: 528,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
             ..H200_GEMV
         },
     },
@@ -107,7 +110,7 @@ pub(super) const H200: Tuning = Tuning {
         most_heads_split: 2,
         most_parts: 16,
         most_heads: 4,
-        enough_groups: 256,
+        enough_groups: GroupCount::of_units(256, H200_UNITS),
         least_matrix_tokens: 64,
         matrix_fragments: 4,
     },
@@ -116,7 +119,7 @@ pub(super) const H200: Tuning = Tuning {
         positions: 64,
         most_heads: 2,
         most_parts: 64,
-        enough_groups: 264,
+        enough_groups: GroupCount::of_units(264, H200_UNITS),
         unrolled: true,
     },
     delta: DELTA,
@@ -136,8 +139,8 @@ const SOFTWARE_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 2,
     loads: 1,
-    most_groups: 65535,
-    enough_groups: 1,
+    most_groups: GroupCount::fixed(65535),
+    enough_groups: GroupCount::fixed(1),
     staged_bytes: 32 << 10,
     unrolled: false,
     most_vectors: 8,
@@ -149,8 +152,8 @@ const LEAST_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 1,
     loads: 1,
-    most_groups: 65535,
-    enough_groups: 1,
+    most_groups: GroupCount::fixed(65535),
+    enough_groups: GroupCount::fixed(1),
     staged_bytes: 12 << 10,
     unrolled: false,
     most_vectors: 4,
@@ -167,8 +170,8 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 1,
         loads: 2,
-        most_groups: 65535,
-        enough_groups: 1,
+        most_groups: GroupCount::fixed(65535),
+        enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
         most_vectors: 8,
@@ -178,8 +181,8 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 2,
         loads: 4,
-        most_groups: 65535,
-        enough_groups: 1,
+        most_groups: GroupCount::fixed(65535),
+        enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
         most_vectors: 8,
@@ -190,8 +193,8 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 2,
         loads: 2,
-        most_groups: 65535,
-        enough_groups: 1,
+        most_groups: GroupCount::fixed(65535),
+        enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
         most_vectors: 8,
@@ -212,7 +215,7 @@ const USUAL: Tuning = Tuning {
         most_heads_split: 1,
         most_parts: 16,
         most_heads: 2,
-        enough_groups: 128,
+        enough_groups: GroupCount::of_units(128, 64),
         least_matrix_tokens: 64,
         matrix_fragments: 4,
     },
@@ -221,7 +224,7 @@ const USUAL: Tuning = Tuning {
         positions: 64,
         most_heads: 2,
         most_parts: 16,
-        enough_groups: 128,
+        enough_groups: GroupCount::of_units(128, 64),
         unrolled: true,
     },
     delta: DELTA,
@@ -229,8 +232,43 @@ const USUAL: Tuning = Tuning {
     row_threads: 256,
 };
 
+/// AMD's GCN; measured on none. A processor has four times 256 registers for each of 64 lanes and 64 KiB of shared memory.
+/// What RADV compiles for hawaii, polaris10 and vega10 takes 104 registers a lane with four chunks under way, which
+/// leaves two subgroups to each quarter, and 52 to 56 with two, which leaves four; four workgroups of 256 then need a
+/// quarter of the shared memory each.
+pub(super) const GCN: Tuning = Tuning {
+    vendor: Some(AMD),
+    architecture: Some(Architecture::Gcn),
+    smallest_subgroup: 64,
+    dense: GemvTuning {
+        staged_bytes: 13 << 10,
+        ..USUAL.dense
+    },
+    four_bit: GemvTuning {
+        loads: 2,
+        staged_bytes: 13 << 10,
+        ..USUAL.four_bit
+    },
+    eight_bit: GemvTuning {
+        staged_bytes: 13 << 10,
+        ..USUAL.eight_bit
+    },
+    ..USUAL
+};
+
+/// AMD's RDNA; measured on none. What RADV compiles for navi10, navi21 and gfx1100 takes at most 128 of 1024 registers:
+/// eight subgroups, more than two workgroups that share 64 KiB of shared memory have. So as any device, with twice as
+/// many subgroups to a long row of a norm or a reduction: they are half as wide as GCN's.
+pub(super) const RDNA: Tuning = Tuning {
+    vendor: Some(AMD),
+    architecture: Some(Architecture::Rdna),
+    smallest_subgroup: 32,
+    row_threads: 512,
+    ..USUAL
+};
+
 /// The rows, the most specific first. The last fits every device.
-pub const TABLE: [Tuning; 7] = [
+pub const TABLE: [Tuning; 9] = [
     H200,
     OTHER_NVIDIA,
     Tuning {
@@ -269,7 +307,7 @@ pub const TABLE: [Tuning; 7] = [
             most_heads_split: 1,
             most_parts: 8,
             most_heads: 4,
-            enough_groups: 2,
+            enough_groups: GroupCount::fixed(2),
             least_matrix_tokens: 64,
             matrix_fragments: 2,
         },
@@ -278,7 +316,7 @@ pub const TABLE: [Tuning; 7] = [
             positions: 16,
             most_heads: 2,
             most_parts: 8,
-            enough_groups: 2,
+            enough_groups: GroupCount::fixed(2),
             unrolled: false,
         },
         delta: Delta {
@@ -288,6 +326,8 @@ pub const TABLE: [Tuning; 7] = [
         most_convolved_in_turn: 16,
         row_threads: 64,
     },
+    GCN,
+    RDNA,
     // Not measured: as any device, with fewer values to an invocation. By subgroups of 16, registers have
     // room for 64.
     Tuning {
@@ -327,7 +367,7 @@ pub const TABLE: [Tuning; 7] = [
             most_heads_split: 1,
             most_parts: 8,
             most_heads: 2,
-            enough_groups: 64,
+            enough_groups: GroupCount::of_units(64, 32),
             least_matrix_tokens: 64,
             matrix_fragments: 4,
         },
@@ -336,7 +376,7 @@ pub const TABLE: [Tuning; 7] = [
             positions: 32,
             most_heads: 2,
             most_parts: 8,
-            enough_groups: 64,
+            enough_groups: GroupCount::of_units(64, 32),
             unrolled: false,
         },
         delta: DELTA,

@@ -3,28 +3,43 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::MatrixCores;
+use crate::tuning::Tuning;
 use crate::{DType, Layout};
 
-/// A line of cards, where kernels have been measured on it: others of its vendor may want other sizes.
+/// A line of cards that wants other sizes than others of its vendor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Architecture {
     /// NVIDIA's H100 and H200, and what is built of them.
     Hopper,
+    /// AMD's cards that run 64 lanes together and no fewer: GCN, and CDNA after it.
+    Gcn,
+    /// AMD's cards that can run 32 lanes together: RDNA.
+    Rdna,
     /// Any other.
     Unknown,
 }
 
 impl Architecture {
-    /// That of a device by the name that its driver gives it.
-    pub fn of(vendor: u32, name: &str) -> Architecture {
+    /// That of a device by the name that its driver gives it and the fewest lanes that it runs together.
+    pub fn of(vendor: u32, name: &str, least_lanes: u32) -> Architecture {
         const HOPPER: [&str; 6] = ["H100", "H200", "GH200", "H800", "H20", "H20-3e"];
         let is_one = |word: &str| HOPPER.contains(&word);
-        if vendor == 0x10de && name.split_whitespace().any(is_one) {
-            Architecture::Hopper
-        } else {
-            Architecture::Unknown
+        match vendor {
+            0x10de if name.split_whitespace().any(is_one) => Architecture::Hopper,
+            0x1002 if least_lanes >= 64 => Architecture::Gcn,
+            0x1002 => Architecture::Rdna,
+            _ => Architecture::Unknown,
         }
     }
+}
+
+/// Where a device's memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryKind {
+    /// On its card.
+    Discrete,
+    /// With the host's.
+    Unified,
 }
 
 /// What kernel choice may depend on: a device, as far as shaders can tell. Features that were
@@ -35,6 +50,10 @@ pub struct Traits {
     pub vendor: u32,
     /// The line of cards.
     pub architecture: Architecture,
+    /// Processors that take workgroups (compute units, streaming multiprocessors), where the driver tells.
+    pub compute_units: Option<u32>,
+    /// Where its memory is.
+    pub memory: MemoryKind,
     /// Invocations per subgroup: a power of two, 4 to 128.
     pub subgroup_size: u32,
     /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
@@ -68,6 +87,8 @@ pub struct Traits {
     pub shared_bytes: u32,
     /// Products of fragments, where kernels know in which order lanes hold them.
     pub matrix_cores: Option<MatrixCores>,
+    /// What the user has tuned, in place of the table's row.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Traits {
@@ -76,6 +97,8 @@ impl Traits {
         Traits {
             vendor: 0,
             architecture: Architecture::Unknown,
+            compute_units: None,
+            memory: MemoryKind::Discrete,
             subgroup_size: 4,
             subgroup_required: false,
             full_subgroups: false,
@@ -91,6 +114,7 @@ impl Traits {
             push_bytes: 128,
             shared_bytes: 16 * 1024,
             matrix_cores: None,
+            tuning: None,
         }
     }
 
@@ -250,11 +274,13 @@ mod tests {
     #[test]
     fn cards_of_a_line_are_known_by_name_and_of_one_vendor() {
         for name in ["NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB"] {
-            assert_eq!(Architecture::of(0x10de, name), Architecture::Hopper, "{name}");
-            assert_eq!(Architecture::of(0x1002, name), Architecture::Unknown, "{name}");
+            assert_eq!(Architecture::of(0x10de, name, 32), Architecture::Hopper, "{name}");
+            assert_eq!(Architecture::of(0x8086, name, 32), Architecture::Unknown, "{name}");
         }
         for name in ["NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA RTX H2000"] {
-            assert_eq!(Architecture::of(0x10de, name), Architecture::Unknown, "{name}");
+            assert_eq!(Architecture::of(0x10de, name, 32), Architecture::Unknown, "{name}");
         }
+        assert_eq!(Architecture::of(0x1002, "AMD Radeon RX 580", 64), Architecture::Gcn);
+        assert_eq!(Architecture::of(0x1002, "AMD Radeon RX 6800", 32), Architecture::Rdna);
     }
 }

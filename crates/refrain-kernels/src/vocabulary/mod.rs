@@ -6,7 +6,7 @@ mod layout;
 mod matrix_cores;
 mod values;
 
-pub use call::{Architecture, Call, KernelText, OperandSpec, Push, Traits, Unsupported};
+pub use call::{Architecture, Call, KernelText, MemoryKind, OperandSpec, Push, Traits, Unsupported};
 pub use dtype::DType;
 pub use layout::Layout;
 pub use matrix_cores::{FragmentOrder, MatrixCores};

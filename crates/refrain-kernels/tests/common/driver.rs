@@ -1,7 +1,7 @@
 //! What kernels are told of a Vulkan device, and what it is told of them; benchmarks use this too.
 
 use refrain_kernels::fragments::{self, MatrixCores};
-use refrain_kernels::{Architecture, KernelText, Traits};
+use refrain_kernels::{Architecture, KernelText, MemoryKind, Traits};
 use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass, ShaderText};
 
 /// What the device can do.
@@ -9,7 +9,9 @@ pub fn traits(device: &Device) -> Traits {
     let (info, features) = (device.info(), device.features());
     let traits = Traits {
         vendor: info.vendor_id,
-        architecture: Architecture::of(info.vendor_id, &info.name),
+        architecture: Architecture::of(info.vendor_id, &info.name, info.limits.min_subgroup_size),
+        compute_units: info.compute_units,
+        memory: MemoryKind::Discrete,
         subgroup_size: info.limits.subgroup_size,
         subgroup_required: false,
         full_subgroups: features.contains(Feature::FullSubgroups)
@@ -26,6 +28,7 @@ pub fn traits(device: &Device) -> Traits {
         push_bytes: info.limits.max_push_constants.min(256),
         shared_bytes: info.limits.shared_memory_bytes,
         matrix_cores: None,
+        tuning: None,
     };
     Traits {
         matrix_cores: matrix_cores(device, &traits),

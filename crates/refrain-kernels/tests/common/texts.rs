@@ -7,7 +7,7 @@ use glslang::{
     SpirvVersion, Target, VulkanVersion,
 };
 use rayon::prelude::*;
-use refrain_kernels::{Architecture, Call, Push, Traits};
+use refrain_kernels::{Architecture, Call, MemoryKind, Push, Traits};
 
 /// Fails unless each call's text compiles to valid SPIR-V, its identity stands for one text, and push
 /// constants and grids stay within what Vulkan promises.
@@ -80,6 +80,8 @@ pub fn all_features() -> Traits {
     Traits {
         vendor: 0x10005,
         architecture: Architecture::Unknown,
+        compute_units: None,
+        memory: MemoryKind::Unified,
         subgroup_size: 8,
         subgroup_required: false,
         full_subgroups: true,
@@ -95,6 +97,7 @@ pub fn all_features() -> Traits {
         push_bytes: 256,
         shared_bytes: 32768,
         matrix_cores: None,
+        tuning: None,
     }
 }
 

@@ -1,5 +1,5 @@
 use refrain_kernels::matmul::SliceRows;
-use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, attention};
 
 use crate::common::Random;
@@ -226,7 +226,7 @@ fn sinks_take_their_share() {
     for traits in all_traits() {
         for (sinks, enough_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
             let mut tuning = *tuning::choose(&traits);
-            tuning.attention.enough_groups = enough_groups;
+            tuning.attention.enough_groups = GroupCount::fixed(enough_groups);
             Case {
                 sinks: Some(sinks),
                 ..Case::default()
@@ -240,7 +240,7 @@ fn sinks_take_their_share() {
 fn parts_of_the_positions_are_joined() {
     for traits in all_traits() {
         let mut tuning = *tuning::choose(&traits);
-        tuning.attention.enough_groups = 1000;
+        tuning.attention.enough_groups = GroupCount::fixed(1000);
         let case = Case {
             slots: 2 * 12 * 64,
             pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),

@@ -5,7 +5,7 @@ use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, fl
 use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::matmul::SliceRows;
 use refrain_kernels::rms_norm::{self, Norm};
-use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Values, rope, slots, write_rows};
 
 #[derive(Clone)]
@@ -312,7 +312,7 @@ fn sinks_take_their_share_of_one_part_and_of_several() {
     for traits in all_traits() {
         for (enough_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
             let mut tuning = *tuning::choose(&traits);
-            tuning.decode.enough_groups = enough_groups;
+            tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
             Case {
                 positions: vec![100, -1, 3],
                 norms: [None, None],
@@ -347,7 +347,7 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
     for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
         for enough_groups in [1, 1 << 20] {
             let mut tuning = *tuning;
-            tuning.decode.enough_groups = enough_groups;
+            tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
             // Less than one tile, a full one, and more than there are parts.
             for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
                 Case {
@@ -368,7 +368,7 @@ fn a_second_call_joins_parts_where_tickets_are_not_promised() {
         ..device_traits()
     };
     let mut tuning = *tuning::choose(&traits);
-    tuning.decode.enough_groups = 1 << 20;
+    tuning.decode.enough_groups = GroupCount::fixed(1 << 20);
     for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
         Case {
             positions,

@@ -1,7 +1,7 @@
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, Experts, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, Experts, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::Random;
@@ -158,7 +158,7 @@ fn tiles() -> Vec<MatrixTile> {
     ];
     let tile = |(shared, [subgroups, rows, tokens, halves]): (SharedBy, [u32; 4])| MatrixTile {
         most_tokens: usize::MAX,
-        least_groups: 1,
+        least_groups: GroupCount::fixed(1),
         shared,
         subgroups,
         rows,

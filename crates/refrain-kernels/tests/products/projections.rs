@@ -5,7 +5,7 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 /// Sections of a projection, with as many rows each.
@@ -230,7 +230,7 @@ fn every_tuning_row_gives_the_same_projection() {
         for most_groups in [2, 65_535] {
             let mut tuning = *tuning;
             for gemv in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
-                gemv.most_groups = most_groups;
+                gemv.most_groups = GroupCount::fixed(most_groups);
             }
             let eight = WeightStorage::Quantised(QuantFormat::Q8_0);
             Case {

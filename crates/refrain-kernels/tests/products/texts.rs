@@ -3,7 +3,7 @@ use crate::support::{FLOATS, swapped};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::tuning::{Experts, Tuning};
+use refrain_kernels::tuning::{Experts, GroupCount, Tuning};
 use refrain_kernels::{
     DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
 };
@@ -208,7 +208,7 @@ fn attentions() {
                     // One workgroup for all positions, and several.
                     for enough_groups in [1, 1 << 20] {
                         let mut tuning = *tuning::choose(&traits);
-                        tuning.attention.enough_groups = enough_groups;
+                        tuning.attention.enough_groups = GroupCount::fixed(enough_groups);
                         for sinks in [None, Some(&sinks)] {
                             let made = attention::calls_tuned(&tuning, &traits, operands, sinks, &params);
                             calls.extend(made.expect("supported").0);

@@ -114,7 +114,11 @@ impl Vulkan {
     /// # Errors
     /// As [`Vulkan::open`].
     pub fn compiler(&self, index: usize, options: &OpenOptions) -> Result<Compiler, Error> {
-        let index = self.choose(&Choice::Index(index))?;
+        let mut devices = self.devices.clone();
+        for device in &mut devices {
+            device.missing.retain(|what| what != probe::NO_MEMORY);
+        }
+        let index = choose(&devices, &Choice::Index(index))?;
         let probed = &self.probed[index];
         let gpu = gpu::Gpu::open_compiler(self.instance.clone(), probed, options)?;
         let features = gpu.features;

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use ash::{ext, khr, vk};
+use ash::{amd, ext, khr, nv, vk};
 
 use super::features::{Extensions, Structures};
 use super::instance::Instance;
@@ -10,6 +10,9 @@ use super::newer::COMPONENT_BFLOAT16;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
 use crate::info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
+
+/// What hardware lacks for which a driver only compiles.
+pub(super) const NO_MEMORY: &str = "memory (the driver lists none: it only compiles)";
 
 /// A device as probed.
 pub(super) struct Probed {
@@ -79,6 +82,9 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
     let (families, has_compute) = families(instance, physical);
     let budgets = extensions.has(ext::memory_budget::NAME);
     (info.heaps, info.memory_types) = memory(instance, physical, budgets);
+    if info.memory_types.is_empty() {
+        info.missing.push(NO_MEMORY.to_owned());
+    }
 
     let mut structures = Structures::default();
     if basic.api_version < vk::API_VERSION_1_3 {
@@ -95,6 +101,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
         info.features
             .insert_if(Feature::TransferQueue, families.transfer.is_some());
         extended_properties(instance, physical, &extensions, &mut info);
+        info.compute_units = compute_units(instance, physical, &extensions);
         if info.features.contains(Feature::CooperativeMatrix) {
             info.matrix_shapes = matrix_shapes(instance, physical);
         }
@@ -151,6 +158,7 @@ fn basic_info(properties: &vk::PhysicalDeviceProperties) -> DeviceInfo {
             vk::PhysicalDeviceType::CPU => DeviceKind::Software,
             _ => DeviceKind::Other,
         },
+        compute_units: None,
         heaps: Vec::new(),
         memory_types: Vec::new(),
         features: FeatureSet::EMPTY,
@@ -223,6 +231,32 @@ fn extended_properties(
             info.features.insert_if(feature, there);
         }
     }
+}
+
+/// Processors that take workgroups: AMD's drivers and NVIDIA's tell how many there are.
+fn compute_units(instance: &Instance, physical: vk::PhysicalDevice, extensions: &Extensions) -> Option<u32> {
+    let mut active = vk::PhysicalDeviceShaderCoreProperties2AMD::default();
+    let mut built = vk::PhysicalDeviceShaderCorePropertiesAMD::default();
+    let mut multiprocessors = vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV::default();
+    let mut head = vk::PhysicalDeviceProperties2::default();
+    if extensions.has(amd::shader_core_properties2::NAME) {
+        head = head.push_next(&mut active);
+    }
+    if extensions.has(amd::shader_core_properties::NAME) {
+        head = head.push_next(&mut built);
+    }
+    if extensions.has(nv::shader_sm_builtins::NAME) {
+        head = head.push_next(&mut multiprocessors);
+    }
+    // SAFETY: see `probe`.
+    unsafe { instance.raw.get_physical_device_properties2(physical, &mut head) };
+    let arrays = built.shader_engine_count * built.shader_arrays_per_engine_count;
+    let counts = [
+        active.active_compute_unit_count,
+        arrays * built.compute_units_per_shader_array,
+        multiprocessors.shader_sm_count,
+    ];
+    counts.into_iter().find(|&count| count > 0)
 }
 
 /// The heaps and memory types, with budgets where the driver has them.

@@ -1,6 +1,6 @@
 //! What kernels are told of a device.
 
-use refrain_kernels::{Architecture, Traits};
+use refrain_kernels::{Architecture, MemoryKind, Traits};
 use refrain_vulkan::{DeviceInfo, Feature, FeatureSet, Limits};
 
 const NVIDIA: u32 = 0x10de;
@@ -14,7 +14,13 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
     let required = required_subgroup(info, features);
     Traits {
         vendor: info.vendor_id,
-        architecture: Architecture::of(info.vendor_id, &info.name),
+        architecture: Architecture::of(info.vendor_id, &info.name, limits.min_subgroup_size),
+        compute_units: info.compute_units,
+        memory: if info.shares_memory() {
+            MemoryKind::Unified
+        } else {
+            MemoryKind::Discrete
+        },
         subgroup_size: required.unwrap_or(limits.subgroup_size),
         subgroup_required: required.is_some(),
         full_subgroups: features.contains(Feature::FullSubgroups)
@@ -34,6 +40,7 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
         push_bytes: limits.max_push_constants.min(256),
         shared_bytes: limits.shared_memory_bytes,
         matrix_cores: None,
+        tuning: None,
     }
 }
 

@@ -40,7 +40,7 @@ impl DecodeVariant {
         let heads = sizes.grouped_heads(decode.most_heads);
         let tile = decode.positions as usize;
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
-        let most = (decode.enough_groups / groups).min(sizes.reach / tile);
+        let most = (decode.enough_groups.on(traits) / groups).min(sizes.reach / tile);
         let wide = 16 / operands[0].dtype.size();
         let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
         let variant = DecodeVariant {
@@ -165,6 +165,8 @@ mod tests {
     const TRAITS: Traits = Traits {
         vendor: 0x10005,
         architecture: crate::Architecture::Unknown,
+        compute_units: None,
+        memory: crate::MemoryKind::Unified,
         subgroup_size: 8,
         subgroup_required: false,
         full_subgroups: true,
@@ -180,6 +182,7 @@ mod tests {
         push_bytes: 256,
         shared_bytes: 32_768,
         matrix_cores: None,
+        tuning: None,
     };
     const NORM: Option<Norm> = Some(Norm {
         eps: 1e-6,

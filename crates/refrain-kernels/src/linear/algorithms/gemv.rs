@@ -41,7 +41,7 @@ impl Gemv<'_> {
             _ => gemv_tuning(tuning, weights),
         };
         let chunk = sections[0].parts[0].chunk();
-        let mut division = GemvDivision::of(gemv, tuning::lanes(traits), problem, sections);
+        let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(traits, problem, sections, Given)?;
         let is_fixed = tuning.fixed_point && weights != WeightStorage::Dense;
@@ -89,7 +89,7 @@ impl Gemv<'_> {
                 (8, weights.group()),
                 (9, tile),
             ]);
-        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups as usize))?;
+        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups.on(traits)))?;
         Ok(Call {
             kernel,
             groups: [x, y, problem.repeats().clamp(1, 65_535) as u32],
@@ -152,7 +152,7 @@ struct GemvDivision {
 impl GemvDivision {
     /// What the tuning asks for, less where workgroups would be too few or a row has fewer chunks.
     fn of(
-        gemv: &GemvTuning,
+        (traits, gemv): (&Traits, &GemvTuning),
         lanes: u32,
         problem: &ProjectionProblem<'_>,
         sections: &[&SectionPlan<'_>],
@@ -166,7 +166,7 @@ impl GemvDivision {
             loads: 1,
         };
         let repeats = problem.routing.as_ref().map_or(1, Routing::repeats);
-        let enough = (gemv.enough_groups as usize).div_ceil(repeats.max(1));
+        let enough = gemv.enough_groups.on(traits).div_ceil(repeats.max(1));
         while division.each > 1 && division.blocks(sections) < enough {
             division.each /= 2;
         }

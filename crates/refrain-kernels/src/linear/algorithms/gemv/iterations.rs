@@ -38,7 +38,7 @@ pub(super) fn iterations(
     let stage = unroll(problem.tokens, looped(turns, 0));
     let tiles = problem.depth().div_ceil(chunk).div_ceil(tile);
     let block = tiles.saturating_mul(stage + steps * step) + norms;
-    let blocks = division.blocks(sections).div_ceil(gemv.most_groups as usize);
+    let blocks = division.blocks(sections).div_ceil(gemv.most_groups.on(traits));
     let batches = problem.repeats().div_ceil(65_535);
     let routing = problem.routing.as_ref().filter(|routing| routing.choice.is_some());
     let choice = routing.map_or(0, |routing| looped(routing.used, 0));
