@@ -11,16 +11,17 @@ use super::pages::PagePool;
 use super::request::{EngineEvent, Waiting};
 use super::steps::{DecodeSteps, Newcomer, Seat};
 use super::{EngineLoad, EngineOptions, PAGE};
-use crate::pace::{LONGEST_SUBMIT, MOST_RUNS, Pace};
+use crate::pace::{MOST_RUNS, Pace};
 use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
 use crate::step::page_table;
 use crate::{Error, Finish, Model};
 
-/// The longest that a submit takes while somebody waits to join.
-const LONGEST_WITH_OTHERS: Duration = Duration::from_millis(10);
+/// The longest that a submit takes: who comes waits for two of them.
+const LONGEST_SUBMIT: Duration = Duration::from_millis(10);
 /// New pages of a request that come with a submit; more are written before it.
 const MOST_PAGES: usize = 4;
-/// Tokens of a prompt that are taken in at once while others wait for their next token on a CPU.
+/// Tokens of a prompt that are taken in at once while others wait for their next token, and on a CPU.
+const CHUNK_WITH_OTHERS: usize = 256;
 const CHUNK_ON_CPU: usize = 32;
 
 /// A request that has pages and a slot.
@@ -213,10 +214,10 @@ impl Batcher {
             return Ok(());
         };
         let others = self.running().any(|(_, running)| running.decodes());
-        let most = if others && self.model.device().is_cpu() {
-            CHUNK_ON_CPU
-        } else {
-            MAX_CHUNK
+        let most = match (others, self.model.device().is_cpu()) {
+            (false, _) => MAX_CHUNK,
+            (true, false) => CHUNK_WITH_OTHERS,
+            (true, true) => CHUNK_ON_CPU,
         };
         let running = self.slots[slot].as_mut().expect("chosen");
         let (tokens, position) = (&running.request.tokens, running.fed);
@@ -242,6 +243,9 @@ impl Batcher {
             return Ok(false);
         }
         let runs = self.runs_per_submit();
+        if runs == 0 {
+            return Ok(false);
+        }
         while !self.grant(runs) {
             // Nobody's tokens are under way when somebody has to make room.
             self.hear_all()?;
@@ -301,17 +305,22 @@ impl Batcher {
         Ok(true)
     }
 
+    /// None, if all tokens that there may be are under way.
     fn runs_per_submit(&self) -> usize {
-        if self.model.device().is_cpu() {
-            return 1;
-        }
-        let waiting = !self.queue.is_empty() || self.running().any(|(_, running)| !running.decodes());
-        let longest = if waiting { LONGEST_WITH_OTHERS } else { LONGEST_SUBMIT };
-        let step = self.pace.step();
-        let fit = step.map_or(1, |step| longest.as_nanos() / step.as_nanos().max(1));
-        // No more than the one that has most left to do can use.
-        let left = self.running().map(|(_, r)| r.request.limit - r.request.tokens.len());
-        (fit as usize).clamp(1, MOST_RUNS).min(left.max().unwrap_or(1).max(1))
+        // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
+        let is_feeding = self.running().any(|(_, running)| !running.decodes());
+        let most = if is_feeding || self.model.device().is_cpu() {
+            1
+        } else {
+            let step = self
+                .pace
+                .step()
+                .map_or(LONGEST_SUBMIT, |step| step.max(Duration::from_nanos(1)));
+            (LONGEST_SUBMIT.as_nanos() / step.as_nanos()).clamp(1, MOST_RUNS as u128) as usize
+        };
+        let decoding = self.running().filter(|(_, running)| running.decodes());
+        let left = decoding.map(|(_, r)| r.request.limit.saturating_sub(r.request.tokens.len() + r.ahead));
+        most.min(left.max().unwrap_or(0))
     }
 
     /// Gives all that decode the pages for `runs` more runs; whether there were enough.
