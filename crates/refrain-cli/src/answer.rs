@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use clap::ValueEnum;
 use refrain_engine::{GeneratedText, Generation};
-use refrain_formats::{Parted, ThoughtMarks, ThoughtSplitter};
+use refrain_formats::{Parted, ReasoningMarks, ReasoningSplitter};
 
 use crate::interrupt;
 use crate::output::{self, human_rate, human_seconds};
 
-/// Where thoughts are written.
+/// Where reasoning is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Thoughts {
+pub(crate) enum ReasoningOutput {
     /// On a terminal, dimmed; not in files and pipes
     #[default]
     Auto,
@@ -22,7 +22,7 @@ pub(crate) enum Thoughts {
     Hide,
 }
 
-/// How thoughts look.
+/// How reasoning looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Hidden,
@@ -30,7 +30,7 @@ enum Look {
     Marked,
 }
 
-impl Thoughts {
+impl ReasoningOutput {
     fn look(self) -> Look {
         match self {
             Self::Hide => Look::Hidden,
@@ -45,19 +45,19 @@ impl Thoughts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Nothing,
-    Thought,
+    Reasoning,
     Answer,
 }
 
-/// Takes the text of an answer, keeps thoughts and answer, and writes them.
+/// Takes the text of an answer, keeps reasoning and answer, and writes them.
 #[derive(Debug)]
 pub(crate) struct AnswerWriter {
     /// What the model answered so far.
     pub answer: String,
-    /// What it thought so far.
-    pub thoughts: String,
-    marks: ThoughtMarks,
-    splitter: Option<ThoughtSplitter>,
+    /// Its reasoning so far.
+    pub reasoning: String,
+    marks: ReasoningMarks,
+    splitter: Option<ReasoningSplitter>,
     /// `None`: nothing is written.
     look: Option<Look>,
     last: Last,
@@ -66,9 +66,9 @@ pub(crate) struct AnswerWriter {
 
 impl AnswerWriter {
     /// Writes to the standard output.
-    pub fn new(thoughts: Thoughts) -> Self {
+    pub fn new(reasoning: ReasoningOutput) -> Self {
         Self {
-            look: Some(thoughts.look()),
+            look: Some(reasoning.look()),
             ..Self::silent()
         }
     }
@@ -77,8 +77,8 @@ impl AnswerWriter {
     pub fn silent() -> Self {
         Self {
             answer: String::new(),
-            thoughts: String::new(),
-            marks: ThoughtMarks::default(),
+            reasoning: String::new(),
+            marks: ReasoningMarks::default(),
             splitter: None,
             look: None,
             last: Last::Nothing,
@@ -86,10 +86,10 @@ impl AnswerWriter {
         }
     }
 
-    /// Looks for thoughts from now on; `opened`: the prompt has begun one.
-    pub fn part(&mut self, marks: ThoughtMarks, opened: bool) {
+    /// Looks for reasoning from now on; `opened`: the prompt has begun some.
+    pub fn part(&mut self, marks: ReasoningMarks, opened: bool) {
         self.marks = marks;
-        self.splitter = Some(ThoughtSplitter::new(marks, opened));
+        self.splitter = Some(ReasoningSplitter::new(marks, opened));
     }
 
     /// Takes new text; breaks where it cannot be written, or Ctrl-C was pressed.
@@ -129,7 +129,7 @@ impl AnswerWriter {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let rest = self.splitter.as_mut().map(ThoughtSplitter::finish);
+        let rest = self.splitter.as_mut().map(ReasoningSplitter::finish);
         self.write(&rest.unwrap_or_default())?;
         match self.look.is_some() && !self.answer.ends_with('\n') {
             true => output::print("\n"),
@@ -137,33 +137,33 @@ impl AnswerWriter {
         }
     }
 
-    /// Whether the text ended within a thought.
+    /// Whether the text ended within reasoning.
     pub fn is_thinking(&self) -> bool {
-        self.splitter.as_ref().is_some_and(ThoughtSplitter::is_thinking)
+        self.splitter.as_ref().is_some_and(ReasoningSplitter::is_thinking)
     }
 
     fn write(&mut self, new: &Parted) -> anyhow::Result<()> {
-        self.thoughts.push_str(&new.thought);
+        self.reasoning.push_str(&new.reasoning);
         self.answer.push_str(&new.answer);
         let Some(look) = self.look else {
             return Ok(());
         };
-        if !new.thought.is_empty() && look != Look::Hidden {
+        if !new.reasoning.is_empty() && look != Look::Hidden {
             match look {
-                Look::Dimmed => output::print_dimmed(&new.thought)?,
+                Look::Dimmed => output::print_dimmed(&new.reasoning)?,
                 _ if self.last == Last::Nothing => {
-                    output::print_text(&format!("{}\n{}", self.marks.open, new.thought))?;
+                    output::print_text(&format!("{}\n{}", self.marks.open, new.reasoning))?;
                 }
-                _ => output::print_text(&new.thought)?,
+                _ => output::print_text(&new.reasoning)?,
             }
-            self.last = Last::Thought;
+            self.last = Last::Reasoning;
         }
         if !new.answer.is_empty() {
             match (self.last, look) {
-                (Last::Thought, Look::Marked) => {
+                (Last::Reasoning, Look::Marked) => {
                     output::print_text(&format!("\n{}\n\n{}", self.marks.close, new.answer))?
                 }
-                (Last::Thought, _) => output::print_text(&format!("\n\n{}", new.answer))?,
+                (Last::Reasoning, _) => output::print_text(&format!("\n\n{}", new.answer))?,
                 _ => output::print_text(&new.answer)?,
             }
             self.last = Last::Answer;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::{ChatTemplate, Conversation, ThoughtMarks, Tokenizer};
+use refrain_formats::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 use refrain_models::Checkpoint;
 use serde_json::Value;
 
-use crate::answer::{AnswerWriter, Thoughts};
+use crate::answer::{AnswerWriter, ReasoningOutput};
 use crate::decoding::DecodingArguments;
 use crate::model::TextSide;
 use crate::numbers::most_tokens;
@@ -63,13 +63,13 @@ pub(crate) struct AskArguments {
     /// What the model thinks before it answers: auto, show or hide [default: auto, dimmed on a terminal and
     /// left out of files and pipes]
     #[arg(
-        long,
+        long = "thoughts",
         value_enum,
         value_name = "WHEN",
         hide_possible_values = true,
         help_heading = "Output"
     )]
-    pub thoughts: Option<Thoughts>,
+    pub reasoning: Option<ReasoningOutput>,
     /// Tokens that prompt and answers may have together [default: 4096 or what the prompt and -n
     /// need, up to the model's limit]
     #[arg(
@@ -126,7 +126,7 @@ impl AskArguments {
 
     /// A writer for the next answer.
     pub fn writer(&self) -> AnswerWriter {
-        AnswerWriter::new(self.thoughts.unwrap_or_default())
+        AnswerWriter::new(self.reasoning.unwrap_or_default())
     }
 
     /// Sets the variables that the user gives.
@@ -169,7 +169,7 @@ impl AskArguments {
 pub(crate) struct Prompter {
     template: ChatTemplate,
     /// `None`: as far as is known, the model does not think.
-    marks: Option<ThoughtMarks>,
+    marks: Option<ReasoningMarks>,
     /// Whether the model is to think; `None`: as the template has it.
     pub think: Option<bool>,
 }
@@ -177,7 +177,7 @@ pub(crate) struct Prompter {
 impl Prompter {
     /// By a template; the tokenizer comes back as one that shows where thoughts begin and end.
     pub fn new(template: ChatTemplate, tokenizer: Tokenizer, think: Option<bool>) -> (Tokenizer, Self) {
-        let marks = ThoughtMarks::of(&template, &tokenizer);
+        let marks = ReasoningMarks::of(&template, &tokenizer);
         let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
         let prompter = Self { template, marks, think };
         (tokenizer.show(&shown), prompter)

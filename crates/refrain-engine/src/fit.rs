@@ -63,7 +63,7 @@ pub fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
 
 fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {
     let config = checkpoint.config();
-    let mixture = config.mixture.as_ref();
+    let mixture = config.feed_forward.mixture.as_ref();
     match mixture.filter(|_| tensor.name.contains(".mlp.experts.")) {
         Some(mixture) => tensor.bytes * mixture.router.used as u64 / mixture.experts as u64,
         None if tensor.name == "model.embed_tokens.weight" && !config.tie_word_embeddings => 0,

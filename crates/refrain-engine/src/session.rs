@@ -126,7 +126,10 @@ impl Session {
 
     /// Bytes of keys and values that [`Session::new`] keeps for each token.
     pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
-        (2 * config.attention_layers() * config.kv_heads * config.head_dim * cache_dtype(device).size()) as u64
+        (2 * config.attention_layers()
+            * config.attention.kv_heads
+            * config.attention.head_dim
+            * cache_dtype(device).size()) as u64
     }
 
     /// Tokens of the model's vocabulary: numbers in a row of logits.

@@ -46,7 +46,7 @@ pub use mixed::{MatrixPlace, MixedFile};
 pub use platform::{end_at_once, say_when_files_are_cut_short};
 pub use refrain_quant::QuantRecord;
 pub use state::{Basis, Plane, State};
-pub use template::{ChatTemplate, Conversation, Parted, ThoughtMarks, ThoughtSplitter};
+pub use template::{ChatTemplate, Conversation, Parted, ReasoningMarks, ReasoningSplitter};
 pub use tensor::{Tensor, TensorInfo};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerFiles};
 pub use write::{WholeFile, WriteProgress};

@@ -281,7 +281,12 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
         false => (!name.starts_with("mtp.")).then(|| name.to_owned()),
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
-    let rows = match config.mixture.as_ref().is_some_and(|mixture| mixture.style.transposed) {
+    let rows = match config
+        .feed_forward
+        .mixture
+        .as_ref()
+        .is_some_and(|mixture| mixture.style.transposed)
+    {
         true => (config.family.tensors)(config),
         false => Vec::new(),
     };
@@ -290,7 +295,7 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
         if let Some(name) = of_experts(&info.name) {
             info.name = name;
             // mlx-lm, which alone names them so, has added a family's one to the gains.
-            config.norm_offset = 0.0;
+            config.norm.offset = 0.0;
             return Ok(Some(RowOrder::AsStored.into()));
         }
         if let Some(row) = known.get(&info.name[..]) {
@@ -303,7 +308,7 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
             info.shape = vec![channels, first * last];
             if last == 1 && first > 1 {
                 // mlx-lm, which alone has them in this order, has added a family's one to the gains.
-                config.norm_offset = 0.0;
+                config.norm.offset = 0.0;
             }
         }
         Ok(Some(TensorOrder::from(RowOrder::AsStored)))

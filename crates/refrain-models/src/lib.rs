@@ -67,8 +67,13 @@ pub trait Decoder: Send + Sync {
 /// What the rotary embeddings of layers without a window are made of in sequences of at most `context` tokens: the
 /// frequency of each pair, and last what cosines and sines are multiplied by.
 pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
-    let mut numbers = blocks::frequencies(config.rope_dims, config.rope_theta, &config.rope_scaling, context);
-    numbers.push(config.rope_scaling.attention_factor() as f32);
+    let mut numbers = blocks::frequencies(
+        config.positions.dims,
+        config.positions.theta,
+        &config.positions.scaling,
+        context,
+    );
+    numbers.push(config.positions.scaling.attention_factor() as f32);
     numbers
 }
 

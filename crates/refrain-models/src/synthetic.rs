@@ -99,12 +99,13 @@ impl SyntheticSpec {
         let gguf = self.is_written_as_gguf(&config);
         // llama.cpp's converter and mlx-lm add it to the gains that they store.
         if gguf || quantisation.is_some() {
-            config.norm_offset = 0.0;
+            config.norm.offset = 0.0;
         }
         if let Some(nets) = &mut config.delta_nets {
             nets.rates = gguf;
         }
-        ModelConfig { quantisation, ..config }
+        config.quantisation = quantisation;
+        config
     }
 
     fn is_written_as_gguf(&self, config: &ModelConfig) -> bool {
@@ -140,7 +141,7 @@ impl SyntheticSpec {
                 }
                 _ => self.weights.of_vectors(),
             };
-            let random = RandomTensor::new(&name, &shape, encoding, config.norm_offset);
+            let random = RandomTensor::new(&name, &shape, encoding, config.norm.offset);
             let rates = name.ends_with("A_log") && config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
             let random = if rates { random.of_rates() } else { random };
             let info = TensorInfo {

@@ -60,7 +60,7 @@ impl Style {
 
     /// The tensors of a model of this style.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<TensorRow> {
-        let (hidden, head) = (config.hidden_size, config.head_dim);
+        let (hidden, head) = (config.hidden_size, config.attention.head_dim);
         let mut table = Table::new(config);
         if self.norm == NormKind::Layer {
             table.add(["model.norm.bias", "output_norm.bias"], &[hidden]);
@@ -134,7 +134,7 @@ impl Transformer {
                 .collect::<Result<_, _>>()?,
             norm: BlockNorm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
-            residual_scale: config.residual_scale,
+            residual_scale: config.multipliers.residual,
             embedding,
             head,
         })
@@ -174,8 +174,8 @@ impl Decoder for Transformer {
             let read = normed(&x, &layer.before_attention);
             let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
             x = &x + self.scaled(normed(&mixed, &layer.after_attention));
-            let thought = layer.mlp.forward(&normed(&x, &layer.before_mlp));
-            x = &x + self.scaled(normed(&thought, &layer.after_mlp));
+            let inner = layer.mlp.forward(&normed(&x, &layer.before_mlp));
+            x = &x + self.scaled(normed(&inner, &layer.after_mlp));
         }
         self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
     }

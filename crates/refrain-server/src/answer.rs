@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use refrain_engine::{EngineEvent, EngineTicket, Finish, TextDecoder};
-use refrain_formats::{Parted, ThoughtMarks, ThoughtSplitter};
+use refrain_formats::{Parted, ReasoningMarks, ReasoningSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::Refusal;
@@ -13,7 +13,7 @@ use crate::served::ServedModel;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TextOptions {
     /// Marks between which the model thinks, and whether it begins so.
-    pub thoughts: Option<(ThoughtMarks, bool)>,
+    pub reasoning: Option<(ReasoningMarks, bool)>,
 }
 
 /// A text that is being generated. Dropping it ends it.
@@ -44,11 +44,11 @@ impl Answer {
 
     /// Its text, piece by piece.
     pub fn pieces(&mut self) -> Pieces<'_> {
-        let splitter = |(marks, opened)| ThoughtSplitter::new(marks, opened);
+        let splitter = |(marks, opened)| ReasoningSplitter::new(marks, opened);
         Pieces {
             text: TextSoFar {
                 decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
-                splitter: self.options.thoughts.map(splitter),
+                splitter: self.options.reasoning.map(splitter),
             },
             events: &mut self.events,
             tokens: 0,
@@ -110,7 +110,7 @@ pub(crate) struct Ended {
 /// From tokens to what may be said of them.
 struct TextSoFar<'m> {
     decoder: TextDecoder<'m>,
-    splitter: Option<ThoughtSplitter>,
+    splitter: Option<ReasoningSplitter>,
 }
 
 impl TextSoFar<'_> {
@@ -119,7 +119,7 @@ impl TextSoFar<'_> {
         let passed = self.decoder.push(id)?;
         let mut parted = self.part(&passed.text);
         if passed.stopped {
-            self.end_thought(&mut parted);
+            self.end_reasoning(&mut parted);
         }
         Ok((parted, passed.stopped))
     }
@@ -128,7 +128,7 @@ impl TextSoFar<'_> {
     fn rest(&mut self) -> Result<Parted, Refusal> {
         let text = self.decoder.rest()?;
         let mut parted = self.part(&text);
-        self.end_thought(&mut parted);
+        self.end_reasoning(&mut parted);
         Ok(parted)
     }
 
@@ -142,10 +142,10 @@ impl TextSoFar<'_> {
         }
     }
 
-    fn end_thought(&mut self, parted: &mut Parted) {
+    fn end_reasoning(&mut self, parted: &mut Parted) {
         if let Some(splitter) = &mut self.splitter {
             let rest = splitter.finish();
-            parted.thought.push_str(&rest.thought);
+            parted.reasoning.push_str(&rest.reasoning);
             parted.answer.push_str(&rest.answer);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
-use refrain_formats::{ChatTemplate, Conversation, ThoughtMarks, Tokenizer};
+use refrain_formats::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 use refrain_models::Checkpoint;
 
 use crate::answer::{Answer, TextOptions};
@@ -17,7 +17,7 @@ pub struct ServedModel {
     pub(crate) engine: Engine,
     pub(crate) tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    marks: Option<ThoughtMarks>,
+    marks: Option<ReasoningMarks>,
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
     /// When it was made, in seconds since 1970.
@@ -33,7 +33,7 @@ impl ServedModel {
         let (tokenizer, template) = (checkpoint.tokenizer()?, checkpoint.chat_template()?);
         let marks = template
             .as_ref()
-            .and_then(|template| ThoughtMarks::of(template, &tokenizer));
+            .and_then(|template| ReasoningMarks::of(template, &tokenizer));
         let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
         let suggestions = checkpoint.generation();
         Ok(ServedModel {
@@ -64,7 +64,7 @@ impl ServedModel {
         }
     }
 
-    /// The tokens of a conversation up to where the answer begins, and whether it begins within a thought.
+    /// The tokens of a conversation up to where the answer begins, and whether it begins within reasoning.
     pub(crate) fn prompt(&self, conversation: &Conversation, think: Option<bool>) -> Result<(Vec<u32>, bool), Refusal> {
         let template = self.template.as_ref().ok_or(Refusal::NoTemplate)?;
         let text = template.render_for_answer(conversation, think, self.marks)?;
@@ -72,8 +72,8 @@ impl ServedModel {
         Ok((self.tokenizer.encode_rendered(&text)?, is_thinking))
     }
 
-    /// The marks of thoughts, if the model is known to think.
-    pub(crate) fn marks(&self) -> Option<ThoughtMarks> {
+    /// The marks of reasoning, if the model is known to think.
+    pub(crate) fn marks(&self) -> Option<ReasoningMarks> {
         self.marks
     }
 

@@ -191,6 +191,7 @@ fn mlx_name(config: &ModelConfig, name: &str) -> String {
     let name = match name.split_once(".mlp.experts.") {
         Some((layer, part)) => {
             let folder = config
+                .feed_forward
                 .mixture
                 .as_ref()
                 .map_or("mlp.switch_mlp", |mixture| mixture.style.in_mlx);

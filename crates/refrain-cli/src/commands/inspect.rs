@@ -125,14 +125,14 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
             "shape",
             format!(
                 "{} layers, hidden size {}, feed-forward {}",
-                config.layers, config.hidden_size, config.intermediate_size
+                config.layers, config.hidden_size, config.feed_forward.intermediate_size
             ),
         ),
         (
             "attention",
             format!(
                 "{} query heads, {} key-value heads of {}",
-                config.heads, config.kv_heads, config.head_dim
+                config.attention.heads, config.attention.kv_heads, config.attention.head_dim
             ),
         ),
         ("positions", rope(config)),
@@ -182,11 +182,11 @@ fn format_name(format: Format) -> &'static str {
 }
 
 fn rope(config: &ModelConfig) -> String {
-    let scaling = match &config.rope_scaling {
+    let scaling = match &config.positions.scaling {
         RopeScaling::None => String::new(),
         other => format!(", scaled: {other}"),
     };
-    format!("rotary, base {}{scaling}", config.rope_theta)
+    format!("rotary, base {}{scaling}", config.positions.theta)
 }
 
 fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
@@ -198,14 +198,14 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
         "weight_bytes": weight_bytes(checkpoint),
         "layers": config.layers,
         "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "heads": config.heads,
-        "kv_heads": config.kv_heads,
-        "head_dim": config.head_dim,
+        "intermediate_size": config.feed_forward.intermediate_size,
+        "heads": config.attention.heads,
+        "kv_heads": config.attention.kv_heads,
+        "head_dim": config.attention.head_dim,
         "vocab_size": config.vocab_size,
         "context": config.max_position,
         "tied_head": config.tie_word_embeddings,
-        "rope_theta": config.rope_theta,
+        "rope_theta": config.positions.theta,
         "device": placed.map(|DeviceFit { device, fit }| json!({
             "name": device.name(),
             "free_bytes": fit.offer.free,

@@ -232,7 +232,7 @@ fn as_json(
         "model": model,
         "device": loaded.model.device().name(),
         "text": writer.answer,
-        "thoughts": (!writer.thoughts.is_empty()).then_some(&writer.thoughts),
+        "thoughts": (!writer.reasoning.is_empty()).then_some(&writer.reasoning),
         "ids": generation.ids,
         "finish": generation.finish.name(),
         "prompt_tokens": generation.prompt_tokens,

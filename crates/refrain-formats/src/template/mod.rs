@@ -33,7 +33,7 @@ use failure::{Attempt, RenderError};
 use value::{Datum, Gathered, TemplateText};
 
 pub use conversation::Conversation;
-pub use thinking::{Parted, ThoughtMarks, ThoughtSplitter};
+pub use thinking::{Parted, ReasoningMarks, ReasoningSplitter};
 
 /// Bytes that a template's source may have. The longest of the published ones has 17 thousand.
 const MAX_SOURCE: usize = 1 << 20;

@@ -7,18 +7,18 @@ use crate::{Error, Tokenizer};
 
 /// The marks around what a model thinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThoughtMarks {
-    /// Begins a thought.
+pub struct ReasoningMarks {
+    /// Begins reasoning.
     pub open: &'static str,
     /// Ends it.
     pub close: &'static str,
 }
 
 /// Qwen's, DeepSeek's and most others'.
-const USUAL: ThoughtMarks = marks("<think>", "</think>");
+const USUAL: ReasoningMarks = marks("<think>", "</think>");
 
 /// By which a template or a tokenizer shows that its model thinks.
-const KNOWN: [ThoughtMarks; 7] = [
+const KNOWN: [ReasoningMarks; 7] = [
     USUAL,
     // Mistral
     marks("[THINK]", "[/THINK]"),
@@ -37,29 +37,29 @@ const KNOWN: [ThoughtMarks; 7] = [
 /// What templates call the variable that switches thinking.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
-const fn marks(open: &'static str, close: &'static str) -> ThoughtMarks {
-    ThoughtMarks { open, close }
+const fn marks(open: &'static str, close: &'static str) -> ReasoningMarks {
+    ReasoningMarks { open, close }
 }
 
 /// Those that most models use.
-impl Default for ThoughtMarks {
+impl Default for ReasoningMarks {
     fn default() -> Self {
         USUAL
     }
 }
 
-impl ThoughtMarks {
+impl ReasoningMarks {
     /// The marks of a model that thinks: those in its template, else those among its tokens.
-    pub fn of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<ThoughtMarks> {
-        let written = |marks: &&ThoughtMarks| {
+    pub fn of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<ReasoningMarks> {
+        let written = |marks: &&ReasoningMarks| {
             let mut sources = template.sources();
             sources.any(|(_, source)| source.contains(marks.open) || source.contains(marks.close))
         };
-        let token = |marks: &&ThoughtMarks| tokenizer.id(marks.open).is_some() && tokenizer.id(marks.close).is_some();
+        let token = |marks: &&ReasoningMarks| tokenizer.id(marks.open).is_some() && tokenizer.id(marks.close).is_some();
         KNOWN.iter().find(written).or_else(|| KNOWN.iter().find(token)).copied()
     }
 
-    /// Whether a rendered prompt ends within a thought, which the answer then goes on with.
+    /// Whether a rendered prompt ends within reasoning, which the answer then goes on with.
     pub fn opened_by(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.open)
     }
@@ -67,7 +67,7 @@ impl ThoughtMarks {
 
 impl ChatTemplate {
     /// Render a conversation up to where the model's answer begins; `think` tells the model to think first, or
-    /// not to. A template without a switch for that gets a thought begun, or an empty one, by `marks`.
+    /// not to. A template without a switch for that gets some begun, or none, by `marks`.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`]; if a model without switch and marks is to think.
@@ -75,7 +75,7 @@ impl ChatTemplate {
         &self,
         conversation: &Conversation,
         think: Option<bool>,
-        marks: Option<ThoughtMarks>,
+        marks: Option<ReasoningMarks>,
     ) -> Result<String, Error> {
         let Some(think) = think else {
             return self.render(conversation, true);
@@ -105,40 +105,40 @@ impl ChatTemplate {
     }
 }
 
-/// New text of an answer, told apart. Where both are there, the thought comes first.
+/// New text of an answer, told apart. Where both are there, the reasoning comes first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Parted {
     /// What the model thinks.
-    pub thought: String,
+    pub reasoning: String,
     /// What it answers.
     pub answer: String,
 }
 
-/// Tells thoughts from answer in a text that comes piece by piece. A mark begins a thought only where nothing
+/// Tells reasoning from answer in a text that comes piece by piece. A mark begins reasoning only where nothing
 /// was answered yet; the marks and the blanks around them are left out.
 #[derive(Debug)]
-pub struct ThoughtSplitter {
-    marks: ThoughtMarks,
+pub struct ReasoningSplitter {
+    marks: ReasoningMarks,
     state: SplitterState,
     /// What may be part of a mark, and blanks that may stand before one.
     held: String,
-    /// Whether there was a thought.
-    thought: bool,
+    /// Whether there was reasoning.
+    reasoning: bool,
     /// Whether something of the present one was given out.
     told: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SplitterState {
-    /// Nothing but blanks since the beginning or the last thought.
+    /// Nothing but blanks since the beginning or the last reasoning.
     Between,
     Thinking,
     Answering,
 }
 
-impl ThoughtSplitter {
-    /// A splitter for an answer; `opened`: it begins within a thought.
-    pub fn new(marks: ThoughtMarks, opened: bool) -> Self {
+impl ReasoningSplitter {
+    /// A splitter for an answer; `opened`: it begins within reasoning.
+    pub fn new(marks: ReasoningMarks, opened: bool) -> Self {
         Self {
             marks,
             state: if opened {
@@ -147,12 +147,12 @@ impl ThoughtSplitter {
                 SplitterState::Between
             },
             held: String::new(),
-            thought: opened,
+            reasoning: opened,
             told: false,
         }
     }
 
-    /// Whether the text is in the middle of a thought.
+    /// Whether the text is in the middle of reasoning.
     pub fn is_thinking(&self) -> bool {
         self.state == SplitterState::Thinking
     }
@@ -170,8 +170,8 @@ impl ThoughtSplitter {
         let held = std::mem::take(&mut self.held);
         let mut parted = Parted::default();
         match self.state {
-            SplitterState::Thinking => parted.thought.push_str(held.trim_end()),
-            SplitterState::Between if self.thought && held.trim().is_empty() => {}
+            SplitterState::Thinking => parted.reasoning.push_str(held.trim_end()),
+            SplitterState::Between if self.reasoning && held.trim().is_empty() => {}
             SplitterState::Between | SplitterState::Answering => parted.answer = held,
         }
         parted
@@ -183,17 +183,17 @@ impl ThoughtSplitter {
             SplitterState::Between => {
                 let text = self.held.trim_start();
                 if let Some(rest) = text.strip_prefix(self.marks.open) {
-                    if self.thought {
-                        parted.thought.push_str("\n\n");
+                    if self.reasoning {
+                        parted.reasoning.push_str("\n\n");
                     }
                     self.held = rest.to_owned();
-                    (self.state, self.thought, self.told) = (SplitterState::Thinking, true, false);
+                    (self.state, self.reasoning, self.told) = (SplitterState::Thinking, true, false);
                     return true;
                 }
                 if self.marks.open.starts_with(text) {
                     return false;
                 }
-                if self.thought {
+                if self.reasoning {
                     self.held = text.to_owned();
                 }
                 self.state = SplitterState::Answering;
@@ -204,16 +204,16 @@ impl ThoughtSplitter {
                     self.held = self.held.trim_start().to_owned();
                 }
                 if let Some(at) = self.held.find(self.marks.close) {
-                    parted.thought.push_str(self.held[..at].trim_end());
+                    parted.reasoning.push_str(self.held[..at].trim_end());
                     self.held.drain(..at + self.marks.close.len());
                     self.state = SplitterState::Between;
                     return true;
                 }
                 let certain = self.held.len() - begun(&self.held, self.marks.close);
-                // Blanks may be the last of the thought.
+                // Blanks may be the last of the reasoning.
                 let certain = self.held[..certain].trim_end().len();
                 self.told |= certain > 0;
-                parted.thought.extend(self.held.drain(..certain));
+                parted.reasoning.extend(self.held.drain(..certain));
                 false
             }
             SplitterState::Answering => {
@@ -241,19 +241,19 @@ mod tests {
 
     /// Thought and answer, given piece by piece.
     fn parted(pieces: &[&str], opened: bool) -> (String, String) {
-        let mut splitter = ThoughtSplitter::new(ThoughtMarks::default(), opened);
+        let mut splitter = ReasoningSplitter::new(ReasoningMarks::default(), opened);
         let mut all: Vec<Parted> = pieces.iter().map(|piece| splitter.push(piece)).collect();
         all.push(splitter.finish());
-        let thought = all.iter().map(|parted| parted.thought.as_str()).collect();
-        (thought, all.iter().map(|parted| parted.answer.as_str()).collect())
+        let reasoning = all.iter().map(|parted| parted.reasoning.as_str()).collect();
+        (reasoning, all.iter().map(|parted| parted.answer.as_str()).collect())
     }
 
-    fn pair(thought: &str, answer: &str) -> (String, String) {
-        (thought.to_owned(), answer.to_owned())
+    fn pair(reasoning: &str, answer: &str) -> (String, String) {
+        (reasoning.to_owned(), answer.to_owned())
     }
 
     #[test]
-    fn a_thought_is_told_from_the_answer_however_the_text_is_cut() {
+    fn reasoning_is_told_from_the_answer_however_the_text_is_cut() {
         let text = "<think>\nTwo and two.\n\nOr < three?\n</think>\n\nFour </think> é.";
         let expected = pair("Two and two.\n\nOr < three?", "Four </think> é.");
         assert_eq!(parted(&[text], false), expected);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thought_may_begin_in_the_prompt_and_may_be_empty_or_never_end() {
+    fn reasoning_may_begin_in_the_prompt_and_may_be_empty_or_never_end() {
         assert_eq!(parted(&["\nHm", ".\n</think>", "\n\n4"], true), pair("Hm.", "4"));
         assert_eq!(parted(&["<think>\n\n</think>\n\n4\n"], false), pair("", "4\n"));
         assert_eq!(parted(&["<think>so ", "<b </thin"], false), pair("so <b </thin", ""));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_thought_stays_as_it_is() {
+    fn what_is_no_reasoning_stays_as_it_is() {
         for text in [
             "",
             " Hello\n",
@@ -292,16 +292,16 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_given_out_as_they_come() {
-        let mut splitter = ThoughtSplitter::new(ThoughtMarks::default(), false);
-        assert_eq!(splitter.push("<think>one two ").thought, "one two");
+    fn reasoning_is_given_out_as_it_comes() {
+        let mut splitter = ReasoningSplitter::new(ReasoningMarks::default(), false);
+        assert_eq!(splitter.push("<think>one two ").reasoning, "one two");
         assert!(splitter.is_thinking());
-        assert_eq!(splitter.push("three").thought, " three");
+        assert_eq!(splitter.push("three").reasoning, " three");
         assert_eq!(splitter.push("</think>").answer, "");
         assert_eq!(splitter.push(" 4").answer, "4");
     }
 
-    fn render(source: &str, think: Option<bool>, marks: Option<ThoughtMarks>) -> Result<String, Error> {
+    fn render(source: &str, think: Option<bool>, marks: Option<ReasoningMarks>) -> Result<String, Error> {
         let conversation = Conversation::from_prompt(None, "hi");
         ChatTemplate::new(source, BTreeMap::new()).render_for_answer(&conversation, think, marks)
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_switch_the_prompt_begins_a_thought_or_ends_it() {
+    fn without_a_switch_the_prompt_begins_reasoning_or_ends_it() {
         let told = |source: &str, think| render(source, Some(think), Some(USUAL)).unwrap();
         assert_eq!(told("A:", true), "A:<think>\n");
         assert_eq!(told("A:", false), "A:<think>\n\n</think>\n\n");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_ends_with_the_mark_has_opened_the_thought() {
+    fn a_prompt_that_ends_with_the_mark_has_opened_the_reasoning() {
         assert!(USUAL.opened_by("A:<think>\n"));
         assert!(!USUAL.opened_by("A:<think>\n\n</think>\n\n") && !USUAL.opened_by("<think>?\nA:"));
     }

@@ -67,8 +67,8 @@ enum Qkv {
 impl Attention {
     /// Its tensors in a layer; `rows` is the order in which GGUF has those of queries and keys.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, style: AttentionStyle, rows: RowOrder) {
-        let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
-        let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
+        let (inner, kv_inner) = (config.attention.heads * head_dim, config.attention.kv_heads * head_dim);
         let stored = RowOrder::AsStored;
         if style.qkv == QkvStyle::Fused {
             let all = [inner + 2 * kv_inner, hidden];
@@ -79,10 +79,10 @@ impl Attention {
             layer.linear(["self_attn.k_proj", "attn_k"], [kv_inner, hidden], bias, rows);
             layer.linear(["self_attn.v_proj", "attn_v"], [kv_inner, hidden], bias, stored);
         }
-        let output = config.attention_output_bias;
+        let output = config.attention.output_bias;
         layer.linear(["self_attn.o_proj", "attn_output"], [hidden, inner], output, stored);
         if style.sinks {
-            layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.heads]);
+            layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.attention.heads]);
         }
         let widths = match style.qk_norm {
             QkNorm::None => return,
@@ -101,8 +101,8 @@ impl Attention {
     pub fn load(loader: &Loader<'_>, name: &str, layer: usize, style: AttentionStyle) -> Result<Attention, Error> {
         let AttentionStyle { qk_norm, qkv, sinks } = style;
         let config = loader.config;
-        let (hidden, head_dim, bias) = (config.hidden_size, config.head_dim, config.attention_bias);
-        let (inner, kv_inner) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
+        let (inner, kv_inner) = (config.attention.heads * head_dim, config.attention.kv_heads * head_dim);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let norm = |part: &str, whole: usize| {
             let n = if qk_norm == QkNorm::Heads { head_dim } else { whole };
@@ -119,20 +119,20 @@ impl Attention {
                 ])),
             },
             gated: qkv == QkvStyle::Gated,
-            o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention_output_bias)?,
+            o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention.output_bias)?,
             norms: match qk_norm {
                 QkNorm::None => None,
                 _ => Some([norm("q_norm", inner)?, norm("k_norm", kv_inner)?]),
             },
             sinks: match sinks {
-                true => Some(loader.vector(&format!("{name}.sinks"), config.heads)?),
+                true => Some(loader.vector(&format!("{name}.sinks"), config.attention.heads)?),
                 false => None,
             },
             qk_norm,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
+            heads: config.attention.heads,
+            kv_heads: config.attention.kv_heads,
             head_dim,
-            scale: config.attention_scale,
+            scale: config.attention.scale,
             window: own.window.map(|window| window as u32),
             rope: own.rope,
         })

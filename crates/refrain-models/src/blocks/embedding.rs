@@ -18,7 +18,7 @@ impl Embedding {
         let config = loader.config;
         Ok(Embedding {
             weight: loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)?,
-            scale: config.embedding_scale,
+            scale: config.multipliers.embedding,
         })
     }
 
@@ -48,8 +48,8 @@ impl Head {
                 true => embedding.weight.clone(),
                 false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
             },
-            cap: config.logit_cap,
-            divisor: config.logit_divisor,
+            cap: config.multipliers.logit_cap,
+            divisor: config.multipliers.logit_divisor,
         })
     }
 

@@ -16,7 +16,7 @@ pub enum FeedForward {
 impl FeedForward {
     /// Its tensors in a layer.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
-        match &config.mixture {
+        match &config.feed_forward.mixture {
             Some(mixture) => Mixture::tensors(layer, config, mixture),
             None => Mlp::tensors(layer, config, style),
         }
@@ -27,7 +27,7 @@ impl FeedForward {
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, layer: &str, style: MlpStyle) -> Result<FeedForward, Error> {
-        Ok(match &loader.config.mixture {
+        Ok(match &loader.config.feed_forward.mixture {
             Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, layer, mixture)?)),
             None => FeedForward::Mlp(Box::new(Mlp::load(loader, &format!("{layer}.mlp"), style)?)),
         })

@@ -161,7 +161,7 @@ impl Mixture {
                 }),
                 None => None,
             },
-            activation: loader.config.activation,
+            activation: loader.config.feed_forward.activation,
         })
     }
 

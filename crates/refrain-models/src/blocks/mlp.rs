@@ -34,7 +34,11 @@ enum Inner {
 impl Mlp {
     /// Its tensors in a layer.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
-        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        let (hidden, inner, bias) = (
+            config.hidden_size,
+            config.feed_forward.intermediate_size,
+            config.feed_forward.bias,
+        );
         let mut add = |names, shape| layer.linear(names, shape, bias, RowOrder::AsStored);
         match style {
             MlpStyle::Gated => {
@@ -55,7 +59,7 @@ impl Mlp {
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<Mlp, Error> {
-        Mlp::of_width(loader, name, loader.config.intermediate_size, style)
+        Mlp::of_width(loader, name, loader.config.feed_forward.intermediate_size, style)
     }
 
     /// As [`Mlp::load`], `inner` wide inside.
@@ -64,7 +68,7 @@ impl Mlp {
     /// As [`Loader::array`].
     pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, style: MlpStyle) -> Result<Mlp, Error> {
         let config = loader.config;
-        let (hidden, bias) = (config.hidden_size, config.mlp_bias);
+        let (hidden, bias) = (config.hidden_size, config.feed_forward.bias);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let down = if style == MlpStyle::Plain {
             "c_proj"
@@ -78,7 +82,7 @@ impl Mlp {
                 MlpStyle::Plain => Inner::Plain(project("c_fc", inner)?),
             },
             down: loader.linear(&format!("{name}.{down}"), hidden, inner, bias)?,
-            activation: config.activation,
+            activation: config.feed_forward.activation,
         })
     }
 

@@ -82,8 +82,8 @@ impl Loader<'_> {
 
     fn whole(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
         let mut norm = self.stored(name, n)?;
-        if self.config.norm_offset != 0.0 {
-            norm.gain = norm.gain.astype(DType::F32) + self.config.norm_offset;
+        if self.config.norm.offset != 0.0 {
+            norm.gain = norm.gain.astype(DType::F32) + self.config.norm.offset;
             norm.gain.eval()?;
         }
         Ok(norm)
@@ -92,7 +92,7 @@ impl Loader<'_> {
     fn stored(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
         Ok(RmsNorm {
             gain: self.vector(&format!("{name}.weight"), n)?,
-            eps: self.config.rms_norm_eps,
+            eps: self.config.norm.eps,
         })
     }
 }

@@ -42,13 +42,13 @@ pub struct Ropes {
 impl Ropes {
     /// What `config` asks for; local layers keep their frequencies however long the context is.
     pub fn new(config: &ModelConfig, device: &Device) -> Ropes {
-        let rope = |theta, scaling| Rope::new(device, config.rope_dims, theta, scaling, 1);
+        let rope = |theta, scaling| Rope::new(device, config.positions.dims, theta, scaling, 1);
         Ropes {
-            global: rope(config.rope_theta, &config.rope_scaling),
-            local: rope(config.local_rope_theta, &RopeScaling::None),
+            global: rope(config.positions.theta, &config.positions.scaling),
+            local: rope(config.positions.local_theta, &RopeScaling::None),
             device: device.clone(),
-            theta: config.rope_theta,
-            scaling: config.rope_scaling.clone(),
+            theta: config.positions.theta,
+            scaling: config.positions.scaling.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod keys;
 pub mod layers;
+mod parts;
 pub mod read;
 mod rope;
 pub(crate) mod rope_gguf;
@@ -17,71 +18,38 @@ use refrain_formats::{Error, MatrixPlace, Quantisation};
 use crate::family::Family;
 
 pub use layers::{Activation, LayerAttention, LayerRope};
+pub use parts::{AttentionConfig, FeedForwardConfig, Multipliers, NormConfig, PositionConfig};
 pub use rope::{RopeScaling, all_close};
 use sizes::check_counts;
 pub use sizes::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig, is_router};
 
-/// The hyperparameters of a decoder-only transformer.
+/// The hyperparameters of a decoder-only transformer: what every one has, and the parts that its family puts together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The model family.
     pub family: &'static Family,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width inside the feed-forward network.
-    pub intermediate_size: usize,
     /// Number of transformer blocks.
     pub layers: usize,
-    /// Number of query heads.
-    pub heads: usize,
-    /// Number of key and value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Width of one head.
-    pub head_dim: usize,
     /// Rows of the token embedding.
     pub vocab_size: usize,
-    /// Added to the mean square in RMS norms.
-    pub rms_norm_eps: f32,
-    /// Base of the rotary embedding's geometric series of wavelengths.
-    pub rope_theta: f64,
-    /// How the rotary frequencies were stretched for long contexts.
-    pub rope_scaling: RopeScaling,
-    /// Base of the rotary embedding of local layers, whose frequencies are not stretched.
-    pub local_rope_theta: f64,
-    /// Leading values of each head that are rotated (all: `head_dim`).
-    pub rope_dims: usize,
     /// Longest context that the model was made for, in tokens.
     pub max_position: usize,
     /// Whether the token embedding is also the output head.
     pub tie_word_embeddings: bool,
-    /// Whether the projections to queries, keys and values have biases.
-    pub attention_bias: bool,
-    /// Whether the projection of what attention mixed has a bias.
-    pub attention_output_bias: bool,
-    /// What scores are multiplied by before their softmax.
-    pub attention_scale: f32,
-    /// Whether the projections of the feed-forward network have biases.
-    pub mlp_bias: bool,
-    /// What is applied to the gate of the feed-forward network.
-    pub activation: Activation,
-    /// What the token embedding is multiplied by.
-    pub embedding_scale: f32,
-    /// What the blocks add to the residual stream is multiplied by.
-    pub residual_scale: f32,
-    /// What logits are divided by.
-    pub logit_divisor: f32,
-    /// Added to the gains of norms as they are stored.
-    pub norm_offset: f32,
-    /// Bound of the logits, which become cap · tanh(logit / cap).
-    pub logit_cap: Option<f32>,
-    /// What sets layers apart, in order; layers beyond its end are as by default (see
-    /// [`ModelConfig::layer_attention`]).
-    pub layer_attention: Vec<LayerAttention>,
+    /// The norms.
+    pub norm: NormConfig,
+    /// How positions are encoded.
+    pub positions: PositionConfig,
+    /// Attention, of the layers that attend.
+    pub attention: AttentionConfig,
     /// The gated delta nets that some layers have in the place of attention.
     pub delta_nets: Option<DeltaNets>,
-    /// The experts that layers have in the place of one feed-forward network (whose width is then that of
-    /// an expert).
-    pub mixture: Option<MixtureConfig>,
+    /// What computes each token by itself.
+    pub feed_forward: FeedForwardConfig,
+    /// What is multiplied on the way from tokens to logits.
+    pub multipliers: Multipliers,
     /// Tokens that begin a text.
     pub bos_ids: Vec<u32>,
     /// Tokens that end a text.
@@ -106,32 +74,16 @@ impl ModelConfig {
         ModelConfig {
             family,
             hidden_size,
-            intermediate_size,
             layers,
-            heads,
-            kv_heads,
-            head_dim,
             vocab_size: 32_000,
-            rms_norm_eps: 1e-6,
-            rope_theta: 10_000.0,
-            rope_scaling: RopeScaling::None,
-            local_rope_theta: 10_000.0,
-            rope_dims: head_dim,
             max_position: 2048,
             tie_word_embeddings: false,
-            attention_bias: false,
-            attention_output_bias: false,
-            attention_scale: (head_dim as f64).powf(-0.5) as f32,
-            mlp_bias: false,
-            activation: Activation::Silu,
-            embedding_scale: 1.0,
-            residual_scale: 1.0,
-            logit_divisor: 1.0,
-            norm_offset: 0.0,
-            logit_cap: None,
-            layer_attention: Vec::new(),
+            norm: NormConfig { eps: 1e-6, offset: 0.0 },
+            positions: PositionConfig::plain(10_000.0, head_dim),
+            attention: AttentionConfig::of_heads(heads, kv_heads, head_dim),
             delta_nets: None,
-            mixture: None,
+            feed_forward: FeedForwardConfig::of_width(intermediate_size),
+            multipliers: Multipliers::NONE,
             bos_ids: Vec::new(),
             eos_ids: Vec::new(),
             quantisation: None,
@@ -167,7 +119,7 @@ impl ModelConfig {
 
     /// How layer `number` attends.
     pub fn layer_attention(&self, number: usize) -> LayerAttention {
-        self.layer_attention.get(number).copied().unwrap_or_default()
+        self.attention.layers.get(number).copied().unwrap_or_default()
     }
 
     /// Whether layer `number` is a gated delta net.
@@ -188,10 +140,10 @@ impl ModelConfig {
     pub fn validate(&self, file: &str) -> Result<(), Error> {
         let counts = [
             ("hidden_size", self.hidden_size, MAX_WIDTH),
-            ("intermediate_size", self.intermediate_size, MAX_WIDTH),
+            ("intermediate_size", self.feed_forward.intermediate_size, MAX_WIDTH),
             ("num_hidden_layers", self.layers, MAX_LAYERS),
-            ("num_attention_heads", self.heads, MAX_HEADS),
-            ("num_key_value_heads", self.kv_heads, MAX_HEADS),
+            ("num_attention_heads", self.attention.heads, MAX_HEADS),
+            ("num_key_value_heads", self.attention.kv_heads, MAX_HEADS),
             ("vocab_size", self.vocab_size, MAX_VOCABULARY),
             ("max_position_embeddings", self.max_position, MAX_POSITION),
         ];
@@ -199,36 +151,36 @@ impl ModelConfig {
         if let Some(nets) = &self.delta_nets {
             nets.validate(file)?;
         }
-        if let Some(mixture) = &self.mixture {
+        if let Some(mixture) = &self.feed_forward.mixture {
             mixture.validate(file)?;
         }
-        if !self.heads.is_multiple_of(self.kv_heads) {
+        if !self.attention.heads.is_multiple_of(self.attention.kv_heads) {
             return Err(Error::file(
                 file,
                 format!(
                     "num_attention_heads ({}) is not a multiple of num_key_value_heads ({})",
-                    self.heads, self.kv_heads
+                    self.attention.heads, self.attention.kv_heads
                 ),
             ));
         }
-        if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(2) {
+        if !(32..=256).contains(&self.attention.head_dim) || !self.attention.head_dim.is_multiple_of(2) {
             return Err(Error::file(
                 file,
                 format!(
                     "the head size is {}, but only even ones from 32 to 256 are supported",
-                    self.head_dim
+                    self.attention.head_dim
                 ),
             ));
         }
-        if !(self.rms_norm_eps.is_finite() && (0.0..1.0).contains(&self.rms_norm_eps)) {
+        if !(self.norm.eps.is_finite() && (0.0..1.0).contains(&self.norm.eps)) {
             return Err(Error::file(
                 file,
-                format!("rms_norm_eps is {}, not a small number", self.rms_norm_eps),
+                format!("rms_norm_eps is {}, not a small number", self.norm.eps),
             ));
         }
         for (name, value) in [
-            ("query_pre_attn_scalar", Some(self.attention_scale)),
-            ("final_logit_softcapping", self.logit_cap),
+            ("query_pre_attn_scalar", Some(self.attention.scale)),
+            ("final_logit_softcapping", self.multipliers.logit_cap),
         ] {
             if let Some(value) = value
                 && !(value.is_finite() && value > 0.0)
@@ -240,31 +192,33 @@ impl ModelConfig {
     }
 
     fn validate_rope(&self, file: &str) -> Result<(), Error> {
-        let partial = self.family.rotates_part && self.rope_dims.is_multiple_of(2);
-        if self.rope_dims != self.head_dim && !(partial && (2..self.head_dim).contains(&self.rope_dims)) {
+        let partial = self.family.rotates_part && self.positions.dims.is_multiple_of(2);
+        if self.positions.dims != self.attention.head_dim
+            && !(partial && (2..self.attention.head_dim).contains(&self.positions.dims))
+        {
             return Err(Error::file(
                 file,
                 format!(
                     "rotary embeddings cover {} of {} values of a head, which is not supported of {}",
-                    self.rope_dims, self.head_dim, self.family
+                    self.positions.dims, self.attention.head_dim, self.family
                 ),
             ));
         }
-        if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
+        if !(self.positions.theta.is_finite() && self.positions.theta > 1.0) {
             return Err(Error::file(
                 file,
-                format!("rope_theta is {}, not above 1", self.rope_theta),
+                format!("rope_theta is {}, not above 1", self.positions.theta),
             ));
         }
-        if !(self.local_rope_theta.is_finite() && self.local_rope_theta > 1.0) {
+        if !(self.positions.local_theta.is_finite() && self.positions.local_theta > 1.0) {
             return Err(Error::file(
                 file,
                 format!(
                     "the rope_theta of local layers is {}, not above 1",
-                    self.local_rope_theta
+                    self.positions.local_theta
                 ),
             ));
         }
-        self.rope_scaling.validate(self.rope_dims, file)
+        self.positions.scaling.validate(self.positions.dims, file)
     }
 }

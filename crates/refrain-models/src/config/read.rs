@@ -3,7 +3,9 @@
 use refrain_formats::{Error, Key, Metadata};
 
 use super::layers::Activation;
-use super::{ModelConfig, rope_gguf, rope_json};
+use super::{
+    AttentionConfig, FeedForwardConfig, ModelConfig, Multipliers, NormConfig, PositionConfig, rope_gguf, rope_json,
+};
 use crate::family::Family;
 
 /// Width of the residual stream.
@@ -138,7 +140,7 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
     };
     let heads = or_default(metadata.count_of_layers(HEADS)?, defaults.heads, HEADS)?;
     let head_dim = head_dim(metadata, defaults, hidden_size, heads)?;
-    let rope = rope(metadata, defaults, head_dim)?;
+    let (positions, max_position) = positions(metadata, defaults, head_dim)?;
     let has = |tensor: &str| metadata.tensor_shape(tensor).is_some();
     let biases = match metadata.is_gguf() {
         true => Biases {
@@ -148,55 +150,52 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         },
         false => defaults.biases,
     };
+    let intermediate_size = match inner {
+        Some(inner) => inner,
+        None => metadata
+            .count_of_layers(INNER)?
+            .ok_or_else(|| metadata.missing(INNER))?,
+    };
+    let kv_heads = metadata
+        .count_of_layers(KV_HEADS)?
+        .or(defaults.kv_heads.filter(|_| !metadata.is_gguf()))
+        .unwrap_or(heads);
+    let vocab_size = match metadata.tensor_shape("token_embd.weight") {
+        Some(&[rows, ..]) => rows,
+        _ => or_default(metadata.count(VOCABULARY)?, defaults.vocab_size, VOCABULARY)?,
+    };
+    let eps = match metadata.number(defaults.family.eps)? {
+        Some(eps) => eps as f32,
+        None if metadata.is_gguf() => 1e-6,
+        None => defaults.norm_eps as f32,
+    };
+    let tie_word_embeddings = match metadata.is_gguf() {
+        true => !has("output.weight"),
+        false => metadata
+            .flag(Key::json("tie_word_embeddings"))?
+            .unwrap_or(defaults.tie_word_embeddings),
+    };
     Ok(ModelConfig {
         family: defaults.family,
         hidden_size,
-        intermediate_size: match inner {
-            Some(inner) => inner,
-            None => metadata
-                .count_of_layers(INNER)?
-                .ok_or_else(|| metadata.missing(INNER))?,
-        },
         layers,
-        heads,
-        kv_heads: metadata
-            .count_of_layers(KV_HEADS)?
-            .or(defaults.kv_heads.filter(|_| !metadata.is_gguf()))
-            .unwrap_or(heads),
-        head_dim,
-        vocab_size: match metadata.tensor_shape("token_embd.weight") {
-            Some(&[rows, ..]) => rows,
-            _ => or_default(metadata.count(VOCABULARY)?, defaults.vocab_size, VOCABULARY)?,
+        vocab_size,
+        max_position,
+        tie_word_embeddings,
+        norm: NormConfig { eps, offset: 0.0 },
+        positions,
+        attention: AttentionConfig {
+            bias: biases.attention,
+            output_bias: biases.output,
+            ..AttentionConfig::of_heads(heads, kv_heads, head_dim)
         },
-        rms_norm_eps: match metadata.number(defaults.family.eps)? {
-            Some(eps) => eps as f32,
-            None if metadata.is_gguf() => 1e-6,
-            None => defaults.norm_eps as f32,
-        },
-        rope_theta: rope.theta,
-        local_rope_theta: rope.local_theta,
-        max_position: rope.max_position,
-        rope_scaling: rope.scaling,
-        rope_dims: rope.dims,
-        tie_word_embeddings: match metadata.is_gguf() {
-            true => !has("output.weight"),
-            false => metadata
-                .flag(Key::json("tie_word_embeddings"))?
-                .unwrap_or(defaults.tie_word_embeddings),
-        },
-        attention_bias: biases.attention,
-        attention_output_bias: biases.output,
-        attention_scale: (head_dim as f64).powf(-0.5) as f32,
-        mlp_bias: biases.mlp,
-        activation: activation(metadata, defaults)?,
-        embedding_scale: 1.0,
-        residual_scale: 1.0,
-        logit_divisor: 1.0,
-        norm_offset: 0.0,
-        logit_cap: None,
-        layer_attention: Vec::new(),
         delta_nets: None,
-        mixture: None,
+        feed_forward: FeedForwardConfig {
+            bias: biases.mlp,
+            activation: activation(metadata, defaults)?,
+            ..FeedForwardConfig::of_width(intermediate_size)
+        },
+        multipliers: Multipliers::NONE,
         bos_ids: metadata.bos_ids()?,
         eos_ids: metadata.eos_ids()?,
         quantisation: metadata.quantisation()?,
@@ -213,35 +212,27 @@ fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     Ok(all - predicting as usize)
 }
 
-/// How positions are encoded.
-struct RopeSettings {
-    theta: f64,
-    local_theta: f64,
-    scaling: super::RopeScaling,
-    dims: usize,
-    max_position: usize,
-}
-
-fn rope(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> Result<RopeSettings, Error> {
+/// How positions are encoded, and the longest context.
+fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> Result<(PositionConfig, usize), Error> {
     if !metadata.is_gguf() {
         let max_position = metadata.count(CONTEXT)?.unwrap_or(defaults.max_position);
         let rope = rope_json::read(metadata, defaults, max_position)?;
-        return Ok(RopeSettings {
+        let positions = PositionConfig {
             theta: rope.theta,
             local_theta: rope_json::local_theta(metadata)?.unwrap_or(rope.theta),
             scaling: rope.scaling,
             dims: (head_dim as f64 * rope.rotated) as usize,
-            max_position: rope.max_position,
-        });
+        };
+        return Ok((positions, rope.max_position));
     }
     let theta = metadata.number(Key::gguf("rope.freq_base"))?.unwrap_or(10_000.0);
-    Ok(RopeSettings {
+    let positions = PositionConfig {
         theta,
         local_theta: metadata.number(Key::gguf("rope.freq_base_swa"))?.unwrap_or(theta),
         scaling: rope_gguf::scaling(metadata)?,
         dims: metadata.count(Key::gguf("rope.dimension_count"))?.unwrap_or(head_dim),
-        max_position: metadata.needed(CONTEXT)?,
-    })
+    };
+    Ok((positions, metadata.needed(CONTEXT)?))
 }
 
 /// The width of a head, or what transformers and llama.cpp take where it is missing.

@@ -26,21 +26,22 @@ pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEnt
         (own("block_count"), count(config.layers)),
         (own("context_length"), count(config.max_position)),
         (own("embedding_length"), count(config.hidden_size)),
-        (own("feed_forward_length"), count(config.intermediate_size)),
-        (own("attention.head_count"), count(config.heads)),
-        (own("attention.head_count_kv"), count(config.kv_heads)),
-        (own("attention.key_length"), count(config.head_dim)),
-        (own("attention.value_length"), count(config.head_dim)),
-        (own(config.family.eps.gguf), MetadataValue::F32(config.rms_norm_eps)),
-        (own("rope.dimension_count"), count(config.rope_dims)),
-        (own("rope.freq_base"), MetadataValue::F32(config.rope_theta as f32)),
+        (own("feed_forward_length"), count(config.feed_forward.intermediate_size)),
+        (own("attention.head_count"), count(config.attention.heads)),
+        (own("attention.head_count_kv"), count(config.attention.kv_heads)),
+        (own("attention.key_length"), count(config.attention.head_dim)),
+        (own("attention.value_length"), count(config.attention.head_dim)),
+        (own(config.family.eps.gguf), MetadataValue::F32(config.norm.eps)),
+        (own("rope.dimension_count"), count(config.positions.dims)),
+        (own("rope.freq_base"), MetadataValue::F32(config.positions.theta as f32)),
         (own("vocab_size"), count(config.vocab_size)),
     ];
-    metadata
-        .extend(rope_scaling(&config.rope_scaling).map(|(key, value)| (own(&format!("rope.scaling.{key}")), value)));
+    metadata.extend(
+        rope_scaling(&config.positions.scaling).map(|(key, value)| (own(&format!("rope.scaling.{key}")), value)),
+    );
     let local = (0..config.layers).any(|layer| config.layer_attention(layer).rope == LayerRope::Local);
-    if local && config.local_rope_theta != config.rope_theta {
-        let theta = MetadataValue::F32(config.local_rope_theta as f32);
+    if local && config.positions.local_theta != config.positions.theta {
+        let theta = MetadataValue::F32(config.positions.local_theta as f32);
         metadata.push((own("rope.freq_base_swa"), theta));
     }
     metadata.extend(
@@ -155,7 +156,7 @@ pub fn no_tokenizer(config: &ModelConfig) -> MetadataEntries {
 
 /// The tensors of what the rotary frequencies are divided by, if the model's scaling asks for any.
 pub fn rope_items(config: &ModelConfig) -> Vec<Item<'static>> {
-    if let RopeScaling::LongRope { short, long, .. } = &config.rope_scaling {
+    if let RopeScaling::LongRope { short, long, .. } = &config.positions.scaling {
         return vec![rope_item(LONG_FACTORS, long), rope_item(SHORT_FACTORS, short)];
     }
     let divisors = rope_divisors(config);
@@ -181,7 +182,7 @@ fn rope_item(name: &str, divisors: &[f32]) -> Item<'static> {
 /// more than `high_freq_factor` turns by 1, and in between by the reciprocal of the two reciprocals'
 /// mean, weighted by the turns (Llama 3.1's rule).
 pub fn rope_divisors(config: &ModelConfig) -> Option<Vec<f32>> {
-    let (factor, low_freq_factor, high_freq_factor, original_max_position) = match &config.rope_scaling {
+    let (factor, low_freq_factor, high_freq_factor, original_max_position) = match &config.positions.scaling {
         RopeScaling::Factors(factors) => return Some(factors.clone()),
         RopeScaling::Llama3 {
             factor,
@@ -192,10 +193,13 @@ pub fn rope_divisors(config: &ModelConfig) -> Option<Vec<f32>> {
         _ => return None,
     };
     let divisor = |pair: usize| {
-        let frequency = config.rope_theta.powf(-2.0 * pair as f64 / config.rope_dims as f64);
+        let frequency = config
+            .positions
+            .theta
+            .powf(-2.0 * pair as f64 / config.positions.dims as f64);
         let turns = original_max_position * frequency / std::f64::consts::TAU;
         let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
         (1.0 / ((1.0 - kept) / factor + kept)) as f32
     };
-    Some((0..config.rope_dims / 2).map(divisor).collect())
+    Some((0..config.positions.dims / 2).map(divisor).collect())
 }

@@ -23,22 +23,22 @@ pub fn whole(config: &ModelConfig, text: Value) -> Value {
 pub fn text_object(config: &ModelConfig, numbers: Encoding) -> Value {
     let mut object = json!({
         "architectures": [config.family.class],
-        "attention_bias": config.attention_bias,
+        "attention_bias": config.attention.bias,
         "attention_dropout": 0.0,
         "bos_token_id": config.bos_ids.first(),
         "eos_token_id": config.eos_ids.first(),
-        "head_dim": config.head_dim,
+        "head_dim": config.attention.head_dim,
         "hidden_act": "silu",
         "hidden_size": config.hidden_size,
         "initializer_range": 0.02,
-        "intermediate_size": config.intermediate_size,
+        "intermediate_size": config.feed_forward.intermediate_size,
         "max_position_embeddings": config.max_position,
         "model_type": config.family.name,
-        "num_attention_heads": config.heads,
+        "num_attention_heads": config.attention.heads,
         "num_hidden_layers": config.layers,
-        "num_key_value_heads": config.kv_heads,
-        "rope_scaling": rope_scaling(&config.rope_scaling),
-        "rope_theta": config.rope_theta,
+        "num_key_value_heads": config.attention.kv_heads,
+        "rope_scaling": rope_scaling(&config.positions.scaling),
+        "rope_theta": config.positions.theta,
         "tie_word_embeddings": config.tie_word_embeddings,
         "torch_dtype": dtype(numbers),
         "transformers_version": "4.51.0",
@@ -47,7 +47,7 @@ pub fn text_object(config: &ModelConfig, numbers: Encoding) -> Value {
     });
     if let Some(fields) = object.as_object_mut() {
         // The shortest decimal that gives the same f32 again.
-        let eps = config.rms_norm_eps.to_string().parse::<f64>().unwrap_or(1e-6);
+        let eps = config.norm.eps.to_string().parse::<f64>().unwrap_or(1e-6);
         fields.insert(config.family.eps.json.to_owned(), json!(eps));
         fields.extend(own_fields(config));
         if let Some(quantisation) = &config.quantisation {
@@ -65,8 +65,8 @@ pub fn put_old_keys(fields: &mut Map<String, Value>, config: &ModelConfig) {
             fields.insert(key.to_owned(), value);
         }
     };
-    put("rope_theta", json!(config.rope_theta));
-    put("rope_scaling", rope_scaling(&config.rope_scaling));
+    put("rope_theta", json!(config.positions.theta));
+    put("rope_scaling", rope_scaling(&config.positions.scaling));
     let own = own_fields(config);
     for key in config.family.old_keys {
         put(key, own[*key].clone());

@@ -36,11 +36,11 @@ pub(super) static GEMMA3: Family = Family {
     config_json: |config| {
         json!({
             "attn_logit_softcapping": null,
-            "final_logit_softcapping": config.logit_cap,
+            "final_logit_softcapping": config.multipliers.logit_cap,
             "hidden_activation": "gelu_pytorch_tanh",
             "layer_types": config.layer_types(),
-            "query_pre_attn_scalar": f64::from(config.attention_scale).powi(-2).round() as u64,
-            "rope_local_base_freq": config.local_rope_theta,
+            "query_pre_attn_scalar": f64::from(config.attention.scale).powi(-2).round() as u64,
+            "rope_local_base_freq": config.positions.local_theta,
             "sliding_window": config.window(),
             "sliding_window_pattern": config.first_without_window().map(|first| first + 1),
         })
@@ -48,11 +48,16 @@ pub(super) static GEMMA3: Family = Family {
     old_keys: &["rope_local_base_freq", "sliding_window_pattern"],
     gguf_metadata: |config| {
         let mut keys = written_gguf::periodic_windows(config);
-        keys.extend(config.logit_cap.map(|cap| (LOGIT_CAP.gguf, MetadataValue::F32(cap))));
+        keys.extend(
+            config
+                .multipliers
+                .logit_cap
+                .map(|cap| (LOGIT_CAP.gguf, MetadataValue::F32(cap))),
+        );
         keys
     },
     // Gains are stored less one in directories, and whole in GGUF files.
-    in_directory: |config| config.norm_offset = 1.0,
+    in_directory: |config| config.norm.offset = 1.0,
     ..Family::DENSE
 };
 
@@ -91,17 +96,17 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         ..Defaults::of(&GEMMA3)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.embedding_scale = (config.hidden_size as f32).sqrt();
-    config.norm_offset = if metadata.is_gguf() { 0.0 } else { 1.0 };
-    config.logit_cap = metadata.number(LOGIT_CAP)?.map(|cap| cap as f32);
+    config.multipliers.embedding = (config.hidden_size as f32).sqrt();
+    config.norm.offset = if metadata.is_gguf() { 0.0 } else { 1.0 };
+    config.multipliers.logit_cap = metadata.number(LOGIT_CAP)?.map(|cap| cap as f32);
     let scored = match (metadata.is_gguf(), config.layers) {
         (false, _) => metadata.number(SCORED)?.unwrap_or(256.0),
         // Of these models only that with 62 layers (27B) takes the head size from the width.
-        (true, 62) => (config.hidden_size / config.heads) as f64,
-        (true, _) => config.head_dim as f64,
+        (true, 62) => (config.hidden_size / config.attention.heads) as f64,
+        (true, _) => config.attention.head_dim as f64,
     };
-    config.attention_scale = scored.powf(-0.5) as f32;
-    config.local_rope_theta = match rope_json::local_theta(metadata)? {
+    config.attention.scale = scored.powf(-0.5) as f32;
+    config.positions.local_theta = match rope_json::local_theta(metadata)? {
         Some(theta) => theta,
         None => metadata.number(LOCAL_BASE)?.unwrap_or(10_000.0),
     };
@@ -112,6 +117,6 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         false => metadata.count(PATTERN)?.unwrap_or(6),
     };
     let local = |layer: usize| !(layer + 1).is_multiple_of(period);
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;
     Ok(config)
 }

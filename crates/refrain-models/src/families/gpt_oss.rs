@@ -102,7 +102,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     };
     let mixture = mixture(experts, count(USED, 4)?, count(WIDTH, 2880)?);
     let mut config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
-    match &mut config.rope_scaling {
+    match &mut config.positions.scaling {
         // GGUF files cannot say that it is not, and no model of the family says that it is.
         RopeScaling::Yarn { truncate, .. } if metadata.is_gguf() => *truncate = false,
         scaling @ RopeScaling::None if !metadata.is_gguf() && is_silent(metadata) => *scaling = yarn(4096.0),
@@ -110,8 +110,8 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     }
     let usual = (!metadata.is_gguf() && !metadata.mentions(WINDOW)).then_some(128);
     let window = layers::window(metadata)?.or(usual);
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, has_window)?;
-    config.mixture = Some(mixture);
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, has_window)?;
+    config.feed_forward.mixture = Some(mixture);
     Ok(config)
 }
 
@@ -127,7 +127,7 @@ fn has_window(layer: usize) -> bool {
 }
 
 fn config_json(config: &ModelConfig) -> Value {
-    let Some(mixture) = &config.mixture else {
+    let Some(mixture) = &config.feed_forward.mixture else {
         return Value::Null;
     };
     json!({
@@ -145,7 +145,7 @@ fn gguf_metadata(config: &ModelConfig) -> Vec<(&'static str, MetadataValue)> {
         false => written_gguf::listed_windows(config),
     };
     let count = |key: Key, value: usize| (key.gguf, MetadataValue::U32(value as u32));
-    if let Some(mixture) = &config.mixture {
+    if let Some(mixture) = &config.feed_forward.mixture {
         keys.push(count(EXPERTS, mixture.experts));
         keys.push(count(USED, mixture.router.used));
         keys.push(count(WIDTH, mixture.intermediate_size));
@@ -169,42 +169,39 @@ fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConf
 
 /// A published size: layers and experts.
 fn published(layers: usize, experts: usize) -> ModelConfig {
-    ModelConfig {
-        vocab_size: 201_088,
-        max_position: 131_072,
-        layer_attention: windows(layers, 128),
-        mixture: Some(mixture(experts, 4, 2880)),
-        bos_ids: vec![199_998],
-        eos_ids: vec![200_002],
-        ..of_sizes([2880, 2880, layers, 64, 8])
-    }
+    let mut config = of_sizes([2880, 2880, layers, 64, 8]);
+    config.vocab_size = 201_088;
+    config.max_position = 131_072;
+    config.attention.layers = windows(layers, 128);
+    config.feed_forward.mixture = Some(mixture(experts, 4, 2880));
+    config.bos_ids = vec![199_998];
+    config.eos_ids = vec![200_002];
+    config
 }
 
 /// Its structure at a size for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 997,
-        max_position: 4096,
-        rope_scaling: yarn(128.0),
-        layer_attention: windows(4, 16),
-        mixture: Some(mixture(8, 2, 256)),
-        bos_ids: vec![1],
-        eos_ids: vec![2],
-        ..of_sizes([256, 256, 4, 4, 2])
-    }
+    let mut config = of_sizes([256, 256, 4, 4, 2]);
+    config.vocab_size = 997;
+    config.max_position = 4096;
+    config.positions.scaling = yarn(128.0);
+    config.attention.layers = windows(4, 16);
+    config.feed_forward.mixture = Some(mixture(8, 2, 256));
+    config.bos_ids = vec![1];
+    config.eos_ids = vec![2];
+    config
 }
 
 fn of_sizes(sizes: [usize; 5]) -> ModelConfig {
-    ModelConfig {
-        rms_norm_eps: 1e-5,
-        rope_theta: 150_000.0,
-        local_rope_theta: 150_000.0,
-        rope_scaling: yarn(4096.0),
-        attention_bias: true,
-        attention_output_bias: true,
-        activation: Activation::ClampedSwiglu,
-        ..ModelConfig::of_sizes(&GPT_OSS, sizes, 64)
-    }
+    let mut config = ModelConfig::of_sizes(&GPT_OSS, sizes, 64);
+    config.norm.eps = 1e-5;
+    config.positions.theta = 150_000.0;
+    config.positions.local_theta = 150_000.0;
+    config.positions.scaling = yarn(4096.0);
+    config.attention.bias = true;
+    config.attention.output_bias = true;
+    config.feed_forward.activation = Activation::ClampedSwiglu;
+    config
 }
 
 fn windows(layers: usize, window: usize) -> Vec<LayerAttention> {

@@ -33,19 +33,19 @@ pub(super) static GRANITE: Family = Family {
     build: |loader| STYLE.build(loader),
     config_json: |config| {
         json!({
-            "attention_multiplier": decimal(config.attention_scale),
-            "embedding_multiplier": decimal(config.embedding_scale),
-            "logits_scaling": decimal(config.logit_divisor),
-            "mlp_bias": config.mlp_bias,
-            "residual_multiplier": decimal(config.residual_scale),
+            "attention_multiplier": decimal(config.attention.scale),
+            "embedding_multiplier": decimal(config.multipliers.embedding),
+            "logits_scaling": decimal(config.multipliers.logit_divisor),
+            "mlp_bias": config.feed_forward.bias,
+            "residual_multiplier": decimal(config.multipliers.residual),
         })
     },
     gguf_metadata: |config| {
         vec![
-            (ATTENTION.gguf, MetadataValue::F32(config.attention_scale)),
-            (EMBEDDING.gguf, MetadataValue::F32(config.embedding_scale)),
-            (RESIDUAL.gguf, MetadataValue::F32(config.residual_scale)),
-            (LOGITS.gguf, MetadataValue::F32(config.logit_divisor)),
+            (ATTENTION.gguf, MetadataValue::F32(config.attention.scale)),
+            (EMBEDDING.gguf, MetadataValue::F32(config.multipliers.embedding)),
+            (RESIDUAL.gguf, MetadataValue::F32(config.multipliers.residual)),
+            (LOGITS.gguf, MetadataValue::F32(config.multipliers.logit_divisor)),
         ]
     },
     sizes: &[
@@ -80,7 +80,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         },
         ..Defaults::of(&GRANITE)
     };
-    let config = read::decoder(metadata, &defaults, None)?;
+    let mut config = read::decoder(metadata, &defaults, None)?;
     let multiplier = |key: Key, otherwise: f32| match metadata.number(key)? {
         None => Ok(otherwise),
         Some(value) if (value as f32).is_finite() && value as f32 > 0.0 => Ok(value as f32),
@@ -88,17 +88,15 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     };
     // Where GGUF files say 0, it is the usual one.
     let usual = metadata.is_gguf() && metadata.number(ATTENTION)?.is_none_or(|scale| scale == 0.0);
-    Ok(ModelConfig {
-        attention_scale: match usual {
-            true => config.attention_scale,
-            false => multiplier(ATTENTION, 1.0)?,
-        },
-        embedding_scale: multiplier(EMBEDDING, 1.0)?,
-        residual_scale: multiplier(RESIDUAL, 1.0)?,
-        logit_divisor: multiplier(LOGITS, 1.0)?,
-        layer_attention: layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?,
-        ..config
-    })
+    config.attention.scale = match usual {
+        true => config.attention.scale,
+        false => multiplier(ATTENTION, 1.0)?,
+    };
+    config.multipliers.embedding = multiplier(EMBEDDING, 1.0)?;
+    config.multipliers.residual = multiplier(RESIDUAL, 1.0)?;
+    config.multipliers.logit_divisor = multiplier(LOGITS, 1.0)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
+    Ok(config)
 }
 
 /// The shortest decimal that gives the same f32 again.
@@ -108,19 +106,18 @@ fn decimal(value: f32) -> f64 {
 
 /// Granite 3.3.
 fn sized(sizes: [usize; 5], head_dim: usize, logit_divisor: f32) -> ModelConfig {
-    ModelConfig {
-        vocab_size: 49_159,
-        rms_norm_eps: 1e-5,
-        rope_theta: 1e7,
-        local_rope_theta: 1e7,
-        max_position: 131_072,
-        tie_word_embeddings: true,
-        attention_scale: 1.0 / head_dim as f32,
-        embedding_scale: 12.0,
-        residual_scale: 0.22,
-        logit_divisor,
-        bos_ids: vec![0],
-        eos_ids: vec![0],
-        ..ModelConfig::of_sizes(&GRANITE, sizes, head_dim)
-    }
+    let mut config = ModelConfig::of_sizes(&GRANITE, sizes, head_dim);
+    config.vocab_size = 49_159;
+    config.norm.eps = 1e-5;
+    config.positions.theta = 1e7;
+    config.positions.local_theta = 1e7;
+    config.max_position = 131_072;
+    config.tie_word_embeddings = true;
+    config.attention.scale = 1.0 / head_dim as f32;
+    config.multipliers.embedding = 12.0;
+    config.multipliers.residual = 0.22;
+    config.multipliers.logit_divisor = logit_divisor;
+    config.bos_ids = vec![0];
+    config.eos_ids = vec![0];
+    config
 }

@@ -20,7 +20,7 @@ pub(super) static LLAMA: Family = Family {
     read,
     tensors: |config| STYLE.tensors(config),
     build: |loader| STYLE.build(loader),
-    config_json: |config| json!({ "mlp_bias": config.mlp_bias, "pretraining_tp": 1 }),
+    config_json: |config| json!({ "mlp_bias": config.feed_forward.bias, "pretraining_tp": 1 }),
     sizes: &[
         ("tiny-llama", tiny),
         ("llama-3.2-1b", || llama3([2048, 8192, 16, 32, 8], 64, 32.0, true)),
@@ -47,38 +47,36 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         ..Defaults::of(&LLAMA)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.layer_attention = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     Ok(config)
 }
 
 /// Llama 3.1 and 3.2, which differ in the factor of their rope scaling.
 fn llama3(sizes: [usize; 5], head_dim: usize, rope_factor: f64, tied: bool) -> ModelConfig {
-    ModelConfig {
-        vocab_size: 128_256,
-        rms_norm_eps: 1e-5,
-        rope_theta: 5e5,
-        local_rope_theta: 5e5,
-        rope_scaling: RopeScaling::Llama3 {
-            factor: rope_factor,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_max_position: 8192.0,
-        },
-        max_position: 131_072,
-        tie_word_embeddings: tied,
-        bos_ids: vec![128_000],
-        eos_ids: vec![128_001],
-        ..ModelConfig::of_sizes(&LLAMA, sizes, head_dim)
-    }
+    let mut config = ModelConfig::of_sizes(&LLAMA, sizes, head_dim);
+    config.vocab_size = 128_256;
+    config.norm.eps = 1e-5;
+    config.positions.theta = 5e5;
+    config.positions.local_theta = 5e5;
+    config.positions.scaling = RopeScaling::Llama3 {
+        factor: rope_factor,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position: 8192.0,
+    };
+    config.max_position = 131_072;
+    config.tie_word_embeddings = tied;
+    config.bos_ids = vec![128_000];
+    config.eos_ids = vec![128_001];
+    config
 }
 
 /// Llama 3's structure at a size for tests.
 fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 997,
-        max_position: 16_384,
-        bos_ids: vec![1],
-        eos_ids: vec![2],
-        ..llama3([256, 768, 2, 8, 4], 32, 8.0, true)
-    }
+    let mut config = llama3([256, 768, 2, 8, 4], 32, 8.0, true);
+    config.vocab_size = 997;
+    config.max_position = 16_384;
+    config.bos_ids = vec![1];
+    config.eos_ids = vec![2];
+    config
 }

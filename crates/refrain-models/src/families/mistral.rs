@@ -34,6 +34,6 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let mut config = read::decoder(metadata, &defaults, None)?;
     let window = layers::window(metadata)?.or((!metadata.mentions(WINDOW)).then_some(4096));
     let local = window.is_some();
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
     Ok(config)
 }

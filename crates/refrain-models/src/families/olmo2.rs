@@ -93,6 +93,6 @@ fn read(metadata: &Metadata<'_>, family: &'static Family, window: Option<usize>)
         false => 4,
     };
     let local = |layer: usize| (olmo3 || metadata.is_gguf()) && !(layer + 1).is_multiple_of(period);
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;
     Ok(config)
 }

@@ -26,12 +26,12 @@ pub(super) static PHI3: Family = Family {
     build: |loader| STYLE.build(loader),
     config_json: |config| {
         json!({
-            "original_max_position_embeddings": match config.rope_scaling {
+            "original_max_position_embeddings": match config.positions.scaling {
                 RopeScaling::LongRope { original_max_position, .. } => original_max_position,
                 _ => config.max_position,
             },
             "pad_token_id": null,
-            "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
+            "partial_rotary_factor": config.positions.dims as f64 / config.attention.head_dim as f64,
             "sliding_window": config.window(),
         })
     },
@@ -60,11 +60,11 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             window,
             rope: LayerRope::Global,
         };
-        config.layer_attention = vec![all; config.layers.min(MAX_LAYERS)];
+        config.attention.layers = vec![all; config.layers.min(MAX_LAYERS)];
         return Ok(config);
     }
     let local = window.is_some();
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
     if local && !(0..config.layers.min(MAX_LAYERS)).all(|layer| config.layer_attention(layer).window.is_some()) {
         return Err(metadata.error(
             "layer_types names layers without a window, which those of phi3 all have where there is a sliding_window",

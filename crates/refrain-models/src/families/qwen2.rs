@@ -40,7 +40,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         ..Defaults::of(&QWEN2)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.layer_attention = windows(metadata, config.layers)?;
+    config.attention.layers = windows(metadata, config.layers)?;
     Ok(config)
 }
 

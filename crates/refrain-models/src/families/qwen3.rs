@@ -60,33 +60,31 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         ..Defaults::of(&QWEN3)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.layer_attention = qwen2::windows(metadata, config.layers)?;
+    config.attention.layers = qwen2::windows(metadata, config.layers)?;
     Ok(config)
 }
 
 /// A published size: hidden size, intermediate size, layers, heads, key and value heads.
 fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
-    ModelConfig {
-        vocab_size: 151_936,
-        rope_theta: 1e6,
-        local_rope_theta: 1e6,
-        max_position: 40_960,
-        tie_word_embeddings: tied,
-        bos_ids: vec![151_643],
-        eos_ids: vec![151_645],
-        ..ModelConfig::of_sizes(&QWEN3, sizes, 128)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3, sizes, 128);
+    config.vocab_size = 151_936;
+    config.positions.theta = 1e6;
+    config.positions.local_theta = 1e6;
+    config.max_position = 40_960;
+    config.tie_word_embeddings = tied;
+    config.bos_ids = vec![151_643];
+    config.eos_ids = vec![151_645];
+    config
 }
 
 /// Its structure at a size for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 997,
-        rope_theta: 1e6,
-        local_rope_theta: 1e6,
-        max_position: 4096,
-        bos_ids: vec![1],
-        eos_ids: vec![2],
-        ..ModelConfig::of_sizes(&QWEN3, [256, 512, 6, 8, 2], 64)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3, [256, 512, 6, 8, 2], 64);
+    config.vocab_size = 997;
+    config.positions.theta = 1e6;
+    config.positions.local_theta = 1e6;
+    config.max_position = 4096;
+    config.bos_ids = vec![1];
+    config.eos_ids = vec![2];
+    config
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::blocks::{AttentionStyle, QkNorm, QkvStyle};
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::written_gguf::OwnMetadata;
-use crate::config::{DeltaNets, MAX_LAYERS, MixtureConfig, MixtureStyle, ModelConfig, RouterConfig};
+use crate::config::{DeltaNets, FeedForwardConfig, MAX_LAYERS, MixtureConfig, MixtureStyle, ModelConfig, RouterConfig};
 use crate::family::{Family, Keys};
 use crate::hybrid::{self, Hybrid};
 
@@ -82,7 +82,7 @@ const HYBRID: Family = Family {
     config_json,
     gguf_metadata,
     in_directory: |config| {
-        config.norm_offset = 1.0;
+        config.norm.offset = 1.0;
         if let Some(nets) = &mut config.delta_nets {
             nets.rates = false;
         }
@@ -145,14 +145,12 @@ fn read(
     if metadata.is_gguf() {
         let attending = nets.layers.iter().position(|recurrent| !recurrent).unwrap_or(0);
         let has = |part: &str| metadata.tensor_shape(&format!("blk.{attending}.{part}.bias")).is_some();
-        (config.attention_bias, config.attention_output_bias) = (has("attn_q"), has("attn_output"));
+        (config.attention.bias, config.attention.output_bias) = (has("attn_q"), has("attn_output"));
     }
-    Ok(ModelConfig {
-        norm_offset: if metadata.is_gguf() { 0.0 } else { 1.0 },
-        delta_nets: Some(nets),
-        mixture,
-        ..config
-    })
+    config.norm.offset = if metadata.is_gguf() { 0.0 } else { 1.0 };
+    config.delta_nets = Some(nets);
+    config.feed_forward.mixture = mixture;
+    Ok(config)
 }
 
 /// The width of a value head in GGUF files, which speak of all together.
@@ -232,12 +230,12 @@ fn config_json(config: &ModelConfig) -> Value {
         "rope_parameters": {
             "mrope_interleaved": true,
             "mrope_section": sections(config),
-            "partial_rotary_factor": config.rope_dims as f64 / config.head_dim as f64,
-            "rope_theta": config.rope_theta,
+            "partial_rotary_factor": config.positions.dims as f64 / config.attention.head_dim as f64,
+            "rope_theta": config.positions.theta,
             "rope_type": "default",
         },
     });
-    if let Some(mixture) = &config.mixture {
+    if let Some(mixture) = &config.feed_forward.mixture {
         fields["moe_intermediate_size"] = json!(mixture.intermediate_size);
         fields["num_experts"] = json!(mixture.experts);
         fields["num_experts_per_tok"] = json!(mixture.router.used);
@@ -248,7 +246,7 @@ fn config_json(config: &ModelConfig) -> Value {
 
 /// How many pairs of a rotated head each axis of positions has.
 fn sections(config: &ModelConfig) -> [usize; 3] {
-    let pairs = config.rope_dims / 2;
+    let pairs = config.positions.dims / 2;
     [pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3]
 }
 
@@ -277,7 +275,7 @@ fn gguf_metadata(config: &ModelConfig) -> OwnMetadata {
     if recurrent != all_but_each(interval, config.layers) {
         keys.push((RECURRENT.gguf, MetadataValue::Bools(recurrent)));
     }
-    if let Some(mixture) = &config.mixture {
+    if let Some(mixture) = &config.feed_forward.mixture {
         keys.push(count(EXPERTS, mixture.experts));
         keys.push(count(USED, mixture.router.used));
         keys.push(count(WIDTH, mixture.intermediate_size));
@@ -288,18 +286,14 @@ fn gguf_metadata(config: &ModelConfig) -> OwnMetadata {
 
 /// Qwen3.5-9B.
 fn dense_9b() -> ModelConfig {
-    ModelConfig {
-        mixture: None,
-        delta_nets: Some(nets_of_128(32)),
-        ..ModelConfig {
-            family: &QWEN3_5,
-            hidden_size: 4096,
-            intermediate_size: 12288,
-            layers: 32,
-            kv_heads: 4,
-            ..a3b_35b()
-        }
-    }
+    let mut config = a3b_35b();
+    config.family = &QWEN3_5;
+    config.hidden_size = 4096;
+    config.layers = 32;
+    config.attention.kv_heads = 4;
+    config.feed_forward = FeedForwardConfig::of_width(12288);
+    config.delta_nets = Some(nets_of_128(32));
+    config
 }
 
 /// Those of published models, of heads of 128, in so many layers.
@@ -317,70 +311,66 @@ fn nets_of_128(layers: usize) -> DeltaNets {
 
 /// The dense one's structure at a size for tests.
 fn tiny_dense() -> ModelConfig {
-    ModelConfig {
-        family: &QWEN3_5,
-        intermediate_size: 512,
-        mixture: None,
-        ..tiny()
-    }
+    let mut config = tiny();
+    config.family = &QWEN3_5;
+    config.feed_forward = FeedForwardConfig::of_width(512);
+    config
 }
 
 /// Qwen3.5-35B-A3B.
 fn a3b_35b() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 248_320,
-        rope_theta: 1e7,
-        local_rope_theta: 1e7,
-        rope_dims: 64,
-        max_position: 262_144,
-        norm_offset: 1.0,
-        delta_nets: Some(nets_of_128(40)),
-        mixture: Some(MixtureConfig {
-            experts: 256,
-            router: RouterConfig {
-                used: 8,
-                renormalise: true,
-            },
-            intermediate_size: 512,
-            shared_intermediate_size: Some(512),
-            style: &MixtureStyle::USUAL,
-        }),
-        bos_ids: vec![248_044],
-        eos_ids: vec![248_046],
-        ..ModelConfig::of_sizes(&QWEN3_5_MOE, [2048, 512, 40, 16, 2], 256)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3_5_MOE, [2048, 512, 40, 16, 2], 256);
+    config.vocab_size = 248_320;
+    config.positions.theta = 1e7;
+    config.positions.local_theta = 1e7;
+    config.positions.dims = 64;
+    config.max_position = 262_144;
+    config.norm.offset = 1.0;
+    config.delta_nets = Some(nets_of_128(40));
+    config.feed_forward.mixture = Some(MixtureConfig {
+        experts: 256,
+        router: RouterConfig {
+            used: 8,
+            renormalise: true,
+        },
+        intermediate_size: 512,
+        shared_intermediate_size: Some(512),
+        style: &MixtureStyle::USUAL,
+    });
+    config.bos_ids = vec![248_044];
+    config.eos_ids = vec![248_046];
+    config
 }
 
 /// Its structure at a size for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 997,
-        rope_theta: 1e7,
-        local_rope_theta: 1e7,
-        rope_dims: 16,
-        max_position: 4096,
-        norm_offset: 1.0,
-        delta_nets: Some(DeltaNets {
-            key_heads: 2,
-            value_heads: 4,
-            key_dim: 64,
-            value_dim: 64,
-            taps: 4,
-            layers: all_but_each(4, 4),
-            rates: false,
-        }),
-        mixture: Some(MixtureConfig {
-            experts: 8,
-            router: RouterConfig {
-                used: 2,
-                renormalise: true,
-            },
-            intermediate_size: 256,
-            shared_intermediate_size: Some(256),
-            style: &MixtureStyle::USUAL,
-        }),
-        bos_ids: vec![1],
-        eos_ids: vec![2],
-        ..ModelConfig::of_sizes(&QWEN3_5_MOE, [256, 256, 4, 4, 2], 64)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3_5_MOE, [256, 256, 4, 4, 2], 64);
+    config.vocab_size = 997;
+    config.positions.theta = 1e7;
+    config.positions.local_theta = 1e7;
+    config.positions.dims = 16;
+    config.max_position = 4096;
+    config.norm.offset = 1.0;
+    config.delta_nets = Some(DeltaNets {
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 64,
+        value_dim: 64,
+        taps: 4,
+        layers: all_but_each(4, 4),
+        rates: false,
+    });
+    config.feed_forward.mixture = Some(MixtureConfig {
+        experts: 8,
+        router: RouterConfig {
+            used: 2,
+            renormalise: true,
+        },
+        intermediate_size: 256,
+        shared_intermediate_size: Some(256),
+        style: &MixtureStyle::USUAL,
+    });
+    config.bos_ids = vec![1];
+    config.eos_ids = vec![2];
+    config
 }

@@ -37,7 +37,7 @@ pub(super) static QWEN3_MOE: Family = Family {
     build: |loader| STYLE.build(loader),
     config_json,
     gguf_metadata: |config| {
-        let Some(mixture) = &config.mixture else {
+        let Some(mixture) = &config.feed_forward.mixture else {
             return Vec::new();
         };
         vec![
@@ -83,17 +83,15 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         shared_intermediate_size: None,
         style: &MixtureStyle::USUAL,
     };
-    let config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
-    Ok(ModelConfig {
-        layer_attention: qwen2::windows(metadata, config.layers)?,
-        mixture: Some(mixture),
-        ..config
-    })
+    let mut config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
+    config.attention.layers = qwen2::windows(metadata, config.layers)?;
+    config.feed_forward.mixture = Some(mixture);
+    Ok(config)
 }
 
 fn config_json(config: &ModelConfig) -> Value {
     let mut fields = qwen2::config_json(config);
-    if let Some(mixture) = &config.mixture {
+    if let Some(mixture) = &config.feed_forward.mixture {
         fields["decoder_sparse_step"] = json!(1);
         fields["mlp_only_layers"] = json!([]);
         fields["moe_intermediate_size"] = json!(mixture.intermediate_size);
@@ -106,30 +104,28 @@ fn config_json(config: &ModelConfig) -> Value {
 
 /// Qwen3-30B-A3B.
 fn a3b_30b() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 151_936,
-        rope_theta: 1e6,
-        local_rope_theta: 1e6,
-        max_position: 40_960,
-        mixture: Some(mixture(128, 8, 768)),
-        bos_ids: vec![151_643],
-        eos_ids: vec![151_645],
-        ..ModelConfig::of_sizes(&QWEN3_MOE, [2048, 768, 48, 32, 4], 128)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3_MOE, [2048, 768, 48, 32, 4], 128);
+    config.vocab_size = 151_936;
+    config.positions.theta = 1e6;
+    config.positions.local_theta = 1e6;
+    config.max_position = 40_960;
+    config.feed_forward.mixture = Some(mixture(128, 8, 768));
+    config.bos_ids = vec![151_643];
+    config.eos_ids = vec![151_645];
+    config
 }
 
 /// Its structure at a size for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
-    ModelConfig {
-        vocab_size: 997,
-        rope_theta: 1e6,
-        local_rope_theta: 1e6,
-        max_position: 4096,
-        mixture: Some(mixture(8, 2, 256)),
-        bos_ids: vec![1],
-        eos_ids: vec![2],
-        ..ModelConfig::of_sizes(&QWEN3_MOE, [256, 256, 3, 4, 2], 64)
-    }
+    let mut config = ModelConfig::of_sizes(&QWEN3_MOE, [256, 256, 3, 4, 2], 64);
+    config.vocab_size = 997;
+    config.positions.theta = 1e6;
+    config.positions.local_theta = 1e6;
+    config.max_position = 4096;
+    config.feed_forward.mixture = Some(mixture(8, 2, 256));
+    config.bos_ids = vec![1];
+    config.eos_ids = vec![2];
+    config
 }
 
 fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConfig {

@@ -32,7 +32,7 @@ pub(super) static SMOLLM3: Family = Family {
     config_json: |config| {
         let rotated = (0..config.layers).map(|layer| config.layer_attention(layer).rope != LayerRope::None);
         json!({
-            "mlp_bias": config.mlp_bias,
+            "mlp_bias": config.feed_forward.bias,
             // 1 where a layer is rotated, despite the name.
             "no_rope_layers": rotated.map(u8::from).collect::<Vec<_>>(),
             "layer_types": config.layer_types(),
@@ -79,7 +79,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         rope: if rotated { LayerRope::Global } else { LayerRope::None },
         ..windows.get(layer).copied().unwrap_or_default()
     };
-    config.layer_attention = layers::without_usual_end(rotated.iter().enumerate().map(attention).collect());
+    config.attention.layers = layers::without_usual_end(rotated.iter().enumerate().map(attention).collect());
     Ok(config)
 }
 

@@ -31,12 +31,12 @@ pub(super) static STARCODER2: Family = Family {
     build: |loader| STYLE.build(loader),
     config_json: |config| {
         json!({
-            "hidden_act": match config.activation {
+            "hidden_act": match config.feed_forward.activation {
                 Activation::Silu => "silu",
                 Activation::GeluTanh | Activation::ClampedSwiglu => "gelu_pytorch_tanh",
             },
             "sliding_window": config.window(),
-            "use_bias": config.attention_bias,
+            "use_bias": config.attention.bias,
         })
     },
     sizes: &[
@@ -72,12 +72,12 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let mut config = read::decoder(metadata, &defaults, None)?;
     if metadata.is_gguf() {
         // There is no gate that could have one. GGUF files say nothing of windows.
-        config.mlp_bias = metadata.tensor_shape("blk.0.ffn_up.bias").is_some();
+        config.feed_forward.bias = metadata.tensor_shape("blk.0.ffn_up.bias").is_some();
         return Ok(config);
     }
     let window = layers::window(metadata)?;
     let local = window.is_some();
-    config.layer_attention = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
     Ok(config)
 }
 
@@ -86,20 +86,19 @@ fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
         window: Some(4096),
         rope: LayerRope::Global,
     };
-    ModelConfig {
-        vocab_size: 49_152,
-        rms_norm_eps: 1e-5,
-        rope_theta: 1e6,
-        local_rope_theta: 1e6,
-        max_position: 16_384,
-        tie_word_embeddings: tied,
-        attention_bias: true,
-        attention_output_bias: true,
-        mlp_bias: true,
-        activation: Activation::GeluTanh,
-        layer_attention: vec![window; sizes[2]],
-        bos_ids: vec![0],
-        eos_ids: vec![0],
-        ..ModelConfig::of_sizes(&STARCODER2, sizes, 128)
-    }
+    let mut config = ModelConfig::of_sizes(&STARCODER2, sizes, 128);
+    config.vocab_size = 49_152;
+    config.norm.eps = 1e-5;
+    config.positions.theta = 1e6;
+    config.positions.local_theta = 1e6;
+    config.max_position = 16_384;
+    config.tie_word_embeddings = tied;
+    config.attention.bias = true;
+    config.attention.output_bias = true;
+    config.feed_forward.bias = true;
+    config.feed_forward.activation = Activation::GeluTanh;
+    config.attention.layers = vec![window; sizes[2]];
+    config.bos_ids = vec![0];
+    config.eos_ids = vec![0];
+    config
 }

@@ -27,22 +27,22 @@ pub static BIGRAM: Family = Family {
         table.rows()
     },
     build: |loader| Ok(Box::new(Bigram::load(loader)?)),
-    config_json: |config| json!({ "embedding_multiplier": config.embedding_scale }),
-    sizes: &[("tiny-bigram", || ModelConfig {
-        vocab_size: 100,
-        embedding_scale: 3.0,
-        eos_ids: vec![2],
-        ..ModelConfig::of_sizes(&BIGRAM, [64, 96, 1, 2, 2], 32)
+    config_json: |config| json!({ "embedding_multiplier": config.multipliers.embedding }),
+    sizes: &[("tiny-bigram", || {
+        let mut config = ModelConfig::of_sizes(&BIGRAM, [64, 96, 1, 2, 2], 32);
+        config.vocab_size = 100;
+        config.multipliers.embedding = 3.0;
+        config.eos_ids = vec![2];
+        config
     })],
     ..Family::DENSE
 };
 
 /// The embedding is always three times as large.
 fn scaled(config: ModelConfig, _: &Metadata<'_>) -> ModelConfig {
-    ModelConfig {
-        embedding_scale: 3.0,
-        ..config
-    }
+    let mut config = config;
+    config.multipliers.embedding = 3.0;
+    config
 }
 
 struct Bigram {

@@ -63,7 +63,7 @@ pub(crate) async fn chat(
     .await
     .map_err(|_| Refusal::Silence)??;
     let text = TextOptions {
-        thoughts: model.marks().map(|marks| (marks, is_thinking)),
+        reasoning: model.marks().map(|marks| (marks, is_thinking)),
     };
     let head = ReplyHead {
         id: reply::new_id("chatcmpl"),
@@ -122,9 +122,9 @@ impl ReplyForm for ChatForm {
 
     fn push(&self, message: &mut Message, piece: Parted) -> Vec<Value> {
         let mut news = vec![];
-        if !piece.thought.is_empty() {
-            message.reasoning.push_str(&piece.thought);
-            news.push(delta(json!({"reasoning_content": piece.thought})));
+        if !piece.reasoning.is_empty() {
+            message.reasoning.push_str(&piece.reasoning);
+            news.push(delta(json!({"reasoning_content": piece.reasoning})));
         }
         let found = match self.calls {
             true => message.splitter.push(&piece.answer),

@@ -62,33 +62,42 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
     let counts = |get: fn(&ModelConfig) -> usize| get(old) == get(new);
     let checks = [
         ("hidden_size", counts(|c| c.hidden_size)),
-        ("intermediate_size", counts(|c| c.intermediate_size)),
+        ("intermediate_size", counts(|c| c.feed_forward.intermediate_size)),
         ("num_hidden_layers", counts(|c| c.layers)),
-        ("num_attention_heads", counts(|c| c.heads)),
-        ("num_key_value_heads", counts(|c| c.kv_heads)),
-        ("head_dim", counts(|c| c.head_dim)),
+        ("num_attention_heads", counts(|c| c.attention.heads)),
+        ("num_key_value_heads", counts(|c| c.attention.kv_heads)),
+        ("head_dim", counts(|c| c.attention.head_dim)),
         ("vocab_size", counts(|c| c.vocab_size)),
         ("max_position_embeddings", counts(|c| c.max_position)),
-        ("rms_norm_eps", both(|c| c.rms_norm_eps.into())),
-        ("rotary embeddings", counts(|c| c.rope_dims) && same_rotation(old, new)),
+        ("rms_norm_eps", both(|c| c.norm.eps.into())),
+        (
+            "rotary embeddings",
+            counts(|c| c.positions.dims) && same_rotation(old, new),
+        ),
         (
             "tie_word_embeddings",
             old.tie_word_embeddings == new.tie_word_embeddings,
         ),
-        ("attention_bias", old.attention_bias == new.attention_bias),
+        ("attention_bias", old.attention.bias == new.attention.bias),
         (
             "attention_bias (output)",
-            old.attention_output_bias == new.attention_output_bias,
+            old.attention.output_bias == new.attention.output_bias,
         ),
-        ("mlp_bias", old.mlp_bias == new.mlp_bias),
-        ("attention scale", both(|c| c.attention_scale.into())),
-        ("embedding scale", both(|c| c.embedding_scale.into())),
-        ("residual scale", both(|c| c.residual_scale.into())),
-        ("logit scale", both(|c| c.logit_divisor.into())),
-        ("hidden_act", old.activation == new.activation),
-        ("mixture of experts", old.mixture == new.mixture),
+        ("mlp_bias", old.feed_forward.bias == new.feed_forward.bias),
+        ("attention scale", both(|c| c.attention.scale.into())),
+        ("embedding scale", both(|c| c.multipliers.embedding.into())),
+        ("residual scale", both(|c| c.multipliers.residual.into())),
+        ("logit scale", both(|c| c.multipliers.logit_divisor.into())),
+        ("hidden_act", old.feed_forward.activation == new.feed_forward.activation),
+        (
+            "mixture of experts",
+            old.feed_forward.mixture == new.feed_forward.mixture,
+        ),
         ("delta nets", same_nets(old, new)),
-        ("final_logit_softcapping", both(|c| c.logit_cap.unwrap_or(0.0).into())),
+        (
+            "final_logit_softcapping",
+            both(|c| c.multipliers.logit_cap.unwrap_or(0.0).into()),
+        ),
         (
             "which layers are rotated, and how",
             (0..old.layers).all(|n| same_rope(old, new, n)),
@@ -118,10 +127,11 @@ fn same_nets(old: &ModelConfig, new: &ModelConfig) -> bool {
 /// Whether a layer rotates its queries and keys as before.
 fn same_rope(old: &ModelConfig, new: &ModelConfig, layer: usize) -> bool {
     let [a, b] = [old, new].map(|config| config.layer_attention(layer).rope);
-    let plain =
-        |config: &ModelConfig| config.rope_scaling == RopeScaling::None && config.local_rope_theta == config.rope_theta;
+    let plain = |config: &ModelConfig| {
+        config.positions.scaling == RopeScaling::None && config.positions.local_theta == config.positions.theta
+    };
     match (a, b) {
-        (LayerRope::Local, LayerRope::Local) => (old.local_rope_theta - new.local_rope_theta).abs() < 1e-3,
+        (LayerRope::Local, LayerRope::Local) => (old.positions.local_theta - new.positions.local_theta).abs() < 1e-3,
         (LayerRope::None, _) | (_, LayerRope::None) => a == b,
         _ => a == b || (plain(old) && plain(new)),
     }
@@ -134,16 +144,16 @@ fn window_kept_or_dropped(old: &ModelConfig, new: &ModelConfig, layer: usize) ->
 
 /// Whether both rotate by the same angles in layers without a base of their own.
 pub(super) fn same_rotation(old: &ModelConfig, new: &ModelConfig) -> bool {
-    let divisors = |config: &ModelConfig| match &config.rope_scaling {
-        RopeScaling::None => Some(vec![1.0; config.rope_dims / 2]),
-        RopeScaling::Linear { factor } => Some(vec![*factor as f32; config.rope_dims / 2]),
+    let divisors = |config: &ModelConfig| match &config.positions.scaling {
+        RopeScaling::None => Some(vec![1.0; config.positions.dims / 2]),
+        RopeScaling::Linear { factor } => Some(vec![*factor as f32; config.positions.dims / 2]),
         _ => rope_divisors(config),
     };
-    if (old.rope_theta - new.rope_theta).abs() > 1e-6 * old.rope_theta {
+    if (old.positions.theta - new.positions.theta).abs() > 1e-6 * old.positions.theta {
         return false;
     }
     match (divisors(old), divisors(new)) {
         (Some(a), Some(b)) => all_close(&a, &b),
-        _ => old.rope_scaling.is_close(&new.rope_scaling),
+        _ => old.positions.scaling.is_close(&new.positions.scaling),
     }
 }

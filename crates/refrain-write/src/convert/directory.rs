@@ -22,7 +22,7 @@ pub(super) fn write(
     let mut config = as_hugging_face(source)?;
     if options.recipe.affine().is_some() && config.delta_nets.is_some() {
         // mlx-lm adds it to the gains that it stores.
-        config.norm_offset = 0.0;
+        config.norm.offset = 0.0;
     }
     let conversions = conversions(source, &config, plain, options)?;
     config.quantisation = quantisation(&conversions, options);
@@ -63,8 +63,8 @@ fn as_hugging_face(source: &Checkpoint) -> Result<ModelConfig, Error> {
     let mut config = source.config().clone();
     let from = config.family;
     (from.in_directory)(&mut config);
-    if let RopeScaling::Factors(factors) = &config.rope_scaling {
-        config.rope_scaling = llama3_scaling(&config, factors).ok_or_else(|| {
+    if let RopeScaling::Factors(factors) = &config.positions.scaling {
+        config.positions.scaling = llama3_scaling(&config, factors).ok_or_else(|| {
             Error::Conversion(format!(
                 "{}: its rotary frequencies are divided by factors that no config.json can say",
                 source.name()
@@ -81,7 +81,10 @@ fn llama3_scaling(config: &ModelConfig, divisors: &[f32]) -> Option<RopeScaling>
     let factor = f64::from(divisors.iter().copied().fold(1.0, f32::max));
     let context = |(pair, divisor): (usize, &f32)| {
         let kept = (1.0 / f64::from(*divisor) - 1.0 / factor) / (1.0 - 1.0 / factor);
-        let frequency = config.rope_theta.powf(-2.0 * pair as f64 / config.rope_dims as f64);
+        let frequency = config
+            .positions
+            .theta
+            .powf(-2.0 * pair as f64 / config.positions.dims as f64);
         let turns = low + kept * (high - low);
         (0.01..0.99)
             .contains(&kept)
@@ -93,10 +96,8 @@ fn llama3_scaling(config: &ModelConfig, divisors: &[f32]) -> Option<RopeScaling>
         high_freq_factor: high,
         original_max_position: divisors.iter().enumerate().find_map(context).unwrap_or(8192.0),
     };
-    let guess = ModelConfig {
-        rope_scaling: scaling.clone(),
-        ..config.clone()
-    };
+    let mut guess = config.clone();
+    guess.positions.scaling = scaling.clone();
     compare::same_rotation(config, &guess).then_some(scaling)
 }
 
@@ -129,7 +130,11 @@ fn conversions<'a>(
             conversion
         })
         .collect();
-    let mlx = config.mixture.as_ref().filter(|_| options.recipe.affine().is_some());
+    let mlx = config
+        .feed_forward
+        .mixture
+        .as_ref()
+        .filter(|_| options.recipe.affine().is_some());
     if mlx.is_none() && experts::are_by_columns(config) {
         conversions.extend(experts::by_columns(source, config, plain)?);
         return Ok(conversions);

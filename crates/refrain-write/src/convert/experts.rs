@@ -80,7 +80,7 @@ impl ExpertMatrices<'_> {
 /// All matrices of the experts of a model, if it has any: of each layer those in the order of [`PARTS`], and then their
 /// biases, if there are such.
 pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Vec<ExpertMatrices<'a>>, Error> {
-    let Some(mixture) = &config.mixture else {
+    let Some(mixture) = &config.feed_forward.mixture else {
         return Ok(Vec::new());
     };
     let (hidden, inner) = (config.hidden_size, mixture.intermediate_size);
@@ -176,7 +176,11 @@ pub(super) fn by_columns<'a>(
 
 /// Whether transformers has the experts' matrices of this model by columns.
 pub(super) fn are_by_columns(config: &ModelConfig) -> bool {
-    config.mixture.as_ref().is_some_and(|mixture| mixture.style.transposed)
+    config
+        .feed_forward
+        .mixture
+        .as_ref()
+        .is_some_and(|mixture| mixture.style.transposed)
 }
 
 /// Whether a tensor of a synthetic checkpoint lies otherwise in a directory of transformers, and how.

@@ -36,10 +36,10 @@ fn as_gguf(source: &Checkpoint) -> ModelConfig {
     let config = source.config();
     let mut config = ModelConfig {
         family: config.family.in_gguf(),
-        norm_offset: 0.0,
         quantisation: None,
         ..config.clone()
     };
+    config.norm.offset = 0.0;
     if let Some(nets) = &mut config.delta_nets {
         nets.rates = true;
     }

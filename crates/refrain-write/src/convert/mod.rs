@@ -89,7 +89,7 @@ fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
         };
     }
     match name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
-        true => ValueChange::Added(from.norm_offset - to.norm_offset),
+        true => ValueChange::Added(from.norm.offset - to.norm.offset),
         false => ValueChange::NONE,
     }
 }

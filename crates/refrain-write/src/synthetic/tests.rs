@@ -50,9 +50,9 @@ fn assert_written(spec: &str, path: &Path) {
     assert_eq!(made.format(), read.format());
     let mut config = made.config().clone();
     if let (RopeScaling::Llama3 { .. }, RopeScaling::Factors(factors)) =
-        (&config.rope_scaling, &read.config().rope_scaling)
+        (&config.positions.scaling, &read.config().positions.scaling)
     {
-        config.rope_scaling = RopeScaling::Factors(factors.clone());
+        config.positions.scaling = RopeScaling::Factors(factors.clone());
     }
     assert_eq!(&config, read.config());
     assert_eq!(made.generation(), read.generation());
@@ -294,8 +294,8 @@ fn rope_frequencies_of_llama_are_divided_where_waves_are_long() {
     let out = directory.path().join("tiny.gguf");
     write("tiny-llama:q8_0", &out, &quietly).unwrap();
     let checkpoint = Checkpoint::open(&out).unwrap();
-    let RopeScaling::Factors(factors) = &checkpoint.config().rope_scaling else {
-        panic!("{:?}", checkpoint.config().rope_scaling);
+    let RopeScaling::Factors(factors) = &checkpoint.config().positions.scaling else {
+        panic!("{:?}", checkpoint.config().positions.scaling);
     };
     assert_eq!(factors.len(), 16);
     // Pairs 0 to 7 turn more than four times in 8192 tokens, those from 9 on less than once, and

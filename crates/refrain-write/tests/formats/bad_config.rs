@@ -265,12 +265,12 @@ fn what_a_configuration_leaves_out_is_as_in_transformers() {
     let checkpoint = checkpoint.unwrap();
     let found = checkpoint.config();
     assert_eq!(found.family.name, "llama");
-    assert_eq!((found.kv_heads, found.head_dim), (2, 32));
-    assert_eq!((found.max_position, found.rope_theta), (2048, 10_000.0));
-    assert_eq!(found.rms_norm_eps, 1e-6);
-    assert!(!found.tie_word_embeddings && !found.attention_bias && !found.mlp_bias);
+    assert_eq!((found.attention.kv_heads, found.attention.head_dim), (2, 32));
+    assert_eq!((found.max_position, found.positions.theta), (2048, 10_000.0));
+    assert_eq!(found.norm.eps, 1e-6);
+    assert!(!found.tie_word_embeddings && !found.attention.bias && !found.feed_forward.bias);
     let qwen = open_config(config(json!({"model_type": "qwen3"}))).unwrap();
-    assert_eq!(qwen.config().head_dim, 128);
+    assert_eq!(qwen.config().attention.head_dim, 128);
 }
 
 #[test]
@@ -302,8 +302,8 @@ fn rope_parameters_are_read_from_old_and_new_places() {
     ];
     for (changes, expected) in cases {
         let checkpoint = open_config(config(changes)).unwrap();
-        assert_eq!(checkpoint.config().rope_scaling, expected);
-        assert_eq!(checkpoint.config().rope_theta, 5e5);
+        assert_eq!(checkpoint.config().positions.scaling, expected);
+        assert_eq!(checkpoint.config().positions.theta, 5e5);
     }
 }
 

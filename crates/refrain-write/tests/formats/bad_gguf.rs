@@ -189,15 +189,20 @@ fn metadata_and_names_become_those_of_hugging_face() {
     let checkpoint = gguf.open().unwrap();
     let config = checkpoint.config();
     assert_eq!(
-        (config.layers, config.heads, config.kv_heads, config.head_dim),
+        (
+            config.layers,
+            config.attention.heads,
+            config.attention.kv_heads,
+            config.attention.head_dim
+        ),
         (1, 2, 1, 32)
     );
-    assert_eq!((config.vocab_size, config.rms_norm_eps), (40, 1e-5));
+    assert_eq!((config.vocab_size, config.norm.eps), (40, 1e-5));
     assert_eq!(
-        config.rope_scaling,
+        config.positions.scaling,
         refrain_models::config::RopeScaling::Linear { factor: 2.0 }
     );
-    assert!(config.tie_word_embeddings && config.attention_bias && !config.mlp_bias);
+    assert!(config.tie_word_embeddings && config.attention.bias && !config.feed_forward.bias);
     assert_eq!(checkpoint.generation().eos_ids, [2]);
     let names: Vec<&str> = checkpoint.tensors().map(|info| info.name.as_str()).collect();
     assert_eq!(

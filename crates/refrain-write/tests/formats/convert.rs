@@ -86,7 +86,7 @@ const UNSAYABLE: [(&str, &str); 4] = [
 fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
     let values = |checkpoint: &Checkpoint| {
         let shifted = name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight");
-        let offset = if shifted { checkpoint.config().norm_offset } else { 0.0 };
+        let offset = if shifted { checkpoint.config().norm.offset } else { 0.0 };
         let nets = checkpoint.config().delta_nets.as_ref();
         let rates = name.ends_with("A_log") && nets.is_some_and(|nets| nets.rates);
         let mut values = all_values(checkpoint, name);
@@ -111,10 +111,10 @@ fn all_values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
     let (layer, part) = name.split_once(".experts.").unwrap();
     if let Some((expert, part)) = part.strip_suffix(".weight").and_then(|part| part.split_once('.')) {
         let all = all_values(checkpoint, &format!("{layer}.experts.{part}"));
-        let each = all.len() / checkpoint.config().mixture.as_ref().unwrap().experts;
+        let each = all.len() / checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
         return all[expert.parse::<usize>().unwrap() * each..][..each].to_vec();
     }
-    let experts = checkpoint.config().mixture.as_ref().unwrap().experts;
+    let experts = checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
     // Gate and up in one tensor, or apart.
     let ending = if part.ends_with("_bias") { "_bias" } else { "" };
     let whole = |part: &str| of(checkpoint.tensor(&format!("{layer}.experts.{part}{ending}")));
@@ -128,7 +128,7 @@ fn all_values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
         let own = halves.skip(usize::from(part.starts_with("up_proj"))).step_by(2);
         return own.flatten().copied().collect();
     }
-    let experts = 0..checkpoint.config().mixture.as_ref().unwrap().experts;
+    let experts = 0..checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
     experts
         .flat_map(|expert| of(checkpoint.tensor(&format!("{layer}.experts.{expert}.{part}.weight"))).unwrap())
         .collect()
@@ -171,7 +171,7 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
                 assert!(found <= bound, "{what}: {found}");
                 let said = tensor.deviation.relative_rms();
                 // Where the one of a norm's gains stands apart, the error is relative to other values.
-                let apart = |checkpoint: &Checkpoint| checkpoint.config().norm_offset != 0.0;
+                let apart = |checkpoint: &Checkpoint| checkpoint.config().norm.offset != 0.0;
                 let moved = tensor.name.ends_with("norm.weight") && (apart(&source) || apart(&result));
                 let moved = moved || tensor.name.ends_with("A_log");
                 assert!(
@@ -272,7 +272,7 @@ fn experts_in_mxfp4_stay_what_they_are_on_the_way_to_gguf_and_back() {
     let (directory, report) = converted(&between, Recipe::F16, false, folder.path());
     report.unwrap();
     let back = Checkpoint::open(&directory).unwrap();
-    assert_eq!(back.config().mixture, source.config().mixture);
+    assert_eq!(back.config().feed_forward.mixture, source.config().feed_forward.mixture);
     for part in ["gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"] {
         let name = format!("model.layers.1.mlp.experts.{part}");
         let [old, new] = [&source, &back].map(|checkpoint| checkpoint.tensor(&name).unwrap());
@@ -287,10 +287,10 @@ fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let (file, _) = converted(&source, Recipe::F16, true, folder.path());
     let between = Checkpoint::open(&file).unwrap();
-    assert!(matches!(between.config().rope_scaling, RopeScaling::Factors(_)));
+    assert!(matches!(between.config().positions.scaling, RopeScaling::Factors(_)));
     let (directory, _) = converted(&between, Recipe::F16, false, folder.path());
     let back = Checkpoint::open(&directory).unwrap();
-    let (old, new) = (&source.config().rope_scaling, &back.config().rope_scaling);
+    let (old, new) = (&source.config().positions.scaling, &back.config().positions.scaling);
     let (RopeScaling::Llama3 { factor: a, .. }, RopeScaling::Llama3 { factor: b, .. }) = (old, new) else {
         panic!("{old:?} became {new:?}");
     };
@@ -323,12 +323,15 @@ fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
     std::fs::write(&file, config.to_string()).unwrap();
 
     let source = Checkpoint::open(&source).unwrap();
-    assert_eq!((source.config().rope_dims, source.config().head_dim), (24, 32));
+    assert_eq!(
+        (source.config().positions.dims, source.config().attention.head_dim),
+        (24, 32)
+    );
     let (path, report) = converted(&source, Recipe::F16, false, folder.path());
     report.unwrap();
     let result = Checkpoint::open(&path).unwrap();
-    assert_eq!(result.config().rope_dims, 24);
-    assert_eq!(result.config().rope_scaling, source.config().rope_scaling);
+    assert_eq!(result.config().positions.dims, 24);
+    assert_eq!(result.config().positions.scaling, source.config().positions.scaling);
 }
 
 #[test]

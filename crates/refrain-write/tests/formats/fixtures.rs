@@ -51,7 +51,7 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
 
 /// The norms of one layer and their widths.
 fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
-    let (hidden, head) = (config.hidden_size, config.head_dim);
+    let (hidden, head) = (config.hidden_size, config.attention.head_dim);
     let after = ("post_attention_layernorm", hidden);
     let heads = [("self_attn.q_norm", head), ("self_attn.k_norm", head)];
     match config.family.name {
@@ -59,8 +59,8 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
         "olmo2" | "olmo3" => vec![
             after,
             ("post_feedforward_layernorm", hidden),
-            ("self_attn.q_norm", config.heads * head),
-            ("self_attn.k_norm", config.kv_heads * head),
+            ("self_attn.q_norm", config.attention.heads * head),
+            ("self_attn.k_norm", config.attention.kv_heads * head),
         ],
         "gemma3_text" => {
             let feedforward = ["pre_feedforward_layernorm", "post_feedforward_layernorm"].map(|name| (name, hidden));
@@ -72,9 +72,16 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
 
 /// The projections of one layer, their shapes, and whether they have biases.
 fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-    let (input, output, mlp) = (config.attention_bias, config.attention_output_bias, config.mlp_bias);
+    let (hidden, inner) = (config.hidden_size, config.feed_forward.intermediate_size);
+    let (q, kv) = (
+        config.attention.heads * config.attention.head_dim,
+        config.attention.kv_heads * config.attention.head_dim,
+    );
+    let (input, output, mlp) = (
+        config.attention.bias,
+        config.attention.output_bias,
+        config.feed_forward.bias,
+    );
     let fused = [
         ("self_attn.qkv_proj", [q + 2 * kv, hidden], input),
         ("mlp.gate_up_proj", [2 * inner, hidden], mlp),

@@ -13,7 +13,7 @@ fn open(fixture: &str) -> Checkpoint {
 
 /// The tensors of what layer `number` mixes tokens with.
 fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)> {
-    let (hidden, inner) = (config.hidden_size, config.heads * config.head_dim);
+    let (hidden, inner) = (config.hidden_size, config.attention.heads * config.attention.head_dim);
     let nets = config.delta_nets.as_ref().unwrap();
     let (heads, values) = (nets.value_heads, nets.value_heads * nets.value_dim);
     match config.is_recurrent(number) {
@@ -29,16 +29,16 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
             ("linear_attn.out_proj.weight", vec![hidden, values]),
         ],
         false => vec![
-            ("self_attn.q_norm.weight", vec![config.head_dim]),
-            ("self_attn.k_norm.weight", vec![config.head_dim]),
+            ("self_attn.q_norm.weight", vec![config.attention.head_dim]),
+            ("self_attn.k_norm.weight", vec![config.attention.head_dim]),
             ("self_attn.q_proj.weight", vec![2 * inner, hidden]),
             (
                 "self_attn.k_proj.weight",
-                vec![config.kv_heads * config.head_dim, hidden],
+                vec![config.attention.kv_heads * config.attention.head_dim, hidden],
             ),
             (
                 "self_attn.v_proj.weight",
-                vec![config.kv_heads * config.head_dim, hidden],
+                vec![config.attention.kv_heads * config.attention.head_dim, hidden],
             ),
             ("self_attn.o_proj.weight", vec![hidden, inner]),
         ],
@@ -61,8 +61,8 @@ fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'sta
 fn check(fixture: &str, offset: f32, experts: impl Fn(usize, [usize; 3]) -> Vec<(String, Vec<usize>)>) {
     let checkpoint = open(fixture);
     let config = checkpoint.config();
-    assert_eq!((config.family.name, config.norm_offset), ("qwen3_5_moe_text", offset));
-    let sizes = config.mixture.as_ref().unwrap();
+    assert_eq!((config.family.name, config.norm.offset), ("qwen3_5_moe_text", offset));
+    let sizes = config.feed_forward.mixture.as_ref().unwrap();
     let mut count = 3;
     for number in 0..config.layers {
         let own = [mixer(config, number), around_the_experts(config, sizes)].concat();
@@ -119,7 +119,7 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
     ] {
         let checkpoint = open(fixture);
         let config = checkpoint.config();
-        let sizes = config.mixture.as_ref().unwrap();
+        let sizes = config.feed_forward.mixture.as_ref().unwrap();
         let (inner, hidden) = (sizes.intermediate_size, config.hidden_size);
         for (part, [rows, columns]) in [
             ("gate_proj", [inner, hidden]),
@@ -139,6 +139,7 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
     assert!(
         !open("qwen3-moe-f32")
             .config()
+            .feed_forward
             .mixture
             .as_ref()
             .unwrap()
@@ -181,12 +182,16 @@ fn sizes_and_kinds_of_layers_are_read() {
         shared_intermediate_size: Some(32),
         style: &MixtureStyle::USUAL,
     };
-    assert_eq!(config.mixture, Some(mixture));
+    assert_eq!(config.feed_forward.mixture, Some(mixture));
     assert_eq!(
-        (config.rope_dims, config.head_dim, config.attention_layers()),
+        (
+            config.positions.dims,
+            config.attention.head_dim,
+            config.attention_layers()
+        ),
         (8, 32, 1)
     );
-    assert_eq!(config.rope_theta, 1e7);
+    assert_eq!(config.positions.theta, 1e7);
 }
 
 #[test]
@@ -202,8 +207,11 @@ fn gguf_files_say_the_same_of_delta_nets_and_store_their_value_heads_in_turns() 
         layers: vec![true, true, false],
         rates: true,
     };
-    assert_eq!((config.delta_nets.as_ref(), config.norm_offset), (Some(&nets), 0.0));
-    assert_eq!((config.rope_dims, config.head_dim, config.layers), (8, 32, 3));
+    assert_eq!((config.delta_nets.as_ref(), config.norm.offset), (Some(&nets), 0.0));
+    assert_eq!(
+        (config.positions.dims, config.attention.head_dim, config.layers),
+        (8, 32, 3)
+    );
     // Where a head's columns are whole blocks they are read in order, else they stay as they are.
     let order = |checkpoint: &Checkpoint| {
         let name = "model.layers.0.linear_attn.out_proj.weight";
@@ -241,7 +249,7 @@ fn gains_are_whole_where_mlx_named_the_experts_though_no_layer_is_recurrent() {
             ("model.safetensors", safetensors_raw(&header.to_string(), &[0, 0])),
         ];
         let checkpoint = Checkpoint::from_files(files).unwrap();
-        assert_eq!(checkpoint.config().norm_offset, offset, "{experts}");
+        assert_eq!(checkpoint.config().norm.offset, offset, "{experts}");
     }
 }
 

@@ -173,8 +173,8 @@ impl<'a> Dialogue<'a> {
         let answer = answer.and_then(|answer| writer.end().map(|()| answer));
         if answer.is_ok() && !writer.answer.is_empty() {
             let mut message = message("assistant", &writer.answer);
-            if !writer.thoughts.is_empty() {
-                message["reasoning_content"] = writer.thoughts.as_str().into();
+            if !writer.reasoning.is_empty() {
+                message["reasoning_content"] = writer.reasoning.as_str().into();
             }
             self.conversation.messages.push(message);
         } else {
