@@ -22,7 +22,7 @@ impl Operation for Rotation {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, positions, frequencies] = exactly(inputs)?;
         let dims = self.0.dims;
         let fits = x.rank() == 3
@@ -34,7 +34,7 @@ impl Operation for Rotation {
             && positions.dtype == DType::I32
             && frequencies.dtype == DType::F32;
         if fits {
-            return Ok(vec![x.clone()]);
+            return Ok(vec![(*x).clone()]);
         }
         Err(format!(
             "x {x}, positions {positions} and frequencies {frequencies} do not fit {dims} rotated dimensions"

@@ -59,9 +59,9 @@ impl Operation for Sample {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let misfit = || {
-            let shapes: Vec<String> = inputs.iter().map(ArraySpec::to_string).collect();
+            let shapes: Vec<String> = inputs.iter().map(|x| x.to_string()).collect();
             let shapes = shapes.join(", ");
             format!("logits, settings, tokens, positions, history, counts, outbox (and bias) of {shapes} do not fit")
         };
@@ -86,7 +86,7 @@ impl Operation for Sample {
             && is_wide(outbox, 2)
             && bias.len() <= 1
             && bias.iter().all(|bias| bias == logits);
-        let reported = tokens.clone();
+        let reported = (*tokens).clone();
         fits.then(|| vec![reported]).ok_or_else(misfit)
     }
 

@@ -25,7 +25,7 @@ impl Operation for Slots {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [positions, sequences, pages] = exactly(inputs)?;
         let dtypes = inputs.iter().map(|x| x.dtype);
         let fits = positions.rank() == 1
@@ -34,7 +34,7 @@ impl Operation for Slots {
             && dtypes.eq([DType::I32, DType::U32, DType::U32])
             && self.page_size > 0;
         if fits {
-            return Ok(vec![positions.clone()]);
+            return Ok(vec![(*positions).clone()]);
         }
         Err(format!(
             "positions {positions}, sequences {sequences} and pages {pages} of {} slots do not fit",

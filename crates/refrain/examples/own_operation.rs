@@ -40,9 +40,9 @@ impl Operation for MovingAverage {
         self.keep.to_bits().hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
-            [averages, x] if averages == x && x.dtype == DType::F32 => Ok(vec![x.clone()]),
+            [averages, x] if averages == x && x.dtype == DType::F32 => Ok(vec![(*x).clone()]),
             _ => Err(format!(
                 "averages and what is averaged are f32 of one shape, not {inputs:?}"
             )),

@@ -11,6 +11,8 @@ use crate::{Array, DType, Primitive};
 
 pub use crate::execute::{HostInputs, HostMatrix, HostStep};
 pub use crate::ops::quantised::check_planes;
+pub use crate::ops::reduce::Reduce;
+pub use crate::ops::softmax::Softmax;
 pub use crate::ops::take_along::TakeAlong;
 pub use crate::ops::top_k::TopK;
 pub use crate::ops::write_rows::WriteRows;
@@ -57,8 +59,8 @@ impl fmt::Display for ArraySpec {
 ///
 /// # Errors
 /// Another number, in words for the caller.
-pub fn exactly<const N: usize>(inputs: &[ArraySpec]) -> Result<&[ArraySpec; N], String> {
-    <&[ArraySpec; N]>::try_from(inputs).map_err(|_| format!("{} inputs are not {N}", inputs.len()))
+pub fn exactly<'a, const N: usize>(inputs: &[&'a ArraySpec]) -> Result<[&'a ArraySpec; N], String> {
+    <[&ArraySpec; N]>::try_from(inputs).map_err(|_| format!("{} inputs are not {N}", inputs.len()))
 }
 
 /// What [`Operation::vmap`] makes of a result: the same over a further axis, and where that axis is.
@@ -80,7 +82,7 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     ///
     /// # Errors
     /// What does not fit, in words for the caller.
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String>;
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String>;
 
     /// The inputs, all states, that are updated in place: the next version of each is a further result.
     fn updates(&self) -> &[usize] {
@@ -177,7 +179,7 @@ impl Array {
 
 /// All results of an operation.
 fn results(caller: Caller, operation: impl Operation, inputs: &[&Array]) -> Result<Vec<Array>, String> {
-    let specs: Vec<ArraySpec> = inputs.iter().map(|array| array.spec().clone()).collect();
+    let specs: Vec<&ArraySpec> = inputs.iter().map(|array| array.spec()).collect();
     if inputs.is_empty() || operation.updates().iter().any(|&number| number >= inputs.len()) {
         return Err(format!("{} inputs are too few", inputs.len()));
     }

@@ -225,17 +225,13 @@ impl Step {
     /// About how many multiplications the step takes, attention over as many positions as its pages hold;
     /// of steps that multiply little, the elements that they touch.
     pub fn multiplications(&self) -> u64 {
-        let last = |number: usize| self.inputs[number].layout.shape.last().copied().unwrap_or(1) as u64;
-        let each: u64 = self.outputs.iter().map(|output| output.layout.count() as u64).sum();
-        let factor = match &self.primitive {
-            Primitive::Matmul | Primitive::QuantMatmul { .. } | Primitive::Projection(_) => last(0),
-            Primitive::Operation(operation) => return operation.multiplications(&self.shaped()),
-            _ => 1,
+        let touched = || {
+            let operands = self.inputs.iter().chain(&self.outputs);
+            operands.map(|operand| operand.layout.count() as u64).max().unwrap_or(0)
         };
-        let read = self.inputs.iter().map(|input| input.layout.count() as u64);
-        match factor {
-            1 => read.chain([each]).max().unwrap_or(0),
-            factor => each.saturating_mul(factor),
+        match &self.primitive {
+            Primitive::Operation(operation) => operation.multiplications(&self.shaped()),
+            _ => touched(),
         }
     }
 
@@ -281,11 +277,8 @@ impl Plan {
             Block::Storage(number) => self.leaves[number].class == MemoryClass::Weight,
             _ => false,
         };
-        let shape = |number: usize| &step.inputs[number].layout.shape;
         let [wanted, all] = match &step.primitive {
             Primitive::Operation(operation) => operation.rows_read(&step.shaped()).unwrap_or([1, 1]),
-            Primitive::Take { axis } => [shape(1).iter().product(), shape(0)[*axis]],
-            Primitive::QuantTake { .. } => [step.result_shape()[0], shape(0)[0]],
             _ => [1, 1],
         };
         let (all, wanted) = (all.max(1) as u64, wanted.min(all) as u64);

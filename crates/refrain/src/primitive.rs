@@ -4,14 +4,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use refrain_kernels::elementwise::Expression;
-use refrain_kernels::projection::Projection;
-use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::reduce::ReduceOp;
 use refrain_vulkan::MemoryClass;
 
 use crate::operation::Operation;
 
-/// Everything that a graph's node can be: the one flat list that each executor implements.
+/// Everything that a graph's node can be: what is structural, which passes rewrite, and operations.
 ///
 /// What is new among its results stands behind the arrow; the next version of each state that it updates
 /// ([`Primitive::updates`]) is a result behind that.
@@ -53,50 +50,6 @@ pub enum Primitive {
     Broadcast,
     /// (x0, x1, …), all of the result's shape → one value per element.
     Elementwise(Expression),
-    /// (x) → the last `axes` dimensions reduced to one value.
-    Reduce {
-        /// How values are combined.
-        op: ReduceOp,
-        /// How many trailing dimensions disappear.
-        axes: usize,
-    },
-    /// (x) → softmax over the last dimension.
-    Softmax,
-    /// (x) → index of the largest value along the last dimension, u32.
-    ArgMax,
-    /// (a `[.., M, K]`, b `[.., K, N]`) → `[.., M, N]`.
-    Matmul,
-    /// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, W quantised in rows of K.
-    QuantMatmul {
-        /// How W is stored.
-        format: QuantFormat,
-    },
-    /// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs
-    /// `[T, N]` …) → `[T, Σ N]`: products of few tokens with what stands before and behind them, made by
-    /// [`crate::passes::regions`].
-    Projection(Projection),
-    /// (table, indices) → slices of the table along `axis`.
-    Take {
-        /// The axis that the indices replace.
-        axis: usize,
-    },
-    /// (quants, scales, {biases}, indices `[T]`) → dequantised rows, `[T, K]`.
-    QuantTake {
-        /// How the table is stored.
-        format: QuantFormat,
-    },
-    /// (x0, x1, …) → joined along `axis`.
-    Concatenate {
-        /// The axis along which extents add up.
-        axis: usize,
-    },
-    /// (x `[.., n]`, {weight `[n]`}) → x / rms(x) · weight.
-    RmsNorm {
-        /// Added to the mean square.
-        eps: f32,
-        /// Whether there is a weight.
-        weighted: bool,
-    },
     /// All others: each stands in a file of its own ([`crate::operation`]), or comes from a user's.
     Operation(Arc<dyn Operation>),
 }
@@ -112,16 +65,6 @@ impl Primitive {
             Primitive::Slice { .. } => "slice",
             Primitive::Broadcast => "broadcast",
             Primitive::Elementwise(_) => "elementwise",
-            Primitive::Reduce { .. } => "reduce",
-            Primitive::Softmax => "softmax",
-            Primitive::ArgMax => "argmax",
-            Primitive::Matmul => "matmul",
-            Primitive::QuantMatmul { .. } => "quant_matmul",
-            Primitive::Projection(_) => "projection",
-            Primitive::Take { .. } => "take",
-            Primitive::QuantTake { .. } => "quant_take",
-            Primitive::Concatenate { .. } => "concatenate",
-            Primitive::RmsNorm { .. } => "rms_norm",
             Primitive::Operation(operation) => operation.name(),
         }
     }
@@ -168,16 +111,11 @@ impl Hash for Primitive {
             Primitive::Permute { axes } => axes.hash(state),
             Primitive::Slice { start, stop, step } => (start, stop, step).hash(state),
             Primitive::Elementwise(expression) => expression.hash(state),
-            Primitive::Reduce { op, axes } => (op, axes).hash(state),
-            Primitive::QuantMatmul { format } | Primitive::QuantTake { format } => format.hash(state),
-            Primitive::Projection(projection) => projection.hash(state),
-            Primitive::Take { axis } | Primitive::Concatenate { axis } => axis.hash(state),
-            Primitive::RmsNorm { eps, weighted } => (eps.to_bits(), weighted).hash(state),
             Primitive::Operation(operation) => {
                 (**operation).type_id().hash(state);
                 operation.key(state);
             }
-            Primitive::Reshape | Primitive::Broadcast | Primitive::Softmax | Primitive::ArgMax | Primitive::Matmul => {}
+            Primitive::Reshape | Primitive::Broadcast => {}
         }
     }
 }
@@ -193,13 +131,6 @@ impl fmt::Display for Primitive {
             Primitive::Permute { axes } => write!(f, "permute {axes:?}"),
             Primitive::Slice { start, stop, step } => write!(f, "slice {start:?}..{stop:?} by {step:?}"),
             Primitive::Elementwise(expression) => write!(f, "elementwise {{{expression}}}"),
-            Primitive::Reduce { op, axes } => write!(f, "reduce {op:?} over {axes}"),
-            Primitive::QuantMatmul { format } => write!(f, "quant_matmul {format}"),
-            Primitive::Projection(projection) => write!(f, "projection {projection}"),
-            Primitive::QuantTake { format } => write!(f, "quant_take {format}"),
-            Primitive::Take { axis } => write!(f, "take axis {axis}"),
-            Primitive::Concatenate { axis } => write!(f, "concatenate axis {axis}"),
-            Primitive::RmsNorm { eps, .. } => write!(f, "rms_norm eps {eps:e}"),
             Primitive::Operation(operation) => write!(f, "{}{}", operation.name(), operation.detail()),
             _ => f.write_str(self.name()),
         }

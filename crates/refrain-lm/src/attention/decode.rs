@@ -27,10 +27,10 @@ impl Operation for JoinedAttention {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let q = inputs.get(2).filter(|_| inputs.len() == self.0.output());
         let q = q.ok_or_else(|| format!("{} inputs are not {}", inputs.len(), self.0.output()))?;
-        Ok(vec![q.clone()])
+        Ok(vec![(*q).clone()])
     }
 
     fn updates(&self) -> &[usize] {

@@ -29,7 +29,7 @@ impl Operation for PagedAttention {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let (inputs, sinks) = inputs.split_at(inputs.len().min(6));
         let [q, keys, values, positions, sequences, pages] = exactly(inputs)?;
         let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
@@ -48,7 +48,7 @@ impl Operation for PagedAttention {
             && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
-            return Ok(vec![q.clone()]);
+            return Ok(vec![(*q).clone()]);
         }
         let with = sinks
             .iter()

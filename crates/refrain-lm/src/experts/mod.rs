@@ -35,7 +35,7 @@ impl Operation for ExpertMatmul {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, experts, planes @ ..] = inputs else {
             return Err(format!("{} inputs are too few", inputs.len()));
         };
@@ -43,7 +43,7 @@ impl Operation for ExpertMatmul {
             (Some(format), [quants, ..]) => check_planes(format, planes).map(|()| quants)?,
             (None, [weights]) if weights.rank() == 2 && weights.dtype.is_float() => weights,
             _ => {
-                let given: Vec<String> = planes.iter().map(ArraySpec::to_string).collect();
+                let given: Vec<String> = planes.iter().map(|x| x.to_string()).collect();
                 return Err(format!("{} are no matrices of experts", given.join(", ")));
             }
         };

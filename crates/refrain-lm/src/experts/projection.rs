@@ -34,7 +34,7 @@ impl Operation for JoinedExperts {
         self.hash(&mut state);
     }
 
-    fn results(&self, _inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, _inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         Ok(vec![ArraySpec {
             shape: self.shape.to_vec(),
             dtype: self.dtype,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use refrain::graph::{Edge, Graph, Node};
-use refrain::operation::{TakeAlong, TopK};
+use refrain::operation::{Reduce, Softmax, TakeAlong, TopK};
 use refrain::rewrite::{computes, reordered, rows as sliced, same_places};
 use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
@@ -14,6 +14,11 @@ use refrain_kernels::reduce::ReduceOp;
 use super::ExpertMatmul;
 use super::projection::JoinedExperts;
 
+/// The sum over the last dimension.
+const SUM: Reduce = Reduce {
+    op: ReduceOp::Sum,
+    axes: 1,
+};
 /// The most tokens: experts of more are read once for all.
 const MOST_TOKENS: usize = 8;
 /// The most matrices whose sums one epilogue joins.
@@ -96,7 +101,7 @@ fn softmax_of(graph: &Graph, edge: &Edge) -> Option<Edge> {
     let whole = edge.layout == node.written && node.dtype == DType::F32;
     let raw = node.inputs.first()?;
     let exact = graph.dtype(raw) == DType::F32;
-    (matches!(node.primitive, Primitive::Softmax) && whole && exact).then(|| raw.clone())
+    (node.primitive.operation::<Softmax>().is_some() && whole && exact).then(|| raw.clone())
 }
 
 /// A product with experts.
@@ -213,13 +218,9 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
 /// The sum over a token's experts of what each gives, weighted.
 fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let node = &graph.nodes[number];
-    let Primitive::Reduce {
-        op: ReduceOp::Sum,
-        axes: 1,
-    } = node.primitive
-    else {
+    if node.primitive.operation() != Some(&SUM) {
         return None;
-    };
+    }
     let weighted = &node.inputs[0];
     let product = &graph.nodes[weighted.node];
     let &[tokens, used, rows] = &product.shape[..] else {
@@ -335,13 +336,7 @@ fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
     let [taken, sum] = binary(graph, weights.node, BinaryOp::Div)?;
     let whole = |edge: &Edge| edge.layout == graph.nodes[edge.node].written;
     let total = &graph.nodes[sum.node];
-    let is_sum = matches!(
-        total.primitive,
-        Primitive::Reduce {
-            op: ReduceOp::Sum,
-            axes: 1
-        }
-    );
+    let is_sum = total.primitive.operation() == Some(&SUM);
     let of_each = sum.layout.strides.last() == Some(&0) || taken.layout.shape.last() == Some(&1);
     let source = &graph.nodes[taken.node];
     let (Some(TakeAlong), [all, chosen]) = (source.primitive.operation(), &source.inputs[..]) else {

@@ -20,7 +20,7 @@ impl Operation for CausalConv {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, weights, ..] = exactly::<5>(inputs)?;
         let fits = x.rank() == 2
             && weights.rank() == 2

@@ -21,10 +21,10 @@ impl Operation for JoinedDeltaNet {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let z = inputs.get(4).filter(|_| inputs.len() >= 9);
         let z = z.ok_or_else(|| format!("{} inputs are too few", inputs.len()))?;
-        Ok(vec![z.clone()])
+        Ok(vec![(*z).clone()])
     }
 
     fn updates(&self) -> &[usize] {

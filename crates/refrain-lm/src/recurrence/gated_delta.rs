@@ -22,7 +22,7 @@ impl Operation for GatedDelta {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [q, k, v, decay, beta, ..] = exactly::<8>(inputs)?;
         let fits = q.rank() == 3
             && v.rank() == 3

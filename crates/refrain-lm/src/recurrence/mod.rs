@@ -16,7 +16,7 @@ use refrain::operation::ArraySpec;
 ///
 /// # Errors
 /// What does not fit.
-fn fitting(inputs: &[ArraySpec], fits: bool, shape: &[usize], part: &[usize]) -> Result<Vec<ArraySpec>, String> {
+fn fitting(inputs: &[&ArraySpec], fits: bool, shape: &[usize], part: &[usize]) -> Result<Vec<ArraySpec>, String> {
     let [given @ .., state] = inputs else {
         return Err("there is no state".to_string());
     };
@@ -35,6 +35,6 @@ fn fitting(inputs: &[ArraySpec], fits: bool, shape: &[usize], part: &[usize]) ->
             dtype: DType::F32,
         }]);
     }
-    let given: Vec<String> = given.iter().map(ArraySpec::to_string).collect();
+    let given: Vec<String> = given.iter().map(|x| x.to_string()).collect();
     Err(format!("{} do not fit a state {state}", given.join(", ")))
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::RwLockReadGuard;
 
 pub use matrices::HostMatrix;
-pub(super) use matrices::dense;
+pub(crate) use matrices::dense;
 use refrain_kernels::{Layout, Values};
 
 use super::BlockMemory;
@@ -44,6 +44,13 @@ impl<'a> HostStep<'a> {
         for (number, values) in results.iter().enumerate() {
             self.store(number, values);
         }
+    }
+
+    /// Computes the one new result from the inputs as they lie.
+    pub fn result(&self, compute: impl FnOnce(&HostInputs<'_>) -> Values) {
+        // The inputs' guards are released before the result, which may lie in the same block, is locked.
+        let result = compute(&self.read());
+        self.store(0, &result);
     }
 
     /// The inputs. Nothing is written while they are read: what this returns is dropped before.
@@ -150,12 +157,12 @@ impl<'a> HostInputs<'a> {
         self.operands[number].dtype
     }
 
-    pub(super) fn layout(&self, number: usize) -> &Layout {
+    pub(crate) fn layout(&self, number: usize) -> &Layout {
         &self.operands[number].layout
     }
 
     /// Bytes from input `number`'s place on.
-    pub(super) fn bytes(&self, number: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, number: usize) -> &[u8] {
         if self.operands[number].layout.count() == 0 {
             return &[];
         }

@@ -16,6 +16,7 @@ pub(crate) use compare::first_difference;
 pub use eager::Eager;
 pub(crate) use eager::translate;
 pub use executor::{Executor, Prepared, Run};
+pub(crate) use host::dense;
 pub use host::{HostInputs, HostMatrix, HostStep};
 pub use inbox::{MOST_WORDS, Write};
 pub use reference::Reference;

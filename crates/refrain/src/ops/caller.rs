@@ -1,7 +1,8 @@
 use std::panic::Location;
+use std::sync::Arc;
 
 use crate::array::Content;
-use crate::operation::ArraySpec;
+use crate::operation::{ArraySpec, Operation};
 use crate::{Array, DType, Device, Error, Primitive};
 
 /// An operation while it is called: its name, and the place in the user's source.
@@ -27,6 +28,26 @@ impl Caller {
         let shape = shape.to_vec();
         let made = self.lazy(primitive, inputs, ArraySpec { shape, dtype }, vec![]);
         made.unwrap_or_else(|error| Array::invalid(inputs[0].device(), dtype, error))
+    }
+
+    /// The one result of an operation; invalid where the operation says so, and as [`Caller::node`].
+    pub(crate) fn apply(self, operation: impl Operation, inputs: &[&Array]) -> Array {
+        // Mostly there are few.
+        let results = match inputs {
+            [x] => operation.results(&[x.spec()]),
+            [x, y] => operation.results(&[x.spec(), y.spec()]),
+            _ => operation.results(&inputs.iter().map(|array| array.spec()).collect::<Vec<_>>()),
+        };
+        match results {
+            Err(what) => self.invalid(inputs, what),
+            Ok(mut made) => {
+                let made = made.pop().expect("one result");
+                let dtype = made.dtype;
+                let primitive = Primitive::Operation(Arc::new(operation));
+                (self.lazy(primitive, inputs, made, vec![]))
+                    .unwrap_or_else(|error| Array::invalid(inputs[0].device(), dtype, error))
+            }
+        }
     }
 
     /// As [`Caller::node`] for a primitive of any number of results: what is new, and behind it the next versions of

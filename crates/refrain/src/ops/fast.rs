@@ -1,31 +1,9 @@
 //! The operations that networks are made of.
 
-use super::Caller;
-use crate::{Array, DType, Primitive};
+pub use super::rms_norm::rms_norm;
 
-/// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32.
-/// x floats `[.., n]`, weight floats `[n]` or none → as x. Invalid for n = 0 and where they do not fit.
-#[track_caller]
-pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
-    let operation = Caller::new("rms_norm");
-    let inputs: Vec<&Array> = [x].into_iter().chain(weight).collect();
-    let n = x.dim(-1);
-    let fits = n > 0 && inputs.iter().all(|x| x.dtype().is_float()) && weight.is_none_or(|w| w.shape() == [n]);
-    if !fits {
-        let weight = weight.map_or(String::new(), |w| {
-            format!(" with a weight {}{:?}", w.dtype(), w.shape())
-        });
-        return operation.invalid(
-            &inputs,
-            format!("{}{:?}{weight} is not normalised", x.dtype(), x.shape()),
-        );
-    }
-    let primitive = Primitive::RmsNorm {
-        eps,
-        weighted: weight.is_some(),
-    };
-    operation.node(primitive, &inputs, x.shape(), x.dtype())
-}
+use super::Caller;
+use crate::{Array, DType};
 
 /// Which keys a query sees in [`scaled_dot_product_attention`].
 #[derive(Clone, Copy)]

@@ -1,9 +1,112 @@
 //! Joining arrays.
 
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::elementwise::{self, Expression};
+
 use super::elementwise::promote;
 use super::number::{Number, filled};
 use super::{Caller, axis_of};
-use crate::{Array, Primitive};
+use crate::operation::{
+    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, renumber,
+};
+use crate::{Array, DType};
+
+/// (x0, x1, …), all of one dtype → joined along `axis`.
+#[derive(Hash, Debug)]
+struct Concatenate {
+    axis: usize,
+}
+
+impl Operation for Concatenate {
+    fn name(&self) -> &'static str {
+        "concatenate"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let axis = self.axis;
+        let [first, others @ ..] = inputs else {
+            return Err("there is nothing to join".to_string());
+        };
+        let mut joined = (*first).clone();
+        for x in others {
+            let fits = x.dtype == first.dtype
+                && x.rank() == first.rank()
+                && (0..x.rank()).all(|d| d == axis || x.shape[d] == first.shape[d]);
+            let extent = joined
+                .dim(axis)
+                .checked_add(x.dim(axis))
+                .filter(|_| fits && axis < x.rank());
+            let misfit = || format!("{:?} does not join {:?} along axis {axis}", x.shape, first.shape);
+            joined.shape[axis] = extent.ok_or_else(misfit)?;
+        }
+        Ok(vec![joined])
+    }
+
+    /// Each input is copied into its part of the result.
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let (out, inputs) = operands.split_last().expect("there is a result");
+        let mut calls = Vec::new();
+        let (mut start, mut stop) = (vec![0; out.layout.rank()], out.layout.shape.clone());
+        let step = vec![1; out.layout.rank()];
+        for (number, x) in inputs.iter().enumerate() {
+            stop[self.axis] = start[self.axis] + x.layout.shape[self.axis];
+            let part = OperandSpec {
+                dtype: out.dtype,
+                layout: out.layout.slice(&start, &stop, &step),
+            };
+            start[self.axis] = stop[self.axis];
+            if x.layout.count() == 0 {
+                continue;
+            }
+            let mut call = elementwise::call(traits, &Expression::cast(x.dtype, out.dtype), &[x, &part])?;
+            renumber(&mut call, &[number, inputs.len()]);
+            calls.push(call);
+        }
+        Ok(Kernels {
+            calls,
+            ..Kernels::default()
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| concatenated(x, self.axis));
+    }
+
+    fn detail(&self) -> String {
+        format!(" axis {}", self.axis)
+    }
+}
+
+fn concatenated(x: &HostInputs<'_>, axis: usize) -> Values {
+    fn join<T: Copy>(parts: &[(Vec<T>, usize)], outer: usize) -> Vec<T> {
+        let rows = (0..outer).flat_map(|row| {
+            parts
+                .iter()
+                .flat_map(move |(values, width)| &values[row * width..][..*width])
+        });
+        rows.copied().collect()
+    }
+    let outer = x.shape(0)[..axis].iter().product();
+    macro_rules! joined {
+        ($variant:ident) => {{
+            let parts = (0..x.count()).map(|n| match x.values(n) {
+                Values::$variant(values) => (values, x.shape(n)[axis..].iter().product()),
+                _ => unreachable!("joined arrays share a dtype"),
+            });
+            Values::$variant(join(&parts.collect::<Vec<_>>(), outer))
+        }};
+    }
+    match x.dtype(0).compute() {
+        DType::F32 => joined!(F32),
+        DType::I32 => joined!(I32),
+        _ => joined!(U32),
+    }
+}
 
 /// The arrays `[.., n₀, ..]`, `[.., n₁, ..]` … one after the other along `axis` (which may count from
 /// the last) → `[.., n₀ + n₁ + …, ..]`, in the dtype in which theirs meet. Invalid when there are none,
@@ -65,23 +168,8 @@ fn joined(operation: Caller, arrays: &[&Array], axis: isize) -> Array {
     let Some(axis) = axis_of(first, axis) else {
         return operation.invalid(arrays, format!("there is no axis {axis} in {:?}", first.shape()));
     };
-    let mut shape = first.shape().to_vec();
-    shape[axis] = 0;
-    for x in arrays {
-        let fits = x.rank() == shape.len() && (0..shape.len()).all(|d| d == axis || x.shape()[d] == shape[d]);
-        let Some(extent) = x
-            .shape()
-            .get(axis)
-            .and_then(|&n| shape[axis].checked_add(n))
-            .filter(|_| fits)
-        else {
-            let what = format!("{:?} does not join {:?} along axis {axis}", x.shape(), first.shape());
-            return operation.invalid(arrays, what);
-        };
-        shape[axis] = extent;
-    }
     let dtype = arrays.iter().map(|x| x.dtype()).fold(first.dtype(), promote);
     let converted: Vec<Array> = arrays.iter().map(|x| x.astype(dtype)).collect();
     let inputs: Vec<&Array> = converted.iter().collect();
-    operation.node(Primitive::Concatenate { axis }, &inputs, &shape, dtype)
+    operation.apply(Concatenate { axis }, &inputs)
 }

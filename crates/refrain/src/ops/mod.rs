@@ -1,17 +1,23 @@
 //! What can be done with arrays: each operation checks shapes and makes a lazy node.
 
+mod argmax;
 mod caller;
 mod elementwise;
 pub mod fast;
-mod index;
 pub mod join;
-mod linear;
+pub(crate) mod matmul;
 pub mod number;
+pub(crate) mod projection;
+pub(crate) mod quant_matmul;
+mod quant_take;
 pub mod quantised;
 pub mod random;
 pub mod reduce;
+pub(crate) mod rms_norm;
 mod shape;
+pub(crate) mod softmax;
 mod sort;
+mod take;
 pub(crate) mod take_along;
 pub(crate) mod top_k;
 pub(crate) mod write_rows;

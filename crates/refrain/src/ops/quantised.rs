@@ -3,9 +3,8 @@
 use refrain_kernels::Unsupported;
 use refrain_kernels::quantised::{QuantFormat, Scales};
 
-use super::Caller;
 use crate::operation::ArraySpec;
-use crate::{Array, DType, Primitive};
+use crate::{Array, DType};
 
 /// A matrix `[N, K]` quantised along its rows, as planes in the one resident layout of its format.
 /// Operations check that the planes fit each other, and give an invalid array where they do not.
@@ -26,7 +25,7 @@ pub struct Quantised {
 ///
 /// # Errors
 /// What does not fit, in words for the caller.
-pub fn check_planes(format: &QuantFormat, planes: &[ArraySpec]) -> Result<(), String> {
+pub fn check_planes(format: &QuantFormat, planes: &[&ArraySpec]) -> Result<(), String> {
     let [quants, scales, biases @ ..] = planes else {
         return Err(format!("{} planes are too few", planes.len()));
     };
@@ -75,56 +74,5 @@ impl Quantised {
     /// Quants, scales and biases, if there are any.
     pub fn planes(&self) -> Vec<&Array> {
         [&self.quants, &self.scales].into_iter().chain(&self.biases).collect()
-    }
-
-    /// What is wrong with the planes.
-    fn fault(&self) -> Option<String> {
-        let planes: Vec<ArraySpec> = self.planes().into_iter().map(|plane| plane.spec().clone()).collect();
-        check_planes(&self.format, &planes).err()
-    }
-
-    /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.
-    #[track_caller]
-    pub fn matmul(&self, x: &Array) -> Array {
-        let operation = Caller::new("quant_matmul");
-        let inputs: Vec<&Array> = self.planes().into_iter().chain([x]).collect();
-        if let Some(what) = self.fault() {
-            return operation.invalid(&inputs, what);
-        }
-        let columns = self.columns();
-        let fits = |&(&k, _): &(&usize, _)| k == columns && x.dtype().is_float();
-        let Some((&k, outer)) = x.shape().split_last().filter(fits) else {
-            let what = format!("{}{:?} does not meet rows of {columns} values", x.dtype(), x.shape());
-            return operation.invalid(&inputs, what);
-        };
-        let tokens: usize = outer.iter().product();
-        let flat = operation.reshape(x, &[tokens, k]);
-        let inputs: Vec<&Array> = [&flat].into_iter().chain(self.planes()).collect();
-        let primitive = Primitive::QuantMatmul { format: self.format };
-        let product = operation.node(primitive, &inputs, &[tokens, self.rows()], DType::F32);
-        let shape: Vec<usize> = outer.iter().copied().chain([self.rows()]).collect();
-        operation.reshape(&product, &shape)
-    }
-
-    /// Rows `indices` (u32 or i32 `[T]`), dequantised → f32 `[T, K]`. An index outside gives zeros.
-    /// Invalid when the planes or the indices do not fit.
-    #[track_caller]
-    pub fn take(&self, indices: &Array) -> Array {
-        let operation = Caller::new("quant_take");
-        let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
-        if let Some(what) = self.fault() {
-            return operation.invalid(&inputs, what);
-        }
-        if indices.rank() != 1 || !matches!(indices.dtype(), DType::U32 | DType::I32) {
-            let what = format!("{}{:?} are not indices [T]", indices.dtype(), indices.shape());
-            return operation.invalid(&inputs, what);
-        }
-        let shape = [indices.dim(0), self.columns()];
-        operation.node(
-            Primitive::QuantTake { format: self.format },
-            &inputs,
-            &shape,
-            DType::F32,
-        )
     }
 }

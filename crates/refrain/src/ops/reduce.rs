@@ -1,9 +1,65 @@
 //! Many elements to one.
 
-use refrain_kernels::reduce::{ReduceOp, output_dtype};
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::reduce::{self, ReduceOp, output_dtype};
 
 use super::{Caller, axis_of};
-use crate::{Array, DType, Primitive};
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
+use crate::{Array, DType};
+
+/// (x) → the last `axes` dimensions reduced to one value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reduce {
+    /// How values are combined.
+    pub op: ReduceOp,
+    /// How many trailing dimensions disappear.
+    pub axes: usize,
+}
+
+impl Operation for Reduce {
+    fn name(&self) -> &'static str {
+        "reduce"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x] = exactly(inputs)?;
+        let dtype = output_dtype(self.op, x.dtype).ok_or_else(|| format!("it is not defined for {}", x.dtype))?;
+        let kept = x.rank().checked_sub(self.axes);
+        let kept = kept.ok_or_else(|| format!("there are no {} axes in {:?}", self.axes, x.shape))?;
+        let reduced: Vec<usize> = (kept..x.rank()).collect();
+        match nothing_to_choose(self.op, &x.shape, &reduced) {
+            Some(what) => Err(what),
+            None => Ok(vec![ArraySpec {
+                shape: x.shape[..kept].to_vec(),
+                dtype,
+            }]),
+        }
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, out] = operands else {
+            unreachable!("an input and a result")
+        };
+        let made = reduce::calls(traits, self.op, x, self.axes, out)?;
+        Ok(Kernels::with_workspace(made))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| {
+            let (outer, inner) = x.shape(0).split_at(x.shape(0).len() - self.axes);
+            reduce::reference(self.op, &x.values(0), outer.iter().product(), inner.iter().product())
+        });
+    }
+
+    fn detail(&self) -> String {
+        format!(" {:?} over {}", self.op, self.axes)
+    }
+}
 
 /// What a reduction goes over; negative axes count from the last. `&[0, 1]` is such a thing too: dimensions that disappear.
 ///
@@ -38,6 +94,13 @@ impl<'a, const N: usize> From<&'a [isize; N]> for Axes<'a> {
     }
 }
 
+/// That there is no largest or smallest of nothing.
+fn nothing_to_choose(op: ReduceOp, shape: &[usize], reduced: &[usize]) -> Option<String> {
+    let empty = reduced.iter().any(|&d| shape[d] == 0);
+    let chooses = matches!(op, ReduceOp::Max | ReduceOp::Min);
+    (empty && chooses).then(|| format!("there is nothing to choose from in {shape:?}"))
+}
+
 impl Array {
     fn reduce(&self, operation: Caller, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
@@ -48,17 +111,9 @@ impl Array {
         } else {
             self.clone()
         };
-        let Some(dtype) = output_dtype(kind, x.dtype()) else {
-            return operation.invalid(&[self], format!("it is not defined for {}", self.dtype()));
-        };
         let (kept, reduced): (Vec<usize>, Vec<usize>) = (0..self.rank()).partition(|d| !resolved.contains(d));
-        let shape: Vec<usize> = kept.iter().map(|&d| self.shape()[d]).collect();
-        let empty = reduced.iter().any(|&d| self.shape()[d] == 0);
-        if empty && matches!(kind, ReduceOp::Max | ReduceOp::Min) {
-            return operation.invalid(
-                &[self],
-                format!("there is nothing to choose from in {:?}", self.shape()),
-            );
+        if let Some(what) = nothing_to_choose(kind, self.shape(), &resolved) {
+            return operation.invalid(&[self], what);
         }
         let order: Vec<usize> = kept.into_iter().chain(reduced.iter().copied()).collect();
         let x = if order.is_sorted() {
@@ -66,31 +121,14 @@ impl Array {
         } else {
             operation.permute(&x, &order)
         };
-        let primitive = Primitive::Reduce {
-            op: kind,
-            axes: reduced.len(),
-        };
-        let result = operation.node(primitive, &[&x], &shape, dtype);
+        let axes = reduced.len();
+        let result = operation.apply(Reduce { op: kind, axes }, &[&x]);
         if !keep {
             return result;
         }
         let mut kept = self.shape().to_vec();
         reduced.into_iter().for_each(|d| kept[d] = 1);
         operation.reshape(&result, &kept)
-    }
-
-    /// Largest index along the last dimension: `[.., n]` of any dtype → `[..]`, u32; the lowest of
-    /// equals, NaN above all numbers. Invalid for scalars and n = 0.
-    #[track_caller]
-    pub fn argmax(&self) -> Array {
-        let operation = Caller::new("argmax");
-        match self.shape().split_last() {
-            Some((&n, outer)) if n > 0 => operation.node(Primitive::ArgMax, &[self], outer, DType::U32),
-            _ => operation.invalid(
-                &[self],
-                format!("there is nothing to choose from in {:?}", self.shape()),
-            ),
-        }
     }
 
     /// ln Σ eˣ over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]:
@@ -123,22 +161,6 @@ impl Array {
             DType::F32
         };
         (sum.log() + finite).astype(dtype)
-    }
-
-    /// Softmax over the last dimension: floats `[.., n]` → the same, computed in f32. Invalid for
-    /// scalars and integers.
-    #[track_caller]
-    pub fn softmax(&self) -> Array {
-        let operation = Caller::new("softmax");
-        if self.rank() == 0 || !self.dtype().is_float() {
-            let what = format!(
-                "floats along an axis are needed, not {}{:?}",
-                self.dtype(),
-                self.shape()
-            );
-            return operation.invalid(&[self], what);
-        }
-        operation.node(Primitive::Softmax, &[self], self.shape(), self.dtype())
     }
 }
 

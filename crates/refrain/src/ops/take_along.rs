@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use refrain_kernels::take_along;
 
-use super::index::is_index;
+use super::take::is_index;
 use crate::Array;
 use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
 
@@ -19,7 +19,7 @@ impl Operation for TakeAlong {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, indices] = exactly(inputs)?;
         let fits = x.rank() > 0
             && x.rank() == indices.rank()

@@ -23,7 +23,7 @@ impl Operation for TopK {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x] = exactly(inputs)?;
         match x.shape.split_last() {
             Some((&n, outer)) if self.k <= n => {

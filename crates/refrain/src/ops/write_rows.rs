@@ -19,7 +19,7 @@ impl Operation for WriteRows {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [state, rows, slots] = exactly(inputs)?;
         let fits = state.rank() > 0
             && rows.rank() == state.rank()

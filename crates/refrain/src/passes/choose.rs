@@ -1,10 +1,6 @@
 use std::hash::Hash;
 
-use refrain_kernels::elementwise::{self, Expression};
-use refrain_kernels::{
-    Call, OperandSpec, Push, Traits, Unsupported, argmax, matmul, projection, quantised, reduce, rms_norm, softmax,
-    take,
-};
+use refrain_kernels::{Call, OperandSpec, Push, Traits, Unsupported, elementwise};
 
 use super::canonicalise::copy_of;
 use crate::device::Backend;
@@ -185,74 +181,17 @@ fn has_gaps(node: &Node, operand: usize) -> bool {
 
 /// The kernels of a primitive over its inputs and, behind them, its new results.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-    // What has no new result does not look at one.
-    let (out, x) = operands.split_last().expect("there are operands");
-    let all = || operands.iter().collect::<Vec<_>>();
-    let one = Kernels::one;
-    Ok(match primitive {
-        Primitive::Elementwise(expression) => one(elementwise::call(traits, expression, &all())?),
-        Primitive::Reduce { op, axes } => Kernels::with_workspace(reduce::calls(traits, *op, &x[0], *axes, out)?),
-        Primitive::Softmax => one(softmax::call(traits, &x[0], out)?),
-        Primitive::ArgMax => one(argmax::call(traits, &x[0], out)?),
-        Primitive::Matmul => Kernels::chained(matmul::call(traits, &x[0], &x[1], out)?),
-        Primitive::QuantMatmul { format } => {
-            Kernels::chained(quantised::matmul(traits, format, &x[0], &x[1], &x[2], x.get(3), out)?)
+    match primitive {
+        Primitive::Elementwise(expression) => {
+            let call = elementwise::call(traits, expression, &operands.iter().collect::<Vec<_>>())?;
+            Ok(Kernels::one(call))
         }
-        Primitive::Projection(projection) => {
-            let made = projection::calls(traits, projection, &all())?;
-            Kernels {
-                calls: made.calls,
-                chained: made.chained,
-                workspace: made.workspace,
-                ..Kernels::default()
-            }
-        }
-        Primitive::QuantTake { format } => {
-            let biases = if format.has_biases() { Some(&x[2]) } else { None };
-            let indices = x.last().expect("indices come last");
-            one(quantised::take_rows(
-                traits, format, &x[0], &x[1], biases, indices, out,
-            )?)
-        }
-        Primitive::Take { axis } => one(take::call(traits, &x[0], &x[1], *axis, out)?),
-        Primitive::Concatenate { axis } => concatenate(traits, x, *axis, out)?,
-        Primitive::RmsNorm { eps, .. } => one(rms_norm::call(traits, &x[0], x.get(1), out, *eps)?),
-        Primitive::Operation(operation) => operation.lower(traits, operands)?,
-        Primitive::Stored { .. } | Primitive::Input { .. } => Kernels::default(),
+        Primitive::Operation(operation) => operation.lower(traits, operands),
+        Primitive::Stored { .. } | Primitive::Input { .. } => Ok(Kernels::default()),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("views are gone after canonicalise")
         }
-    })
-}
-
-/// Each input copied into its part of the output.
-fn concatenate(
-    traits: &Traits,
-    inputs: &[OperandSpec],
-    axis: usize,
-    out: &OperandSpec,
-) -> Result<Kernels, Unsupported> {
-    let mut calls = Vec::new();
-    let (mut start, mut stop) = (vec![0; out.layout.rank()], out.layout.shape.clone());
-    let step = vec![1; out.layout.rank()];
-    for (number, x) in inputs.iter().enumerate() {
-        stop[axis] = start[axis] + x.layout.shape[axis];
-        let part = OperandSpec {
-            dtype: out.dtype,
-            layout: out.layout.slice(&start, &stop, &step),
-        };
-        start[axis] = stop[axis];
-        if x.layout.count() == 0 {
-            continue;
-        }
-        let mut call = elementwise::call(traits, &Expression::cast(x.dtype, out.dtype), &[x, &part])?;
-        renumber(&mut call, &[number, inputs.len()]);
-        calls.push(call);
     }
-    Ok(Kernels {
-        calls,
-        ..Kernels::default()
-    })
 }
 
 /// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.

@@ -2,6 +2,7 @@ use refrain_kernels::elementwise::Expression;
 
 use super::canonicalise::sweep;
 use crate::graph::{Edge, Graph, Node};
+use crate::ops::matmul::Matmul;
 use crate::{Layout, Primitive};
 
 /// Lets a matmul write the layout that its consumer wants: a copy that only reorders the result of a
@@ -37,7 +38,7 @@ fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usi
     }
     let Edge { node, layout, .. } = &copy.inputs[0];
     let source: &Node = &graph.nodes[*node];
-    if !matches!(source.primitive, Primitive::Matmul) || uses[*node] != 1 || !source.written.is_contiguous() {
+    if source.primitive.operation::<Matmul>().is_none() || uses[*node] != 1 || !source.written.is_contiguous() {
         return None;
     }
     // Sorted by stride, a reordering of the whole result is the result again.

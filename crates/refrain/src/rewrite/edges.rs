@@ -7,6 +7,7 @@ use refrain_kernels::{OperandSpec, Traits};
 
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
+use crate::ops::rms_norm::Normalisation;
 use crate::{Device, Layout, Primitive};
 
 /// What a node's kernel is given: what it reads as it lies, then its result.
@@ -43,10 +44,8 @@ pub fn computes(graph: &Graph, node: &Node, device: &Device) -> bool {
 
 /// The norm that a node computes, if it is one.
 pub fn norm_of(node: &Node) -> Option<Norm> {
-    match node.primitive {
-        Primitive::RmsNorm { eps, weighted } => Some(Norm { eps, weighted }),
-        _ => None,
-    }
+    let Normalisation(norm) = node.primitive.operation()?;
+    Some(*norm)
 }
 
 /// Whether both see the same places: strides of dimensions of one element do not matter.

@@ -36,10 +36,10 @@ impl Operation for AddUp {
 
     fn key(&self, _state: &mut dyn Hasher) {}
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
             [totals, x] if totals == x && x.dtype == DType::F32 => Ok([DType::F32, DType::U32]
-                .map(|dtype| ArraySpec { dtype, ..x.clone() })
+                .map(|dtype| ArraySpec { dtype, ..(*x).clone() })
                 .to_vec()),
             _ => Err(format!("totals and what is added are f32 of one shape, not {inputs:?}")),
         }
@@ -220,8 +220,8 @@ impl Operation for Times {
         self.factor.to_bits().hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        Ok(inputs.to_vec())
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        Ok(inputs.iter().map(|x| (*x).clone()).collect())
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

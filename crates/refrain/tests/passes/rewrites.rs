@@ -27,9 +27,9 @@ impl Operation for Shift {
         self.hash(&mut state);
     }
 
-    fn results(&self, inputs: &[ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x] = exactly(inputs)?;
-        Ok(vec![x.clone()])
+        Ok(vec![(*x).clone()])
     }
 
     fn lower(&self, _traits: &Traits, _operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

@@ -87,6 +87,6 @@ impl HostInputs<'_> {
 }
 
 /// A float matrix `[rows, columns]` at the start of `bytes`.
-pub(in crate::execute) fn dense(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> FastRows<'_> {
+pub(crate) fn dense(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> FastRows<'_> {
     FastRows::Stored(StoredRows::new(dtype, rows, columns, bytes).expect("a float matrix"))
 }

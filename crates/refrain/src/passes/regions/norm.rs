@@ -2,7 +2,6 @@
 
 use super::product::Product;
 use crate::graph::{Edge, Graph, Node};
-use crate::operation::Operation;
 use crate::rewrite::{Norm, computes, norm_of};
 use crate::{DType, Device, Primitive};
 
@@ -26,10 +25,9 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
     users
         .iter()
         .map(|&user| {
-            if let Primitive::Operation(operation) = &graph.nodes[user].primitive {
-                return absorbed(graph, user, &**operation, number, device).map(|node| (user, node));
-            }
-            let mut product = Product::of(graph, user, device)?;
+            let Some(mut product) = Product::of(graph, user, device) else {
+                return absorbed(graph, user, number, device).map(|node| (user, node));
+            };
             let (kind, source) = before(graph, user, number)?;
             if product.projection.norm.replace(kind).is_some() {
                 return None;
@@ -42,7 +40,10 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
 }
 
 /// Node `user`, an operation, with norm `number` of its x made a part of it.
-fn absorbed(graph: &Graph, user: usize, operation: &dyn Operation, number: usize, device: &Device) -> Option<Node> {
+fn absorbed(graph: &Graph, user: usize, number: usize, device: &Device) -> Option<Node> {
+    let Primitive::Operation(operation) = &graph.nodes[user].primitive else {
+        return None;
+    };
     let (kind, source) = before(graph, user, number)?;
     let (operation, place) = operation.normed(kind)?;
     let mut node = graph.nodes[user].clone();

@@ -1,8 +1,13 @@
+use std::sync::Arc;
+
 use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::{DType, OperandSpec};
 
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
+use crate::ops::matmul::Matmul;
+use crate::ops::projection::JoinedProducts;
+use crate::ops::quant_matmul::QuantMatmul;
 use crate::rewrite::operands;
 use crate::{Device, Primitive};
 
@@ -31,15 +36,16 @@ impl Product {
         let &[tokens, columns] = &node.shape[..] else {
             return None;
         };
-        let (projection, inputs) = match &node.primitive {
-            Primitive::Projection(projection) => (projection.clone(), node.inputs.clone()),
-            Primitive::QuantMatmul { format } => plain(node, WeightStorage::Quantised(*format), node.inputs.clone()),
-            Primitive::Matmul => plain(
-                node,
-                WeightStorage::Dense,
-                vec![node.inputs[0].clone(), rows_of(graph, node)?],
-            ),
-            _ => return None,
+        let primitive = &node.primitive;
+        let (projection, inputs) = if let Some(joined) = primitive.operation::<JoinedProducts>() {
+            (joined.projection.clone(), node.inputs.clone())
+        } else if let Some(QuantMatmul { format }) = primitive.operation() {
+            plain(node, WeightStorage::Quantised(*format), node.inputs.clone())
+        } else if let Some(Matmul) = primitive.operation() {
+            let inputs = vec![node.inputs[0].clone(), rows_of(graph, node)?];
+            plain(node, WeightStorage::Dense, inputs)
+        } else {
+            return None;
         };
         let product = Product {
             projection,
@@ -87,8 +93,18 @@ impl Product {
     }
 
     pub(super) fn into_node(self) -> Node {
-        let shape = vec![self.tokens, self.columns];
-        Node::new(Primitive::Projection(self.projection), self.inputs, shape, self.dtype)
+        let (shape, dtype) = ([self.tokens, self.columns], self.dtype);
+        let joined = JoinedProducts {
+            projection: self.projection,
+            shape,
+            dtype,
+        };
+        Node::new(
+            Primitive::Operation(Arc::new(joined)),
+            self.inputs,
+            shape.to_vec(),
+            dtype,
+        )
     }
 }
 

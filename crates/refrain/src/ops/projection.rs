@@ -1,0 +1,78 @@
+//! Products of few tokens with what stands before and behind them.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::cpu::FastRows;
+use refrain_kernels::matmul::WeightRows;
+use refrain_kernels::projection::{self, Projection};
+
+use super::matmul::multiplications;
+use crate::DType;
+use crate::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
+
+/// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs
+/// `[T, N]` …) → `[T, Σ N]`, made by [`crate::passes::regions`].
+#[derive(Hash, Debug)]
+pub(crate) struct JoinedProducts {
+    /// What is computed.
+    pub projection: Projection,
+    /// Extents of the result.
+    pub shape: [usize; 2],
+    /// Storage type of the result.
+    pub dtype: DType,
+}
+
+impl Operation for JoinedProducts {
+    fn name(&self) -> &'static str {
+        "projection"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, _inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        Ok(vec![ArraySpec {
+            shape: self.shape.to_vec(),
+            dtype: self.dtype,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let made = projection::calls(traits, &self.projection, &operands.iter().collect::<Vec<_>>())?;
+        Ok(Kernels {
+            calls: made.calls,
+            chained: made.chained,
+            workspace: made.workspace,
+            ..Kernels::default()
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let projection = &self.projection;
+        step.result(|x| {
+            let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+            let norm_weight = weighted.then(|| x.f32(1));
+            let mut next = 1 + usize::from(weighted);
+            let parts = projection.sections.iter().flat_map(|s| &s.parts);
+            let matrices = x.matrices(parts.copied(), &mut next);
+            let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
+            let inputs = projection::ProjectionInputs {
+                x: &x.f32(0),
+                norm_weight: norm_weight.as_deref(),
+                parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
+                extras: (next..x.count()).map(|n| x.values(n)).collect(),
+                tokens: self.shape[0],
+            };
+            projection::reference(projection, &inputs)
+        });
+    }
+
+    fn detail(&self) -> String {
+        format!(" {}", self.projection)
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        multiplications(operands)
+    }
+}

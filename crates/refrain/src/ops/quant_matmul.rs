@@ -1,0 +1,92 @@
+//! Products with quantised matrices.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::matmul::WeightRows;
+use refrain_kernels::projection::WeightStorage;
+use refrain_kernels::quantised::{self, QuantFormat};
+
+use super::Caller;
+use super::matmul::multiplications;
+use super::quantised::{Quantised, check_planes};
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::{Array, DType};
+
+/// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, W quantised in rows of K.
+#[derive(Hash, Debug)]
+pub(crate) struct QuantMatmul {
+    /// How W is stored.
+    pub format: QuantFormat,
+}
+
+impl Operation for QuantMatmul {
+    fn name(&self) -> &'static str {
+        "quant_matmul"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x, planes @ ..] = inputs else {
+            return Err("there is nothing to multiply".to_string());
+        };
+        check_planes(&self.format, planes)?;
+        let columns = self.format.columns(planes[0].dim(1));
+        if x.rank() != 2 || x.dim(1) != columns || !x.dtype.is_float() {
+            return Err(format!("{x} does not meet rows of {columns} values"));
+        }
+        Ok(vec![ArraySpec {
+            shape: vec![x.dim(0), planes[0].dim(0)],
+            dtype: DType::F32,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, quants, scales, biases @ .., out] = operands else {
+            unreachable!("three inputs or four, and a result")
+        };
+        let calls = quantised::matmul(traits, &self.format, x, quants, scales, biases.first(), out)?;
+        Ok(Kernels::chained(calls))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| {
+            let matrix = x.matrix(WeightStorage::Quantised(self.format), 1);
+            let rows = matrix.shape()[0];
+            let mut product = vec![0.0; x.shape(0)[0] * rows];
+            matrix.rows().multiply(&x.f32(0), 0..rows, &mut product);
+            Values::F32(product)
+        });
+    }
+
+    fn detail(&self) -> String {
+        format!(" {}", self.format)
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        multiplications(operands)
+    }
+}
+
+impl Quantised {
+    /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.
+    #[track_caller]
+    pub fn matmul(&self, x: &Array) -> Array {
+        let operation = Caller::new("quant_matmul");
+        let multiply = |x: &Array| {
+            let inputs: Vec<&Array> = [x].into_iter().chain(self.planes()).collect();
+            operation.apply(QuantMatmul { format: self.format }, &inputs)
+        };
+        match x.shape().split_last().filter(|(k, _)| **k == self.columns()) {
+            Some((&k, outer)) => {
+                let product = multiply(&operation.reshape(x, &[outer.iter().product(), k]));
+                let shape: Vec<usize> = outer.iter().copied().chain([self.rows()]).collect();
+                operation.reshape(&product, &shape)
+            }
+            // Which it is not.
+            None => multiply(x),
+        }
+    }
+}

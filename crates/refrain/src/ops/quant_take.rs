@@ -1,0 +1,90 @@
+//! Rows of quantised matrices.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::matmul::WeightRows;
+use refrain_kernels::projection::WeightStorage;
+use refrain_kernels::quantised::{self, QuantFormat};
+
+use super::Caller;
+use super::quantised::{Quantised, check_planes};
+use super::take::is_index;
+use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::{Array, DType};
+
+/// (quants, scales, {biases}, indices `[T]`) → dequantised rows, `[T, K]`.
+#[derive(Hash, Debug)]
+struct QuantTake {
+    /// How the table is stored.
+    format: QuantFormat,
+}
+
+impl Operation for QuantTake {
+    fn name(&self) -> &'static str {
+        "quant_take"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let Some((indices, planes)) = inputs.split_last() else {
+            return Err("there are no indices".to_string());
+        };
+        check_planes(&self.format, planes)?;
+        if indices.rank() != 1 || !is_index(indices.dtype) {
+            return Err(format!("{indices} are not indices [T]"));
+        }
+        Ok(vec![ArraySpec {
+            shape: vec![indices.dim(0), self.format.columns(planes[0].dim(1))],
+            dtype: DType::F32,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [quants, scales, biases @ .., indices, out] = operands else {
+            unreachable!("three inputs or four, and a result")
+        };
+        let call = quantised::take_rows(traits, &self.format, quants, scales, biases.first(), indices, out)?;
+        Ok(Kernels::one(call))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| {
+            let indices = x.i32(x.count() - 1);
+            let matrix = x.matrix(WeightStorage::Quantised(self.format), 0);
+            Values::F32(dequantised_rows(&matrix.rows(), &indices))
+        });
+    }
+
+    fn detail(&self) -> String {
+        format!(" {}", self.format)
+    }
+
+    fn rows_read(&self, operands: &[OperandSpec]) -> Option<[usize; 2]> {
+        let out = operands.last()?;
+        Some([out.layout.shape[0], operands[0].layout.shape[0]])
+    }
+}
+
+/// Rows `indices` of a matrix; zeros for an index outside of it.
+fn dequantised_rows(matrix: &dyn WeightRows, indices: &[i32]) -> Vec<f32> {
+    let mut out = vec![0.0; indices.len() * matrix.columns()];
+    for (row, &index) in out.chunks_exact_mut(matrix.columns()).zip(indices) {
+        if let Some(index) = usize::try_from(index).ok().filter(|&i| i < matrix.count()) {
+            matrix.read(index, row);
+        }
+    }
+    out
+}
+
+impl Quantised {
+    /// Rows `indices` (u32 or i32 `[T]`), dequantised → f32 `[T, K]`. An index outside gives zeros.
+    /// Invalid when the planes or the indices do not fit.
+    #[track_caller]
+    pub fn take(&self, indices: &Array) -> Array {
+        let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
+        Caller::new("quant_take").apply(QuantTake { format: self.format }, &inputs)
+    }
+}
