@@ -136,6 +136,11 @@ impl Engine {
         })
     }
 
+    /// What it computes.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// How it runs.
     pub fn options(&self) -> &EngineOptions {
         &self.options

@@ -164,6 +164,16 @@ impl Checkpoint {
         self.files.format()
     }
 
+    /// What most bytes of the weights are, such as `q4_k`.
+    pub fn weight_format(&self) -> String {
+        let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+        for tensor in self.tensors() {
+            *bytes.entry(tensor.encoding.to_string().to_lowercase()).or_default() += tensor.bytes;
+        }
+        let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+        most.map_or_else(String::new, |(format, _)| format)
+    }
+
     /// The model's hyperparameters.
     pub fn config(&self) -> &ModelConfig {
         &self.config

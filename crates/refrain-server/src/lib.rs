@@ -1,10 +1,12 @@
-//! A server of language models over HTTP, with OpenAI's interface.
+//! A server of language models over HTTP, with OpenAI's interface and Ollama's.
 //!
 //! | path | what |
 //! |---|---|
 //! | `POST /v1/chat/completions` | answers to conversations, streamed or not (`openai/chat.rs`) |
 //! | `POST /v1/completions` | texts that go on from prompts (`openai/completions.rs`) |
 //! | `GET /v1/models` | the model, with the tokens that a request may have (`openai/models.rs`) |
+//! | `POST /api/chat`, `/api/generate` | the same, as Ollama's clients ask (`ollama/`) |
+//! | `GET /api/tags`, `/api/ps`, `/api/version`, `POST /api/show` | the model, for them (`ollama/models.rs`) |
 //! | `POST /tokenize`, `/detokenize` | text to tokens and back (`tokens.rs`) |
 //! | `GET /health`, `/metrics` | whether it works; figures for Prometheus (`health.rs`) |
 //!
@@ -14,9 +16,12 @@ mod access;
 mod answer;
 mod error;
 mod health;
+mod messages;
+mod ollama;
 mod openai;
 mod served;
 mod tokens;
+mod tools;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -101,6 +106,12 @@ fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
         .route("/v1/completions", post(openai::completions::completions))
         .route("/v1/models", get(openai::models::models))
         .route("/v1/models/{*name}", get(openai::models::model))
+        .route("/api/chat", post(ollama::chat::chat))
+        .route("/api/generate", post(ollama::generate::generate))
+        .route("/api/tags", get(ollama::models::tags))
+        .route("/api/ps", get(ollama::models::running))
+        .route("/api/show", post(ollama::models::show))
+        .route("/api/version", get(ollama::models::version))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(health::metrics))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
-use refrain_formats::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
+use refrain_formats::{ChatTemplate, Conversation, Format, ReasoningMarks, TensorInfo, Tokenizer};
 use refrain_models::Checkpoint;
 
 use crate::answer::{Answer, TextOptions};
@@ -20,8 +20,36 @@ pub struct ServedModel {
     marks: Option<ReasoningMarks>,
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
+    pub(crate) facts: ModelFacts,
     /// When it was made, in seconds since 1970.
     pub(crate) since: u64,
+}
+
+/// What clients may want to know of a model.
+pub(crate) struct ModelFacts {
+    pub architecture: &'static str,
+    /// How its files hold it.
+    pub container: &'static str,
+    /// What most of its weights are.
+    pub format: String,
+    /// Numbers in its weights, and bytes.
+    pub parameters: usize,
+    pub bytes: u64,
+}
+
+impl ModelFacts {
+    fn of(checkpoint: &Checkpoint) -> ModelFacts {
+        ModelFacts {
+            architecture: checkpoint.config().family.name,
+            container: match checkpoint.format() {
+                Format::Gguf => "gguf",
+                Format::Safetensors | Format::Mlx => "safetensors",
+            },
+            format: checkpoint.weight_format(),
+            parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
+            bytes: checkpoint.tensors().map(|tensor| tensor.bytes).sum(),
+        }
+    }
 }
 
 impl ServedModel {
@@ -42,6 +70,7 @@ impl ServedModel {
             tokenizer: tokenizer.show(&shown),
             template,
             marks,
+            facts: ModelFacts::of(checkpoint),
             suggested: SamplerOptions::suggested(suggestions),
             max_new_tokens: suggestions.max_new_tokens,
             since: seconds(),
@@ -70,6 +99,28 @@ impl ServedModel {
         let text = template.render_for_answer(conversation, think, self.marks)?;
         let is_thinking = self.marks.is_some_and(|marks| marks.opened_by(&text));
         Ok((self.tokenizer.encode_rendered(&text)?, is_thinking))
+    }
+
+    /// The tokens of a conversation, and how its answer is read.
+    pub(crate) async fn conversed(
+        self: &Arc<Self>,
+        conversation: Conversation,
+        think: Option<bool>,
+    ) -> Result<(Vec<u32>, TextOptions), Refusal> {
+        // A template is a program, and may take its time.
+        let (prompt, is_thinking) = tokio::task::spawn_blocking({
+            let model = self.clone();
+            move || model.prompt(&conversation, think)
+        })
+        .await
+        .map_err(|_| Refusal::Silence)??;
+        let reasoning = self.marks.map(|marks| (marks, is_thinking));
+        Ok((prompt, TextOptions { reasoning }))
+    }
+
+    /// Whether it has a template for conversations.
+    pub(crate) fn converses(&self) -> bool {
+        self.template.is_some()
     }
 
     /// The marks of reasoning, if the model is known to think.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{Body, Refusal};
-use crate::openai::messages;
+use crate::messages;
 use crate::served::ServedModel;
 
 /// A text, or a conversation.

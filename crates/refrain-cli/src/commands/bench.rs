@@ -4,13 +4,11 @@ mod measure;
 mod report;
 mod row;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed;
 use refrain_formats::{TensorInfo, WholeFile};
-use refrain_models::Checkpoint;
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -117,7 +115,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         rows.extend(measured.into_iter().map(|figures| BenchRow {
             model: name.clone(),
             arch: checkpoint.config().family.name.to_owned(),
-            format: weight_format(&checkpoint),
+            format: checkpoint.weight_format(),
             layers: checkpoint.config().layers,
             parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
             bytes: loaded.model.weight_bytes(),
@@ -143,16 +141,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         WholeFile::write(path, format!("{report:#}\n").as_bytes())?;
     }
     Ok(())
-}
-
-/// The format of most of the weights.
-fn weight_format(checkpoint: &Checkpoint) -> String {
-    let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
-    for tensor in checkpoint.tensors() {
-        *bytes.entry(tensor.encoding.to_string().to_lowercase()).or_default() += tensor.bytes;
-    }
-    let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
-    most.map_or_else(String::new, |(format, _)| format)
 }
 
 fn load_figures(name: &str, loaded: &Loaded) -> serde_json::Value {

@@ -23,7 +23,7 @@ const CONTEXT: usize = 8192;
 const STREAMS: usize = 8;
 const STREAMS_ON_CPU: usize = 4;
 
-/// Answer many clients at once, through OpenAI's HTTP interface
+/// Answer many clients at once, by OpenAI's and Ollama's HTTP
 ///
 /// Chats, completions and the model's name are at http://HOST:PORT/v1; /health, /metrics, /tokenize and /detokenize
 /// beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or

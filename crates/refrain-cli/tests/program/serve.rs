@@ -286,6 +286,106 @@ fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
 }
 
 #[test]
+fn clients_of_ollama_are_answered_by_its_names() {
+    let server = Server::start(&[]);
+    let get = |path: &str| serde_json::from_str::<Value>(&server.get(path).1).expect("JSON");
+    assert_eq!(get("/api/version")["version"], env!("CARGO_PKG_VERSION"));
+    let tags = get("/api/tags");
+    assert_eq!(tags["models"][0]["name"], "demo");
+    assert_eq!(tags["models"][0]["details"]["family"], "qwen3");
+    assert_eq!(
+        get("/api/ps")["models"][0]["context_length"].as_u64(),
+        Some(1024),
+        "{}",
+        get("/api/ps")
+    );
+    let (_, shown) = server.post("/api/show", &json!({"model": "demo:latest"}));
+    assert_eq!(shown["model_info"]["general.architecture"], "qwen3");
+
+    let question = "What is 348 + 276?";
+    let (_, expected) = server.post("/v1/chat/completions", &chat(question));
+    let messages = json!([{"role": "user", "content": question}]);
+    let options = json!({"temperature": 0, "num_predict": -1});
+    let mut body = json!({"model": "demo:latest", "messages": messages, "options": options, "stream": false});
+    let (status, answer) = server.post("/api/chat", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["message"]["content"], content(&expected));
+    assert_eq!(
+        (&answer["done"], &answer["done_reason"]),
+        (&json!(true), &json!("stop"))
+    );
+    assert_eq!(answer["eval_count"], expected["usage"]["completion_tokens"]);
+    assert_eq!(answer["prompt_eval_count"], expected["usage"]["prompt_tokens"]);
+
+    // Lines of JSON, unless told otherwise.
+    let lines = |path: &str, body: &Value| {
+        let (status, text) = server.ask("POST", path, "", &body.to_string());
+        assert_eq!(status, 200, "{text}");
+        let parse = |line| serde_json::from_str::<Value>(line).expect("JSON");
+        text.lines().map(parse).collect::<Vec<Value>>()
+    };
+    body.as_object_mut().unwrap().remove("stream");
+    let streamed = lines("/api/chat", &body);
+    let text: String = streamed
+        .iter()
+        .filter_map(|line| line["message"]["content"].as_str())
+        .collect();
+    assert_eq!(text, content(&expected));
+    assert!(streamed.len() > 2 && streamed[0]["done"] == false, "{streamed:?}");
+    assert_eq!(streamed[streamed.len() - 1]["done"], true);
+    assert_eq!(streamed[streamed.len() - 1]["eval_count"], answer["eval_count"]);
+
+    let asked = json!({"model": "demo", "prompt": question, "options": options});
+    let said: String = lines("/api/generate", &asked)
+        .iter()
+        .filter_map(|line| line["response"].as_str())
+        .collect();
+    assert_eq!(said, content(&expected));
+    let raw =
+        json!({"prompt": "Once upon", "raw": true, "stream": false, "options": {"num_predict": 3, "temperature": 0}});
+    let (_, answer) = server.post("/api/generate", &raw);
+    assert_eq!(
+        (&answer["eval_count"], &answer["done_reason"]),
+        (&json!(3), &json!("length"))
+    );
+    let (_, loaded) = server.post("/api/generate", &json!({"model": "demo"}));
+    assert_eq!(
+        (&loaded["done_reason"], &loaded["response"]),
+        (&json!("load"), &json!(""))
+    );
+
+    for (path, body, status, why) in [
+        ("/api/chat", "{", 400, "EOF"),
+        ("/api/chat", "{\"model\": \"gpt-9\", \"messages\": []}", 404, "gpt-9"),
+        ("/api/chat", "{\"messages\": [7]}", 400, "message 0 is no object"),
+        (
+            "/api/chat",
+            "{\"messages\": [{\"role\": \"user\", \"images\": [\"x\"]}]}",
+            400,
+            "images",
+        ),
+        (
+            "/api/generate",
+            "{\"prompt\": \"a\", \"format\": \"json\"}",
+            400,
+            "format",
+        ),
+        (
+            "/api/generate",
+            "{\"prompt\": \"a\", \"options\": {\"temperature\": \"hot\"}}",
+            400,
+            "options",
+        ),
+        ("/api/generate", "{\"prompt\": \"a\", \"suffix\": \"b\"}", 400, "suffix"),
+    ] {
+        let (found, said) = server.ask("POST", path, "", body);
+        let said: Value = serde_json::from_str(&said).expect(&said);
+        let said = said["error"].as_str().expect("a text");
+        assert!(found == status && said.contains(why), "{body}: {found} {said}");
+    }
+}
+
+#[test]
 fn a_server_that_is_told_to_end_finishes_what_it_has_begun() {
     let server = Server::start(&[]);
     let mut body = chat("What is 12 + 30?");

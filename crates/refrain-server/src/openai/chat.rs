@@ -9,13 +9,12 @@ use refrain_formats::{Conversation, Parted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::messages;
 use super::options::GenerationFields;
 use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
-use super::tools::{CallSplitter, CallsAndText, call_json};
-use crate::answer::TextOptions;
 use crate::error::{Body, Refusal};
+use crate::messages;
 use crate::served::ServedModel;
+use crate::tools::{CallSplitter, CallsAndText};
 
 #[derive(Deserialize)]
 pub(crate) struct ChatRequest {
@@ -55,16 +54,7 @@ pub(crate) async fn chat(
         documents: None,
         variables: request.chat_template_kwargs,
     };
-    // A template is a program, and may take its time.
-    let (prompt, is_thinking) = tokio::task::spawn_blocking({
-        let model = model.clone();
-        move || model.prompt(&conversation, request.think)
-    })
-    .await
-    .map_err(|_| Refusal::Silence)??;
-    let text = TextOptions {
-        reasoning: model.marks().map(|marks| (marks, is_thinking)),
-    };
+    let (prompt, text) = model.conversed(conversation, request.think).await?;
     let head = ReplyHead {
         id: reply::new_id("chatcmpl"),
         created: model.now(),
@@ -107,7 +97,9 @@ impl ChatForm {
             news.push(delta(json!({"content": found.text})));
         }
         for call in &found.calls {
-            let call = call_json(reply::new_id("call"), call);
+            let (name, arguments) = call;
+            let function = json!({"name": name, "arguments": arguments});
+            let call = json!({"id": reply::new_id("call"), "type": "function", "function": function});
             let mut said = call.clone();
             said["index"] = message.calls.len().into();
             message.calls.push(call);

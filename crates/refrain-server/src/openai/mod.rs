@@ -2,8 +2,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-pub(crate) mod messages;
 pub(crate) mod models;
-mod options;
+pub(crate) mod options;
 mod reply;
-mod tools;

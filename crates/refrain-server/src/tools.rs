@@ -7,7 +7,7 @@ const CLOSE: &str = "</tool_call>";
 
 /// Tells calls from text in an answer that comes piece by piece.
 #[derive(Default)]
-pub(super) struct CallSplitter {
+pub(crate) struct CallSplitter {
     /// What is not certain yet: the beginning of a mark, or of a call.
     held: String,
     /// Whether nothing but blanks came since a call.
@@ -16,7 +16,7 @@ pub(super) struct CallSplitter {
 
 /// What a piece brought.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct CallsAndText {
+pub(crate) struct CallsAndText {
     pub text: String,
     /// Names and arguments, as JSON.
     pub calls: Vec<(String, String)>,
@@ -91,11 +91,6 @@ fn parse(call: &str) -> Option<(String, String)> {
         other => other.to_string(),
     };
     Some((call["name"].as_str()?.to_owned(), arguments))
-}
-
-/// A call as OpenAI has it.
-pub(super) fn call_json(id: String, (name, arguments): &(String, String)) -> Value {
-    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
 #[cfg(test)]
