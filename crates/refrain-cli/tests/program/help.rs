@@ -3,7 +3,7 @@
 use crate::examples::commands;
 use crate::support::{Outcome, refrain, run};
 
-const GLOBAL: [&str; 5] = ["--device", "--disable", "--tuning", "--offline", "--quiet", "--verbose"];
+const GLOBAL: [&str; 6] = ["--device", "--disable", "--tuning", "--offline", "--quiet", "--verbose"];
 
 /// The options under each heading of a help text.
 fn headings(help: &str) -> Vec<(&str, Vec<&str>)> {
