@@ -103,11 +103,11 @@ impl Linear {
     }
 }
 
-/// RMS norm (Zhang & Sennrich 2019): x / √(mean(x²) + eps) · gain.
+/// RMS norm (Zhang & Sennrich 2019): x / √(mean(x²) + eps) · weight.
 #[derive(Clone)]
 pub struct RmsNorm {
     /// `[n]`.
-    pub gain: Array,
+    pub weight: Array,
     /// Added below the root.
     pub eps: f32,
 }
@@ -116,6 +116,6 @@ impl RmsNorm {
     /// x `[.., n]` → the same.
     #[track_caller]
     pub fn forward(&self, x: &Array) -> Array {
-        fast::rms_norm(x, Some(&self.gain), self.eps)
+        fast::rms_norm(x, Some(&self.weight), self.eps)
     }
 }

@@ -63,7 +63,7 @@ fn layers_are_made_of_what_a_file_has() {
     let mut take = |name: &str| read.remove(name).expect(name);
     let linear = Linear::new(take("l.weight"), Some(take("l.bias")));
     let norm = RmsNorm {
-        gain: take("n.weight"),
+        weight: take("n.weight"),
         eps: 0.0,
     };
     let x = Array::from_slice(&device, &[1.0f32, -1.0], &[1, 2]);

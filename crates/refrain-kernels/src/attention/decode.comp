@@ -54,7 +54,7 @@ float own_sink;
 UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[TURNS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
-float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_gains[VECTOR_TURNS * VECTOR_SPAN];
+float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_norm_weights[VECTOR_TURNS * VECTOR_SPAN];
 float raw_value[VALUE_TURNS];
 float pair_frequencies[PAIR_TURNS];
 
@@ -132,12 +132,12 @@ void load_values(uint base) {
     }
 }
 
-float gain_of(bool is_key, uint d) {
+float norm_weight_of(bool is_key, uint d) {
 #ifdef K_NORM
-    if (is_key) return K_GAIN(d);
+    if (is_key) return K_NORM_WEIGHT(d);
 #endif
 #ifdef Q_NORM
-    if (!is_key) return Q_GAIN(d);
+    if (!is_key) return Q_NORM_WEIGHT(d);
 #endif
     return 1.0;
 }
@@ -157,7 +157,7 @@ void load_vectors() {
             uint own = turn * VECTOR_SPAN + i;
             vector_values[own] = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
                                         : load_q(pc.q, token * Q_STRIDE + (head + number) * Q_BETWEEN + d);
-            vector_gains[own] = gain_of(is_key, d);
+            vector_norm_weights[own] = norm_weight_of(is_key, d);
         }
     }
     UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
@@ -198,7 +198,7 @@ void make_vectors() {
             uint d = lane() + i * LANES;
             uint own = turn * VECTOR_SPAN + i;
             if (number <= HEADS && d < HEAD_DIM) {
-                vectors[number * HEAD_DIM + d] = vector_values[own] * (vector_gains[own] * factor);
+                vectors[number * HEAD_DIM + d] = vector_values[own] * (vector_norm_weights[own] * factor);
             }
         }
     }

@@ -178,7 +178,10 @@ fn kernel<'t>(
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
         .output("y", operands[params.output()].dtype);
-    for (name, number) in ["frequencies", "q_gain", "k_gain"].iter().zip(params.optional()) {
+    for (name, number) in ["frequencies", "q_norm_weight", "k_norm_weight"]
+        .iter()
+        .zip(params.optional())
+    {
         if let Some(number) = number {
             text = text.input(name, operands[number].dtype);
         }
@@ -317,7 +320,11 @@ fn arguments(
     for (number, name) in names.into_iter().chain(places).enumerate() {
         add(name, number)?;
     }
-    let optional = ["frequencies_ref frequencies", "q_gain_ref q_gain", "k_gain_ref k_gain"];
+    let optional = [
+        "frequencies_ref frequencies",
+        "q_norm_weight_ref q_norm_weight",
+        "k_norm_weight_ref k_norm_weight",
+    ];
     for (name, number) in optional.into_iter().zip(params.optional()) {
         if let Some(number) = number {
             add(name, number)?;
@@ -399,8 +406,12 @@ fn generated(
     for (name, norm, norm_weight) in [("Q", params.q_norm, q_norm_weight), ("K", params.k_norm, k_norm_weight)] {
         if norm.is_some() {
             let lower = name.to_lowercase();
-            let value = norm_weight.map_or("1.0".to_string(), |_| format!("load_{lower}_gain(pc.{lower}_gain, d)"));
-            text.push_str(&format!("#define {name}_NORM 1\n#define {name}_GAIN(d) {value}\n"));
+            let value = norm_weight.map_or("1.0".to_string(), |_| {
+                format!("load_{lower}_norm_weight(pc.{lower}_norm_weight, d)")
+            });
+            text.push_str(&format!(
+                "#define {name}_NORM 1\n#define {name}_NORM_WEIGHT(d) {value}\n"
+            ));
         }
     }
     if let Some(rope) = params.rope.filter(|rope| rope.dims > 0) {

@@ -25,7 +25,7 @@ pub(crate) fn arguments(
         InputSource::Given => {
             arguments.address("x_ref x", problem.x.address.clone());
             if let Some((_, Some(norm_weight))) = &problem.norm {
-                arguments.address("gain_ref gain", norm_weight.address.clone());
+                arguments.address("norm_weight_ref norm_weight", norm_weight.address.clone());
             }
         }
         InputSource::Packed(add) => add(&mut arguments),

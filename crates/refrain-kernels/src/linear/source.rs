@@ -55,9 +55,11 @@ pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &ProjectionProblem
         text = text.define("NORM", 1);
         if let Some(norm_weight) = norm_weight {
             let wide = norm_weight.wide && problem.columns.is_multiple_of(4);
-            text = text.define("GAIN", 1).input("gain", norm_weight.dtype);
+            text = text.define("NORM_WEIGHT", 1).input("norm_weight", norm_weight.dtype);
             if wide {
-                text = text.define("GAIN_WIDE", 1).runs("gain", norm_weight.dtype, 4, true);
+                text = text
+                    .define("NORM_WEIGHT_WIDE", 1)
+                    .runs("norm_weight", norm_weight.dtype, 4, true);
             }
         }
     }

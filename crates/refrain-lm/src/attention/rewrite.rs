@@ -77,8 +77,8 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         inputs.extend([&q.raw, &k.raw, v].map(Edge::clone));
         inputs.extend_from_slice(tokens);
         inputs.extend(q.rope.iter().map(|(_, frequencies)| frequencies.clone()));
-        let gains = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
-        inputs.extend(gains);
+        let norm_weights = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
+        inputs.extend(norm_weights);
         inputs.extend_from_slice(sinks);
         inputs.extend(gate.map(|(_, edge)| edge.clone()));
         // Where tokens stand may be states: attention reads them where it did.

@@ -7,9 +7,9 @@ use crate::{Error, Loader};
 /// The kinds of norms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
-    /// x / √(mean(x²) + eps) · gain (Zhang & Sennrich 2019, arXiv:1910.07467).
+    /// x / √(mean(x²) + eps) · weight (Zhang & Sennrich 2019, arXiv:1910.07467).
     Rms,
-    /// (x − mean(x)) / √(var(x) + eps) · gain + bias (Ba et al. 2016, arXiv:1607.06450).
+    /// (x − mean(x)) / √(var(x) + eps) · weight + bias (Ba et al. 2016, arXiv:1607.06450).
     Layer,
 }
 
@@ -19,7 +19,7 @@ pub enum BlockNorm {
     Rms(RmsNorm),
     /// Of the variance: the RMS norm of what is left without the mean, and a bias.
     Layer {
-        /// Its gain.
+        /// Its weight.
         scaled: RmsNorm,
         /// `[n]`.
         bias: Array,
@@ -56,14 +56,14 @@ impl BlockNorm {
             BlockNorm::Rms(norm) => norm.forward(x),
             BlockNorm::Layer { scaled, bias } => {
                 let centred = x - &x.mean(&[-1]).expand_dims(-1);
-                fast::rms_norm(&centred, Some(&scaled.gain), scaled.eps) + bias
+                fast::rms_norm(&centred, Some(&scaled.weight), scaled.eps) + bias
             }
         }
     }
 }
 
 impl Loader<'_> {
-    /// The norm of the mean square with gain `{name}.weight` `[n]`, to which families that store gains less one have the
+    /// The norm of the mean square with weight `{name}.weight` `[n]`, to which families that store weights less one have the
     /// one added.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Loader<'_> {
         BlockNorm::load(self, NormKind::Rms, name, n)
     }
 
-    /// The same with its gain as it is stored.
+    /// The same with its weight as it is stored.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -83,15 +83,15 @@ impl Loader<'_> {
     fn whole(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
         let mut norm = self.stored(name, n)?;
         if self.config.norm.offset != 0.0 {
-            norm.gain = norm.gain.astype(DType::F32) + self.config.norm.offset;
-            norm.gain.eval()?;
+            norm.weight = norm.weight.astype(DType::F32) + self.config.norm.offset;
+            norm.weight.eval()?;
         }
         Ok(norm)
     }
 
     fn stored(&self, name: &str, n: usize) -> Result<RmsNorm, Error> {
         Ok(RmsNorm {
-            gain: self.vector(&format!("{name}.weight"), n)?,
+            weight: self.vector(&format!("{name}.weight"), n)?,
             eps: self.config.norm.eps,
         })
     }

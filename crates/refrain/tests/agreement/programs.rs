@@ -369,8 +369,8 @@ fn smooth_programs_agree() {
             for _ in 0..3 {
                 let dtype = random.pick(&[DType::F32, DType::F16]);
                 let w = random.viewed(device, dtype, &[n, n]).astype(DType::F32) * 0.2;
-                let gain = random.dense(device, DType::F32, &[n]);
-                let h = fast::rms_norm(&x, Some(&gain), 1e-6).matmul(&w);
+                let norm_weight = random.dense(device, DType::F32, &[n]);
+                let h = fast::rms_norm(&x, Some(&norm_weight), 1e-6).matmul(&w);
                 let mixed = h.matmul(&h.transpose()).softmax().matmul(&h);
                 x = &x + (&mixed.silu() * &h.tanh());
             }

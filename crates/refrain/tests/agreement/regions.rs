@@ -83,15 +83,15 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
             y
         }
     };
-    let gain = stored(random, &[HIDDEN]);
-    let norm = |x: &Array| fast::rms_norm(x, Some(&gain), 1e-5);
+    let norm_weight = stored(random, &[HIDDEN]);
+    let norm = |x: &Array| fast::rms_norm(x, Some(&norm_weight), 1e-5);
     let h = if random.one_in(4) { x.clone() } else { norm(x) };
     let [q, k, v] = [64, 32, 32].map(|rows| product(random, &h, rows).reshape(&[tokens, -1, 16]));
-    let head_gain = stored(random, &[16]);
+    let head_norm_weight = stored(random, &[16]);
     let [q, k] = [q, k].map(|heads| match random.below(3) {
         0 => heads,
         1 => fast::rms_norm(&heads, None, 1e-6),
-        _ => fast::rms_norm(&heads, Some(&head_gain), 1e-6),
+        _ => fast::rms_norm(&heads, Some(&head_norm_weight), 1e-6),
     });
     let [k, v] = [k, v].map(|heads| concatenate(&[&heads, &heads], 1).swap_axes(0, 1));
     let scores = q.swap_axes(0, 1).matmul(&k.swap_axes(-1, -2)) * 0.125;
@@ -183,11 +183,11 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let heads = |random: &mut Random, heads: usize| {
         let y = x.matmul(&weight(random, &[heads * d, HIDDEN]).transpose());
         let y = y.reshape(&[tokens as isize, heads as isize, d as isize]);
-        let gain = weight(random, &[d]);
+        let norm_weight = weight(random, &[d]);
         if random.one_in(2) {
             y
         } else {
-            fast::rms_norm(&y, Some(&gain), 1e-6)
+            fast::rms_norm(&y, Some(&norm_weight), 1e-6)
         }
     };
     let [q, k, v] = [kv_heads * group, kv_heads, kv_heads].map(|n| heads(random, n));

@@ -225,7 +225,7 @@ impl ProjectionProblem<'_> {
         let mut arguments = PushArguments::new(traits);
         arguments.address("x_ref x", self.x.address.clone());
         if let Some((_, Some(norm_weight))) = &self.norm {
-            arguments.address("gain_ref gain", norm_weight.address.clone());
+            arguments.address("norm_weight_ref norm_weight", norm_weight.address.clone());
         }
         self.packed(fragments, workspace, &mut arguments);
         arguments.number("COLUMNS", self.columns);

@@ -100,8 +100,8 @@ void stage_vector(uint t, uint first) {
 #ifdef NORM
         uint k = first * CHUNK + 8u * e;
         squares[t] += dot(low[turn], low[turn]) + dot(high[turn], high[turn]);
-        low[turn] = with_gain(low[turn], k);
-        high[turn] = with_gain(high[turn], k + 4u);
+        low[turn] = with_norm_weight(low[turn], k);
+        high[turn] = with_norm_weight(high[turn], k + 4u);
 #endif
         vec4 size = max(abs(low[turn]), abs(high[turn]));
         float most = max(max(size.x, size.y), max(size.z, size.w));

@@ -15,7 +15,7 @@ void stage(uint first) {
             vec4 quad = load_quad(t, k);
 #ifdef NORM
             squares[t] += dot(quad, quad);
-            quad = with_gain(quad, k);
+            quad = with_norm_weight(quad, k);
 #endif
             x_tile[(t * QUADS + e % QUADS) * LINE + e / QUADS] = quad;
         }

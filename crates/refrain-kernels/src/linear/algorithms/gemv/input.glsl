@@ -34,14 +34,14 @@ float squares[VECTORS];
 // 1 / sqrt(mean(x[t]²) + eps): the sums are multiplied by it, not x.
 float inverse_norms[VECTORS];
 
-vec4 with_gain(vec4 quad, uint k) {
-#if defined GAIN_WIDE
-    vec4 gain = vec4(0.0);
-    if (k < COLUMNS) load4_gain(pc.gain, k, gain);
-    quad *= gain;
-#elif defined GAIN
+vec4 with_norm_weight(vec4 quad, uint k) {
+#if defined NORM_WEIGHT_WIDE
+    vec4 weight = vec4(0.0);
+    if (k < COLUMNS) load4_norm_weight(pc.norm_weight, k, weight);
+    quad *= weight;
+#elif defined NORM_WEIGHT
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        if (k + i < COLUMNS) quad[i] *= load_gain(pc.gain, k + i);
+        if (k + i < COLUMNS) quad[i] *= load_norm_weight(pc.norm_weight, k + i);
     }
 #endif
     return quad;

@@ -36,11 +36,11 @@ void load_eight(uint t, uint k, out vec4 low, out vec4 high) {
 }
 
 void weigh(uint k, inout vec4 low, inout vec4 high) {
-#ifdef GAIN
+#ifdef NORM_WEIGHT
     if (k >= COLUMNS) return;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        low[i] *= load_gain(pc.gain, k + i);
-        high[i] *= load_gain(pc.gain, k + 4u + i);
+        low[i] *= load_norm_weight(pc.norm_weight, k + i);
+        high[i] *= load_norm_weight(pc.norm_weight, k + 4u + i);
     }
 #endif
 }
