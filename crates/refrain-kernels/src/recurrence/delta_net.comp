@@ -45,6 +45,16 @@ uint state_at(uint value) {
     return ((sequence() * gl_NumWorkGroups.x + head()) * VALUE_DIM + value) * KEY_DIM;
 }
 
+#ifdef SCARCE_REGISTERS
+// The same from another number that is equal, which compilers cannot know: they would keep all that they have loaded
+// from until it is stored to.
+uint stored_at(uint value) {
+    return ((sequence() * KEY_HEADS * uint(RATIO) + head()) * VALUE_DIM + value) * KEY_DIM;
+}
+#else
+#define stored_at state_at
+#endif
+
 float silu(float x) { return x / (1.0 + exp(-x)); }
 
 void load_states() {
@@ -145,8 +155,8 @@ void load_gates(uint t, out vec4 gates[RUNS]) {
             if (!stores(r, c)) continue;
             uint value = value_of(r, c);
             float z = load_z(pc.z, t * Z_STRIDE + head() * VALUE_DIM + value);
-#ifdef GAIN
-            gates[r][c] = silu(z) * load_gain(pc.gain, value);
+#ifdef NORM_WEIGHT
+            gates[r][c] = silu(z) * load_norm_weight(pc.norm_weight, value);
 #else
             gates[r][c] = silu(z);
 #endif
@@ -191,7 +201,7 @@ void store_states() {
             uint d = lane() + i * LANES;
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
-                if (in_key(d) && in_value(value)) store_state(pc.state, state_at(value) + d, memory[r * EACH + i][c]);
+                if (in_key(d) && in_value(value)) store_state(pc.state, stored_at(value) + d, memory[r * EACH + i][c]);
             }
         }
     }
@@ -230,9 +240,16 @@ void main() UNIFORM_FLOW {
         float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
         float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
         vec4 gates[RUNS], answers[RUNS];
+#ifdef SCARCE_REGISTERS
+        convolve(t);
+        recall(decay, beta, answers);
+        load_gates(t, gates);
+#else
+        // They do not wait for what comes before them.
         load_gates(t, gates);
         convolve(t);
         recall(decay, beta, answers);
+#endif
         finish(t, answers, gates);
     }
     if (changed) store_states();

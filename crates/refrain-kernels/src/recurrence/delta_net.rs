@@ -21,7 +21,7 @@ use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::joined_lanes;
 use crate::kit::text::{Text, address, require_float, require_shape};
 use crate::rms_norm::Norm;
-use crate::{Call, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
+use crate::{Architecture, Call, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
 
 const OP: &str = "delta_net";
 /// Taps are kept in registers.
@@ -198,7 +198,7 @@ impl DeltaNetOperands<'_> {
         ];
         first
             .into_iter()
-            .chain(self.norm_weight.map(|_| "gain"))
+            .chain(self.norm_weight.map(|_| "norm_weight"))
             .chain(["y"])
             .collect()
     }
@@ -267,8 +267,10 @@ pub fn call(
     let (sizes, division, arguments) = checked(traits, operands, params)?;
     let mut text = Text::new(traits, OP)
         .define("LANE_VALUE", "vec4")
-        .flag("GAIN", params.norm.weighted)
-        .define("RATIO", sizes.ratio());
+        .flag("NORM_WEIGHT", params.norm.weighted)
+        .define("RATIO", sizes.ratio())
+        // Sixteen subgroups of 64 leave 64 registers a lane, of which each address takes two.
+        .flag("SCARCE_REGISTERS", traits.architecture == Architecture::Gcn);
     for (name, operand) in operands.names().into_iter().zip(operands.all()) {
         text = match name {
             "window" | "state" | "y" => text.output(name, operand.dtype),

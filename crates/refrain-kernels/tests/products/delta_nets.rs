@@ -1,6 +1,6 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
+use refrain_kernels::{Architecture, DType, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::{self, Arena, Random};
 use crate::recurrences::{Places, STATES};
@@ -94,7 +94,11 @@ fn delta_nets_do_what_their_pieces_do() {
         [2, 128, 4, 128, 4],
         [3, 5, 3, 70, 3],
     ];
-    for traits in all_traits() {
+    let scarce = Traits {
+        architecture: Architecture::Gcn,
+        ..device_traits()
+    };
+    for traits in all_traits().into_iter().chain([scarce]) {
         for (i, sizes) in all.into_iter().enumerate() {
             // Without counters value heads cannot share the window of a key head.
             if traits.tickets || sizes[0] == sizes[2] {
