@@ -284,6 +284,55 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert!(error.to_string().contains("the most is 128"), "{error}");
 }
 
+/// Formats by turns, and floats, with ends of all kinds.
+fn many_tokens_case(i: usize) -> Case {
+    let format = QuantFormat::ALL[i % QuantFormat::ALL.len()];
+    let (quantised, dense) = (WeightStorage::Quantised(format), WeightStorage::Dense);
+    let sections = match i % 4 {
+        0 => vec![plain(quantised, 37 + i), plain(quantised, 5)],
+        1 => vec![ended(&[quantised], 70), ended(&[quantised], 6)],
+        2 => vec![ended(&[quantised; 2], 65)],
+        _ => vec![ended(&[dense; 2], 33), plain(dense, 4 + i)],
+    };
+    let columns = match i % 4 {
+        3 => [31, 64, 100][i % 3],
+        _ if format.has_records() => 256,
+        _ => format.group as usize * (1 + i % 3),
+    };
+    let out = FLOATS[i % 3];
+    let ended_so = |(mut section, rows): (Section, usize)| {
+        section.epilogue.inputs.iter_mut().for_each(|dtype| *dtype = out);
+        (section, rows)
+    };
+    Case {
+        tokens: [9, 33, 64, 70, 130][i % 5],
+        columns,
+        x: FLOATS[(i + 1) % 3],
+        out,
+        norm: (!i.is_multiple_of(3)).then_some(Norm {
+            weighted: i.is_multiple_of(2),
+            ..NORM
+        }),
+        sections: sections.into_iter().map(ended_so).collect(),
+        weights: FLOATS[i % 3],
+    }
+}
+
+#[test]
+fn many_tokens_have_norms_and_epilogues_without_matrix_cores() {
+    // Each kind of end for every device's traits, each format for one's.
+    let counts = [QuantFormat::ALL.len() + 4].into_iter().chain(std::iter::repeat(4));
+    for (traits, count) in all_traits().into_iter().zip(counts) {
+        let traits = Traits {
+            matrix_cores: None,
+            ..traits
+        };
+        for i in 0..count {
+            many_tokens_case(i).check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
 /// The device's own traits if it has matrix cores.
 fn with_matrix_cores() -> Option<Traits> {
     let traits = device_traits();

@@ -25,7 +25,7 @@ impl Gemv<'_> {
     }
 
     /// The most tokens.
-    pub(crate) fn most_tokens(&self, tuning: &Tuning) -> usize {
+    fn most_tokens(&self, tuning: &Tuning) -> usize {
         let most = self.tunings(tuning).map(|row| row.most_vectors as usize).min();
         most.unwrap_or(usize::MAX)
     }

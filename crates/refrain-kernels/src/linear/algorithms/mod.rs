@@ -9,8 +9,8 @@ mod tile;
 pub(crate) use gathered::GatheredGemv;
 pub(crate) use gemv::{Gemv, gemv_tuning};
 pub(crate) use grouped::Grouped;
-pub(crate) use matrix_cores::{MatrixCoreProduct, supported as matrix_cores_supported};
-pub(crate) use tile::{DenseTile, QuantisedTile};
+pub(crate) use matrix_cores::MatrixCoreProduct;
+pub(crate) use tile::{DenseTile, ProjectionTile, QuantisedTile};
 
 use crate::tuning::Tuning;
 use crate::{Call, OperandSpec, Traits, Unsupported};

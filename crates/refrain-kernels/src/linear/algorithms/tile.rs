@@ -1,6 +1,10 @@
 //! Tiled products of any number of tokens: tiles of both sides go through shared memory, each invocation computes 4 × 4
 //! elements.
 
+mod projection;
+
+pub(crate) use projection::ProjectionTile;
+
 use super::{Algorithm, ProductCost, ProjectionCalls, gemv_tuning};
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address};

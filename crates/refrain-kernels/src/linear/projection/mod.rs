@@ -21,20 +21,13 @@ pub use super::section::{Projection, Section, WeightStorage};
 pub use crate::rms_norm::Norm;
 pub use reference::{ProjectionInputs, reference};
 
-use super::algorithms::{Algorithm, Gemv, MatrixCoreProduct, cheapest, gemv_tuning, matrix_cores_supported};
+use super::algorithms::{Algorithm, Gemv, MatrixCoreProduct, ProjectionTile, cheapest};
 use super::problem::ProjectionProblem;
-use super::section::OP;
 use crate::tuning::{self, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
-/// Whether a device may compute products of `tokens` rows with these weights here, rather than in tiles.
-pub fn takes(traits: &Traits, weights: WeightStorage, tokens: usize) -> bool {
-    matrix_cores_supported(traits) || tokens <= gemv_tuning(tuning::choose(traits), weights).most_vectors as usize
-}
-
-/// Calls that compute the projection: of few tokens one for the sections that are stored alike and end alike,
-/// which do not depend on each other; of many (see [`takes`]) several in a chain. None where the result is
-/// empty.
+/// Calls that compute the projection: one for the sections that are stored alike and end alike, which do not depend on
+/// each other, or, of many tokens on matrix cores, several in a chain. None where the result is empty.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
@@ -58,30 +51,18 @@ pub fn calls_tuned(
     operands: &[&OperandSpec],
 ) -> Result<ProjectionCalls, Unsupported> {
     let problem = ProjectionProblem::new(projection, operands)?;
-    choose(
-        &[&Gemv(&problem), &MatrixCoreProduct(&problem)],
-        &problem,
-        tuning,
-        traits,
-    )?
-    .calls(tuning, traits)
+    taken(&problem, tuning, traits, |algorithm| algorithm.calls(tuning, traits))
 }
 
-/// The algorithm that costs least.
-fn choose<'a>(
-    algorithms: &[&'a dyn Algorithm],
+/// What `act` makes of the algorithm that costs least.
+fn taken<T>(
     problem: &ProjectionProblem<'_>,
     tuning: &Tuning,
     traits: &Traits,
-) -> Result<&'a dyn Algorithm, Unsupported> {
-    cheapest(algorithms, tuning, traits).ok_or_else(|| Unsupported::Size {
-        op: OP,
-        what: format!(
-            "{} tokens; the most is {}",
-            problem.tokens,
-            Gemv(problem).most_tokens(tuning)
-        ),
-    })
+    act: impl FnOnce(&dyn Algorithm) -> Result<T, Unsupported>,
+) -> Result<T, Unsupported> {
+    let (gemv, matrix, tile) = (Gemv(problem), MatrixCoreProduct(problem), ProjectionTile(problem));
+    act(cheapest(&[&gemv, &matrix, &tile], tuning, traits).unwrap_or(&tile))
 }
 
 /// Fails as [`calls`] would, without building the calls.
@@ -91,13 +72,7 @@ fn choose<'a>(
 pub fn check(traits: &Traits, projection: &Projection, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
     let problem = ProjectionProblem::new(projection, operands)?;
     let tuning = tuning::choose(traits);
-    choose(
-        &[&Gemv(&problem), &MatrixCoreProduct(&problem)],
-        &problem,
-        tuning,
-        traits,
-    )?
-    .check(tuning, traits)
+    taken(&problem, tuning, traits, |algorithm| algorithm.check(tuning, traits))
 }
 
 /// As [`check`], where no device is asked: whether operands are those of a projection.
