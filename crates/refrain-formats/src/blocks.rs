@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use refrain_quant::{GgufBlock, QuantRecord};
 
 use crate::Tensor;
-use crate::tensor::Span;
+use crate::tensor::{Span, TensorStorage};
 
 /// In which order a file holds a tensor's rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -224,6 +224,34 @@ impl<'a> Blocks<'a> {
             (rows, columns) => rows.stored(index / self.per_row) * self.per_row + columns.stored(index % self.per_row),
         };
         &self.bytes[stored * self.block_bytes..(stored + 1) * self.block_bytes]
+    }
+}
+
+impl Tensor<'_> {
+    /// Copies the GGUF blocks of row `row` into `out`, which has its columns in the order `columns`. Whether it could: not
+    /// where there are no blocks, or that order takes other ones.
+    pub fn copy_blocks(&self, row: usize, columns: RowOrder, out: &mut [u8]) -> bool {
+        let TensorStorage::Blocks { data, rows } = self.storage else {
+            return false;
+        };
+        let (values, size) = (
+            self.info.encoding.block_values(),
+            self.info.encoding.block_bytes().unwrap_or(1),
+        );
+        // Blocks are put in order while they are read, unless they hold columns that lie apart.
+        let order = match self.column_order() {
+            RowOrder::AsStored => columns.of_units(values),
+            stored => (stored == columns).then_some(RowOrder::AsStored),
+        };
+        let Some(order) = order else {
+            return false;
+        };
+        let blocks = Blocks::new(self, data, *rows);
+        let first = row * (out.len() / size);
+        for (index, out) in out.chunks_exact_mut(size).enumerate() {
+            out.copy_from_slice(blocks.block(first + order.logical(index)));
+        }
+        true
     }
 }
 

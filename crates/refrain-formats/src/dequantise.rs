@@ -105,7 +105,7 @@ impl Tensor<'_> {
 }
 
 /// The values of F32, F16 or BF16 bytes.
-pub(crate) fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
+pub fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
     match encoding {
         Encoding::F32 => {
             for (out, &v) in out.iter_mut().zip(data.as_chunks::<4>().0) {

@@ -67,8 +67,8 @@ impl Encoding {
         }
     }
 
-    /// The opposite of [`Encoding::of_scales`].
-    pub(crate) fn as_scales(self) -> Option<ScaleType> {
+    /// What numbers that are stored so are, as scales and biases.
+    pub fn as_scales(self) -> Option<ScaleType> {
         match self {
             Encoding::F32 => Some(ScaleType::F32),
             Encoding::F16 => Some(ScaleType::F16),
@@ -100,7 +100,7 @@ impl Encoding {
     }
 
     /// Bytes of one GGUF block.
-    pub(crate) fn block_bytes(self) -> Option<usize> {
+    pub fn block_bytes(self) -> Option<usize> {
         self.block().map(|block| block.bytes)
     }
 }

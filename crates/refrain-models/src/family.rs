@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::Value;
 

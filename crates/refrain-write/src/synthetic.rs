@@ -6,13 +6,14 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use refrain_formats::write::{Conversion, Item, ListedTensor, Shape, Target, WriteProgress, directory, gguf};
+use refrain_formats::write::{Shape, Target, WriteProgress};
 use refrain_formats::{Error, Format, RowOrder, Tensor, TensorOrder, store_block};
 use refrain_models::config::{written_gguf, written_json};
 use refrain_models::tensors::TensorRow;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
 
 use crate::convert::experts;
+use crate::files::{Conversion, Item, ListedTensor, directory, gguf};
 
 #[cfg(test)]
 mod tests;
@@ -100,7 +101,7 @@ fn write_shards(
     let known = tensors.filter_map(|tensor| Some((*known.get(&tensor.info.name[..])?, tensor)));
     let (plain, blocks): (Vec<_>, Vec<_>) = known.partition(|(_, tensor)| !tensor.is_quantised());
     let plain = Vec::from_iter(plain.into_iter().map(|(row, tensor)| in_gguf(row, tensor)));
-    let mut items = written_gguf::rope_items(config);
+    let mut items = gguf::vectors(written_gguf::rope_factors(config));
     items.extend(plain.iter().map(Conversion::item));
     items.extend(blocks.into_iter().map(|(row, tensor)| gguf_item(row, tensor)));
     let written = gguf::write(&metadata, &items, &mut target)?;

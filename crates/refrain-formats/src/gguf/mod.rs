@@ -1,6 +1,7 @@
 //! GGUF files: metadata, tensors and tokenizer in one file.
 
 mod describe;
+mod entries;
 mod parts;
 mod reader;
 mod tokenizer;
@@ -14,6 +15,7 @@ use crate::tokenizer::BROKEN_TOKENIZER;
 use crate::{ChatTemplate, Error, Tokenizer, guard};
 
 pub(crate) use describe::describe;
+pub use entries::{ALIGNMENT, MetadataEntries, MetadataValue};
 pub(crate) use parts::{GgufFiles, in_directory};
 pub use reader::holds_whole_header;
 pub use tokenizer::pre_tokenizer_name;

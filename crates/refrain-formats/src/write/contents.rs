@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What makes a directory a checkpoint.
-pub(crate) const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";
 
 /// What may lie beside config.json and weights.
 pub(crate) const SIDE_FILES: [&str; 11] = [

@@ -1,8 +1,6 @@
 //! What llama.cpp wants to know of a model, as GGUF metadata.
 
-use refrain_formats::Encoding;
-use refrain_formats::write::gguf::{ALIGNMENT, MetadataEntries, MetadataValue};
-use refrain_formats::write::{Item, ListedTensor};
+use refrain_formats::{ALIGNMENT, MetadataEntries, MetadataValue};
 
 use super::layers::{PATTERN, WINDOW};
 use super::rope_gguf::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
@@ -154,27 +152,13 @@ pub fn no_tokenizer(config: &ModelConfig) -> MetadataEntries {
     metadata
 }
 
-/// The tensors of what the rotary frequencies are divided by, if the model's scaling asks for any.
-pub fn rope_items(config: &ModelConfig) -> Vec<Item<'static>> {
+/// What the rotary frequencies are divided by, if the model's scaling asks for any: tensors by their names.
+pub fn rope_factors(config: &ModelConfig) -> Vec<(&'static str, Vec<f32>)> {
     if let RopeScaling::LongRope { short, long, .. } = &config.positions.scaling {
-        return vec![rope_item(LONG_FACTORS, long), rope_item(SHORT_FACTORS, short)];
+        return vec![(LONG_FACTORS, long.clone()), (SHORT_FACTORS, short.clone())];
     }
-    let divisors = rope_divisors(config);
-    divisors
-        .iter()
-        .map(|divisors| rope_item(ROPE_FACTORS, divisors))
-        .collect()
-}
-
-fn rope_item(name: &str, divisors: &[f32]) -> Item<'static> {
-    let part = ListedTensor {
-        name: name.to_owned(),
-        encoding: Encoding::F32,
-        shape: vec![divisors.len()],
-        bytes: 4 * divisors.len() as u64,
-    };
-    let bytes = divisors.iter().flat_map(|divisor| divisor.to_le_bytes()).collect();
-    Item::bytes(part, bytes)
+    let divisors = rope_divisors(config).into_iter();
+    divisors.map(|divisors| (ROPE_FACTORS, divisors)).collect()
 }
 
 /// What the rotary frequencies are divided by (`rope_freqs.weight`), if the model's scaling asks for

@@ -1,7 +1,7 @@
 //! Gemma 3's text decoder (Gemma team 2025, arXiv:2503.19786): norms before and after the blocks, and of the queries and
 //! keys head by head; windows in five of six layers, with a rotary base of their own.
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::json;
 

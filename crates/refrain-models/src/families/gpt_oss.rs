@@ -1,7 +1,7 @@
 //! gpt-oss (OpenAI 2025, arXiv:2508.10925): mixtures of experts with biases and clamped gates, attention with sinks, and
 //! windows in every other layer.
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::{Value, json};
 

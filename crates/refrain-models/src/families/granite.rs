@@ -1,7 +1,7 @@
 //! Granite 3 (IBM 2024): a Llama with multipliers of the embedding, of scores, of what joins the residual stream, and
 //! below the logits.
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Qwen3.5 (Qwen team 2026), the structure of Qwen3-Next (2025): gated delta nets, gated attention in every fourth layer,
 //! and in each a feed-forward network or a mixture of experts.
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::{Value, json};
 

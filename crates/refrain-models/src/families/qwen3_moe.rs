@@ -1,6 +1,6 @@
 //! Qwen3's mixtures of experts (Qwen team 2025, arXiv:2505.09388): a Qwen3 with a mixture in each layer.
 
-use refrain_formats::write::gguf::MetadataValue;
+use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::{Value, json};
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use refrain_formats::write::{Conversion, Target, directory};
+use refrain_formats::write::Target;
 use refrain_formats::{Encoding, Error, Quantisation};
 use refrain_models::config::{RopeScaling, written_json};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
+
+use crate::files::{Conversion, directory};
 
 use super::{ConvertOptions, Report, compare, experts, tokenizer_files};
 

@@ -1,10 +1,11 @@
 //! The matrices of experts: all of a layer in one tensor, as GGUF and mlx-lm have them, or one for each expert, as they are
 //! published; and their biases.
 
-use refrain_formats::write::{Conversion, TensorRows};
 use refrain_formats::{Encoding, Error, RowOrder, TensorInfo};
 use refrain_models::config::MixtureConfig;
 use refrain_models::{Checkpoint, ModelConfig};
+
+use crate::files::{Conversion, TensorRows};
 
 /// The matrices that an expert has.
 const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use refrain_formats::Error;
-use refrain_formats::write::{Conversion, Target, gguf};
+use refrain_formats::write::Target;
 use refrain_models::config::written_gguf;
 use refrain_models::{Checkpoint, ModelConfig};
+
+use crate::files::{Conversion, gguf};
 
 use super::{ConvertOptions, Report, compare, experts, vocabulary};
 
@@ -20,7 +22,7 @@ pub(super) fn write(
     let mut notes = Vec::new();
     let mut metadata = written_gguf::metadata(name.unwrap_or(options.name), options.recipe.file_type(), &config);
     metadata.extend(vocabulary::metadata(source, &mut notes)?);
-    let mut items = written_gguf::rope_items(&config);
+    let mut items = gguf::vectors(written_gguf::rope_factors(&config));
     items.extend(conversions.iter().map(Conversion::item));
     let written = gguf::write(&metadata, &items, target)?;
     compare::check(source, &compare::reopened(source, written.path())?, &mut notes)?;

@@ -11,13 +11,14 @@ mod vocabulary;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use refrain_formats::write::{Shape, Target, ValueChange, WriteProgress};
+use refrain_formats::write::{Shape, Target, WriteProgress};
 use refrain_formats::{Encoding, Error};
 use refrain_models::{Checkpoint, ModelConfig};
 
+use crate::files::ValueChange;
+pub use crate::files::{Converted, Deviation};
 pub use recipe::Recipe;
 pub use refrain_formats::MixedFile;
-pub use refrain_formats::write::{Converted, Deviation};
 
 /// How to convert.
 pub struct ConvertOptions<'a> {

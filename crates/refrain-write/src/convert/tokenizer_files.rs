@@ -1,7 +1,7 @@
 //! The files beside the weights of a directory: tokenizer, chat template, suggestions for sampling.
 
+use crate::files::directory::pretty;
 use refrain_formats::Error;
-use refrain_formats::write::directory::pretty;
 use refrain_models::Checkpoint;
 use serde_json::{Map, Value, json};
 

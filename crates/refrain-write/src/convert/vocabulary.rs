@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use refrain_formats::write::gguf::{MetadataEntries, MetadataValue};
 use refrain_formats::{ChatTemplate, Error, Tokenizer, pre_tokenizer_name};
+use refrain_formats::{MetadataEntries, MetadataValue};
 use refrain_models::Checkpoint;
 use refrain_models::config::written_gguf::no_tokenizer;
 use serde_json::Value as Json;

@@ -233,6 +233,9 @@ fn the_tokenizer_goes_with_the_model() {
 fn blocks_that_stay_what_they_are_are_copied() {
     for (name, recipe, gguf) in [
         ("llama-gguf-q8_0", recipe("q8_0"), true),
+        ("qwen3.5-gguf-q8_0", recipe("q8_0"), true),
+        // Blocks that hold columns of two heads.
+        ("qwen3.5-moe-gguf-q8_0", recipe("q8_0"), true),
         ("qwen3-mlx4", recipe("mlx4"), false),
     ] {
         let source = open(name);

@@ -6,11 +6,10 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use refrain_quant::{QuantFormat, QuantPlanes, ScaleType};
 
+use refrain_formats::{Encoding, Error, RowOrder, Tensor, widen};
+
 use super::{Item, ListedTensor};
-use crate::blocks::{Blocks, RowOrder};
-use crate::dequantise::widen;
-use crate::tensor::TensorStorage;
-use crate::{Encoding, Error, Tensor, quantise};
+use crate::quantise;
 
 /// How far a tensor's values are from what they were.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -382,24 +381,7 @@ impl<'a> Conversion<'a> {
     /// Copies row `row` of the new file from the old one, if both have it in the same blocks.
     fn copy(&self, row: usize, out: &mut [u8]) -> bool {
         let (tensor, row) = self.source(self.order.logical(row));
-        let TensorStorage::Blocks { data, rows } = tensor.storage else {
-            return false;
-        };
-        let Some(size) = self.to.block_bytes().filter(|_| tensor.info.encoding == self.to) else {
-            return false;
-        };
-        let stays = tensor.column_order() == self.columns;
-        let order = self.columns.of_units(self.to.block_values());
-        let order = order.filter(|_| tensor.column_order() == RowOrder::AsStored);
-        let Some(order) = order.or(stays.then_some(RowOrder::AsStored)) else {
-            return false;
-        };
-        let blocks = Blocks::new(tensor, data, *rows);
-        let first = row * (out.len() / size);
-        for (index, out) in out.chunks_exact_mut(size).enumerate() {
-            out.copy_from_slice(blocks.block(first + order.logical(index)));
-        }
-        true
+        tensor.info.encoding == self.to && tensor.copy_blocks(row, self.columns, out)
     }
 
     /// Reads the values of row `row` of the new file.

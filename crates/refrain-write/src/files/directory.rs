@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::contents::CONFIG;
-use super::unfinished::UnfinishedDirectory;
-use super::{Item, ListedTensor, Target};
-use crate::Error;
+use refrain_formats::Error;
+use refrain_formats::write::{CONFIG, Target, UnfinishedDirectory};
+
+use super::{Item, ListedTensor};
 
 /// Safetensors files are split above this many bytes.
 pub const SHARD: u64 = 4 << 30;

@@ -1,11 +1,10 @@
 //! The quantisers against those of the `gguf` package, MLX and llama.cpp.
 
+use refrain_formats::{Encoding, widen};
 use refrain_quant::QuantFormat;
 use safetensors::SafeTensors;
 
 use super::{narrow, row};
-use crate::Encoding;
-use crate::dequantise::widen;
 
 /// What `references/quantisers.py` wrote.
 fn fixture() -> Vec<u8> {

@@ -5,40 +5,13 @@ use std::io::{Seek, SeekFrom, Write};
 
 use tempfile::NamedTempFile;
 
-use super::{Item, Target};
-use crate::{Encoding, Error};
+use refrain_formats::write::Target;
+use refrain_formats::{ALIGNMENT, Encoding, Error, MetadataEntries, MetadataValue};
 
-/// Tensors begin at multiples of this many bytes after the header.
-pub const ALIGNMENT: u64 = 32;
+use super::{Item, ListedTensor};
 
 /// The format's first four bytes.
 const MAGIC: &[u8; 4] = b"GGUF";
-
-/// One metadata value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum MetadataValue {
-    /// u32.
-    U32(u32),
-    /// f32.
-    F32(f32),
-    /// bool.
-    Bool(bool),
-    /// A string.
-    Text(String),
-    /// An array of strings.
-    Texts(Vec<String>),
-    /// An array of f32.
-    F32s(Vec<f32>),
-    /// An array of i32.
-    I32s(Vec<i32>),
-    /// An array of bool.
-    Bools(Vec<bool>),
-    /// Another file's: the number of its type, and what follows.
-    Raw(Vec<u8>),
-}
-
-/// Metadata in the order of the file.
-pub type MetadataEntries = Vec<(String, MetadataValue)>;
 
 /// Writes all of it beside the target; [`Target::finish_file`] gives it its name.
 ///
@@ -67,6 +40,20 @@ pub fn write(metadata: &MetadataEntries, items: &[Item<'_>], target: &mut Target
     target.io(file.write_all(MAGIC))?;
     target.io(file.sync_all())?;
     Ok(unfinished)
+}
+
+/// Vectors of F32 as items, by their names.
+pub fn vectors(vectors: Vec<(&str, Vec<f32>)>) -> Vec<Item<'static>> {
+    let item = |(name, values): (&str, Vec<f32>)| {
+        let part = ListedTensor {
+            name: name.to_owned(),
+            encoding: Encoding::F32,
+            shape: vec![values.len()],
+            bytes: 4 * values.len() as u64,
+        };
+        Item::bytes(part, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    };
+    vectors.into_iter().map(item).collect()
 }
 
 /// The header, padded to where the first tensor begins.

@@ -1,11 +1,11 @@
-//! Quantising rows of values: the opposite of [`crate::dequantise`].
+//! Quantising rows of values: the opposite of [`refrain_formats::Tensor::dequantise`].
 //!
 //! Each format's own file in `refrain-quant` says how, and by whose measure.
 
 #[cfg(test)]
 mod tests;
 
-use crate::Encoding;
+use refrain_formats::Encoding;
 
 /// Quantise a row of whole blocks, or round it, into `out`: GGUF blocks, F32, F16 or BF16. `None` if a value or a
 /// factor lies outside of what the encoding can hold.

@@ -1,0 +1,30 @@
+//! Metadata to be written.
+
+/// Tensors begin at multiples of this many bytes after the header.
+pub const ALIGNMENT: u64 = 32;
+
+/// One metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetadataValue {
+    /// u32.
+    U32(u32),
+    /// f32.
+    F32(f32),
+    /// bool.
+    Bool(bool),
+    /// A string.
+    Text(String),
+    /// An array of strings.
+    Texts(Vec<String>),
+    /// An array of f32.
+    F32s(Vec<f32>),
+    /// An array of i32.
+    I32s(Vec<i32>),
+    /// An array of bool.
+    Bools(Vec<bool>),
+    /// Another file's: the number of its type, and what follows.
+    Raw(Vec<u8>),
+}
+
+/// Metadata in the order of the file.
+pub type MetadataEntries = Vec<(String, MetadataValue)>;
