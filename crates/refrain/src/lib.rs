@@ -17,7 +17,7 @@
 //! | | |
 //! |---|---|
 //! | element by element | `+ - * / %`, [`pow`](Array::pow), [`maximum`](Array::maximum), comparisons ([`lt`](Array::lt) …), bits ([`bit_and`](Array::bit_and) …), [`exp`](Array::exp) … [`silu`](Array::silu), [`select`](Array::select) (NumPy's `where`), [`astype`](Array::astype) |
-//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`softmax`](Array::softmax), [`logsumexp`](Array::logsumexp); [`Axes::keepdims`] |
+//! | many to one | [`sum`](Array::sum), [`mean`](Array::mean), [`max`](Array::max) …, [`argmax`](Array::argmax), [`top_k`](Array::top_k), [`top_k_with_values`](Array::top_k_with_values), [`softmax`](Array::softmax), [`logsumexp`](Array::logsumexp); [`Axes::keepdims`] |
 //! | in order | [`sort`](Array::sort) |
 //! | of one's own | [`operation::Operation`], [`Array::apply`] |
 //! | products | [`matmul`](Array::matmul), [`Quantised::matmul`] |

@@ -1,7 +1,8 @@
 //! The places of the largest elements of the last dimension, largest first.
 //!
 //! `x` `[.., n]` of any dtype and strides, 1 ≤ k ≤ n → `out` `[.., k]` u32, any strides. Of equal
-//! elements the first comes first (-0 equals 0); NaN counts as larger than everything.
+//! elements the first comes first (-0 equals 0); NaN counts as larger than everything. The elements themselves, if they
+//! are wanted too, go to `values` `[.., k]` of x's dtype, which has no gaps.
 //!
 //! In rows no longer than a workgroup, an element's place among the results is how many stand before it. In
 //! longer ones nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
@@ -34,11 +35,11 @@ const TOGETHER: usize = 4;
 /// Fewer elements are not worth a workgroup of their own.
 const FEWEST_ELEMENTS: usize = 1 << 14;
 
-/// The number of the workspace, behind `x` and `out`.
-const WORKSPACE: usize = 2;
+/// The number of the values, behind `x` and `out`; without them, that of the workspace.
+const VALUES: usize = 2;
 
-/// The calls for operands `x` (0) and `out` (1), each depending on the one before, and the workspace that
-/// they need, if any (2), whose contents do not matter; k is the last extent of `out`.
+/// The calls for operands `x` (0), `out` (1) and perhaps `values` (2), each depending on the one before, and the
+/// workspace that they need, if any (the next), whose contents do not matter; k is the last extent of `out`.
 ///
 /// # Errors
 /// When k is 0 or larger than n, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
@@ -47,8 +48,9 @@ pub fn calls(
     traits: &Traits,
     x: &OperandSpec,
     out: &OperandSpec,
+    values: Option<&OperandSpec>,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
-    let problem = TopKProblem::of(traits, x, out)?;
+    let problem = TopKProblem::of(traits, x, out, values)?;
     if problem.n.next_multiple_of(4) <= traits.workgroup(SHORT) as usize {
         return Ok((vec![problem.short_call([x, out])?], None));
     }
@@ -62,7 +64,7 @@ pub fn calls(
         return Ok((vec![problem.call(Stage::Whole, [x, out])?], None));
     };
     let workspace = OperandSpec::contiguous(DType::U32, &[problem.rows.rows(), share.parts, problem.k]);
-    text::address(OP, WORKSPACE, &workspace)?;
+    text::address(OP, problem.workspace(), &workspace)?;
     let calls = vec![
         problem.call(Stage::Share(share), [x, &workspace])?,
         problem.call(Stage::Join(&workspace), [x, out])?,
@@ -77,6 +79,7 @@ struct TopKProblem<'t> {
     n: usize,
     k: usize,
     strides: [usize; 2],
+    values: Option<&'t OperandSpec>,
     workgroup: u32,
 }
 
@@ -98,8 +101,23 @@ enum Stage<'w> {
 }
 
 impl<'t> TopKProblem<'t> {
-    fn of(traits: &'t Traits, x: &OperandSpec, out: &OperandSpec) -> Result<TopKProblem<'t>, Unsupported> {
+    fn of(
+        traits: &'t Traits,
+        x: &OperandSpec,
+        out: &OperandSpec,
+        values: Option<&'t OperandSpec>,
+    ) -> Result<TopKProblem<'t>, Unsupported> {
         text::require_dtype(OP, out, DType::U32)?;
+        if let Some(values) = values {
+            text::require_dtype(OP, values, x.dtype)?;
+            crate::kit::walk::check_reach(OP, &values.layout)?;
+            if !values.layout.is_contiguous() || values.layout.shape != out.layout.shape {
+                return Err(Unsupported::NeedsContiguous {
+                    op: OP,
+                    operand: VALUES,
+                });
+            }
+        }
         let ends = (x.layout.shape.split_last(), out.layout.shape.split_last());
         let (Some((&n, leading)), Some((&k, _))) = ends else {
             let what = "operands without dimensions".to_string();
@@ -123,8 +141,23 @@ impl<'t> TopKProblem<'t> {
             n,
             k,
             strides: [x.layout.strides[last], out.layout.strides[last]],
+            values,
             workgroup: traits.workgroup(if n >= 8192 { 1024 } else { 256 }),
         })
+    }
+
+    /// The number of the workspace.
+    fn workspace(&self) -> usize {
+        VALUES + usize::from(self.values.is_some())
+    }
+
+    /// The text with the accessors of the values, and their address, if they are wanted.
+    fn with_values(&self, text: Text<'t>, push: &mut Vec<Push>) -> Text<'t> {
+        let Some(values) = self.values else {
+            return text;
+        };
+        push.push(values.address(VALUES));
+        text.flag("VALUES", true).output("v", values.dtype)
     }
 
     /// Parts of each row, where several workgroups choose candidates: as many as keep the device busy, if
@@ -162,13 +195,15 @@ impl<'t> TopKProblem<'t> {
     fn short_call(&self, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
         let quads = self.n.div_ceil(4);
         let mut push = vec![x.address(0), y.address(1), Push::Record(self.rows.outer().words())];
+        let text = Text::new(self.traits, "top_k.short")
+            .input("x", x.dtype)
+            .output("y", y.dtype);
+        let text = self.with_values(text, &mut push);
         let [x_stride, y_stride] = self.strides;
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
         push.extend(numbers.map(|n| Push::U32(n as u32)));
         let shares = (self.traits.workgroup(1024) / (4 * quads as u32)).clamp(1, 8);
-        let kernel = Text::new(self.traits, "top_k.short")
-            .input("x", x.dtype)
-            .output("y", y.dtype)
+        let kernel = text
             .body("#define WALKED 2u\n")
             .body(include_str!("../kit/order.glsl"))
             .body(include_str!("../kit/walk.glsl"))
@@ -197,15 +232,22 @@ impl<'t> TopKProblem<'t> {
             .flag("JOINED", matches!(stage, Stage::Join(_)))
             .input("x", x.dtype)
             .output("y", y.dtype);
-        let y_number = if matches!(stage, Stage::Share(_)) { WORKSPACE } else { 1 };
+        let y_number = if matches!(stage, Stage::Share(_)) {
+            self.workspace()
+        } else {
+            1
+        };
         let mut push = vec![
             x.address(0),
             y.address(y_number),
             Push::Record(self.rows.outer().words()),
         ];
+        if !matches!(stage, Stage::Share(_)) {
+            text = self.with_values(text, &mut push);
+        }
         if let Stage::Join(workspace) = stage {
             text = text.input("z", workspace.dtype);
-            push.push(workspace.address(WORKSPACE));
+            push.push(workspace.address(self.workspace()));
         }
         let [x_stride, y_stride] = self.strides;
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];

@@ -229,7 +229,7 @@ fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize,
         let mut bytes = vec![0; x.layout.end() * dtype.size()];
         content.store(dtype, &x.layout, &mut bytes);
         let (places, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
-        let calls = top_k::calls(&traits, &x, &places).expect("supported");
+        let calls = top_k::calls(&traits, &x, &places, None).expect("supported");
         let after = run_with_workspace(calls, &[&bytes, &before]);
         let expected = Values::U32(top_k::reference(&content, columns, k));
         let what = format!("top {k} of {dtype} {contiguous}");
@@ -272,7 +272,7 @@ fn candidates_of_long_rows_are_chosen_by_several_workgroups() {
         OperandSpec::contiguous(DType::F32, &[100_000]),
         OperandSpec::contiguous(DType::U32, &[7]),
     );
-    let (calls, workspace) = top_k::calls(&variants()[0], &x, &places).expect("supported");
+    let (calls, workspace) = top_k::calls(&variants()[0], &x, &places, None).expect("supported");
     assert!(calls.len() == 2 && workspace.is_some());
     for (dtype, columns, k) in [
         (DType::F32, 100_000, 7),
@@ -293,7 +293,7 @@ fn the_largest_of_4_million_are_found() {
     let bytes = bytes_of(DType::U32, &content);
     for k in [40, 1500] {
         let out = OperandSpec::contiguous(DType::U32, &[k]);
-        let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
+        let calls = top_k::calls(&variants()[0], &x, &out, None).expect("supported");
         let found = run_with_workspace(calls, &[&bytes, &vec![0; 4 * k]]);
         let expected = Values::U32(top_k::reference(&content, columns, k));
         assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
@@ -305,7 +305,7 @@ fn rows_of_equal_elements_are_taken_in_order() {
     let x = OperandSpec::contiguous(DType::F32, &[1, 3000]);
     let out = OperandSpec::contiguous(DType::U32, &[1, 1500]);
     for traits in variants() {
-        let calls = top_k::calls(&traits, &x, &out).expect("supported");
+        let calls = top_k::calls(&traits, &x, &out, None).expect("supported");
         let found = run_with_workspace(calls, &[&[0; 12_000], &[0; 6000]]);
         let expected = Values::U32((0..1500).collect());
         assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
@@ -320,7 +320,7 @@ fn all_of_a_vocabulary_can_be_sorted() {
         OperandSpec::contiguous(DType::F32, &[columns]),
         OperandSpec::contiguous(DType::U32, &[columns]),
     );
-    let calls = top_k::calls(&variants()[0], &x, &out).expect("supported");
+    let calls = top_k::calls(&variants()[0], &x, &out, None).expect("supported");
     let found = run_with_workspace(calls, &[&bytes_of(DType::F32, &content), &vec![0; 4 * columns]]);
     let expected = Values::U32(top_k::reference(&content, columns, columns));
     assert_eq!(Values::load(DType::U32, &out.layout, &found), expected);
@@ -334,7 +334,7 @@ fn choices_that_are_not_there_are_refused() {
         OperandSpec::contiguous(DType::F32, &[2, 0]),
     );
     let four = OperandSpec::contiguous(DType::U32, &[2, 4]);
-    let error = top_k::calls(&traits, &x, &four).expect_err("k is too large");
+    let error = top_k::calls(&traits, &x, &four, None).expect_err("k is too large");
     assert_eq!(error.to_string(), "top_k: the largest 4 of 3 elements");
     let one = OperandSpec::contiguous(DType::U32, &[2]);
     assert!(argmax::call(&traits, &empty, &one).is_err());

@@ -91,12 +91,12 @@ fn rows_of_every_dtype() {
             let place = OperandSpec::contiguous(DType::U32, &[3, 4]);
             calls.push(argmax::call(&traits, &x, &place).expect("supported"));
             let places = OperandSpec::contiguous(DType::U32, &[3, 4, 2]);
-            calls.extend(top_k::calls(&traits, &x, &places).expect("supported").0);
+            calls.extend(top_k::calls(&traits, &x, &places, None).expect("supported").0);
             let (long, few) = (
                 OperandSpec::contiguous(dtype, &[1 << 22]),
                 OperandSpec::contiguous(DType::U32, &[5]),
             );
-            let (shared, _) = top_k::calls(&traits, &long, &few).expect("supported");
+            let (shared, _) = top_k::calls(&traits, &long, &few, None).expect("supported");
             assert_eq!(shared.len(), 2);
             calls.extend(shared);
         }

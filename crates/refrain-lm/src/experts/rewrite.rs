@@ -44,7 +44,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 pub(super) fn choose(mut graph: Graph, device: &Device) -> Graph {
     for number in 0..graph.nodes.len() {
         let Node { primitive, inputs, .. } = &graph.nodes[number];
-        let (Some(TopK { .. }), [scores]) = (primitive.operation(), &inputs[..]) else {
+        let (Some(TopK { values: false, .. }), [scores]) = (primitive.operation(), &inputs[..]) else {
             continue;
         };
         if graph.outputs.iter().any(|edge| edge.node == number) {
@@ -87,7 +87,7 @@ fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<
 fn unscale(graph: &mut Graph) {
     for number in 0..graph.nodes.len() {
         let Node { primitive, inputs, .. } = &graph.nodes[number];
-        if let (Some(TopK { .. }), [scores]) = (primitive.operation(), &inputs[..])
+        if let (Some(TopK { values: false, .. }), [scores]) = (primitive.operation(), &inputs[..])
             && let Some(raw) = softmax_of(graph, scores)
         {
             graph.nodes[number].inputs = vec![raw];

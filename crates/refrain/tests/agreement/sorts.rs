@@ -1,6 +1,6 @@
 //! Sorting and logsumexp: the devices, and formulas of their own.
 
-use refrain::{Array, Axes, DType, Device};
+use refrain::{Array, Axes, DType, Device, passes};
 
 use crate::common::{assert_silent, plain, vulkan};
 
@@ -128,6 +128,29 @@ fn the_logarithm_of_a_sum_of_exponentials_is_that_of_the_formula() {
             infinite[..2] == [f32::NEG_INFINITY, f32::INFINITY] && infinite[2].is_nan(),
             "{infinite:?}"
         );
+    }
+    assert_silent();
+}
+
+#[test]
+fn the_largest_come_with_their_places_in_rows_of_every_length_and_dtype() {
+    for device in devices() {
+        // A workgroup's rows, longer ones, those that several share, and more results than one sorts.
+        for (n, k) in [(64, 8), (512, 512), (1000, 7), (40_000, 5), (5000, 1500)] {
+            for dtype in DType::ALL {
+                let x = Array::from_slice(&device, &mixed(2 * n), &[2, n]).abs().astype(dtype);
+                let x = x.reshape(&[n as isize, 2]).transpose();
+                let (largest, places) = x.top_k_with_values(k);
+                let read = |x: &Array| x.astype(DType::F32).to_vec::<f32>().expect("computes");
+                let (found, taken) = (read(&largest), read(&x.take_along(&places)));
+                assert_eq!(found, taken, "{k} of {n} {dtype} on {device:?}");
+                assert_eq!(read(&places), read(&x.top_k(k)), "{k} of {n} {dtype} on {device:?}");
+            }
+        }
+        let x = Array::from_slice(&device, &mixed(64), &[64]);
+        let (largest, places) = x.top_k_with_values(4);
+        let plan = passes::plan(&[&largest, &places]).expect("a plan");
+        assert_eq!(plan.dispatches(), usize::from(!device.is_cpu()), "{plan}");
     }
     assert_silent();
 }

@@ -116,6 +116,7 @@ fn others() -> Vec<Operation> {
     let rest = [
         operation("argmax", |d, t| x(d, t).argmax()),
         operation("top_k", |d, t| x(d, t).top_k(8)),
+        operation("top_k_with_values", |d, t| x(d, t).top_k_with_values(8).0),
         operation("softmax", |d, t| x(d, t).softmax()),
         operation("sort", |d, t| x(d, t).sort(-1)),
         operation("matmul of 1 row", |d, t| product(d, 1, t, t)),

@@ -9,6 +9,10 @@ layout(push_constant, scalar) uniform Arguments {
     x_ref x;
     y_ref y;
     words_ref record;
+#ifdef VALUES
+    // Without gaps.
+    v_ref values;
+#endif
     uint rows;
     uint columns;
     uint x_stride;
@@ -50,5 +54,8 @@ void main() UNIFORM_FLOW {
     barrier();
     if (share == 0u && own < push.columns && places[own] < push.k) {
         store_y(push.y, at[1] + places[own] * push.y_stride, own);
+#ifdef VALUES
+        store_v(push.values, row * push.k + places[own], load_x(push.x, at[0] + own * push.x_stride));
+#endif
     }
 }

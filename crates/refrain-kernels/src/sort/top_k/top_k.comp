@@ -9,6 +9,10 @@ layout(push_constant, scalar) uniform Arguments {
     x_ref x;
     y_ref y;
     words_ref record;
+#ifdef VALUES
+    // Without gaps.
+    v_ref values;
+#endif
 #ifdef JOINED
     z_ref places;
 #endif
@@ -179,6 +183,12 @@ void main() UNIFORM_FLOW {
     uint y_at = (row * push.parts + part) * push.k;
     for (uint i = me; i < push.k; i += width) store_y(push.y, y_at + i, i < to ? ~chosen[i].y : NOWHERE);
 #else
-    for (uint i = me; i < to - from; i += width) store_y(push.y, at[1] + (from + i) * push.y_stride, ~chosen[i].y);
+    for (uint i = me; i < to - from; i += width) {
+        uint place = ~chosen[i].y;
+        store_y(push.y, at[1] + (from + i) * push.y_stride, place);
+#ifdef VALUES
+        store_v(push.values, row * push.k + from + i, load_x(push.x, at[0] + place * push.x_stride));
+#endif
+    }
 #endif
 }
