@@ -402,6 +402,7 @@ mod tests {
         let amd = |architecture| Traits {
             vendor: AMD,
             architecture,
+            subgroup_size: 64,
             ..traits.clone()
         };
         for architecture in [Architecture::Gcn, Architecture::Rdna] {
