@@ -69,6 +69,14 @@ impl Server {
             .collect()
     }
 
+    /// The lines of JSON of a stream.
+    fn lines(&self, path: &str, body: &Value) -> Vec<Value> {
+        let (status, body) = self.ask("POST", path, "", &body.to_string());
+        assert_eq!(status, 200, "{body}");
+        let parse = |line| serde_json::from_str(line).expect("JSON");
+        body.lines().map(parse).collect()
+    }
+
     fn end(mut self, signal: &str) -> Option<i32> {
         let id = self.child.id().to_string();
         let sent = std::process::Command::new("kill").args([signal, &id]).status();
@@ -286,28 +294,27 @@ fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
 }
 
 #[test]
-fn clients_of_ollama_are_answered_by_its_names() {
+fn clients_of_ollama_find_the_model_and_what_it_is() {
     let server = Server::start(&[]);
     let get = |path: &str| serde_json::from_str::<Value>(&server.get(path).1).expect("JSON");
     assert_eq!(get("/api/version")["version"], env!("CARGO_PKG_VERSION"));
     let tags = get("/api/tags");
     assert_eq!(tags["models"][0]["name"], "demo");
     assert_eq!(tags["models"][0]["details"]["family"], "qwen3");
-    assert_eq!(
-        get("/api/ps")["models"][0]["context_length"].as_u64(),
-        Some(1024),
-        "{}",
-        get("/api/ps")
-    );
+    assert_eq!(get("/api/ps")["models"][0]["context_length"], 1024);
     let (_, shown) = server.post("/api/show", &json!({"model": "demo:latest"}));
     assert_eq!(shown["model_info"]["general.architecture"], "qwen3");
+}
 
+#[test]
+fn clients_of_ollama_hear_what_openais_do_whole_and_in_lines() {
+    let server = Server::start(&[]);
     let question = "What is 348 + 276?";
     let (_, expected) = server.post("/v1/chat/completions", &chat(question));
     let messages = json!([{"role": "user", "content": question}]);
     let options = json!({"temperature": 0, "num_predict": -1});
-    let mut body = json!({"model": "demo:latest", "messages": messages, "options": options, "stream": false});
-    let (status, answer) = server.post("/api/chat", &body);
+    let whole = json!({"model": "demo:latest", "messages": messages, "options": options, "stream": false});
+    let (status, answer) = server.post("/api/chat", &whole);
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["message"]["content"], content(&expected));
     assert_eq!(
@@ -317,32 +324,22 @@ fn clients_of_ollama_are_answered_by_its_names() {
     assert_eq!(answer["eval_count"], expected["usage"]["completion_tokens"]);
     assert_eq!(answer["prompt_eval_count"], expected["usage"]["prompt_tokens"]);
 
-    // Lines of JSON, unless told otherwise.
-    let lines = |path: &str, body: &Value| {
-        let (status, text) = server.ask("POST", path, "", &body.to_string());
-        assert_eq!(status, 200, "{text}");
-        let parse = |line| serde_json::from_str::<Value>(line).expect("JSON");
-        text.lines().map(parse).collect::<Vec<Value>>()
-    };
-    body.as_object_mut().unwrap().remove("stream");
-    let streamed = lines("/api/chat", &body);
-    let text: String = streamed
-        .iter()
-        .filter_map(|line| line["message"]["content"].as_str())
-        .collect();
-    assert_eq!(text, content(&expected));
+    // Lines, unless told otherwise.
+    let streamed = server.lines("/api/chat", &json!({"messages": messages, "options": options}));
+    let texts = streamed.iter().filter_map(|line| line["message"]["content"].as_str());
+    assert_eq!(texts.collect::<String>(), content(&expected));
+    let last = &streamed[streamed.len() - 1];
     assert!(streamed.len() > 2 && streamed[0]["done"] == false, "{streamed:?}");
-    assert_eq!(streamed[streamed.len() - 1]["done"], true);
-    assert_eq!(streamed[streamed.len() - 1]["eval_count"], answer["eval_count"]);
+    assert_eq!(
+        (&last["done"], &last["eval_count"]),
+        (&json!(true), &answer["eval_count"])
+    );
 
-    let asked = json!({"model": "demo", "prompt": question, "options": options});
-    let said: String = lines("/api/generate", &asked)
-        .iter()
-        .filter_map(|line| line["response"].as_str())
-        .collect();
-    assert_eq!(said, content(&expected));
-    let raw =
-        json!({"prompt": "Once upon", "raw": true, "stream": false, "options": {"num_predict": 3, "temperature": 0}});
+    let asked = server.lines("/api/generate", &json!({"prompt": question, "options": options}));
+    let texts = asked.iter().filter_map(|line| line["response"].as_str());
+    assert_eq!(texts.collect::<String>(), content(&expected));
+    let options = json!({"num_predict": 3, "temperature": 0});
+    let raw = json!({"prompt": "Once upon", "raw": true, "stream": false, "options": options});
     let (_, answer) = server.post("/api/generate", &raw);
     assert_eq!(
         (&answer["eval_count"], &answer["done_reason"]),
@@ -353,7 +350,11 @@ fn clients_of_ollama_are_answered_by_its_names() {
         (&loaded["done_reason"], &loaded["response"]),
         (&json!("load"), &json!(""))
     );
+}
 
+#[test]
+fn clients_of_ollama_are_told_what_cannot_be() {
+    let server = Server::start(&[]);
     for (path, body, status, why) in [
         ("/api/chat", "{", 400, "EOF"),
         ("/api/chat", "{\"model\": \"gpt-9\", \"messages\": []}", 404, "gpt-9"),
