@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
 use refrain::plan::{Block, Plan};
-use refrain::{Array, Bindings, DType, Device, passes};
+use refrain::{Array, Bindings, DType, Device, fast, passes};
 use refrain_lm::{AttentionParams, BatchTokens, causal_conv, paged_attention, slots};
 
 use crate::common::{Random, assert_silent, plain, vulkan};
@@ -160,6 +160,14 @@ fn long_convolution(device: &Device) -> Array {
     causal_conv(&x, &weights.transpose(), places, &state).0
 }
 
+/// More rows than a matrix-vector product takes, a norm before and a sum behind.
+fn product_of_many_rows(device: &Device, random: &mut Random) -> Array {
+    let weights = random.dense(device, DType::F32, &[40, 96]);
+    weights.eval().expect("weights");
+    let [x, residual] = [("x", 96), ("residual", 40)].map(|(name, n)| Array::input(device, name, DType::F32, &[12, n]));
+    fast::rms_norm(&x, None, 1e-6).matmul(&weights.transpose()) + residual
+}
+
 /// The shaders' files, below the folder of kernels, with their texts.
 fn shaders() -> Vec<(String, String)> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../refrain-kernels/src");
@@ -226,6 +234,10 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
             (vec![&long], "the largest of long rows"),
             (vec![&long_sort], "long rows in order"),
             (vec![&long_convolution(device)], "a convolution of many tokens"),
+            (
+                vec![&product_of_many_rows(device, random)],
+                "a product of many rows and what follows it",
+            ),
         ] {
             kernels.extend(assert_steady(&outputs, random, context));
         }
