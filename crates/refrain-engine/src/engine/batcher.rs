@@ -21,7 +21,7 @@ const LONGEST_SUBMIT: Duration = Duration::from_millis(10);
 /// New pages of a request that come with a submit; more are written before it.
 const MOST_PAGES: usize = 4;
 /// Tokens of a prompt that are taken in at once while others wait for their next token, and on a CPU.
-const CHUNK_WITH_OTHERS: usize = 256;
+const CHUNK_WITH_OTHERS: usize = 128;
 const CHUNK_ON_CPU: usize = 32;
 
 /// A request that has pages and a slot.
@@ -214,9 +214,11 @@ impl Batcher {
             return Ok(());
         };
         let others = self.running().any(|(_, running)| running.decodes());
+        // Who reads waits for a chunk with each token: small ones, unless many prompts wait behind this.
+        let prompts = self.queue.len() + self.running().filter(|(_, running)| !running.decodes()).count();
         let most = match (others, self.model.device().is_cpu()) {
             (false, _) => MAX_CHUNK,
-            (true, false) => CHUNK_WITH_OTHERS,
+            (true, false) => MAX_CHUNK.min(CHUNK_WITH_OTHERS * prompts),
             (true, true) => CHUNK_ON_CPU,
         };
         let running = self.slots[slot].as_mut().expect("chosen");
