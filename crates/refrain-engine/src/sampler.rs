@@ -6,7 +6,7 @@ use refrain_formats::GenerationConfig;
 use refrain_lm::sample::Settings;
 
 /// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
-/// are those of [`refrain_lm::sample`].
+/// are those of [`refrain_lm::sample()`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
     /// Divides the logits; 0 takes the likeliest token.

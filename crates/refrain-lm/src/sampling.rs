@@ -128,7 +128,7 @@ impl Operation for Sample {
     }
 }
 
-/// Picks each sequence's next token and goes on to it, as [`crate::sample`] says: where a decode step
+/// Picks each sequence's next token and goes on to it, as [`crate::sample()`] says: where a decode step
 /// ends, and the one place where positions advance. logits f32 `[S, V]`, settings u32 `[S, 32]`
 /// ([`Settings::encode`]), bias f32 `[S, V]` or none → what is reported, u32 `[S]`: the token, or
 /// [`FINISHED`](crate::sample::FINISHED) or [`NOT_A_NUMBER`](crate::sample::NOT_A_NUMBER); and the states'
