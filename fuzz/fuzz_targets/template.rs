@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use refrain_formats::{ChatTemplate, Conversation};
+use refrain_text::{ChatTemplate, Conversation};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let [template, conversation] = refrain_fuzz::parts(input);

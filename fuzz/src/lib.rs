@@ -1,7 +1,8 @@
 //! What the fuzz targets share.
 
-use refrain_formats::{Conversation, Error, Tokenizer};
+use refrain_formats::Error;
 use refrain_models::Checkpoint;
+use refrain_text::{Conversation, Tokenizer};
 
 /// A configuration that opens with any weights.
 pub const CONFIG: &[u8] = br#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use clap::ValueEnum;
 use refrain_engine::{GeneratedText, Generation};
-use refrain_formats::{Parted, ReasoningMarks, ReasoningSplitter};
+use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 
 use crate::interrupt;
 use crate::output::{self, human_rate, human_seconds};

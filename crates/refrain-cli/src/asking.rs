@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 use refrain_models::Checkpoint;
+use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 use serde_json::Value;
 
 use crate::answer::{AnswerWriter, ReasoningOutput};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::{ChatTemplate, Description, Tokenizer, TokenizerFiles};
+use refrain_formats::Description;
 use refrain_hub::Outline;
 use refrain_models::Checkpoint;
+use refrain_text::{ChatTemplate, Tokenizer, TokenizerFiles};
 
 use crate::hub::MissingFiles;
 use crate::{Global, demo, hub};

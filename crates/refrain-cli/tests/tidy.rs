@@ -7,32 +7,39 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 13] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &[]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &["refrain-lm"]),
     ("refrain-lm", &["refrain", "refrain-kernels"], &["refrain-vulkan"]),
     ("refrain-formats", &["refrain-quant"], &[]),
+    ("refrain-text", &["refrain-formats"], &[]),
     ("refrain-hub", &[], &[]),
     (
         "refrain-models",
-        &["refrain", "refrain-formats", "refrain-lm"],
+        &["refrain", "refrain-formats", "refrain-lm", "refrain-text"],
         &["refrain-write"],
     ),
     (
         "refrain-write",
-        &["refrain-formats", "refrain-models", "refrain-quant"],
+        &["refrain-formats", "refrain-models", "refrain-quant", "refrain-text"],
         &[],
     ),
     (
         "refrain-engine",
-        &["refrain", "refrain-formats", "refrain-lm", "refrain-models"],
+        &[
+            "refrain",
+            "refrain-formats",
+            "refrain-lm",
+            "refrain-models",
+            "refrain-text",
+        ],
         &["refrain-vulkan"],
     ),
     (
         "refrain-server",
-        &["refrain-engine", "refrain-formats", "refrain-models"],
+        &["refrain-engine", "refrain-formats", "refrain-models", "refrain-text"],
         &[],
     ),
     (
@@ -45,6 +52,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
             "refrain-lm",
             "refrain-models",
             "refrain-server",
+            "refrain-text",
             "refrain-vulkan",
             "refrain-write",
         ],

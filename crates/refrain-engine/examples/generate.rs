@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
-use refrain_formats::Conversation;
 use refrain_models::Checkpoint;
+use refrain_text::Conversation;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -6,9 +6,9 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
-use refrain_formats::Tokenizer;
 use refrain_lm::sample::{MOST_STOP_IDS, Settings};
 use refrain_models::Checkpoint;
+use refrain_text::Tokenizer;
 
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};
 use crate::{Error, Session};

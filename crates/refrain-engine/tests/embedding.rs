@@ -7,8 +7,8 @@ mod generate;
 use std::path::Path;
 
 use refrain_engine::{Device, Finish, GenerateOptions, LoadOptions, Model, Session};
-use refrain_formats::Tokenizer;
 use refrain_models::Checkpoint;
+use refrain_text::Tokenizer;
 
 fn demo() -> Checkpoint {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");

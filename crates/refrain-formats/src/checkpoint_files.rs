@@ -8,12 +8,11 @@ use crate::blocks::{RowOrder, TensorOrder};
 use crate::config::Quantisation;
 use crate::directory;
 use crate::files::{FileBytes, FileSet, JsonObject};
-use crate::gguf::{self, Gguf, GgufFiles};
+use crate::gguf::{self, Gguf, GgufFiles, GgufKeys};
 use crate::synthetic::RandomTensor;
 use crate::tensor::TensorStorage;
-use crate::tokenizer::DirectoryFiles;
 use crate::write::contents::{CONFIG, SIDE_FILES};
-use crate::{ChatTemplate, Error, GenerationConfig, Metadata, Tensor, TensorInfo, Tokenizer};
+use crate::{Error, GenerationConfig, Metadata, Tensor, TensorInfo};
 
 /// The kinds of checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +43,22 @@ pub struct CheckpointFiles {
 /// Small files with their names.
 pub type NamedFiles = Vec<(String, Vec<u8>)>;
 
+/// Where tokenizer and chat template are, for those that read them.
+#[derive(Debug, Clone, Copy)]
+pub enum TextSource<'a> {
+    /// In files of a directory.
+    Directory(&'a FileSet),
+    /// In the metadata of a GGUF file.
+    Gguf(GgufKeys<'a>),
+    /// Nowhere: these weights are random, and have only a name.
+    Synthetic(&'a str),
+}
+
 /// Where settings, tokenizer and chat template come from.
 #[derive(Debug)]
 enum SideFiles {
     Directory {
-        files: DirectoryFiles,
+        files: FileSet,
         config: JsonObject,
         label: String,
     },
@@ -72,7 +82,7 @@ impl CheckpointFiles {
         if metadata.is_dir() {
             let set = FileSet::Directory(path.to_owned());
             if !set.has(CONFIG)
-                && let Some(path) = gguf::in_directory(&set)?
+                && let Some(path) = gguf::gguf_in_directory(&set)?
             {
                 return Self::from_gguf(GgufFiles::open(&path)?);
             }
@@ -159,7 +169,7 @@ impl CheckpointFiles {
             columns: HashMap::new(),
             side: SideFiles::Directory {
                 label: set.label(CONFIG),
-                files: DirectoryFiles::new(set),
+                files: set,
                 config,
             },
         })
@@ -178,7 +188,7 @@ impl CheckpointFiles {
         let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(());
         };
-        let weights = directory::weights(files.set(), quantisation, own)?;
+        let weights = directory::weights(files, quantisation, own)?;
         if quantisation.is_some() {
             self.format = Format::Mlx;
         }
@@ -267,8 +277,8 @@ impl CheckpointFiles {
         let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(GenerationConfig::default());
         };
-        match files.set().json(FILE)? {
-            Some(object) => GenerationConfig::from_json(&object, &files.set().label(FILE)),
+        match files.json(FILE)? {
+            Some(object) => GenerationConfig::from_json(&object, &files.label(FILE)),
             None => Ok(GenerationConfig::default()),
         }
     }
@@ -284,8 +294,8 @@ impl CheckpointFiles {
         };
         let mut found = Vec::new();
         for name in SIDE_FILES {
-            if let Some(file) = files.set().open_whole(name)? {
-                found.push((name.to_owned(), file.bytes().to_owned()));
+            if let Some(bytes) = files.whole(name)? {
+                found.push((name.to_owned(), bytes));
             }
         }
         Ok(Some(found))
@@ -299,10 +309,19 @@ impl CheckpointFiles {
         }
     }
 
+    /// Where tokenizer and chat template are.
+    pub fn text_source(&self) -> TextSource<'_> {
+        match &self.side {
+            SideFiles::Directory { files, .. } => TextSource::Directory(files),
+            SideFiles::Gguf(gguf) => TextSource::Gguf(GgufKeys::new(gguf, self.files[0].bytes())),
+            SideFiles::Synthetic => TextSource::Synthetic(&self.name),
+        }
+    }
+
     /// Whether there are tokens: in a GGUF file's metadata, or in a `tokenizer.json`.
     pub fn has_tokenizer(&self) -> bool {
         match &self.side {
-            SideFiles::Directory { files, .. } => files.set().has("tokenizer.json"),
+            SideFiles::Directory { files, .. } => files.has("tokenizer.json"),
             SideFiles::Gguf(gguf) => gguf.has_tokenizer(),
             SideFiles::Synthetic => false,
         }
@@ -323,45 +342,5 @@ impl CheckpointFiles {
             files: &self.files,
             labels: &self.labels,
         })
-    }
-
-    /// The model's tokenizer.
-    ///
-    /// # Errors
-    /// If there is none, or it is damaged or of a kind that is not supported.
-    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        match &self.side {
-            SideFiles::Directory { files, .. } => files.tokenizer(),
-            SideFiles::Gguf(gguf) => gguf.tokenizer(self.files[0].bytes()),
-            SideFiles::Synthetic => {
-                let reason = "a synthetic checkpoint has random weights and no tokenizer; what takes \
-                              tokens works without (bench, logits, inspect)";
-                Err(Error::file(&self.name, reason))
-            }
-        }
-    }
-
-    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
-    ///
-    /// # Errors
-    /// If a file that names them is damaged.
-    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
-        match &self.side {
-            SideFiles::Directory { files, .. } => files.special_tokens(),
-            SideFiles::Gguf(gguf) => gguf.special_tokens(self.files[0].bytes()),
-            SideFiles::Synthetic => Ok(BTreeMap::new()),
-        }
-    }
-
-    /// The model's chat template, `None` if it has none.
-    ///
-    /// # Errors
-    /// If the file that holds it is damaged. Whether it parses is seen when it is rendered.
-    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        match &self.side {
-            SideFiles::Directory { files, .. } => files.chat_template(),
-            SideFiles::Gguf(gguf) => gguf.chat_template(self.files[0].bytes()),
-            SideFiles::Synthetic => Ok(None),
-        }
     }
 }

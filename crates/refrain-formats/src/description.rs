@@ -34,7 +34,7 @@ impl Description {
             return Ok(gguf::describe(GgufFiles::open(path)?));
         }
         if !set.has(CONFIG)
-            && let Some(path) = gguf::in_directory(&set)?
+            && let Some(path) = gguf::gguf_in_directory(&set)?
         {
             return Ok(gguf::describe(GgufFiles::open(&path)?));
         }

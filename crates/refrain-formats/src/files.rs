@@ -35,14 +35,16 @@ impl FileBytes {
 
 /// A flat set of named files.
 #[derive(Debug, Clone)]
-pub(crate) enum FileSet {
+pub enum FileSet {
+    /// Those of a directory.
     Directory(PathBuf),
+    /// Those that the program has in itself.
     Embedded(BTreeMap<String, Cow<'static, [u8]>>),
 }
 
 impl FileSet {
     /// The set's name in messages.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             FileSet::Directory(path) => path.display().to_string(),
             FileSet::Embedded(_) => "embedded model".to_owned(),
@@ -50,7 +52,7 @@ impl FileSet {
     }
 
     /// The name of a file of this set in messages.
-    pub(crate) fn label(&self, file: &str) -> String {
+    pub fn label(&self, file: &str) -> String {
         match self {
             FileSet::Directory(path) => path.join(file).display().to_string(),
             FileSet::Embedded(_) => format!("embedded {file}"),
@@ -79,7 +81,8 @@ impl FileSet {
         Ok(names)
     }
 
-    pub(crate) fn has(&self, file: &str) -> bool {
+    /// Whether there is a file of that name.
+    pub fn has(&self, file: &str) -> bool {
         match self {
             FileSet::Directory(path) => path.join(file).exists(),
             FileSet::Embedded(files) => files.contains_key(file),
@@ -99,7 +102,7 @@ impl FileSet {
 
     /// Open a file that is to be read as a whole, and may not be larger than is good for that; `None` if there is
     /// none of that name.
-    pub(crate) fn open_whole(&self, file: &str) -> Result<Option<FileBytes>, Error> {
+    fn open_whole(&self, file: &str) -> Result<Option<FileBytes>, Error> {
         let opened = self.open(file)?;
         match opened.as_ref().map(|opened| opened.bytes().len()) {
             Some(length) if length > MAX_TEXT => Err(Error::file(
@@ -110,8 +113,19 @@ impl FileSet {
         }
     }
 
+    /// Read a file as a whole; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is larger than is good for that.
+    pub fn whole(&self, file: &str) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.open_whole(file)?.map(|opened| opened.bytes().to_owned()))
+    }
+
     /// Read a text file; `None` if there is none of that name.
-    pub(crate) fn text(&self, file: &str) -> Result<Option<String>, Error> {
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no text.
+    pub fn text(&self, file: &str) -> Result<Option<String>, Error> {
         let Some(bytes) = self.open_whole(file)? else {
             return Ok(None);
         };
@@ -121,7 +135,10 @@ impl FileSet {
     }
 
     /// Read a file holding one JSON object; `None` if there is none of that name.
-    pub(crate) fn json(&self, file: &str) -> Result<Option<JsonObject>, Error> {
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds something else.
+    pub fn json(&self, file: &str) -> Result<Option<JsonObject>, Error> {
         match self.text(file)? {
             None => Ok(None),
             Some(text) => parse_object(&self.label(file), &text).map(Some),

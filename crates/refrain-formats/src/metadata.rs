@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::{Quantisation, quantisation, token_ids};
 use crate::files::{JsonObject, json_kind};
-use crate::gguf::{Gguf, GgufValue};
+use crate::gguf::{Gguf, GgufKeys, GgufValue};
 use crate::{Encoding, Error};
 
 /// What one setting is called in each kind of file; empty where that kind has no word for it.
@@ -329,7 +329,7 @@ impl<'a> Metadata<'a> {
     pub fn eos_ids(&self) -> Result<Vec<u32>, Error> {
         match &self.0 {
             MetadataSource::Json { object, file } => token_ids(object, "eos_token_id", file),
-            MetadataSource::Gguf { gguf, bytes } => gguf.eos_ids(bytes),
+            MetadataSource::Gguf { gguf, bytes } => GgufKeys::new(gguf, bytes).eos_ids(),
         }
     }
 

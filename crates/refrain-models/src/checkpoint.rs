@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use refrain_formats::{
-    ChatTemplate, CheckpointFiles, Encoding, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo,
-    TensorOrder, Tokenizer,
+    CheckpointFiles, Encoding, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo, TensorOrder,
 };
+use refrain_text::{ChatTemplate, Tokenizer};
 
 use crate::config::{ModelConfig, keys, rope_gguf, wrapper};
 use crate::families::FAMILIES;
@@ -235,7 +235,7 @@ impl Checkpoint {
     /// # Errors
     /// If there is none, or it is damaged or of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        Ok(self.files.tokenizer()?.with_eos_ids(&self.generation.eos_ids))
+        Ok(Tokenizer::of(&self.files)?.with_eos_ids(&self.generation.eos_ids))
     }
 
     /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
@@ -243,7 +243,7 @@ impl Checkpoint {
     /// # Errors
     /// If a file that names them is damaged.
     pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
-        self.files.special_tokens()
+        refrain_text::special_tokens(&self.files)
     }
 
     /// The model's chat template, `None` if it has none.
@@ -251,7 +251,7 @@ impl Checkpoint {
     /// # Errors
     /// If the file that holds it is damaged. Whether it parses is seen when it is rendered.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        self.files.chat_template()
+        ChatTemplate::of(&self.files)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use refrain_engine::{EngineEvent, EngineTicket, Finish, TextDecoder};
-use refrain_formats::{Parted, ReasoningMarks, ReasoningSplitter};
+use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::Refusal;

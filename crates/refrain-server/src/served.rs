@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
-use refrain_formats::{ChatTemplate, Conversation, Format, ReasoningMarks, TensorInfo, Tokenizer};
+use refrain_formats::{Format, TensorInfo};
 use refrain_models::Checkpoint;
+use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 
 use crate::answer::{Answer, TextOptions};
 use crate::error::Refusal;

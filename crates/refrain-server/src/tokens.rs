@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use refrain_formats::Conversation;
+use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

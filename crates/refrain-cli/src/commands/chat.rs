@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use refrain_engine::{Finish, GenerateOptions, Model, Restored, Sampler, SamplerOptions, Session};
-use refrain_formats::{Conversation, Tokenizer};
 use refrain_models::Checkpoint;
+use refrain_text::{Conversation, Tokenizer};
 
 use crate::advice;
 use crate::answer;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified};
-use refrain_formats::{Conversation, State, Tokenizer, WholeFile};
+use refrain_formats::{State, WholeFile};
+use refrain_text::{Conversation, Tokenizer};
 use serde_json::json;
 
 use super::chat::{self, Opening};

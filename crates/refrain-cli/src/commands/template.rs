@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::{ChatTemplate, Conversation};
+use refrain_text::{ChatTemplate, Conversation};
 
 use crate::model::TextSide;
 use crate::{input, output};

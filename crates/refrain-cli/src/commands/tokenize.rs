@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_formats::Tokenizer;
+use refrain_text::Tokenizer;
 
 use crate::model::TextSide;
 use crate::{input, output};

@@ -1,5 +1,5 @@
 use super::*;
-use refrain_formats::TokenizerFiles;
+use refrain_text::TokenizerFiles;
 
 /// A stream whose tokens are written down.
 struct Script {

@@ -1,6 +1,6 @@
 //! The text of tokens as they are generated.
 
-use refrain_formats::{DecodeStream, Tokenizer};
+use refrain_text::{DecodeStream, Tokenizer};
 
 use super::stop::{Passed, StopFilter};
 use super::{Finish, GeneratedTokens, Generation};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use refrain_formats::Tokenizer;
+use refrain_text::Tokenizer;
 
 use super::{Finish, GenerateOptions, GeneratedText, Generation};
 use crate::{Error, Stream};

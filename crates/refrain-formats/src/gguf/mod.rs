@@ -1,25 +1,27 @@
-//! GGUF files: metadata, tensors and tokenizer in one file.
+//! GGUF files: metadata and tensors in one file.
 
 mod describe;
 mod entries;
+mod keys;
 mod parts;
 mod reader;
-mod tokenizer;
 mod value;
+mod vocabulary;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
+use crate::Error;
 use crate::blocks::RowOrder;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
-use crate::tokenizer::BROKEN_TOKENIZER;
-use crate::{ChatTemplate, Error, Tokenizer, guard};
 
 pub(crate) use describe::describe;
 pub use entries::{ALIGNMENT, MetadataEntries, MetadataValue};
-pub(crate) use parts::{GgufFiles, in_directory};
+pub use keys::GgufKeys;
+pub(crate) use parts::GgufFiles;
+pub use parts::in_directory as gguf_in_directory;
 pub use reader::holds_whole_header;
-pub use tokenizer::pre_tokenizer_name;
 pub(crate) use value::GgufValue;
+pub use vocabulary::{GgufVocabulary, TokenKind};
 
 use reader::TensorEntry;
 use value::GgufMetadata;
@@ -76,26 +78,6 @@ impl Gguf {
         self.tensors.iter().map(tensor).collect()
     }
 
-    /// The tokens that end a text.
-    pub(crate) fn eos_ids(&self, bytes: &[u8]) -> Result<Vec<u32>, Error> {
-        tokenizer::eos_ids(self, bytes)
-    }
-
-    /// The tokenizer in the file.
-    pub(crate) fn tokenizer(&self, bytes: &[u8]) -> Result<Tokenizer, Error> {
-        guard::run(|| tokenizer::build(self, bytes)).unwrap_or_else(|| Err(self.error(BROKEN_TOKENIZER)))
-    }
-
-    /// The chat template in the file, if it has one.
-    pub(crate) fn chat_template(&self, bytes: &[u8]) -> Result<Option<ChatTemplate>, Error> {
-        tokenizer::chat_template(self, bytes)
-    }
-
-    /// The special tokens that templates see.
-    pub(crate) fn special_tokens(&self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error> {
-        tokenizer::special_tokens(self, bytes)
-    }
-
     /// What the file calls the model.
     pub(crate) fn model_name(&self) -> Option<&str> {
         self.metadata.string("general.name").ok().flatten()
@@ -114,9 +96,5 @@ impl Gguf {
             .iter()
             .filter(|(key, _)| key.starts_with("tokenizer."));
         ranges.map(|(key, range)| (key.as_str(), &bytes[range.clone()]))
-    }
-
-    fn error(&self, reason: impl Into<String>) -> Error {
-        Error::file(&self.file, reason)
     }
 }

@@ -192,7 +192,10 @@ fn suffix(number: usize, count: usize) -> String {
 
 /// The one GGUF model in a directory (its first part, if it is split), `None` if there is none. Vision projectors, which
 /// lie beside some models, do not count.
-pub(crate) fn in_directory(set: &FileSet) -> Result<Option<PathBuf>, Error> {
+///
+/// # Errors
+/// If the directory cannot be read, or holds several.
+pub fn in_directory(set: &FileSet) -> Result<Option<PathBuf>, Error> {
     let FileSet::Directory(directory) = set else {
         return Ok(None);
     };

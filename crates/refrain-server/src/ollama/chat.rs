@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_formats::Conversation;
+use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

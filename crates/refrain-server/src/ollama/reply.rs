@@ -10,7 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use refrain_engine::Finish;
-use refrain_formats::Parted;
+use refrain_text::Parted;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

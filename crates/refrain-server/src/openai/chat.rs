@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::Finish;
-use refrain_formats::{Conversation, Parted};
+use refrain_text::{Conversation, Parted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

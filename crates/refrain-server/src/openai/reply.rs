@@ -9,7 +9,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use refrain_engine::Finish;
-use refrain_formats::Parted;
+use refrain_text::Parted;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use refrain_formats::{ChatTemplate, Error, Tokenizer, pre_tokenizer_name};
+use refrain_formats::Error;
 use refrain_formats::{MetadataEntries, MetadataValue};
 use refrain_models::Checkpoint;
 use refrain_models::config::written_gguf::no_tokenizer;
+use refrain_text::{ChatTemplate, Tokenizer, pre_tokenizer_name};
 use serde_json::Value as Json;
 
 /// What cuts words where GPT-2's own rule is built into a pre-tokenizer.

@@ -1,8 +1,8 @@
 //! No input whatsoever may panic or make the readers allocate more than the input could need.
 
 use proptest::prelude::*;
-use refrain_formats::{ChatTemplate, Conversation};
 use refrain_models::Checkpoint;
+use refrain_text::{ChatTemplate, Conversation};
 use serde_json::json;
 
 use crate::support::{GgufBuilder, Meta, config, fixtures, open, open_weights, safetensors, safetensors_raw};

@@ -1,6 +1,6 @@
 //! Tokenizers that are missing or broken, each with its message.
 
-use refrain_formats::TokenizerFiles;
+use refrain_text::TokenizerFiles;
 use serde_json::json;
 
 use crate::support::{GgufBuilder, Meta, message};

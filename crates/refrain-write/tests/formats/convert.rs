@@ -203,11 +203,11 @@ fn the_tokenizer_goes_with_the_model() {
             let result = Checkpoint::open(&out).unwrap();
             let new = result.tokenizer().unwrap();
             for text in texts {
-                let ids = |tokenizer: &refrain_formats::Tokenizer| tokenizer.encode(text, true).unwrap();
+                let ids = |tokenizer: &refrain_text::Tokenizer| tokenizer.encode(text, true).unwrap();
                 assert_eq!(ids(&new), ids(&old), "{name} {recipe} {text:?}");
             }
             assert_eq!(new.bos_id(), old.bos_id(), "{name} {recipe}");
-            let sorted = |tokenizer: &refrain_formats::Tokenizer| {
+            let sorted = |tokenizer: &refrain_text::Tokenizer| {
                 let mut ids = tokenizer.eos_ids().to_vec();
                 ids.sort_unstable();
                 ids

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use refrain_formats::TokenizerFiles;
+use refrain_text::TokenizerFiles;
 use serde::Deserialize;
 
 use crate::fetched::fetched;

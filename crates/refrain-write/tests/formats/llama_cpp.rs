@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use refrain_formats::TokenizerFiles;
+use refrain_text::TokenizerFiles;
 
 use crate::fetched::fetched;
 use crate::support::message;

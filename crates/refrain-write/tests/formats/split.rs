@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use refrain_formats::TokenizerFiles;
 use refrain_models::Checkpoint;
+use refrain_text::TokenizerFiles;
 
 use crate::support::{GgufBuilder, Meta, message};
 

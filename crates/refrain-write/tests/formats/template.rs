@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use refrain_formats::{ChatTemplate, Conversation, TokenizerFiles};
+use refrain_text::{ChatTemplate, Conversation, TokenizerFiles};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use refrain_formats::{ChatTemplate, Conversation};
+use refrain_text::{ChatTemplate, Conversation};
 
 /// What none of these templates may take, in release builds; others are a few times slower.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use refrain_formats::{Tokenizer, TokenizerFiles};
 use refrain_models::Checkpoint;
+use refrain_text::{Tokenizer, TokenizerFiles};
 use serde::Deserialize;
 
 use crate::fetched::fetched;

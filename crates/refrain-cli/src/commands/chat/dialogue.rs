@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use refrain_engine::{Error, Finish, GenerateOptions, Generation, Restored, Session, Snapshot};
-use refrain_formats::{Conversation, Tokenizer};
+use refrain_text::{Conversation, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::answer::AnswerWriter;

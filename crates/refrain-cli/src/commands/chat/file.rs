@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::{Conversation, WholeFile};
+use refrain_formats::WholeFile;
+use refrain_text::Conversation;
 use serde_json::{Map, Value};
 
 use crate::input;

@@ -1,5 +1,5 @@
 use refrain_engine::{Device, LoadOptions, Model};
-use refrain_formats::ChatTemplate;
+use refrain_text::ChatTemplate;
 
 use super::*;
 use crate::demo;

@@ -1,17 +1,15 @@
-//! Tokenizer and chat template without the model: of a directory (`tokenizer.json`, `tokenizer_config.json`,
-//! `special_tokens_map.json` and the chat template), or of a GGUF file.
+//! The tokenizer files of a directory: `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and the chat
+//! template.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
+use refrain_formats::{FileSet, JsonObject, json_kind};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::growth::{Growth, GrowthSettings};
 use super::{BROKEN_TOKENIZER, Tokenizer, class};
-use crate::files::{FileSet, JsonObject, json_kind};
-use crate::gguf::{self, GgufFiles};
 use crate::{ChatTemplate, Error, guard};
 
 /// The special tokens that have a role, by the names that templates know them under.
@@ -25,20 +23,9 @@ const ROLES: [&str; 7] = [
     "mask_token",
 ];
 
-/// Tokenizer and chat template of a directory or of a GGUF file, of whatever architecture, with or without weights.
-#[derive(Debug, Clone)]
-pub struct TokenizerFiles(TokenizerSource);
-
-#[derive(Debug, Clone)]
-enum TokenizerSource {
-    Directory(DirectoryFiles),
-    Gguf(Arc<GgufFiles>),
-}
-
 /// The tokenizer files of a directory.
-#[derive(Debug, Clone)]
-pub(crate) struct DirectoryFiles {
-    set: FileSet,
+pub(crate) struct DirectoryFiles<'a> {
+    pub set: &'a FileSet,
 }
 
 /// What is read of a `tokenizer.json` besides what the `tokenizers` library reads.
@@ -54,79 +41,7 @@ struct AddedToken {
     content: String,
 }
 
-impl TokenizerFiles {
-    /// Those of the directory or GGUF file at `path`. They are read when asked for.
-    ///
-    /// # Errors
-    /// If there is nothing at `path`, it is a directory with neither tokenizer nor template nor GGUF file, or no GGUF
-    /// file.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let metadata = std::fs::metadata(path).map_err(|source| Error::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        if !metadata.is_dir() {
-            return Ok(Self(TokenizerSource::Gguf(Arc::new(GgufFiles::open(path)?))));
-        }
-        let set = FileSet::Directory(path.to_owned());
-        let known = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
-        if known.iter().any(|file| set.has(file)) {
-            return Ok(Self(TokenizerSource::Directory(DirectoryFiles { set })));
-        }
-        match gguf::in_directory(&set)? {
-            Some(path) => Ok(Self(TokenizerSource::Gguf(Arc::new(GgufFiles::open(&path)?)))),
-            None => Err(Error::NotACheckpoint {
-                path: path.to_owned(),
-                reason: format!("holds none of {}", known.join(", ")),
-            }),
-        }
-    }
-
-    /// The tokenizer.
-    ///
-    /// # Errors
-    /// If there is no tokenizer, it is damaged or of a kind that is not supported, or its added tokens do not have the
-    /// ids that the file says.
-    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        match &self.0 {
-            TokenizerSource::Directory(files) => files.tokenizer(),
-            TokenizerSource::Gguf(opened) => opened.gguf.tokenizer(opened.files[0].bytes()),
-        }
-    }
-
-    /// The chat template, `None` if there is none.
-    ///
-    /// # Errors
-    /// If a file that may hold it is damaged.
-    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        match &self.0 {
-            TokenizerSource::Directory(files) => files.chat_template(),
-            TokenizerSource::Gguf(opened) => opened.gguf.chat_template(opened.files[0].bytes()),
-        }
-    }
-
-    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
-    ///
-    /// # Errors
-    /// If a file that names them is damaged.
-    pub fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
-        match &self.0 {
-            TokenizerSource::Directory(files) => files.special_tokens(),
-            TokenizerSource::Gguf(opened) => opened.gguf.special_tokens(opened.files[0].bytes()),
-        }
-    }
-}
-
-impl DirectoryFiles {
-    pub(crate) fn new(set: FileSet) -> Self {
-        DirectoryFiles { set }
-    }
-
-    /// The files themselves.
-    pub(crate) fn set(&self) -> &FileSet {
-        &self.set
-    }
-
+impl DirectoryFiles<'_> {
     /// The tokenizer of `tokenizer.json`.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
         // The library panics on some damaged files.
@@ -136,21 +51,21 @@ impl DirectoryFiles {
 
     fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
         let label = self.set.label("tokenizer.json");
-        let Some(file) = self.set.open_whole("tokenizer.json")? else {
+        let Some(file) = self.set.whole("tokenizer.json")? else {
             return Err(Error::NotACheckpoint {
                 path: PathBuf::from(self.set.name()),
                 reason: "there is no tokenizer.json".to_owned(),
             });
         };
-        if file.bytes().is_empty() {
+        if file.is_empty() {
             return Err(Error::file(label, "is empty"));
         }
         let broken = |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
         // Reading the file takes added tokens through the normalizer already.
-        let settings: GrowthSettings = serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
+        let settings: GrowthSettings = serde_json::from_slice(&file).map_err(|error| broken(&error))?;
         Growth::of(&settings).map_err(|reason| broken(&reason))?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(file.bytes()).map_err(|error| broken(&error))?;
-        let added: AddedTokens = serde_json::from_slice(file.bytes()).map_err(|error| broken(&error))?;
+        let mut inner = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| broken(&error))?;
+        let added: AddedTokens = serde_json::from_slice(&file).map_err(|error| broken(&error))?;
         // The library gives an added token whose id is not the next free one another id, and only
         // logs it.
         for token in &added.added_tokens {

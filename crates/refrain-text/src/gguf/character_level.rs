@@ -9,21 +9,19 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{SplitDelimiterBehavior, Tokenizer};
 
-use super::{Gguf, GgufVocabulary, TokenKind, TokenizerDefaults, merges};
+use refrain_formats::{GgufKeys, GgufVocabulary, TokenKind};
+
+use super::{TokenizerDefaults, ids, merges};
 use crate::Error;
 
 /// Build the tokenizer.
 pub(super) fn build(
-    gguf: &Gguf,
-    bytes: &[u8],
+    keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,
 ) -> Result<(Tokenizer, TokenizerDefaults), Error> {
-    let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
+    let broken = |error: &dyn std::fmt::Display| keys.error(format!("broken tokenizer: {error}"));
     let mut model = BPE::builder()
-        .vocab_and_merges(
-            vocabulary.ids(gguf)?.into_iter().collect::<Vocab>(),
-            merges(gguf, bytes)?,
-        )
+        .vocab_and_merges(ids(vocabulary, keys)?.into_iter().collect::<Vocab>(), merges(keys)?)
         .fuse_unk(true)
         .byte_fallback(true);
     if let Some(unknown) = vocabulary.kinds.iter().position(|kind| *kind == TokenKind::Unknown) {

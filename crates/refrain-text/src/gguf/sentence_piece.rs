@@ -14,7 +14,9 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
-use super::{Gguf, GgufVocabulary, TokenKind, TokenizerDefaults};
+use refrain_formats::{GgufKeys, GgufVocabulary, TokenKind};
+
+use super::{TokenizerDefaults, ids};
 use crate::Error;
 
 /// SentencePiece's mark for a space.
@@ -22,24 +24,23 @@ const SPACE: &str = "▁";
 
 /// Build the tokenizer.
 pub(super) fn build(
-    gguf: &Gguf,
-    bytes: &[u8],
+    keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,
 ) -> Result<(Tokenizer, TokenizerDefaults), Error> {
-    let Some(scores) = gguf.metadata.numbers("tokenizer.ggml.scores", bytes)? else {
-        return Err(gguf.error("its tokenizer has no scores (metadata tokenizer.ggml.scores)"));
+    let Some(scores) = keys.numbers("tokenizer.ggml.scores")? else {
+        return Err(keys.error("its tokenizer has no scores (metadata tokenizer.ggml.scores)"));
     };
     if scores.len() != vocabulary.tokens.len() {
-        return Err(gguf.error(format!(
+        return Err(keys.error(format!(
             "metadata tokenizer.ggml.scores has {} entries for {} tokens",
             scores.len(),
             vocabulary.tokens.len()
         )));
     }
-    let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
+    let broken = |error: &dyn std::fmt::Display| keys.error(format!("broken tokenizer: {error}"));
     let mut model = BPE::builder()
         .vocab_and_merges(
-            vocabulary.ids(gguf)?.into_iter().collect::<Vocab>(),
+            ids(vocabulary, keys)?.into_iter().collect::<Vocab>(),
             merges(vocabulary, &scores),
         )
         .fuse_unk(true)
@@ -49,7 +50,7 @@ pub(super) fn build(
         model = model.unk_token(vocabulary.tokens[unknown].to_owned());
     }
     let mut tokenizer = Tokenizer::new(model.build().map_err(|error| broken(&error))?);
-    let prefix = gguf.metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let prefix = keys.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
     if prefix {
         normalizers.push(Prepend::new(SPACE.to_owned()).into());

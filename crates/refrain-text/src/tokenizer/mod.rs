@@ -1,7 +1,7 @@
 //! Text to token ids and back.
 
 mod class;
-mod files;
+mod directory;
 mod growth;
 mod stream;
 
@@ -14,8 +14,7 @@ use crate::{Error, guard};
 
 use growth::{Growth, GrowthSettings};
 
-pub(crate) use files::DirectoryFiles;
-pub use files::TokenizerFiles;
+pub(crate) use directory::DirectoryFiles;
 pub use stream::DecodeStream;
 
 /// What to say where the library panics.

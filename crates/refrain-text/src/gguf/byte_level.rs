@@ -8,27 +8,28 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{SplitDelimiterBehavior, Tokenizer};
 
-use super::{Gguf, GgufVocabulary, TokenizerDefaults, merges, pre_tokenizers};
+use refrain_formats::{GgufKeys, GgufVocabulary};
+
+use super::{TokenizerDefaults, ids, merges, pre_tokenizers};
 use crate::Error;
 
 /// Build the tokenizer.
 pub(super) fn build(
-    gguf: &Gguf,
-    bytes: &[u8],
+    keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,
 ) -> Result<(Tokenizer, TokenizerDefaults), Error> {
-    let name = gguf.metadata.string("tokenizer.ggml.pre")?.unwrap_or("default");
+    let name = keys.string("tokenizer.ggml.pre")?.unwrap_or("default");
     let Some(pre) = pre_tokenizers::find(name) else {
         let reason = format!(
             "pre-tokenizer {name:?} is not supported (supported: {})",
             pre_tokenizers::names()
         );
-        return Err(gguf.error(reason));
+        return Err(keys.error(reason));
     };
-    let merges = merges(gguf, bytes)?;
-    let broken = |error: &dyn std::fmt::Display| gguf.error(format!("broken tokenizer: {error}"));
+    let merges = merges(keys)?;
+    let broken = |error: &dyn std::fmt::Display| keys.error(format!("broken tokenizer: {error}"));
     let model = BPE::builder()
-        .vocab_and_merges(vocabulary.ids(gguf)?.into_iter().collect::<Vocab>(), merges)
+        .vocab_and_merges(ids(vocabulary, keys)?.into_iter().collect::<Vocab>(), merges)
         .ignore_merges(pre.whole_words)
         .build()
         .map_err(|error| broken(&error))?;

@@ -11,7 +11,7 @@ use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
-use crate::files::JsonObject;
+use refrain_formats::JsonObject;
 
 /// Special tokens that a class has where the configuration does not mention their role.
 pub(super) fn default_roles(config: &JsonObject) -> &'static [(&'static str, &'static str)] {

@@ -1,9 +1,9 @@
 //! What a chat template renders.
 
+use refrain_formats::{JsonObject, json_kind};
 use serde_json::Value;
 
 use crate::Error;
-use crate::files::{JsonObject, json_kind};
 
 /// Messages, and what else a template may look at.
 #[derive(Debug, Clone, Default, PartialEq)]
