@@ -70,20 +70,27 @@ pub(crate) fn load(
 /// Says what speed to expect before a model is loaded that will be slow on the CPU executor: by the bytes that
 /// its tokens read, and how fast memory is.
 pub(crate) fn announce_speed(global: &Global, checkpoint: &Checkpoint, device: &Device) {
-    if global.quiet || !device.is_cpu() {
-        return;
+    if !global.quiet && device.is_cpu() {
+        announce(measured(checkpoint, device).as_ref());
     }
-    let needs = Needs::of(checkpoint, device);
-    if needs.weights_per_token < QUICK_BYTES {
-        return;
-    }
-    // What cannot be measured is not worth an error: the model may run all the same.
-    let Ok(offer) = Offer::measure(device) else {
-        return;
-    };
-    if let Some(warning) = warning(&Fit { needs, offer }) {
+}
+
+/// The same, of what was measured already.
+pub(crate) fn announce(fit: Option<&Fit>) {
+    if let Some(warning) = fit.and_then(warning) {
         complain(&warning);
     }
+}
+
+/// How a model fits a device; nothing of models that are quick on any, and of what cannot be measured, which is not
+/// worth an error: the model may run all the same.
+pub(crate) fn measured(checkpoint: &Checkpoint, device: &Device) -> Option<Fit> {
+    let needs = Needs::of(checkpoint, device);
+    if device.is_cpu() && needs.weights_per_token < QUICK_BYTES {
+        return None;
+    }
+    let offer = Offer::measure(device).ok()?;
+    Some(Fit { needs, offer })
 }
 
 fn warning(fit: &Fit) -> Option<String> {

@@ -87,6 +87,8 @@ pub struct EngineLoad {
     pub cached_tokens: u64,
     /// Tokens that were picked so far.
     pub generated_tokens: u64,
+    /// Steps that picked a token for at least one request: each reads the weights once.
+    pub decode_steps: u64,
 }
 
 /// Many texts on one device at once. Dropping it lets all that was asked for come to its end.

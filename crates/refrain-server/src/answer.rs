@@ -1,12 +1,14 @@
 //! The text of an answer as its tokens come.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use refrain_engine::{EngineEvent, EngineTicket, Finish, TextDecoder};
 use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::Refusal;
+use crate::record::RequestRecord;
 use crate::served::ServedModel;
 
 /// How tokens become text.
@@ -23,6 +25,8 @@ pub(crate) struct Answer {
     _ticket: EngineTicket,
     stops: Vec<String>,
     options: TextOptions,
+    begin: Instant,
+    record: Arc<RequestRecord>,
 }
 
 impl Answer {
@@ -39,6 +43,8 @@ impl Answer {
             _ticket: ticket,
             stops,
             options,
+            begin: Instant::now(),
+            record: RequestRecord::current(),
         }
     }
 
@@ -51,6 +57,11 @@ impl Answer {
                 splitter: self.options.reasoning.map(splitter),
             },
             events: &mut self.events,
+            clock: AnswerClock {
+                model: &self.model,
+                begin: self.begin,
+                record: &self.record,
+            },
             tokens: 0,
             ended: None,
         }
@@ -61,8 +72,16 @@ impl Answer {
 pub(crate) struct Pieces<'a> {
     text: TextSoFar<'a>,
     events: &'a mut UnboundedReceiver<EngineEvent>,
+    clock: AnswerClock<'a>,
     tokens: usize,
     ended: Option<Ended>,
+}
+
+/// What is noted of a text while it comes.
+struct AnswerClock<'a> {
+    model: &'a ServedModel,
+    begin: Instant,
+    record: &'a RequestRecord,
 }
 
 impl Pieces<'_> {
@@ -74,13 +93,20 @@ impl Pieces<'_> {
         while self.ended.is_none() {
             let (piece, end) = match self.events.recv().await.ok_or(Refusal::Silence)? {
                 EngineEvent::Token(id) => {
+                    if self.tokens == 0 {
+                        self.clock.model.figures.first_token.add(self.clock.begin.elapsed());
+                    }
                     self.tokens += 1;
+                    self.clock.record.add_token();
                     let (piece, stopped) = self.text.push(id)?;
                     (piece, stopped.then_some(Finish::StopString))
                 }
                 EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),
                 EngineEvent::Failed(error) => return Err(error.into()),
             };
+            if end.is_some() {
+                self.clock.model.figures.whole.add(self.clock.begin.elapsed());
+            }
             let tokens = self.tokens;
             self.ended = end.map(|finish| Ended { finish, tokens });
             if piece != Parted::default() {

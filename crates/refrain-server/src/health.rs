@@ -70,13 +70,49 @@ pub(crate) async fn metrics(State(model): State<Arc<ServedModel>>) -> impl IntoR
             load.generated_tokens as f64,
         ),
     ];
+    let rows = rows.map(|(name, kind, help, value)| (format!("vllm:{name}"), kind, help, value));
     let mut text = String::new();
-    for (name, kind, help, value) in rows {
-        let label = label(&model.name);
-        let _ = writeln!(text, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}");
-        let _ = writeln!(text, "vllm:{name}{{model_name=\"{label}\"}} {value}");
+    let label = format!("model_name=\"{}\"", label(&model.name));
+    for (name, kind, help, value) in rows.into_iter().chain(reading(&model)) {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = writeln!(text, "{name}{{{label}}} {value}");
+    }
+    let figures = &model.figures;
+    for (name, help, histogram) in [
+        (
+            "vllm:time_to_first_token_seconds",
+            "From a request to its first token.",
+            &figures.first_token,
+        ),
+        (
+            "vllm:e2e_request_latency_seconds",
+            "From a request to its end.",
+            &figures.whole,
+        ),
+    ] {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        text.push_str(&histogram.lines(name, &label));
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+/// How much of the memory's bandwidth is used: what weights take of it, keys and values left out.
+fn reading(model: &ServedModel) -> impl Iterator<Item = (String, &'static str, &'static str, f64)> {
+    let bytes = (
+        "refrain:weight_bytes_read_total".to_owned(),
+        "counter",
+        "Bytes of weights read to generate tokens.",
+        (model.engine.load().decode_steps * model.bytes_per_step) as f64,
+    );
+    let most = |most| {
+        (
+            "refrain:memory_bandwidth_bytes_per_second".to_owned(),
+            "gauge",
+            "Bytes a second that the device was seen to read.",
+            most,
+        )
+    };
+    [bytes].into_iter().chain(model.bandwidth.map(most))
 }
 
 /// A name as the value of a label.

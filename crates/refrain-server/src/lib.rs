@@ -8,17 +8,22 @@
 //! | `POST /api/chat`, `/api/generate` | the same, as Ollama's clients ask (`ollama/`) |
 //! | `GET /api/tags`, `/api/ps`, `/api/version`, `POST /api/show` | the model, for them (`ollama/models.rs`) |
 //! | `POST /tokenize`, `/detokenize` | text to tokens and back (`tokens.rs`) |
+//! | `GET /`, `/page/…`, `POST /render` | the web page, and the texts that it shows (`page/`) |
 //! | `GET /health`, `/metrics` | whether it works; figures for Prometheus (`health.rs`) |
 //!
 //! Texts are computed together by one [`refrain_engine::Engine`]; a client that leaves ends its text.
 
 mod access;
 mod answer;
+mod cors;
 mod error;
+mod figures;
 mod health;
 mod messages;
 mod ollama;
 mod openai;
+mod page;
+mod record;
 mod served;
 mod tokens;
 mod tools;
@@ -33,7 +38,8 @@ use axum::middleware;
 use axum::routing::{get, post};
 use futures_util::future::{self, Either};
 
-pub use served::ServedModel;
+pub use record::Log;
+pub use served::{ServedModel, ServedText};
 
 /// How a server is reached.
 #[derive(Debug, Clone)]
@@ -42,6 +48,10 @@ pub struct ServerOptions {
     pub api_keys: Vec<String>,
     /// Bytes of a request's body at most.
     pub body_bytes: usize,
+    /// Web pages of these origins may ask, beside the server's own; `*` is all.
+    pub origins: Vec<String>,
+    /// Hears a line of JSON of each request that is over.
+    pub log: Option<Log>,
 }
 
 impl Default for ServerOptions {
@@ -49,6 +59,8 @@ impl Default for ServerOptions {
         ServerOptions {
             api_keys: vec![],
             body_bytes: 16 << 20,
+            origins: vec![],
+            log: None,
         }
     }
 }
@@ -101,6 +113,7 @@ pub fn serve(
 
 fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
     let keys: Arc<[String]> = options.api_keys.clone().into();
+    let origins: Arc<[String]> = options.origins.clone().into();
     let guarded = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat))
         .route("/v1/completions", post(openai::completions::completions))
@@ -112,15 +125,20 @@ fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
         .route("/api/ps", get(ollama::models::running))
         .route("/api/show", post(ollama::models::show))
         .route("/api/version", get(ollama::models::version))
+        .route("/render", post(page::render))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(health::metrics))
         .layer(middleware::from_fn_with_state(keys, access::check))
         .layer(DefaultBodyLimit::max(options.body_bytes));
     Router::new()
+        .route("/", get(page::index))
+        .route("/page/{name}", get(page::file))
         .route("/health", get(health::health))
         .merge(guarded)
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
+        .layer(middleware::from_fn_with_state(origins, cors::allow))
+        .layer(middleware::from_fn_with_state(options.log, record::note))
         .with_state(model)
 }

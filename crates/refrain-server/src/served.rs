@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use refrain_engine::fit::Needs;
 use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
 use refrain_formats::{Format, TensorInfo};
 use refrain_models::Checkpoint;
@@ -10,6 +11,27 @@ use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 
 use crate::answer::{Answer, TextOptions};
 use crate::error::Refusal;
+use crate::figures::Figures;
+use crate::record::RequestRecord;
+
+/// What turns a checkpoint's text into tokens, and its tokens into text.
+pub struct ServedText {
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+}
+
+impl ServedText {
+    /// Of a checkpoint, whose weights are not looked at.
+    ///
+    /// # Errors
+    /// If its tokenizer or template is missing or damaged.
+    pub fn of(checkpoint: &Checkpoint) -> Result<ServedText, refrain_formats::Error> {
+        Ok(ServedText {
+            tokenizer: checkpoint.tokenizer()?,
+            template: checkpoint.chat_template()?,
+        })
+    }
+}
 
 /// A model that is served.
 pub struct ServedModel {
@@ -22,6 +44,11 @@ pub struct ServedModel {
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
     pub(crate) facts: ModelFacts,
+    pub(crate) figures: Figures,
+    /// Bytes of weights that a step of one request reads.
+    pub(crate) bytes_per_step: u64,
+    /// Bytes a second that the device reads, where that was measured.
+    pub(crate) bandwidth: Option<f64>,
     /// When it was made, in seconds since 1970.
     pub(crate) since: u64,
 }
@@ -55,27 +82,34 @@ impl ModelFacts {
 
 impl ServedModel {
     /// The model that `engine` computes, as `name`; `checkpoint` is what it was loaded from.
-    ///
-    /// # Errors
-    /// If its tokenizer or template is missing or damaged.
-    pub fn new(name: String, engine: Engine, checkpoint: &Checkpoint) -> Result<ServedModel, refrain_formats::Error> {
-        let (tokenizer, template) = (checkpoint.tokenizer()?, checkpoint.chat_template()?);
+    pub fn new(name: String, engine: Engine, checkpoint: &Checkpoint, text: ServedText) -> ServedModel {
+        let ServedText { tokenizer, template } = text;
         let marks = template
             .as_ref()
             .and_then(|template| ReasoningMarks::of(template, &tokenizer));
         let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
         let suggestions = checkpoint.generation();
-        Ok(ServedModel {
+        let needs = Needs::of(checkpoint, engine.model().device());
+        ServedModel {
             name,
             engine,
             tokenizer: tokenizer.show(&shown),
             template,
             marks,
             facts: ModelFacts::of(checkpoint),
+            figures: Figures::default(),
+            bytes_per_step: needs.weights_per_token,
+            bandwidth: None,
             suggested: SamplerOptions::suggested(suggestions),
             max_new_tokens: suggestions.max_new_tokens,
             since: seconds(),
-        })
+        }
+    }
+
+    /// The same, on a device that was seen to read so many bytes a second.
+    #[must_use]
+    pub fn with_bandwidth(self, bandwidth: Option<f64>) -> ServedModel {
+        ServedModel { bandwidth, ..self }
     }
 
     /// Seconds since 1970.
@@ -138,6 +172,7 @@ impl ServedModel {
     ) -> Result<Answer, Refusal> {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
         let stops = std::mem::take(&mut options.stop_strings);
+        RequestRecord::current().add_prompt(prompt.len());
         let request = EngineRequest { prompt, options };
         let ticket = self
             .engine

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use refrain_engine::{Engine, EngineOptions, Session};
 use refrain_models::Checkpoint;
-use refrain_server::{ServedModel, ServerOptions};
+use refrain_server::{ServedModel, ServedText, ServerOptions};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, device, interrupt, load, model};
@@ -25,8 +25,8 @@ const STREAMS_ON_CPU: usize = 4;
 
 /// Answer many clients at once, by OpenAI's and Ollama's HTTP
 ///
-/// Chats, completions and the model's name are at http://HOST:PORT/v1; /health, /metrics, /tokenize and /detokenize
-/// beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or
+/// A page to chat is at http://HOST:PORT; chats, completions and the model's name at /v1; /health, /metrics, /tokenize
+/// and /detokenize beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or
 /// SIGTERM, lets the texts under way come to their ends.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,6 +43,12 @@ pub(crate) struct Arguments {
     /// Answer only who gives this key (may be repeated)
     #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true)]
     api_key: Vec<String>,
+    /// Let web pages of this origin ask, as https://example.org; * is all (may be repeated)
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    cors: Vec<String>,
+    /// Write a line of JSON to the standard error for each request that is over
+    #[arg(long)]
+    log: bool,
     /// What clients call the model [default: MODEL, of a path its last part]
     #[arg(long, value_name = "NAME", visible_alias = "served-model-name")]
     alias: Option<String>,
@@ -96,15 +102,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
     let checkpoint = model::open_or_pull(global, &arguments.model)?;
+    let text = ServedText::of(&checkpoint)?;
     let device = device::open(global)?;
     let limit = checkpoint.config().max_position;
     let asked = arguments.ctx.map(|context| context as usize);
     let context = load::context(checkpoint.config(), asked.or(Some(CONTEXT.min(limit))), 0, None)?;
-    load::announce_speed(global, &checkpoint, &device);
+    let fit = load::measured(&checkpoint, &device);
+    if !global.quiet && device.is_cpu() {
+        load::announce(fit.as_ref());
+    }
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let options = arguments.engine_options(&checkpoint, loaded.model.device(), context);
     let engine = Engine::start(&loaded.model, &options)?;
-    let served = ServedModel::new(arguments.name(), engine, &checkpoint)?;
+    let served = ServedModel::new(arguments.name(), engine, &checkpoint, text)
+        .with_bandwidth(fit.map(|fit| fit.offer.bandwidth));
     let _deferred = interrupt::defer()?;
     if !global.quiet {
         let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(checkpoint.config(), &device);
@@ -121,6 +132,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     output::print(&format!("listening on http://{bound}\n"))?;
     let server = ServerOptions {
         api_keys: arguments.api_key.clone(),
+        origins: arguments.cors.clone(),
+        log: arguments.log.then_some(output::complain as refrain_server::Log),
         ..ServerOptions::default()
     };
     Ok(refrain_server::serve(listener, served, &server, interrupt::requested)?)
@@ -151,6 +164,16 @@ impl Arguments {
             prefix_cache: !self.no_prefix_cache,
         }
     }
+}
+
+fn origin(text: &str) -> Result<String, String> {
+    let address = text
+        .split_once("://")
+        .filter(|(_, host)| !host.is_empty() && !host.contains('/'));
+    let is_origin = text == "*" || address.is_some();
+    is_origin
+        .then(|| text.to_owned())
+        .ok_or_else(|| "not * or an origin like https://example.org, without a path".to_owned())
 }
 
 fn memory_share(text: &str) -> Result<f64, String> {

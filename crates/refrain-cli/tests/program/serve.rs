@@ -1,8 +1,11 @@
 //! `refrain serve`, asked by HTTP.
 
+mod clients;
+mod requests;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,19 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Server {
+        Server::of(refrain(
+            &[&["serve", "demo", "--port", "0", "--device", "cpu", "-q"], arguments].concat(),
+        ))
+    }
+
+    /// One whose standard error can be read.
+    fn start_logging(arguments: &[&str]) -> Server {
         let mut command = refrain(&[&["serve", "demo", "--port", "0", "--device", "cpu", "-q"], arguments].concat());
+        command.stderr(Stdio::piped());
+        Server::of(command)
+    }
+
+    fn of(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
@@ -33,6 +48,13 @@ impl Server {
 
     /// Status and body of an answer.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let (head, body) = self.exchange(method, path, headers, body);
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), body)
+    }
+
+    /// Head and body of an answer.
+    fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         let length = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n");
@@ -40,12 +62,11 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let body = match head.contains("transfer-encoding: chunked") {
             true => dechunked(body),
             false => body.to_owned(),
         };
-        (status.expect("a status"), body)
+        (format!("{head}\r\n"), body)
     }
 
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
@@ -79,7 +100,7 @@ impl Server {
 
     fn end(mut self, signal: &str) -> Option<i32> {
         let id = self.child.id().to_string();
-        let sent = std::process::Command::new("kill").args([signal, &id]).status();
+        let sent = Command::new("kill").args([signal, &id]).status();
         assert!(sent.expect("there is kill").success());
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(60) {

@@ -72,6 +72,8 @@ pub(super) struct Batcher {
     pace: Pace,
     /// Prompt tokens that were found in the cache, and all; tokens that were picked.
     counted: [u64; 3],
+    /// Steps that picked any.
+    decode_steps: u64,
 }
 
 impl Batcher {
@@ -109,6 +111,7 @@ impl Batcher {
             in_flight: VecDeque::new(),
             pace: Pace::default(),
             counted: [0; 3],
+            decode_steps: 0,
             model: model.clone(),
             states,
             pages,
@@ -135,6 +138,7 @@ impl Batcher {
             prompt_tokens: self.counted[1],
             cached_tokens: self.counted[0],
             generated_tokens: self.counted[2],
+            decode_steps: self.decode_steps,
         }
     }
 
@@ -389,6 +393,7 @@ impl Batcher {
         for (number, run) in heard.runs.iter().enumerate() {
             let looks = self.steps.wait(run, &self.pace)?;
             self.pace.found(looks, 1, Instant::now());
+            let before = self.counted[2];
             for (row, seat) in heard.rows.iter().enumerate() {
                 if let Some(seat) = *seat
                     && self.is_seated(seat)
@@ -397,6 +402,7 @@ impl Batcher {
                     self.take(seat, word);
                 }
             }
+            self.decode_steps += u64::from(self.counted[2] > before);
         }
         Ok(())
     }

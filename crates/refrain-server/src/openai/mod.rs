@@ -5,3 +5,5 @@ pub(crate) mod completions;
 pub(crate) mod models;
 pub(crate) mod options;
 mod reply;
+
+pub(crate) use reply::new_id;

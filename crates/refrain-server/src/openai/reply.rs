@@ -73,7 +73,7 @@ impl ReplyHead {
 }
 
 /// A name that no other reply of this process has.
-pub(super) fn new_id(kind: &str) -> String {
+pub(crate) fn new_id(kind: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let random = RandomState::new().hash_one(NEXT.fetch_add(1, Ordering::Relaxed));
     format!("{kind}-{random:016x}")
