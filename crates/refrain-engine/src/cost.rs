@@ -1,4 +1,4 @@
-//! What a token costs a device: counted from the plan of its decode step.
+//! What a token, or a prompt, costs a device: counted from its plan.
 //!
 //! ```no_run
 //! use refrain_engine::cost::TokenCost;
@@ -24,7 +24,7 @@ use crate::{Error, Session};
 /// Runs that a profile is the best of.
 const RUNS: usize = 20;
 
-/// What one run of a decode step takes.
+/// What one run of a decode step, or of a prompt's chunk, takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCost {
     /// Dispatches.
@@ -45,6 +45,8 @@ pub struct TokenCost {
     pub weight_bytes: u64,
     /// Bytes of keys and values that are read.
     pub kv_bytes: u64,
+    /// Multiplications, about; attention as over a full context.
+    pub multiplications: u64,
 }
 
 impl TokenCost {
@@ -62,6 +64,7 @@ impl TokenCost {
             least_arena_bytes: plan.least_scratch_bytes,
             weight_bytes: plan.steps.iter().map(|step| plan.weight_bytes(step)).sum(),
             kv_bytes: plan.steps.iter().map(|step| step.cache_bytes(depth)).sum(),
+            multiplications: plan.steps.iter().map(Step::multiplications).sum(),
         }
     }
 
@@ -109,14 +112,30 @@ impl Session {
             stream.next_tokens()?;
         }
         stream.end()?;
-        let mut least = self.profile()?;
-        for _ in 1..RUNS {
-            for (least, us) in least.iter_mut().zip(self.profile()?) {
-                *least = least.min(us);
-            }
-        }
-        Ok(least)
+        least_of_runs(|| self.profile())
     }
+
+    /// The same of [`Session::prefill_function`]'s plan for so many tokens, at most 512, with `depth` before them.
+    ///
+    /// # Errors
+    /// As [`Session::profile_at`].
+    pub fn profile_prompt(&mut self, tokens: usize, depth: usize) -> Result<Vec<f64>, Error> {
+        self.feed(&vec![1; depth])?;
+        self.prefill(&vec![1; tokens])?;
+        let function = self.prefill_function(tokens)?;
+        least_of_runs(|| Ok(function.profile()?))
+    }
+}
+
+/// Of each step the least of what several runs took.
+fn least_of_runs(mut profile: impl FnMut() -> Result<Vec<f64>, Error>) -> Result<Vec<f64>, Error> {
+    let mut least = profile()?;
+    for _ in 1..RUNS {
+        for (least, us) in least.iter_mut().zip(profile()?) {
+            *least = least.min(us);
+        }
+    }
+    Ok(least)
 }
 
 #[cfg(test)]

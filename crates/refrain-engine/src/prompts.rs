@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use refrain::{Function, LowerOptions};
+use refrain::{Array, Function, LowerOptions};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::{Error, Model};
@@ -14,11 +14,17 @@ const FEWEST: u64 = 16;
 
 /// The traced programs that take in tokens, by their shape class.
 pub(crate) struct PromptPrograms {
-    functions: HashMap<ShapeClass, Function>,
+    functions: HashMap<ShapeClass, PromptProgram>,
     sequences: usize,
     pages: Pages,
     options: LowerOptions,
     traced: u64,
+}
+
+/// One of them, with what it computes.
+struct PromptProgram {
+    function: Function,
+    outputs: Vec<Array>,
 }
 
 /// What a trace is made for: everything else is read by the device.
@@ -77,7 +83,10 @@ impl PromptPrograms {
 
     /// Bytes of intermediate results, arguments and logits.
     pub fn own_bytes(&self) -> u64 {
-        self.functions.values().map(Function::own_bytes).sum()
+        self.functions
+            .values()
+            .map(|program| program.function.own_bytes())
+            .sum()
     }
 
     /// Takes a chunk into `states`; `table` has the pages of all sequences, `[N, P]`. The function's first output has the
@@ -100,7 +109,7 @@ impl PromptPrograms {
         let first = count - chunk.wanted;
         let row = |row: usize| (first + row).min(count - 1) as u32;
         let rows: Vec<u32> = (0..class.wanted).map(row).collect();
-        let function = self.function_of(model, states, class)?;
+        let function = &self.program_of(model, states, class)?.function;
         function.call_bytes(&[
             ("tokens", bytemuck::cast_slice(&tokens)),
             ("positions", bytemuck::cast_slice(&positions)),
@@ -126,24 +135,40 @@ impl PromptPrograms {
         wanted: usize,
     ) -> Result<&Function, Error> {
         let class = ShapeClass::of(tokens, wanted);
-        self.function_of(model, states, class)
+        Ok(&self.program_of(model, states, class)?.function)
     }
 
-    fn function_of(&mut self, model: &Model, states: &[LayerState], class: ShapeClass) -> Result<&Function, Error> {
+    /// That program after a stage of its lowering.
+    ///
+    /// # Errors
+    /// As [`PromptPrograms::function`]; no such stage.
+    pub fn printed(
+        &mut self,
+        model: &Model,
+        states: &[LayerState],
+        tokens: usize,
+        wanted: usize,
+        after: &str,
+    ) -> Result<String, Error> {
+        let options = self.options;
+        let program = self.program_of(model, states, ShapeClass::of(tokens, wanted))?;
+        let outputs: Vec<&Array> = program.outputs.iter().collect();
+        Ok(refrain::passes::printed(&outputs, options, after)?)
+    }
+
+    fn program_of(&mut self, model: &Model, states: &[LayerState], class: ShapeClass) -> Result<&PromptProgram, Error> {
         if !self.functions.contains_key(&class) {
             let batch = Batch::inputs(model.device(), class.tokens, self.sequences, class.wanted, self.pages);
             // The clones are the states' versions within the trace: the updates happen in the same memory.
             let mut states = states.to_vec();
             let logits = model.decoder().forward(&batch, &mut states);
             self.traced += 1;
-            let function = match class.wanted {
-                0 => Function::trace_with(
-                    &states.iter().flat_map(LayerState::arrays).collect::<Vec<_>>(),
-                    self.options,
-                ),
-                _ => Function::trace_with(&[&logits], self.options),
+            let outputs = match class.wanted {
+                0 => states.iter().flat_map(LayerState::arrays).cloned().collect(),
+                _ => vec![logits],
             };
-            self.functions.insert(class, function?);
+            let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), self.options)?;
+            self.functions.insert(class, PromptProgram { function, outputs });
         }
         Ok(&self.functions[&class])
     }

@@ -132,11 +132,11 @@ impl Function {
         crate::execute::first_difference(&*one?, &*other?)
     }
 
-    /// Microseconds of each step of one run, for a function without arguments on a device that measures
-    /// time. It changes states like any run.
+    /// Microseconds of each step of one run, for a function without arguments, or with those of its last call with
+    /// bytes, on a device that measures time. It changes states like any run.
     ///
     /// # Errors
-    /// Arguments, a device that does not measure, or one that fails.
+    /// Arguments that were never given, a device that does not measure, or one that fails.
     pub fn profile(&self) -> Result<Vec<f64>, Error> {
         self.executable(&mut self.own())?.profile()
     }

@@ -25,11 +25,13 @@ const EXAMPLES: &str = "Examples:
   refrain explain demo
   refrain explain synthetic:tiny:q4_0 --after fuse
   refrain explain demo --after trace --dot
-  refrain explain demo --summary";
+  refrain explain demo --summary
+  refrain explain demo --prompt 64 --summary";
 
-/// Print what a decode step becomes on its way to the device
+/// Print what a decode step, or a prompt, becomes on its way to the device
 ///
-/// Prints what a decode step becomes after a pass, by default the plan, with what one token costs:
+/// Prints what a decode step becomes after a pass, by default the plan, with what one token costs (of a prompt, its
+/// tokens together):
 /// dispatches, levels, barriers (those at the ends of a recording too), bytes, and the time that reading
 /// those bytes takes at least. Where there is no GPU, or with --device null, it prints what a made-up card
 /// that reads 1000 GB/s would be given; with --device cpu, what the CPU executor computes.
@@ -41,9 +43,15 @@ pub(crate) struct Arguments {
     /// Print the program after this pass: trace, or one of the passes [default: the plan]
     #[arg(long, value_name = "PASS")]
     after: Option<String>,
-    /// Tokens that the context holds, for the bytes of keys and values
-    #[arg(short = 'd', long, default_value_t = 128, value_name = "N")]
-    depth: u32,
+    /// Tokens that the context holds, for the bytes of keys and values [default: 128, for a prompt 0]
+    #[arg(short = 'd', long, value_name = "N")]
+    depth: Option<u32>,
+    /// What takes in N tokens of a prompt, instead of a decode step
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    prompt: Option<u32>,
+    /// The decode step of N sequences together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "prompt")]
+    batch: u32,
     /// Write the program as a graph for Graphviz
     #[arg(long, conflicts_with = "json")]
     dot: bool,
@@ -74,22 +82,33 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         true => device::open_timed(global)?,
         false => device::open_for_plans(global)?,
     };
-    let context = (arguments.depth as usize + 64).min(checkpoint.config().max_position);
+    let prompt = arguments.prompt.map(|tokens| tokens as usize);
+    let depth = arguments
+        .depth
+        .map_or(if prompt.is_some() { 0 } else { 128 }, |depth| depth as usize);
+    let context = (depth + prompt.unwrap_or(64)).min(checkpoint.config().max_position);
     let loaded = load::load(global, &checkpoint, &device, context)?;
-    let mut session = Session::new(&loaded.model, context)?;
+    let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
     arguments.decoding.apply(&mut session);
     // A plan has no edges to draw.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
-    let printed = session.decode_program(after)?;
-    let depth = arguments.depth as usize;
-    let (mode, choice) = session.mode();
-    let mode = mode.name();
-    let profile = match arguments.profile {
-        true => Some(session.profile_at(depth)?),
-        false => None,
+    let printed = match prompt {
+        Some(tokens) => session.prefill_program(tokens, after)?,
+        None => session.decode_program(after)?,
     };
-    let function = session.decode_function()?;
+    let (mode, choice) = session.mode();
+    let mode = prompt.map_or(mode.name(), |_| device.evaluator().name());
+    let choice = choice.filter(|_| prompt.is_none());
+    let profile = match (arguments.profile, prompt) {
+        (false, _) => None,
+        (true, Some(tokens)) => Some(session.profile_prompt(tokens, depth)?),
+        (true, None) => Some(session.profile_at(depth)?),
+    };
+    let function = match prompt {
+        Some(tokens) => session.prefill_function(tokens)?,
+        None => session.decode_function()?,
+    };
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
         WholeFile::write(path, trace::chrome(function.plan(), profile).as_bytes())?;
     }
@@ -100,6 +119,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let unfused = cost::unfused(function.plan()).into_iter();
     let unfused: Vec<String> = unfused.map(|(name, count)| format!("{count} × {name}")).collect();
     let summary = Summary {
+        of: prompt.map_or("token", |_| "prompt"),
         cost: TokenCost::of(function.plan(), depth),
         layers: checkpoint.config().layers,
         bandwidth,
@@ -108,6 +128,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print_json(&json!({
             "model": arguments.model,
             "device": device.name(),
+            "prompt": prompt,
+            "batch": arguments.batch,
+            "depth": depth,
             "mode": mode,
             "measured": choice,
             "after": after,

@@ -79,6 +79,15 @@ impl Session {
         self.prompts.function(&self.model, &self.states, tokens, 1)
     }
 
+    /// That program after a stage of its lowering, one of [`refrain::passes::NAMES`].
+    ///
+    /// # Errors
+    /// As [`Session::prepare`]; no such stage.
+    pub fn prefill_program(&mut self, tokens: usize, after: &str) -> Result<String, Error> {
+        let tokens = tokens.clamp(1, MAX_CHUNK);
+        self.prompts.printed(&self.model, &self.states, tokens, 1, after)
+    }
+
     /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
     /// with timestamps.
     pub fn device_ms_per_token(&mut self) -> Option<f64> {

@@ -11,6 +11,8 @@ const SHOWN: usize = 12;
 
 /// Figures of one token, for people and machines.
 pub(super) struct Summary {
+    /// "token" or "prompt".
+    pub of: &'static str,
     pub cost: TokenCost,
     pub layers: usize,
     /// Bytes per second.
@@ -25,7 +27,8 @@ impl Summary {
     pub fn text(&self) -> String {
         let per_layer = |count: usize| count as f64 / self.layers.max(1) as f64;
         let mut text = format!(
-            "token      {} dispatches ({:.1} a layer), {} levels, {} barriers ({:.1} a layer), {} transfers, {} copies\n",
+            "{:<10} {} dispatches ({:.1} a layer), {} levels, {} barriers ({:.1} a layer), {} transfers, {} copies\n",
+            self.of,
             self.cost.dispatches,
             per_layer(self.cost.dispatches),
             self.cost.levels,
@@ -35,7 +38,8 @@ impl Summary {
             self.cost.copies,
         );
         text.push_str(&format!(
-            "submits    one call for as many tokens as it decodes\nmemory     arena {} (results alive at once: {}), weights read {}, keys and values read {}\n",
+            "multiplied {:.3} billion\nmemory     arena {} (results alive at once: {}), weights read {}, keys and values read {}\n",
+            self.cost.multiplications as f64 / 1e9,
             human_bytes(self.cost.arena_bytes),
             human_bytes(self.cost.least_arena_bytes),
             human_bytes(self.cost.weight_bytes),
@@ -57,6 +61,7 @@ impl Summary {
             "least_arena_bytes": self.cost.least_arena_bytes,
             "weight_bytes": self.cost.weight_bytes,
             "kv_bytes": self.cost.kv_bytes,
+            "multiplications": self.cost.multiplications,
             "floor_ms": self.floor_ms(),
             "read_gbps": self.bandwidth / 1e9,
         })
@@ -82,7 +87,8 @@ pub(super) fn table(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) 
     for (number, us, floor) in steps.into_iter().take(SHOWN) {
         let step = &plan.steps[number];
         text.push_str(&format!(
-            "  {number:4} {us:8.1} µs, floor {floor:7.1}  {}\n",
+            "  {number:4} {us:8.1} µs, floor {floor:7.1}, {:6.2} T multiplied a second  {}\n",
+            step.multiplications() as f64 / us.max(f64::MIN_POSITIVE) / 1e6,
             step.primitive
         ));
     }
@@ -99,6 +105,7 @@ pub(super) fn json(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) -
             "floor_us": 1e6 * step_floor_seconds(plan, step, depth, bandwidth),
             "weight_bytes": plan.weight_bytes(step),
             "kv_bytes": step.cache_bytes(depth),
+            "multiplications": step.multiplications(),
         })
     };
     plan.steps.iter().zip(profile).enumerate().map(step).collect()
