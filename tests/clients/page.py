@@ -60,11 +60,18 @@ def converse(page):
     expect(page.locator(".user .text")).to_have_text(["What is 12 + 30?"])
 
 
+def without_end(route):
+    """Lets an answer go on until there is no more room."""
+    route.continue_(post_data=json.dumps({**route.request.post_data_json, "ignore_eos": True}))
+
+
 def stop_reload_continue(page):
     page.get_by_role("button", name="New conversation").click()
+    page.route("**/completions", without_end)
     ask(page, "Tell me a story about a fox named Pip who loses a key.")
     expect(last_text(page)).not_to_be_empty()
     page.keyboard.press("Escape")
+    page.unroute("**/completions")
     expect(page.get_by_role("status")).to_have_text("Stopped.")
     expect(page.locator(".facts").last).to_have_text("stopped")
     begun = last_text(page).inner_text()

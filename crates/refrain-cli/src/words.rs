@@ -25,7 +25,7 @@ const WORDS: [(&[&str], &str); 18] = [
     (&["talk", "interactive"], "`refrain chat MODEL` talks, turn by turn"),
     (
         &["server", "api"],
-        "`refrain serve MODEL` answers many clients at once, by OpenAI's and Ollama's HTTP",
+        "`refrain serve MODEL` answers many clients at once, by OpenAI's, Anthropic's and Ollama's HTTP",
     ),
     (
         &["ps", "stop", "unload"],

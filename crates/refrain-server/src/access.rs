@@ -8,12 +8,15 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::anthropic::AnthropicRefusal;
 use crate::error::Refusal;
 
 /// Lets a request pass that gives one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 pub(crate) async fn check(State(keys): State<Arc<[String]>>, request: Request, next: Next) -> Response {
+    let is_anthropics = request.uri().path().starts_with("/v1/messages");
     match is_allowed(&keys, request.headers()) {
         true => next.run(request).await,
+        false if is_anthropics => AnthropicRefusal(Refusal::Unauthorized).into_response(),
         false => Refusal::Unauthorized.into_response(),
     }
 }

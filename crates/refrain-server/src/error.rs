@@ -45,7 +45,7 @@ impl Refusal {
         Refusal::Field { field, why: why.into() }
     }
 
-    fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         use refrain_engine::Error as Engine;
         match self {
             Refusal::Malformed(_) | Refusal::Field { .. } | Refusal::NoTemplate | Refusal::Text(_) => {
@@ -94,13 +94,21 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut response = (self.status(), Json(self.json())).into_response();
+impl Refusal {
+    /// An answer that says this in an interface's own form.
+    pub fn into_response_of(self, said: Value) -> Response {
+        let mut response = (self.status(), Json(said)).into_response();
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, 1.into());
         }
         response
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let said = self.json();
+        self.into_response_of(said)
     }
 }
 

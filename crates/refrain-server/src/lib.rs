@@ -1,9 +1,11 @@
-//! A server of language models over HTTP, with OpenAI's interface and Ollama's.
+//! A server of language models over HTTP, with OpenAI's interface, Anthropic's and Ollama's.
 //!
 //! | path | what |
 //! |---|---|
 //! | `POST /v1/chat/completions` | answers to conversations, streamed or not (`openai/chat.rs`) |
 //! | `POST /v1/completions` | texts that go on from prompts (`openai/completions.rs`) |
+//! | `POST /v1/responses` | answers to conversations of items (`openai/responses/`) |
+//! | `POST /v1/messages`, `/v1/messages/count_tokens` | the same, as Anthropic's clients ask (`anthropic/`) |
 //! | `GET /v1/models` | the model, with the tokens that a request may have (`openai/models.rs`) |
 //! | `POST /api/chat`, `/api/generate` | the same, as Ollama's clients ask (`ollama/`) |
 //! | `GET /api/tags`, `/api/ps`, `/api/version`, `POST /api/show` | the model, for them (`ollama/models.rs`) |
@@ -15,6 +17,7 @@
 
 mod access;
 mod answer;
+mod anthropic;
 mod cors;
 mod error;
 mod figures;
@@ -23,6 +26,7 @@ mod messages;
 mod ollama;
 mod openai;
 mod page;
+mod parts;
 mod record;
 mod served;
 mod tokens;
@@ -117,6 +121,9 @@ fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
     let guarded = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat))
         .route("/v1/completions", post(openai::completions::completions))
+        .route("/v1/responses", post(openai::responses::responses))
+        .route("/v1/messages", post(anthropic::messages::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::messages::count_tokens))
         .route("/v1/models", get(openai::models::models))
         .route("/v1/models/{*name}", get(openai::models::model))
         .route("/api/chat", post(ollama::chat::chat))

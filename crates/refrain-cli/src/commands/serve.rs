@@ -23,7 +23,7 @@ const CONTEXT: usize = 8192;
 const STREAMS: usize = 8;
 const STREAMS_ON_CPU: usize = 4;
 
-/// Answer many clients at once, by OpenAI's and Ollama's HTTP
+/// Answer many clients at once, by OpenAI's, Anthropic's and Ollama's HTTP
 ///
 /// A page to chat is at http://HOST:PORT; chats, completions and the model's name at /v1; /health, /metrics, /tokenize
 /// and /detokenize beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or

@@ -1,6 +1,5 @@
 //! What Ollama's clients are told that asked for what cannot be.
 
-use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -23,9 +22,7 @@ impl<T: Into<Refusal>> From<T> for OllamaRefusal {
 
 impl IntoResponse for OllamaRefusal {
     fn into_response(self) -> Response {
-        let said = Json(self.json());
-        let (mut head, _) = self.0.into_response().into_parts();
-        head.headers.remove(axum::http::header::CONTENT_LENGTH);
-        (head.status, head.headers, said).into_response()
+        let said = self.json();
+        self.0.into_response_of(said)
     }
 }

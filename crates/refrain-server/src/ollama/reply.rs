@@ -10,18 +10,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use refrain_engine::Finish;
-use refrain_text::Parted;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::refusal::OllamaRefusal;
 use crate::answer::{Answer, Ended};
 use crate::error::Refusal;
+use crate::parts::{News, Part, hear};
 use crate::served::ServedModel;
-use crate::tools::{CallSplitter, CallsAndText};
-
-/// Lines of a stream that may wait for a slow reader; then its text waits too.
-const LINES: usize = 64;
 
 /// How answers of one kind are put.
 pub(super) struct OllamaForm {
@@ -43,83 +38,51 @@ pub(super) struct Said {
     pub calls: Vec<Value>,
 }
 
-/// What comes of an answer.
-enum News {
-    Said(Said),
-    Ended { ended: Ended, first: Instant },
-    Failed(Refusal),
+impl Said {
+    fn add(&mut self, part: Part) {
+        match part {
+            Part::Thought(piece) => self.thinking.push_str(&piece),
+            Part::Text(piece) => self.text.push_str(&piece),
+            Part::Call { name, arguments } => {
+                let arguments = serde_json::from_str(&arguments).unwrap_or(Value::String(arguments));
+                self.calls
+                    .push(json!({"function": {"name": name, "arguments": arguments}}));
+            }
+        }
+    }
 }
 
 /// An answer, streamed or whole.
 pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> Result<Response, OllamaRefusal> {
-    let (news, mut heard) = mpsc::channel(LINES);
-    tokio::spawn(tell(answer, form.calls, news));
+    let mut heard = hear(answer, form.calls);
+    let mut first = None;
     if streamed {
-        let lines = stream::unfold((form, heard), |(form, mut heard)| async {
-            let line = match heard.recv().await? {
-                News::Said(said) => form.line(&said),
-                News::Ended { ended, first } => form.last(&Said::default(), ended, first),
+        let lines = stream::unfold((form, heard, first), |(form, mut heard, mut first)| async move {
+            let news = heard.recv().await?;
+            let first_at = *first.get_or_insert_with(Instant::now);
+            let line = match news {
+                News::Part(part) => {
+                    let mut said = Said::default();
+                    said.add(part);
+                    form.line(&said)
+                }
+                News::Ended(ended) => form.last(&Said::default(), ended, first_at),
                 News::Failed(why) => OllamaRefusal(why).json(),
             };
-            Some((Ok::<String, Infallible>(format!("{line}\n")), (form, heard)))
+            Some((Ok::<String, Infallible>(format!("{line}\n")), (form, heard, first)))
         });
         return Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response());
     }
     let mut all = Said::default();
     while let Some(news) = heard.recv().await {
+        let first_at = *first.get_or_insert_with(Instant::now);
         match news {
-            News::Said(said) => {
-                all.text.push_str(&said.text);
-                all.thinking.push_str(&said.thinking);
-                all.calls.extend(said.calls);
-            }
-            News::Ended { ended, first } => return Ok(Json(form.last(&all, ended, first)).into_response()),
+            News::Part(part) => all.add(part),
+            News::Ended(ended) => return Ok(Json(form.last(&all, ended, first_at)).into_response()),
             News::Failed(why) => return Err(why.into()),
         }
     }
     Err(Refusal::Silence.into())
-}
-
-/// Tells what comes of an answer until it ends, or nobody listens.
-async fn tell(mut answer: Answer, calls: bool, news: mpsc::Sender<News>) {
-    let (mut pieces, mut splitter, mut first) = (answer.pieces(), CallSplitter::default(), None);
-    loop {
-        let (said, is_over) = match pieces.next().await {
-            Ok(Some(Parted { reasoning, answer })) => {
-                let found = match calls {
-                    true => splitter.push(&answer),
-                    false => CallsAndText {
-                        text: answer,
-                        calls: vec![],
-                    },
-                };
-                (said(reasoning, found), false)
-            }
-            Ok(None) => (said(String::new(), splitter.finish()), true),
-            Err(why) => return drop(news.send(News::Failed(why)).await),
-        };
-        let first = *first.get_or_insert_with(Instant::now);
-        let is_silent = said.text.is_empty() && said.thinking.is_empty() && said.calls.is_empty();
-        if !is_silent && news.send(News::Said(said)).await.is_err() {
-            return;
-        }
-        if is_over {
-            let ended = pieces.ended();
-            return drop(news.send(News::Ended { ended, first }).await);
-        }
-    }
-}
-
-fn said(thinking: String, found: CallsAndText) -> Said {
-    let call = |(name, arguments): (String, String)| {
-        let arguments = serde_json::from_str(&arguments).unwrap_or(Value::String(arguments));
-        json!({"function": {"name": name, "arguments": arguments}})
-    };
-    Said {
-        text: found.text,
-        thinking,
-        calls: found.calls.into_iter().map(call).collect(),
-    }
 }
 
 impl OllamaForm {

@@ -5,5 +5,6 @@ pub(crate) mod completions;
 pub(crate) mod models;
 pub(crate) mod options;
 mod reply;
+pub(crate) mod responses;
 
 pub(crate) use reply::new_id;

@@ -80,8 +80,9 @@ mod tests {
                 let named = quoted.strip_prefix("./").or(quoted.strip_prefix("page/"));
                 let is_there = |file| FILES.iter().any(|(known, ..)| *known == file);
                 assert!(named.is_none_or(is_there), "{name} names {quoted}");
-                let is_foreign = quoted.starts_with("http") && !quoted.starts_with("http://www.w3.org/");
-                assert!(!is_foreign && !quoted.starts_with("//"), "{name}: {quoted}");
+                let is_address = quoted.starts_with("http") && !quoted.starts_with("http://www.w3.org/");
+                let is_host = quoted.starts_with("//") && !quoted.starts_with("// ");
+                assert!(!is_address && !is_host, "{name}: {quoted}");
             }
             for inline in ["<style", "style=", "onclick=", "eval(", "<script>"] {
                 assert!(!text.contains(inline), "{name} has {inline}");

@@ -48,3 +48,22 @@ fn people_converse_on_the_page() {
     page.arg(format!("http://{}", server.address)).arg(folder.path());
     succeeds(page);
 }
+
+#[test]
+fn clients_of_every_interface_hear_the_same_answer() {
+    let Some(mut interfaces) = client("interfaces.py", &["python3"]) else {
+        return;
+    };
+    let server = Server::start(&["--api-key", "SECRET"]);
+    interfaces.arg(format!("http://{}", server.address)).arg("SECRET");
+    succeeds(interfaces);
+}
+
+#[test]
+fn a_gateway_sends_what_began_alike_to_one_of_two_replicas_and_goes_on_without_it() {
+    let Some(mut gateway) = client("gateway.py", &["python3"]) else {
+        return;
+    };
+    gateway.arg(env!("CARGO_BIN_EXE_refrain"));
+    succeeds(gateway);
+}

@@ -1,0 +1,113 @@
+"""The makers' own Python clients ask a running server, which wants the key KEY: interfaces.py URL KEY."""
+
+import sys
+
+import anthropic
+import ollama
+import openai
+
+SUM = "What is 12 + 30?"
+STORY = "Tell me a story about a fox named Pip who loses a key."
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def refused(kind, ask, word):
+    try:
+        ask()
+    except kind as error:
+        assert word in str(error), error
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def openai_chats(client):
+    ask = dict(model="demo", temperature=0, messages=[{"role": "user", "content": SUM}])
+    chat = client.chat.completions.create(**ask)
+    answer = chat.choices[0].message.content
+    assert "42" in answer and chat.choices[0].finish_reason == "stop" and chat.usage.completion_tokens > 0, chat
+    stream = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    said = "".join(event.choices[0].delta.content or "" for event in stream if event.choices)
+    assert said == answer and stream[-1].usage == chat.usage, stream
+    function = {"name": "weather", "description": "The weather", "parameters": SCHEMA}
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}
+    history = [ask["messages"][0], {"role": "assistant", "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": "c1", "content": "7"}]
+    tools = [{"type": "function", "function": function}]
+    chat = client.chat.completions.create(model="demo", messages=history, tools=tools, max_tokens=8, temperature=0)
+    assert chat.choices[0].finish_reason in ("stop", "length", "tool_calls"), chat
+    text = client.completions.create(model="demo", prompt="Once upon", max_tokens=4)
+    assert text.usage.completion_tokens == 4, text
+    assert [model.id for model in client.models.list()] == ["demo"]
+    refused(openai.NotFoundError, lambda: client.chat.completions.create(**ask | {"model": "gpt-9"}), "gpt-9")
+    refused(openai.BadRequestError, lambda: client.chat.completions.create(**ask | {"temperature": -1}), "temperature")
+    return answer
+
+
+def openai_responses(client, answer):
+    ask = dict(model="demo", temperature=0)
+    response = client.responses.create(**ask, input=SUM)
+    assert response.output_text == answer and response.status == "completed", response
+    assert response.usage.output_tokens > 0, response
+    with client.responses.stream(**ask, input=[{"role": "user", "content": SUM}]) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert final.output_text == answer and final.usage == response.usage, final
+    assert events[0].type == "response.created" and events[-1].type == "response.completed", events
+    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert said == answer, said
+    history = [{"role": "user", "content": SUM},
+               {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'},
+               {"type": "function_call_output", "call_id": "c1", "output": "7"}]
+    tools = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}]
+    response = client.responses.create(**ask, input=history, tools=tools, instructions="Be brief.", max_output_tokens=2)
+    assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens", response
+    refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "keeps no")
+    refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
+
+
+def anthropic_messages(client, answer):
+    ask = dict(model="demo", max_tokens=200, extra_body={"temperature": 0}, messages=[{"role": "user", "content": SUM}])
+    message = client.messages.create(**ask)
+    assert message.content[0].text == answer and message.stop_reason == "end_turn", message
+    with client.messages.stream(**ask) as stream:
+        said = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert said == answer and final.usage.output_tokens == message.usage.output_tokens, final
+    count = client.messages.count_tokens(model="demo", messages=ask["messages"])
+    assert count.input_tokens == message.usage.input_tokens, (count, message)
+    story = client.messages.create(**ask | {"messages": [{"role": "user", "content": STORY}], "stop_sequences": ["Pip"]})
+    assert (story.stop_reason, story.stop_sequence) == ("stop_sequence", "Pip"), story
+    history = [{"role": "user", "content": [{"type": "text", "text": SUM}]},
+               {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}}]},
+               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "7"}]}]
+    tools = [{"name": "weather", "description": "The weather", "input_schema": SCHEMA}]
+    short = client.messages.create(**ask | {"messages": history, "max_tokens": 2}, tools=tools, system="Be brief.")
+    assert short.stop_reason in ("max_tokens", "end_turn"), short
+    refused(anthropic.NotFoundError, lambda: client.messages.create(**ask | {"model": "claude-9"}), "claude-9")
+    image = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
+    refused(anthropic.BadRequestError,
+            lambda: client.messages.create(**ask | {"messages": [{"role": "user", "content": [image]}]}), "image")
+    wrong = anthropic.Anthropic(base_url=str(client.base_url), api_key="wrong", max_retries=0)
+    refused(anthropic.AuthenticationError, lambda: wrong.messages.create(**ask), "authentication_error")
+
+
+def ollama_chats(client, answer):
+    ask = dict(model="demo", messages=[{"role": "user", "content": SUM}], options={"temperature": 0})
+    assert client.chat(**ask).message.content == answer
+    assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == answer
+    assert client.generate(model="demo", prompt=SUM, options={"temperature": 0}).response == answer
+    assert client.list().models[0].model == "demo" and client.show("demo").details.family == "qwen3"
+    refused(ollama.ResponseError, lambda: client.chat(**ask | {"model": "llama9"}), "llama9")
+
+
+def main(url, key):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        answer = openai_chats(client)
+        openai_responses(client, answer)
+    with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as client:
+        anthropic_messages(client, answer)
+    ollama_chats(ollama.Client(host=url, headers={"authorization": f"Bearer {key}"}), answer)
+    print("all clients hear the same")
+
+
+main(*sys.argv[1:])
