@@ -137,6 +137,6 @@ pub use ops::reduce::Axes;
 pub use passes::LowerOptions;
 pub use primitive::Primitive;
 pub use program::{Bindings, ProgramCounts};
-pub use refrain_kernels::{DType, Layout, quantised::QuantFormat};
+pub use refrain_kernels::{DType, Dimensions, Layout, quantised::QuantFormat};
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::Storage;

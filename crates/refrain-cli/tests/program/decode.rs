@@ -59,6 +59,58 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
 }
 
 #[test]
+fn explain_tells_what_a_prompt_and_a_batch_cost() {
+    let explained = |arguments: &[&str]| {
+        let arguments = [
+            &["explain", "synthetic:tiny:q4_0", "--device", "null", "--json"],
+            arguments,
+        ]
+        .concat();
+        run(&arguments).json()
+    };
+    let [one, prompt, batch] = [&["-d", "0"][..], &["--prompt", "64"], &["--batch", "8", "-d", "0"]].map(explained);
+    let cost = |of: &Value, key: &str| of["token"][key].as_u64().unwrap();
+    assert_eq!(
+        (prompt["prompt"].as_u64(), prompt["mode"].as_str()),
+        (Some(64), Some("eager"))
+    );
+    for (of, tokens) in [(&prompt, 64), (&batch, 8)] {
+        let (least, most) = (tokens * 3 / 4, tokens * 3 / 2);
+        let times = cost(of, "multiplications") / cost(&one, "multiplications");
+        // Only the last token of a prompt has logits, and its attention sees no whole context.
+        assert!(of["prompt"].is_number() || (least..=most).contains(&times), "{times}");
+        assert!(times > tokens / 3 && times <= most, "{times} for {tokens} tokens");
+    }
+    let text = run(&["explain", "synthetic:tiny:q4_0", "--device", "null", "--prompt", "64"]).done();
+    assert!(text.contains("prompt     ") && text.contains("[64, "), "{text}");
+    let traced = [
+        "explain",
+        "synthetic:tiny:q4_0",
+        "--device",
+        "null",
+        "--prompt",
+        "64",
+        "--after",
+        "trace",
+    ];
+    assert!(run(&traced).done().contains("input"));
+    run(&["explain", "demo", "--prompt", "513"]).failed(2, &["513", "512"]);
+    run(&["explain", "demo", "--prompt", "5", "--batch", "2"]).failed(2, &["--batch"]);
+}
+
+#[test]
+fn explain_measures_every_step_of_a_token_and_of_a_prompt() {
+    for of in [&["--batch", "3"][..], &["--prompt", "20"]] {
+        let profiled = on_vulkan(&[&["explain", "synthetic:tiny:q4_0", "--profile", "--json"], of].concat()).json();
+        let steps = profiled["steps"].as_array().unwrap();
+        assert!(steps.len() > 6, "{profiled}");
+        let us: Vec<f64> = steps.iter().map(|step| step["us"].as_f64().unwrap()).collect();
+        assert!(us.iter().all(|us| *us >= 0.0) && us.iter().sum::<f64>() > 0.0, "{us:?}");
+        assert!(steps.iter().any(|step| step["multiplications"].as_u64() > Some(1000)));
+    }
+}
+
+#[test]
 fn replay_is_verified_and_an_injected_fault_is_named() {
     let ask = |more: &[&str]| on_vulkan(&[&["run", "demo", QUESTION, "--temp", "0", "-q", "--verify"], more].concat());
     assert_eq!(ask(&[]).done(), "348 + 276 = 624\n");

@@ -163,7 +163,7 @@ pub fn routed(
 ) -> Made {
     let mut x = OperandSpec::contiguous(DType::F32, &[tokens, USED, columns]);
     if part != "down" {
-        x.layout.strides = vec![columns, 0, 1];
+        x.layout.strides = vec![columns, 0, 1].into();
     }
     let ids = OperandSpec::contiguous(DType::U32, &[tokens, USED]);
     let out = OperandSpec::contiguous(DType::F32, &[tokens, USED, rows]);

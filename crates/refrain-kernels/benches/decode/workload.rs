@@ -346,8 +346,8 @@ fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, contex
     let part = |heads: usize, offset: usize| OperandSpec {
         dtype: DType::F32,
         layout: Layout {
-            shape: vec![1, heads, HEAD_DIM],
-            strides: vec![width, HEAD_DIM, 1],
+            shape: vec![1, heads, HEAD_DIM].into(),
+            strides: vec![width, HEAD_DIM, 1].into(),
             offset,
         },
     };

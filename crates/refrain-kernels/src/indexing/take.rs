@@ -33,8 +33,8 @@ pub fn call(
     let picked = indices.layout.rank();
     let out_shape = output_shape(shape, &indices.layout.shape, axis);
     let spread = |before: &[usize], middle: &[usize], after: &[usize], offset| Layout {
-        shape: out_shape.clone(),
-        strides: [before, middle, after].concat(),
+        shape: out_shape.clone().into(),
+        strides: [before, middle, after].concat().into(),
         offset,
     };
     let strides = &table.layout.strides;

@@ -34,7 +34,7 @@ pub fn call(
     let mut slot_strides = vec![0; rows.layout.rank()];
     slot_strides[0] = slots.layout.strides[0];
     let slots_over_rows = over_rows(Layout {
-        strides: slot_strides,
+        strides: slot_strides.into(),
         ..slots.layout.clone()
     });
     let state_over_rows = over_rows(Layout {

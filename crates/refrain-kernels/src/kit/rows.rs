@@ -5,7 +5,7 @@ use crate::kit::glsl;
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{self, Text};
 use crate::kit::walk::Walk;
-use crate::{Call, Layout, OperandSpec, Push, Traits, Unsupported, tuning};
+use crate::{Call, Dimensions, Layout, OperandSpec, Push, Traits, Unsupported, tuning};
 
 /// Columns that an invocation loads together, as in the shader.
 const TOGETHER: usize = 4;
@@ -188,8 +188,8 @@ impl RowLayout {
 fn split(layout: &Layout, columns: usize) -> (Layout, Layout) {
     let at = layout.rank() - columns;
     let part = |range: std::ops::Range<usize>| Layout {
-        shape: layout.shape[range.clone()].to_vec(),
-        strides: layout.strides[range].to_vec(),
+        shape: Dimensions::from_slice(&layout.shape[range.clone()]),
+        strides: Dimensions::from_slice(&layout.strides[range]),
         offset: layout.offset,
     };
     (part(0..at), part(at..layout.rank()))

@@ -1,7 +1,7 @@
 use crate::kit::fragments;
 use crate::kit::glsl::{self, AccessorKind};
 use crate::kit::walk::{Walk, check_reach};
-use crate::{DType, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
+use crate::{DType, Dimensions, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
 
 /// Builds a kernel's text and, beside it, a name that says what was put together.
 pub(crate) struct Text<'t> {
@@ -247,7 +247,7 @@ pub(crate) fn require_shape(
     operand: &OperandSpec,
     shape: &[usize],
 ) -> Result<(), Unsupported> {
-    if operand.layout.shape == shape {
+    if *operand.layout.shape == *shape {
         return Ok(());
     }
     let what = format!("{name} has shape {:?}, expected {shape:?}", operand.layout.shape);
@@ -282,8 +282,8 @@ pub(crate) fn outer_dimensions(
         let layout = &operand.layout;
         let outer = layout.rank() - inner;
         Layout {
-            shape: layout.shape[..outer].to_vec(),
-            strides: layout.strides[..outer].to_vec(),
+            shape: Dimensions::from_slice(&layout.shape[..outer]),
+            strides: Dimensions::from_slice(&layout.strides[..outer]),
             offset: 0,
         }
     };

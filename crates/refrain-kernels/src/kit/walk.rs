@@ -116,8 +116,8 @@ mod tests {
         let huge = Layout::contiguous(&[1 << 16, 1 << 16]);
         assert!(Walk::new("test", &[&huge]).is_err());
         let spread = Layout {
-            shape: vec![2],
-            strides: vec![1 << 31],
+            shape: vec![2].into(),
+            strides: vec![1 << 31].into(),
             offset: 0,
         };
         assert!(Walk::new("test", &[&spread]).is_err());

@@ -134,8 +134,8 @@ fn text<'t>(traits: &'t Traits, op: ReduceOp, what: &str) -> Text<'t> {
 fn repeated(out: &OperandSpec, x: &OperandSpec, reduced: usize) -> Layout {
     let kept = x.layout.rank().saturating_sub(reduced);
     Layout {
-        shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat(),
-        strides: [&out.layout.strides[..], &vec![0; reduced]].concat(),
+        shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat().into(),
+        strides: [&out.layout.strides[..], &vec![0; reduced]].concat().into(),
         offset: out.layout.offset,
     }
 }

@@ -26,8 +26,8 @@ pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call,
         return Err(Unsupported::Size { op: OP, what });
     }
     let repeated = Layout {
-        shape: [&out.layout.shape[..], &[columns]].concat(),
-        strides: [&out.layout.strides[..], &[0]].concat(),
+        shape: [&out.layout.shape[..], &[columns]].concat().into(),
+        strides: [&out.layout.strides[..], &[0]].concat().into(),
         offset: out.layout.offset,
     };
     let rows = RowLayout::new(OP, [&x.layout, &repeated], 1)?;

@@ -130,8 +130,8 @@ impl<'t> TopKProblem<'t> {
         let last = leading.len();
         // Only the rows' starts are walked; columns have one stride on each side.
         let starts = Layout {
-            shape: [leading, &[n]].concat(),
-            strides: [&out.layout.strides[..last], &[0]].concat(),
+            shape: [leading, &[n]].concat().into(),
+            strides: [&out.layout.strides[..last], &[0]].concat().into(),
             offset: out.layout.offset,
         };
         crate::kit::walk::check_reach(OP, &out.layout)?;

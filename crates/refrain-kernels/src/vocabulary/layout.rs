@@ -1,13 +1,18 @@
 use std::fmt;
 
+use smallvec::{SmallVec, smallvec};
+
+/// Dimensions or strides: up to four lie in place, for programs have them for every use of every result.
+pub type Dimensions = SmallVec<[usize; 4]>;
+
 /// Where the elements of an operand lie in its buffer: element `(i0, i1, …)` is at
 /// `offset + Σ strides[d] · i_d`, counted in elements. A stride of 0 repeats (broadcast).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     /// Extent of each dimension; empty for a scalar.
-    pub shape: Vec<usize>,
+    pub shape: Dimensions,
     /// Elements between neighbours along each dimension.
-    pub strides: Vec<usize>,
+    pub strides: Dimensions,
     /// Elements before the first one.
     pub offset: usize,
 }
@@ -15,12 +20,12 @@ pub struct Layout {
 impl Layout {
     /// Row-major, without gaps, from the start of the buffer.
     pub fn contiguous(shape: &[usize]) -> Layout {
-        let mut strides = vec![1; shape.len()];
+        let mut strides: Dimensions = smallvec![1; shape.len()];
         for d in (1..shape.len()).rev() {
             strides[d - 1] = strides[d] * shape[d].max(1);
         }
         Layout {
-            shape: shape.to_vec(),
+            shape: shape.into(),
             strides,
             offset: 0,
         }
@@ -64,8 +69,8 @@ impl Layout {
     /// The same elements with neighbouring dimensions merged wherever their strides allow, and
     /// dimensions of extent 1 dropped: the fewest loops that visit the elements in the same order.
     pub fn collapsed(&self) -> Layout {
-        let mut shape: Vec<usize> = Vec::new();
-        let mut strides: Vec<usize> = Vec::new();
+        let mut shape = Dimensions::new();
+        let mut strides = Dimensions::new();
         for (&n, &s) in self.shape.iter().zip(&self.strides) {
             if n == 1 {
                 continue;
@@ -102,7 +107,7 @@ impl Layout {
         // Split the collapsed dimensions, innermost first; each new extent must divide its run.
         let runs = self.collapsed();
         let mut runs: Vec<(usize, usize)> = runs.shape.into_iter().zip(runs.strides).collect();
-        let mut strides = vec![1; shape.len()];
+        let mut strides: Dimensions = smallvec![1; shape.len()];
         let (mut left, mut stride) = runs.pop().unwrap_or((1, 1));
         for d in (0..shape.len()).rev() {
             if shape[d] == 1 {
@@ -120,7 +125,7 @@ impl Layout {
             left /= shape[d];
         }
         Some(Layout {
-            shape: shape.to_vec(),
+            shape: shape.into(),
             strides,
             offset: self.offset,
         })
@@ -138,7 +143,7 @@ impl Layout {
     /// Repeated to `shape` by NumPy's broadcasting rules; `None` where they do not allow it.
     pub fn broadcast(&self, shape: &[usize]) -> Option<Layout> {
         let missing = shape.len().checked_sub(self.rank())?;
-        let mut strides = vec![0; shape.len()];
+        let mut strides: Dimensions = smallvec![0; shape.len()];
         for d in 0..self.rank() {
             match (self.shape[d], shape[missing + d]) {
                 (a, b) if a == b => strides[missing + d] = self.strides[d],
@@ -147,7 +152,7 @@ impl Layout {
             }
         }
         Some(Layout {
-            shape: shape.to_vec(),
+            shape: shape.into(),
             strides,
             offset: self.offset,
         })
@@ -212,15 +217,15 @@ mod tests {
         let t = Layout::contiguous(&[4, 6]).permute(&[1, 0]);
         assert!(t.reshape(&[24]).is_none());
         let split = t.reshape(&[2, 3, 4]).expect("6 splits into 2 and 3");
-        assert_eq!(split.strides, [3, 1, 6]);
+        assert_eq!(split.strides[..], [3, 1, 6]);
     }
 
     #[test]
     fn collapsing_merges_what_lies_together() {
         let l = Layout::contiguous(&[2, 1, 3, 4]);
-        assert_eq!(l.collapsed().shape, [24]);
+        assert_eq!(l.collapsed().shape[..], [24]);
         let s = l.slice(&[0, 0, 0, 0], &[2, 1, 3, 2], &[1, 1, 1, 1]);
-        assert_eq!(s.collapsed().shape, [6, 2]);
+        assert_eq!(s.collapsed().shape[..], [6, 2]);
         assert!(!s.is_contiguous());
     }
 
@@ -250,7 +255,7 @@ mod tests {
     #[test]
     fn broadcasting_follows_numpy() {
         let row = Layout::contiguous(&[3]);
-        assert_eq!(row.broadcast(&[2, 3]).expect("rows repeat").strides, [0, 1]);
+        assert_eq!(row.broadcast(&[2, 3]).expect("rows repeat").strides[..], [0, 1]);
         assert!(row.broadcast(&[3, 2]).is_none());
         assert!(row.broadcast(&[]).is_none());
     }

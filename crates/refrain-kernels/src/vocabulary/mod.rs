@@ -8,6 +8,6 @@ mod values;
 
 pub use call::{Architecture, Call, KernelText, MemoryKind, OperandSpec, Push, Traits, Unsupported};
 pub use dtype::DType;
-pub use layout::Layout;
+pub use layout::{Dimensions, Layout};
 pub use matrix_cores::{FragmentOrder, MatrixCores};
 pub use values::Values;

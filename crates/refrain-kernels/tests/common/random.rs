@@ -74,8 +74,8 @@ impl Random {
             stride *= shape[d].max(1) + self.pick(&[0, 0, 1]);
         }
         Layout {
-            shape: shape.to_vec(),
-            strides,
+            shape: shape.into(),
+            strides: strides.into(),
             offset: self.pick(&[0, 1, 3, 8]),
         }
     }

@@ -93,7 +93,7 @@ impl Case {
         let mut gate = (parts[0].0.clone(), Values::F32(floats(&mut random, t * self.heads * d)));
         if self.gated {
             for (operand, start) in [(&mut parts[0].0, 0), (&mut gate.0, d)] {
-                operand.layout.strides = vec![2 * self.heads * d, 2 * d, 1];
+                operand.layout.strides = vec![2 * self.heads * d, 2 * d, 1].into();
                 operand.layout.offset = start;
             }
         }

@@ -89,8 +89,8 @@ impl Routed {
 /// What all of a token's experts are given alike.
 fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> OperandSpec {
     let layout = Layout {
-        shape: vec![tokens, used, k],
-        strides: vec![k, 0, 1],
+        shape: vec![tokens, used, k].into(),
+        strides: vec![k, 0, 1].into(),
         offset: 0,
     };
     OperandSpec { dtype, layout }

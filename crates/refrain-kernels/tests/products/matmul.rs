@@ -93,7 +93,7 @@ fn batches_repeat_and_permute() {
         let shape = [2, 3, m, 16];
         let row = Layout::contiguous(&[3, 1, 16, 9]);
         let mut shared = row.clone();
-        shared.shape = vec![3, 4, 16, 9];
+        shared.shape = vec![3, 4, 16, 9].into();
         shared.strides[1] = 0;
         let heads = OperandSpec {
             dtype: DType::F32,

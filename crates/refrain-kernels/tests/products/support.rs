@@ -32,7 +32,7 @@ pub fn floats(random: &mut Random, count: usize) -> Vec<f32> {
 pub fn gappy(dtype: DType, shape: &[usize]) -> OperandSpec {
     let wider: Vec<usize> = shape.iter().map(|n| n + 1).collect();
     let mut layout = Layout::contiguous(&wider);
-    layout.shape = shape.to_vec();
+    layout.shape = shape.into();
     layout.offset = 3;
     OperandSpec { dtype, layout }
 }

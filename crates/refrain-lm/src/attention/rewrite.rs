@@ -84,7 +84,7 @@ fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device:
         // Where tokens stand may be states: attention reads them where it did.
         let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| graph.is_state(edge));
         let next = [keys, values].map(|state| ArraySpec {
-            shape: state.layout.shape.clone(),
+            shape: state.layout.shape.to_vec(),
             dtype: graph.dtype(state),
         });
         let node = Node {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{Reduce, Softmax, TakeAlong, TopK};
 use refrain::rewrite::{computes, reordered, rows as sliced, same_places};
-use refrain::{DType, Device, Layout, Primitive};
+use refrain::{DType, Device, Dimensions, Layout, Primitive};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
 use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
 use refrain_kernels::reduce::ReduceOp;
@@ -150,8 +150,8 @@ impl<'g> ExpertProduct<'g> {
         let strides = &self.x.layout.strides;
         (used == 1 || strides[1] == 0).then(|| {
             self.x.through(Layout {
-                shape: vec![tokens, columns],
-                strides: vec![strides[0], strides[2]],
+                shape: vec![tokens, columns].into(),
+                strides: vec![strides[0], strides[2]].into(),
                 offset: self.x.layout.offset,
             })
         })
@@ -174,8 +174,8 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
         let all = product.sizes[2];
         let first = edge.layout.offset;
         let wanted = Layout {
-            shape: node.shape.clone(),
-            strides: vec![used * all, all, 1],
+            shape: node.shape.clone().into(),
+            strides: vec![used * all, all, 1].into(),
             offset: first,
         };
         (first + rows <= all && same_places(&edge.layout, &wanted)).then_some(ExpertUse { input, product, first })
@@ -243,8 +243,8 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     }
     let x = found.x.through(found.x.layout.reshape(&[tokens * used, columns])?);
     let weights = weights.through(Layout {
-        shape: vec![tokens, used],
-        strides: weights.layout.strides[..2].to_vec(),
+        shape: vec![tokens, used].into(),
+        strides: Dimensions::from_slice(&weights.layout.strides[..2]),
         offset: weights.layout.offset,
     });
     let scores = scores_of(graph, &weights, found.experts);

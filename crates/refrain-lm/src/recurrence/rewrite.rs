@@ -75,7 +75,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Opti
         norm: kind,
     };
     let made = makers.map(|(state, _)| ArraySpec {
-        shape: state.layout.shape.clone(),
+        shape: state.layout.shape.to_vec(),
         dtype: graph.dtype(state),
     });
     let node = Node {
@@ -113,8 +113,8 @@ fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> O
     let sees = |edge: &Edge, start: usize| {
         let each = edge.layout.shape[2];
         let wanted = Layout {
-            shape: vec![tokens, edge.layout.shape[1], each],
-            strides: vec![channels, each, 1],
+            shape: vec![tokens, edge.layout.shape[1], each].into(),
+            strides: vec![channels, each, 1].into(),
             offset: start,
         };
         edge.node == v.node && same_places(&edge.layout, &wanted)

@@ -130,8 +130,8 @@ mod tests {
             whole.slice(&[1, 0, 0], &[1, 4, 5], &[1, 1, 1]),
             Layout::contiguous(&[1, 5]).broadcast(&[4, 5]).expect("rows repeat"),
             Layout {
-                shape: vec![4, 3],
-                strides: vec![2, 3],
+                shape: vec![4, 3].into(),
+                strides: vec![2, 3].into(),
                 offset: 1,
             },
             Layout::contiguous(&[]),

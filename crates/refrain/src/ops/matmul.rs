@@ -11,7 +11,7 @@ use crate::execute::dense;
 use crate::operation::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly,
 };
-use crate::{Array, Layout};
+use crate::{Array, Dimensions, Layout};
 
 /// (a `[.., M, K]`, b `[.., K, N]`) → `[.., M, N]`.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ fn product(x: &HostInputs<'_>) -> Vec<f32> {
     }
     // Where each of the matrices starts; one that repeats is read once for all.
     let mut starts = Vec::with_capacity(batch);
-    let strides = b.strides[..rank - 2].to_vec();
+    let strides = Dimensions::from_slice(&b.strides[..rank - 2]);
     Layout {
-        shape: outer.to_vec(),
+        shape: outer.into(),
         strides,
         offset: b.offset,
     }

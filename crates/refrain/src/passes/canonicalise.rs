@@ -34,7 +34,7 @@ pub fn canonicalise(graph: Graph) -> Graph {
                 Some(view) => Stand::View(inputs[0].through(view)),
                 None => {
                     let shape = inputs[0].layout.shape.clone();
-                    nodes.push(copy_of(inputs[0].clone(), shape, node.dtype));
+                    nodes.push(copy_of(inputs[0].clone(), shape.to_vec(), node.dtype));
                     Stand::View(Edge::first(nodes.len() - 1, Layout::contiguous(&node.shape)))
                 }
             },
@@ -62,7 +62,7 @@ fn apart(nodes: &mut Vec<Node>, update: &Primitive, mut inputs: Vec<Edge>) -> Ve
         let slot = slot_of(nodes, edge);
         if slot.is_some() && states.contains(&slot) && !updated.contains(&number) {
             let (shape, dtype) = (edge.layout.shape.clone(), nodes[edge.node].dtype_of(edge.result));
-            nodes.push(copy_of(edge.clone(), shape.clone(), dtype));
+            nodes.push(copy_of(edge.clone(), shape.to_vec(), dtype));
             *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));
         }
     }

@@ -115,7 +115,7 @@ impl Chooser<'_> {
                 Err(Unsupported::NeedsContiguous { operand, .. }) if has_gaps(&node, operand) => {
                     let edge = node.inputs[operand].clone();
                     let (shape, dtype) = (edge.layout.shape.clone(), self.dtype(&edge));
-                    let copy = self.add(copy_of(edge, shape.clone(), dtype))?;
+                    let copy = self.add(copy_of(edge, shape.to_vec(), dtype))?;
                     node.inputs[operand] = Edge::first(copy, Layout::contiguous(&shape));
                 }
                 // No copy of an input helps: what the kernel cannot write is the layout that its user wants.

@@ -3,7 +3,7 @@ use refrain_kernels::elementwise::Expression;
 use super::canonicalise::sweep;
 use crate::graph::{Edge, Graph, Node};
 use crate::ops::matmul::Matmul;
-use crate::{Layout, Primitive};
+use crate::{Dimensions, Layout, Primitive};
 
 /// Lets a matmul write the layout that its consumer wants: a copy that only reorders the result of a
 /// matmul is dropped, and the matmul writes where the copy would have.
@@ -96,7 +96,7 @@ fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
         .map(|(edge, layout)| edge.through(layout))
         .collect();
     Some(Node {
-        shape: written.shape.clone(),
+        shape: written.shape.to_vec(),
         inputs,
         written,
         ..matmul.clone()
@@ -108,8 +108,8 @@ fn trailing(layout: &Layout, extent: usize) -> Option<(usize, [usize; 2])> {
     let rank = layout.rank();
     let taken = (0..=rank).find(|&taken| layout.shape[rank - taken..].iter().product::<usize>() == extent)?;
     let part = Layout {
-        shape: layout.shape[rank - taken..].to_vec(),
-        strides: layout.strides[rank - taken..].to_vec(),
+        shape: Dimensions::from_slice(&layout.shape[rank - taken..]),
+        strides: Dimensions::from_slice(&layout.strides[rank - taken..]),
         offset: 0,
     };
     match part.collapsed().shape[..] {
@@ -124,8 +124,8 @@ fn trailing(layout: &Layout, extent: usize) -> Option<(usize, [usize; 2])> {
 fn leading(layout: &Layout, dropped: usize) -> Layout {
     let rank = layout.rank() - dropped;
     Layout {
-        shape: layout.shape[..rank].to_vec(),
-        strides: layout.strides[..rank].to_vec(),
+        shape: Dimensions::from_slice(&layout.shape[..rank]),
+        strides: Dimensions::from_slice(&layout.strides[..rank]),
         offset: layout.offset,
     }
 }

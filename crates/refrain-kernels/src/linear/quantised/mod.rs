@@ -19,7 +19,7 @@ use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::sources::{QuantMatrix, quant_run};
 use crate::kit::text::{Text, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported};
+use crate::{Call, DType, Dimensions, Layout, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "quantised";
 
@@ -77,8 +77,8 @@ fn as_rows(number: usize, operand: &OperandSpec) -> Result<(usize, usize, usize)
     };
     let within = if columns == 1 { 1 } else { layout.strides[outer.len()] };
     let outer = Layout {
-        shape: outer.to_vec(),
-        strides: layout.strides[..outer.len()].to_vec(),
+        shape: outer.into(),
+        strides: Dimensions::from_slice(&layout.strides[..outer.len()]),
         offset: 0,
     };
     let merged = outer.collapsed();
