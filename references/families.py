@@ -1,8 +1,11 @@
 """Configurations of families other than Qwen 3 and Llama, at sizes for tests."""
 
 from transformers import (
+    Cohere2Config,
+    CohereConfig,
     Gemma3Config,
     Gemma3TextConfig,
+    Glm4MoeConfig,
     GptOssConfig,
     GraniteConfig,
     MistralConfig,
@@ -216,6 +219,46 @@ def starcoder2(*shape, tied=True, window=None, bias=True):
         sliding_window=window,
         tie_word_embeddings=tied,
         rope_parameters=rope(1e5),
+    )
+
+
+def glm4_moe(*shape, head_dim, experts, width, dense=1, groups=(1, 1), scale=1.0, normalised=False, part=0.5):
+    """Mixtures behind `dense` plain layers: `experts` all and those used for a token, `width` inside each and inside the
+    shared one; `groups` all and those that experts are taken from; `part` of each head is rotated.
+    """
+    return Glm4MoeConfig(
+        **sizes(*shape),
+        head_dim=head_dim,
+        n_routed_experts=experts[0],
+        num_experts_per_tok=experts[1],
+        moe_intermediate_size=width,
+        n_shared_experts=1,
+        first_k_dense_replace=dense,
+        n_group=groups[0],
+        topk_group=groups[1],
+        routed_scaling_factor=scale,
+        use_qk_norm=normalised,
+        attention_bias=True,
+        num_mtp_layers=0,
+        rope_parameters=rope(1e6, partial_rotary_factor=part),
+    )
+
+
+def cohere(*shape, logits, normalised=False, tied=True):
+    """Blocks side by side behind LayerNorms without biases, neighbours rotated together, logits scaled."""
+    return CohereConfig(
+        **sizes(*shape),
+        logit_scale=logits,
+        use_qk_norm=normalised,
+        tie_word_embeddings=tied,
+        rope_parameters=rope(5e5),
+    )
+
+
+def cohere2(*shape, logits, window, tied=True):
+    """The same with windows in three layers of four, and without positions in the fourth."""
+    return Cohere2Config(
+        **sizes(*shape), logit_scale=logits, sliding_window=window, tie_word_embeddings=tied, rope_parameters=rope(5e4)
     )
 
 

@@ -36,6 +36,9 @@ ARCHITECTURES = {
     "granite": gguf.MODEL_ARCH.GRANITE,
     "starcoder2": gguf.MODEL_ARCH.STARCODER2,
     "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+    "cohere": gguf.MODEL_ARCH.COMMAND_R,
+    "cohere2": gguf.MODEL_ARCH.COHERE2,
+    "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE,
     "qwen3_5_text": gguf.MODEL_ARCH.QWEN35,
     "qwen3_5_moe_text": gguf.MODEL_ARCH.QWEN35MOE,
 }
@@ -76,15 +79,17 @@ def add_settings(writer, fixture):
     writer.add_head_count_kv(config.num_key_value_heads)
     if config.model_type == "starcoder2":
         writer.add_layer_norm_eps(config.norm_epsilon)
+    elif config.model_type in ("cohere", "cohere2"):
+        writer.add_layer_norm_eps(config.layer_norm_eps)
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(global_rope(config)["rope_theta"])
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type in ("llama", "granite", "phi3") or hybrids.is_hybrid(config):
+    if config.model_type in ("llama", "granite", "phi3", "glm4_moe", "cohere2") or hybrids.is_hybrid(config):
         writer.add_rope_dimension_count(rotated_size(config))
-    if config.model_type in ("olmo3", "phi3", "gemma3_text", "gpt_oss") and config.sliding_window:
+    if config.model_type in ("olmo3", "phi3", "gemma3_text", "gpt_oss", "cohere2") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if config.model_type == "gemma3_text":
         writer.add_sliding_window_pattern(config.sliding_window_pattern)
@@ -98,6 +103,8 @@ def add_settings(writer, fixture):
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.intermediate_size)
+    if config.model_type == "glm4_moe":
+        add_router(writer, config)
     if hybrids.is_hybrid(config):
         hybrids.add_gguf_settings(writer, config)
     if config.model_type == "granite":
@@ -105,7 +112,24 @@ def add_settings(writer, fixture):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+    if config.model_type in ("cohere", "cohere2"):
+        writer.add_logit_scale(config.logit_scale)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
     add_rope_scaling(writer, config)
+
+
+def add_router(writer, config):
+    """How experts are chosen."""
+    writer.add_expert_count(config.n_routed_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_expert_group_used_count(config.topk_group)
 
 
 def add_rope_scaling(writer, config):
@@ -152,13 +176,14 @@ def add_tensors(writer, fixture, model):
             writer.add_tensor(f"rope_factors_{name}.weight", factors)
     if fixture.options.get("predicting"):
         hybrids.add_gguf_prediction_layer(writer, config)
-    for name, parameter in model.named_parameters():
+    for name, parameter in reference.learned(model):
         heads = interleaved_heads(config, name)
         added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
         parts = []
         for part, value in experts_apart(config, name, parameter.detach().numpy()):
             if hybrids.is_hybrid(config):
                 part, value = hybrids.as_gguf(config, part, value)
+            part = part.replace("e_score_correction_bias", "e_score_correction.bias")
             stored_name = names.get_name(part, try_suffixes=(".weight", ".bias"))
             if not stored_name.endswith((".weight", ".bias", "ssm_a")):
                 stored_name += ".weight"
@@ -182,7 +207,7 @@ def add_tensors(writer, fixture, model):
 
 def is_small(name):
     """Whether the tensor of this name is never quantised, though it is a matrix."""
-    return "ffn_gate_inp" in name or "ssm_conv1d" in name
+    return "ffn_gate_inp" in name or "ssm_conv1d" in name or name.endswith("_norm.weight")
 
 
 def experts_apart(config, name, value):

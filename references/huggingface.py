@@ -62,7 +62,7 @@ def as_published(config):
             config["rope_local_base_freq"] = local
     config["rope_theta"] = rope.pop("rope_theta")
     for outside in ("partial_rotary_factor", "original_max_position_embeddings"):
-        if config["model_type"] == "phi3" and outside in rope:
+        if config["model_type"] in ("phi3", "glm4_moe") and outside in rope:
             config[outside] = rope.pop(outside)
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     config["torch_dtype"] = config.pop("dtype")

@@ -11,7 +11,7 @@ import huggingface
 import mlx_affine
 import reference
 
-# Gains of these are stored less one by transformers, and whole by mlx-lm.
+# Weights of these norms are stored less one by transformers, and whole by mlx-lm.
 SHIFTED = (
     "input_layernorm.weight",
     "post_attention_layernorm.weight",
@@ -46,13 +46,14 @@ def write_mlx(fixture, directory):
     config = huggingface.with_token_ids(fixture)
     model = reference.random_model(config, fixture.seed)
     tensors, values, overrides = {}, {}, {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in reference.learned(model):
         parts = []
         for part, value in as_mlx(config, name, parameter.detach().numpy()):
             dtype = mx.float32 if name.endswith("A_log") else mlx_affine.DTYPES[options["dtype"]]
             original = mx.array(value).astype(dtype)
             module = part.removesuffix(".weight")
-            if value.ndim == 1 or "conv1d" in name:
+            plain = config.model_type == "glm4_moe" and module.endswith("mlp.gate")  # no linear layer there
+            if value.ndim == 1 or "conv1d" in name or plain:
                 tensors[part] = original
                 parts.append(np.array(original.astype(mx.float32)))
                 continue
@@ -160,7 +161,7 @@ def from_gguf(config, name, value):
 
 
 def is_shifted(name):
-    """Whether these are gains that transformers stores less one."""
+    """Whether these are norms whose weights transformers stores less one."""
     return name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
 
 

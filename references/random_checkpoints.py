@@ -51,7 +51,7 @@ def random_fixture(family, form, name, seed):
     options |= {"published": pick(False, True), "template_file": pick(False, True)}
     draw_config, tokenizers = random_shapes.FAMILIES[family]
     config = draw_config(random_shapes.Choices(rng, storage, unit))
-    if storage == "mlx" and hasattr(config, "num_experts"):
+    if storage == "mlx" and (hasattr(config, "num_experts") or hasattr(config, "n_routed_experts")):
         storage = "hybrid-mlx"
     elif form == "mlx-mixed":
         options["modules"] = mixed_modules(config, pick)

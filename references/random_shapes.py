@@ -202,6 +202,43 @@ def starcoder2(draw):
     return with_rope(families.starcoder2(*sizes, tied=draw.flip(), window=window, bias=draw.gguf or draw.flip()), draw)
 
 
+def cohere(draw):
+    # mlx-lm quantises no norms, which the writer of its files would take for matrices.
+    config = families.cohere(
+        *joint_sizes(draw),
+        logits=draw.pick(0.7, 1.3, 1.6),
+        normalised=draw.storage != "mlx" and draw.flip(),
+        tied=draw.flip(),
+    )
+    config.attention_bias = not draw.gguf and draw.flip()
+    return with_rope(config, draw)
+
+
+def cohere2(draw):
+    # llama.cpp knows only this period.
+    config = families.cohere2(*joint_sizes(draw), logits=draw.pick(0.7, 1.4), window=draw.window(), tied=draw.flip())
+    return with_rope(config, draw)
+
+
+def glm4_moe(draw):
+    heads, kv_heads, head_dim = draw.heads(32, 64, 80, 96, 128)
+    hidden = draw.multiple(draw.unit, 48, 256)
+    layers = draw.layers()
+    sizes = (hidden, draw.intermediate(), layers, heads, kv_heads, draw.vocabulary())
+    groups, each = draw.pick((1, 1), (2, 1), (3, 2), (4, 2)), draw.pick(2, 3, 5)
+    return families.glm4_moe(
+        *sizes,
+        head_dim=head_dim,
+        experts=(groups[0] * each, draw.pick(1, 2, groups[1] * each)),
+        width=draw.multiple(draw.unit, 1, 130),
+        dense=draw.pick(0, 1, layers),
+        groups=groups,
+        scale=draw.pick(1.0, 1.7, 2.5),
+        normalised=draw.flip(),
+        part=draw.pick(0.5, 0.25, 1.0),
+    )
+
+
 FAMILIES = {
     "qwen3": (qwen3, ("qwen2",)),
     "llama": (llama, ("llama3", "llama2")),
@@ -215,6 +252,9 @@ FAMILIES = {
     "qwen3-moe": (qwen3_moe, ("qwen2",)),
     "granite": (granite, ("llama2",)),
     "starcoder2": (starcoder2, ("qwen2",)),
+    "cohere": (cohere, ("qwen2",)),
+    "cohere2": (cohere2, ("qwen2",)),
+    "glm4-moe": (glm4_moe, ("qwen2",)),
 }
 
 

@@ -10,11 +10,14 @@ import drawing
 def random_model(config, seed):
     """A model of `config` with parameters drawn from `seed`, all in float32."""
     model = auto_class(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
-    drawn = {
-        name: draw(config, name, tuple(value.shape), seed)
-        for name, value in model.named_parameters()
-    }
+    drawn = {name: draw(config, name, tuple(value.shape), seed) for name, value in learned(model)}
     return with_parameters(model, drawn)
+
+
+def learned(model):
+    """Names and values of what checkpoints hold: parameters, and what corrects routers' choices."""
+    corrections = [row for row in model.named_buffers() if row[0].endswith("e_score_correction_bias")]
+    return [*model.named_parameters(), *corrections]
 
 
 def draw(config, name, shape, seed):
@@ -33,7 +36,7 @@ def auto_class(config):
 
 def with_parameters(model, values):
     """Sets every parameter of `model` from the float32 arrays in `values`, which must name them all."""
-    parameters = dict(model.named_parameters())
+    parameters = dict(learned(model))
     if parameters.keys() != values.keys():
         raise ValueError(f"parameters differ: {sorted(parameters.keys() ^ values.keys())}")
     with torch.no_grad():

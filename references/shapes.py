@@ -97,6 +97,8 @@ def fixtures():
         *multiplied(),
         *layer_norms(),
         *with_sinks(),
+        *side_by_side(),
+        *chosen_in_groups(),
     ]
 
 
@@ -472,4 +474,35 @@ def with_sinks():
         Fixture("gpt-oss-mxfp4", published, "mxfp4", 122, "qwen2", 311, 1, 41),
         Fixture("gpt-oss-mlx-mxfp4", mlx, "mlx-mxfp4", 123, "qwen2", 311, 1, 37, options=mlx_options),
         Fixture("gpt-oss-gguf-mxfp4", gguf, "gguf", 124, "qwen2", 311, 1, 39, options={"kind": "Q8_0", "tensors": kinds}),
+    ]
+
+
+def side_by_side():
+    """Command R and its successors."""
+    bf16 = families.cohere(64, 64, 2, 2, 1, 311, logits=1.4)
+    gguf = families.cohere(64, 64, 2, 2, 1, 311, logits=1.7, normalised=True)
+    windows = families.cohere2(64, 64, 4, 2, 2, 311, logits=1.5, window=7)
+    bf16_2 = families.cohere2(64, 32, 4, 2, 1, 311, logits=1.4, window=5, tied=False)
+    gguf2 = families.cohere2(64, 32, 4, 2, 1, 311, logits=1.6, window=9)
+    mlx_options = {"bits": 8, "group": 32, "dtype": "bf16"}
+    return [
+        Fixture("cohere-bf16", bf16, "bf16", 131, "qwen2", 311, 1, 23),
+        Fixture("cohere-gguf-q8_0", gguf, "gguf", 132, "qwen2", 311, 1, 23, options={"kind": "Q8_0"}),
+        Fixture("cohere2-bf16", bf16_2, "bf16", 135, "qwen2", 311, 1, 23),
+        Fixture("cohere2-mlx8-group32", windows, "mlx", 133, "qwen2", 311, 1, 23, options=mlx_options),
+        Fixture("cohere2-gguf-q8_0", gguf2, "gguf", 134, "qwen2", 311, 1, 23, options={"kind": "Q8_0"}),
+    ]
+
+
+def chosen_in_groups():
+    """GLM-4.5."""
+    moe = families.glm4_moe
+    bf16 = moe(32, 48, 3, 2, 1, 311, head_dim=32, experts=(8, 3), width=16, groups=(4, 2), scale=1.7, normalised=True)
+    gguf = moe(32, 64, 2, 2, 1, 311, head_dim=32, experts=(6, 2), width=32, groups=(3, 2), scale=2.5)
+    mlx = moe(64, 64, 2, 2, 1, 311, head_dim=32, experts=(4, 2), width=32, part=0.75)
+    mlx_options = {"bits": 8, "group": 32, "dtype": "bf16"}
+    return [
+        Fixture("glm4-moe-bf16", bf16, "bf16", 141, "qwen2", 311, 1, 29, options={"published": True}),
+        Fixture("glm4-moe-gguf-q8_0", gguf, "gguf", 142, "qwen2", 311, 1, 29, options={"kind": "Q8_0"}),
+        Fixture("glm4-moe-mlx8-group32", mlx, "hybrid-mlx", 143, "qwen2", 311, 1, 29, options=mlx_options),
     ]

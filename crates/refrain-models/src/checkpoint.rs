@@ -260,7 +260,7 @@ fn arrange_gguf(files: &mut CheckpointFiles, config: &ModelConfig) -> Result<(),
     let rows = (config.family.tensors)(config);
     let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.gguf[..], row)).collect();
     files.arrange(|info| {
-        if rope_gguf::holds_factors(&info.name) || is_beyond(&info.name, config.layers) {
+        if rope_gguf::holds_factors(&info.name) || is_beyond(&info.name, "blk.", config.layers) {
             return Ok(None);
         }
         let Some(row) = known.get(&info.name[..]) else {
@@ -274,10 +274,10 @@ fn arrange_gguf(files: &mut CheckpointFiles, config: &ModelConfig) -> Result<(),
     })
 }
 
-/// Whether a tensor of a GGUF file belongs to a layer behind the model's, which predicts further tokens.
-fn is_beyond(name: &str, layers: usize) -> bool {
+/// Whether a tensor belongs to a layer behind the model's, which predicts further tokens.
+fn is_beyond(name: &str, prefix: &str, layers: usize) -> bool {
     let number = name
-        .strip_prefix("blk.")
+        .strip_prefix(prefix)
         .and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
     number.is_some_and(|number| number >= layers)
 }
@@ -285,10 +285,11 @@ fn is_beyond(name: &str, layers: usize) -> bool {
 /// Reads the weights of a directory, under the names and in the shapes of transformers, whichever tool wrote them:
 /// experts in one tensor are `mlp.experts.PART` `[E, N, K]`; the weights of short convolutions are `[C, W]`.
 fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_part: bool) -> Result<(), Error> {
+    let layers = config.layers;
     let own = |name: &str| match text_part {
         true => wrapper::text_name(name),
         // What predicts further tokens is not read.
-        false => (!name.starts_with("mtp.")).then(|| name.to_owned()),
+        false => (!name.starts_with("mtp.") && !is_beyond(name, "model.layers.", layers)).then(|| name.to_owned()),
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
     let rows = match config
@@ -304,7 +305,7 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
     files.arrange(|info| {
         if let Some(name) = of_experts(&info.name) {
             info.name = name;
-            // mlx-lm, which alone names them so, has added a family's one to the gains.
+            // mlx-lm, which alone names them so, has added a family's one to the norms' weights.
             config.norm.offset = 0.0;
             return Ok(Some(RowOrder::AsStored.into()));
         }
@@ -317,7 +318,7 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
         {
             info.shape = vec![channels, first * last];
             if last == 1 && first > 1 {
-                // mlx-lm, which alone has them in this order, has added a family's one to the gains.
+                // mlx-lm, which alone has them in this order, has added a family's one to the norms' weights.
                 config.norm.offset = 0.0;
             }
         }

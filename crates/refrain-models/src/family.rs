@@ -42,8 +42,8 @@ pub struct Family {
     pub old_keys: &'static [&'static str],
     /// What only this family's GGUF files have, by keys behind the architecture's name.
     pub gguf_metadata: fn(&ModelConfig) -> Vec<(&'static str, MetadataValue)>,
-    /// What a model of a GGUF file is in a directory: some families share one name there, or differ in how gains are
-    /// stored.
+    /// What a model of a GGUF file is in a directory: some families share one name there, or differ in how norms'
+    /// weights are stored.
     pub in_directory: fn(&mut ModelConfig),
     /// Brings its weights onto a device.
     pub build: fn(&Loader<'_>) -> Result<Box<dyn Decoder>, crate::Error>,

@@ -22,7 +22,7 @@ pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow
             true => DeltaNet::tensors(layer, config, nets),
             false => Attention::tensors(layer, config, attention, RowOrder::AsStored),
         }
-        FeedForward::tensors(layer, config, MlpStyle::Gated);
+        FeedForward::tensors(layer, config, number, MlpStyle::Gated);
     }
     table.rows()
 }
@@ -88,7 +88,7 @@ impl HybridLayer {
                 )?)),
             },
             before_feed_forward: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::load(loader, &format!("model.layers.{number}"), MlpStyle::Gated)?,
+            feed_forward: FeedForward::load(loader, number, MlpStyle::Gated)?,
         })
     }
 }

@@ -94,7 +94,7 @@ impl<'a> Loader<'a> {
         self.dense(&Stack::new(vec![tensor]).map_err(|other| unreadable(&other))?, shape)
     }
 
-    /// A vector `[n]`, such as a norm's gain or a bias.
+    /// A vector `[n]`, such as a norm's weight or a bias.
     ///
     /// # Errors
     /// As [`Loader::array`].

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use refrain_formats::synthetic::{self, RandomTensor, SyntheticFormat};
 use refrain_formats::{CheckpointFiles, Error, Format, Quantisation, RowOrder, TensorInfo, TensorOrder};
 
-use crate::config::{ModelConfig, is_router};
+use crate::config::{ModelConfig, is_norm, is_router};
 use crate::families::FAMILIES;
 use crate::family::Family;
 
@@ -97,7 +97,7 @@ impl SyntheticSpec {
         });
         let mut config = (self.config)();
         let gguf = self.is_written_as_gguf(&config);
-        // llama.cpp's converter and mlx-lm add it to the gains that they store.
+        // llama.cpp's converter and mlx-lm add it to the norms' weights that they store.
         if gguf || quantisation.is_some() {
             config.norm.offset = 0.0;
         }
@@ -136,7 +136,7 @@ impl SyntheticSpec {
             let encoding = match shape[..] {
                 // Which experts are chosen is told with all bits in GGUF files.
                 _ if (written && is_router(&name)) || name.ends_with("_bias") => self.weights.of_vectors(),
-                [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") => {
+                [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") && !is_norm(&name) => {
                     self.weights.of_matrix(place, &name, columns)
                 }
                 _ => self.weights.of_vectors(),

@@ -71,7 +71,7 @@ impl Table {
     }
 
     /// A tensor by its whole names.
-    pub fn add(&mut self, names: Names, shape: &[usize]) -> &mut TensorRow {
+    pub fn add(&mut self, names: [&str; 2], shape: &[usize]) -> &mut TensorRow {
         let [name, gguf] = names;
         let [own, own_gguf] = &self.place;
         self.rows.push(TensorRow {
@@ -100,7 +100,7 @@ impl Table {
     }
 
     /// A tensor whose names end alike.
-    pub fn part(&mut self, [name, gguf]: Names, ending: &str, shape: &[usize]) -> &mut TensorRow {
+    pub fn part(&mut self, [name, gguf]: [&str; 2], ending: &str, shape: &[usize]) -> &mut TensorRow {
         let row = self.add([name, gguf], shape);
         row.name += ending;
         row.gguf += ending;

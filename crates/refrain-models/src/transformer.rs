@@ -31,6 +31,8 @@ pub struct Style {
     pub sinks: bool,
     /// How the feed-forward network's inner values are.
     pub mlp: MlpStyle,
+    /// Whether attention and the feed-forward network read the same, and are added at once (Wang & Komatsuzaki 2021).
+    pub parallel: bool,
     /// Whether converters to GGUF reorder the rows of queries and keys for interleaved rotary embeddings.
     pub interleaved: bool,
 }
@@ -47,6 +49,7 @@ impl Style {
         qkv: QkvStyle::Apart,
         sinks: false,
         mlp: MlpStyle::Gated,
+        parallel: false,
         interleaved: false,
     };
 
@@ -85,7 +88,7 @@ impl Style {
                     false => RowOrder::AsStored,
                 },
             );
-            FeedForward::tensors(layer, config, self.mlp);
+            FeedForward::tensors(layer, config, number, self.mlp);
         }
         table.rows()
     }
@@ -108,6 +111,7 @@ pub struct Transformer {
     head: Head,
     ropes: Ropes,
     residual_scale: f32,
+    parallel: bool,
 }
 
 struct Layer {
@@ -135,6 +139,7 @@ impl Transformer {
             norm: BlockNorm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             residual_scale: config.multipliers.residual,
+            parallel: style.parallel,
             embedding,
             head,
         })
@@ -153,7 +158,7 @@ impl Layer {
             attention: Attention::load(loader, &name("self_attn"), number, style.attention())?,
             after_attention: norm(style.after_attention)?,
             before_mlp: norm(style.before_mlp)?,
-            mlp: FeedForward::load(loader, &format!("model.layers.{number}"), style.mlp)?,
+            mlp: FeedForward::load(loader, number, style.mlp)?,
             after_mlp: norm(style.after_mlp)?,
         })
     }
@@ -174,7 +179,11 @@ impl Decoder for Transformer {
             let read = normed(&x, &layer.before_attention);
             let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
             x = &x + self.scaled(normed(&mixed, &layer.after_attention));
-            let inner = layer.mlp.forward(&normed(&x, &layer.before_mlp));
+            let read = match self.parallel {
+                true => read,
+                false => normed(&x, &layer.before_mlp),
+            };
+            let inner = layer.mlp.forward(&read);
             x = &x + self.scaled(normed(&inner, &layer.after_mlp));
         }
         self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))

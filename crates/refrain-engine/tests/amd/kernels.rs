@@ -26,6 +26,8 @@ const SYNTHETIC: &[&str] = &[
     "tiny-llama:q4_k_m",
     "tiny-mixture:q4_k_m",
     "tiny-mixture:mxfp4",
+    "tiny-glm-moe:q4_k_m",
+    "tiny-cohere:q8_0",
     "tiny-hybrid-dense:q8_0",
     "tiny-hybrid:f16",
     "tiny-hybrid:mlx4",

@@ -306,7 +306,7 @@ fn a_state_of_other_weights_is_refused_wherever_they_differ() {
     let weights = folder.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).expect("reads");
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-    // Quants, scales, biases and gains, wherever they lie.
+    // Quants, scales, biases and norms' weights, wherever they lie.
     for eighth in 0..8 {
         let mut changed = bytes.clone();
         let length = (bytes.len() - header) / 8;

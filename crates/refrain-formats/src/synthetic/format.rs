@@ -71,7 +71,7 @@ impl SyntheticFormat {
         }
     }
 
-    /// How the norms' gains are stored: as converters to each format do it.
+    /// How the norms' weights are stored: as converters to each format do it.
     pub fn of_vectors(self) -> Encoding {
         match (self.format(), self) {
             (Format::Mlx, _) => Encoding::BF16,

@@ -3,7 +3,7 @@
 //! Word k of a plane (8 bytes) is number k of a SplitMix64 sequence (Steele, Lea and Flood 2014,
 //! "Fast splittable pseudorandom number generators") that begins at a hash of the tensor's name, so
 //! that any range can be made alone. The bits are numbers already but for a mask: a matrix's values
-//! have a standard deviation near 0.02 and the mean 0, a norm's gains lie between 0.9 and 1.1. What else is
+//! have a standard deviation near 0.02 and the mean 0, a norm's weights lie between 0.9 and 1.1. What else is
 //! small lies where models have it.
 
 use half::{bf16, f16};
@@ -27,7 +27,7 @@ pub struct RandomTensor {
 }
 
 impl RandomTensor {
-    /// A matrix, or by its name what else models have; norms' gains are stored less `offset`.
+    /// A matrix, or by its name what else models have; norms' weights are stored less `offset`.
     pub fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
         RandomTensor {
             seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),

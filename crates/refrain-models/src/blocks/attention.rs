@@ -16,6 +16,8 @@ pub enum QkNorm {
     Heads,
     /// All heads of a token together.
     Projection,
+    /// Each head by itself less its mean, with weights of its own.
+    EachHead,
 }
 
 /// What sets one family's attention apart from another's.
@@ -84,13 +86,14 @@ impl Attention {
         if style.sinks {
             layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.attention.heads]);
         }
-        let widths = match style.qk_norm {
+        let shapes = match style.qk_norm {
             QkNorm::None => return,
-            QkNorm::Heads => [head_dim; 2],
-            QkNorm::Projection => [inner, kv_inner],
+            QkNorm::Heads => [vec![head_dim], vec![head_dim]],
+            QkNorm::Projection => [vec![inner], vec![kv_inner]],
+            QkNorm::EachHead => [config.attention.heads, config.attention.kv_heads].map(|heads| vec![heads, head_dim]),
         };
-        layer.norm(["self_attn.q_norm", "attn_q_norm"], widths[0]);
-        layer.norm(["self_attn.k_norm", "attn_k_norm"], widths[1]);
+        layer.part(["self_attn.q_norm", "attn_q_norm"], ".weight", &shapes[0]);
+        layer.part(["self_attn.k_norm", "attn_k_norm"], ".weight", &shapes[1]);
     }
 
     /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm`, `k_norm` and `sinks` if there
@@ -105,8 +108,12 @@ impl Attention {
         let (inner, kv_inner) = (config.attention.heads * head_dim, config.attention.kv_heads * head_dim);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let norm = |part: &str, whole: usize| {
-            let n = if qk_norm == QkNorm::Heads { head_dim } else { whole };
-            loader.norm(&format!("{name}.{part}"), n)
+            let name = format!("{name}.{part}");
+            match qk_norm {
+                QkNorm::EachHead => BlockNorm::of_heads(loader, &name, [whole / head_dim, head_dim]),
+                QkNorm::Heads => loader.norm(&name, head_dim),
+                QkNorm::None | QkNorm::Projection => loader.norm(&name, whole),
+            }
         };
         let own = config.layer_attention(layer);
         Ok(Attention {
@@ -211,7 +218,7 @@ impl Attention {
         };
         let (q, k) = (self.split(q, self.heads), self.split(k, self.kv_heads));
         match (&self.norms, self.qk_norm) {
-            (Some([q_norm, k_norm]), QkNorm::Heads) => [q_norm.forward(&q), k_norm.forward(&k)],
+            (Some([q_norm, k_norm]), QkNorm::Heads | QkNorm::EachHead) => [q_norm.forward(&q), k_norm.forward(&k)],
             _ => [q, k],
         }
     }

@@ -33,7 +33,7 @@ impl Embedding {
 pub struct Head {
     weight: Weight,
     cap: Option<f32>,
-    divisor: f32,
+    scale: f32,
 }
 
 impl Head {
@@ -49,21 +49,17 @@ impl Head {
                 false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
             },
             cap: config.multipliers.logit_cap,
-            divisor: config.multipliers.logit_divisor,
+            scale: config.multipliers.logit_scale / config.multipliers.logit_divisor,
         })
     }
 
-    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap, and divided.
+    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap, and multiplied.
     pub fn forward(&self, x: &Array) -> Array {
         let logits = self.weight.matmul(x);
         let logits = match self.cap {
             Some(cap) => (logits * (1.0 / cap)).tanh() * cap,
             None => logits,
         };
-        if self.divisor == 1.0 {
-            logits
-        } else {
-            logits * (1.0 / self.divisor)
-        }
+        if self.scale == 1.0 { logits } else { logits * self.scale }
     }
 }

@@ -14,21 +14,22 @@ pub enum FeedForward {
 }
 
 impl FeedForward {
-    /// Its tensors in a layer.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
-        match &config.feed_forward.mixture {
+    /// Its tensors in layer `number`.
+    pub fn tensors(layer: &mut Table, config: &ModelConfig, number: usize, style: MlpStyle) {
+        match config.layer_mixture(number) {
             Some(mixture) => Mixture::tensors(layer, config, mixture),
             None => Mlp::tensors(layer, config, style),
         }
     }
 
-    /// The mixture that the configuration asks for, or one network, of `layer`.
+    /// The mixture that the configuration asks for, or one network, of layer `number`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, layer: &str, style: MlpStyle) -> Result<FeedForward, Error> {
-        Ok(match &loader.config.feed_forward.mixture {
-            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, layer, mixture)?)),
+    pub fn load(loader: &Loader<'_>, number: usize, style: MlpStyle) -> Result<FeedForward, Error> {
+        let layer = format!("model.layers.{number}");
+        Ok(match loader.config.layer_mixture(number) {
+            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, &layer, mixture)?)),
             None => FeedForward::Mlp(Box::new(Mlp::load(loader, &format!("{layer}.mlp"), style)?)),
         })
     }

@@ -19,10 +19,30 @@ pub struct Mixture {
     activation: Activation,
 }
 
-/// What computes every token, behind a gate of its own.
+/// What computes every token, perhaps behind a gate of its own.
 struct SharedExpert {
     expert: Mlp,
-    gate: Linear,
+    gate: Option<Linear>,
+}
+
+impl SharedExpert {
+    fn load(loader: &Loader<'_>, layer: &str, width: usize, style: &MixtureStyle) -> Result<SharedExpert, Error> {
+        let name = format!("{layer}.{}", style.shared);
+        Ok(SharedExpert {
+            expert: Mlp::of_width(loader, &name, width, MlpStyle::Gated)?,
+            gate: match style.shared_gate {
+                true => Some(loader.linear(&format!("{name}_gate"), 1, loader.config.hidden_size, false)?),
+                false => None,
+            },
+        })
+    }
+
+    fn forward(&self, x: &Array) -> Array {
+        match &self.gate {
+            Some(gate) => gate.forward(x).sigmoid() * self.expert.forward(x),
+            None => self.expert.forward(x),
+        }
+    }
 }
 
 /// A projection of all experts, and perhaps its biases `[E, outputs]`.
@@ -107,20 +127,27 @@ impl Mixture {
                 layer.add(names, &[experts, inner]).needed = apart;
             }
         }
+        if sizes.router.corrected {
+            let names = [style.router, "exp_probs_b"];
+            let row = layer.part(names, ".bias", &[experts]);
+            row.name = row.name.replace(".bias", ".e_score_correction_bias");
+        }
         let Some(shared) = sizes.shared_intermediate_size else {
             return;
         };
-        let mut matrix = |names, shape: [usize; 2]| {
-            layer.part(names, ".weight", &shape);
+        let mut matrix = |part: &str, gguf: &str, shape: [usize; 2]| {
+            layer.part([&format!("{}{part}", style.shared), gguf], ".weight", &shape);
         };
-        matrix(["mlp.shared_expert_gate", "ffn_gate_inp_shexp"], [1, hidden]);
-        matrix(["mlp.shared_expert.gate_proj", "ffn_gate_shexp"], [shared, hidden]);
-        matrix(["mlp.shared_expert.up_proj", "ffn_up_shexp"], [shared, hidden]);
-        matrix(["mlp.shared_expert.down_proj", "ffn_down_shexp"], [hidden, shared]);
+        if style.shared_gate {
+            matrix("_gate", "ffn_gate_inp_shexp", [1, hidden]);
+        }
+        matrix(".gate_proj", "ffn_gate_shexp", [shared, hidden]);
+        matrix(".up_proj", "ffn_up_shexp", [shared, hidden]);
+        matrix(".down_proj", "ffn_down_shexp", [hidden, shared]);
     }
 
     /// The router, `mlp.experts` with `gate_up_proj` or `gate_proj` and `up_proj`, and `down_proj`, with their biases if
-    /// the family has some; `mlp.shared_expert` and `mlp.shared_expert_gate` if there are such: all in `layer`.
+    /// the family has some; the shared expert and its gate if there are such, as the style names them: all in `layer`.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -155,10 +182,7 @@ impl Mixture {
             },
             down: experts("down_proj", [hidden, inner])?,
             shared: match sizes.shared_intermediate_size {
-                Some(width) => Some(SharedExpert {
-                    expert: Mlp::of_width(loader, &format!("{layer}.mlp.shared_expert"), width, MlpStyle::Gated)?,
-                    gate: loader.linear(&format!("{layer}.mlp.shared_expert_gate"), 1, hidden, false)?,
-                }),
+                Some(width) => Some(SharedExpert::load(loader, layer, width, sizes.style)?),
                 None => None,
             },
             activation: loader.config.feed_forward.activation,
@@ -180,7 +204,7 @@ impl Mixture {
             routed = routed + (biases.take(&experts, 0) * &weights).sum(&[1]);
         }
         match &self.shared {
-            Some(shared) => routed + shared.gate.forward(x).sigmoid() * shared.expert.forward(x),
+            Some(shared) => routed + shared.forward(x),
             None => routed,
         }
     }

@@ -11,18 +11,27 @@ pub enum NormKind {
     Rms,
     /// (x − mean(x)) / √(var(x) + eps) · weight + bias (Ba et al. 2016, arXiv:1607.06450).
     Layer,
+    /// The same without a bias.
+    LayerWithoutBias,
 }
 
 /// A norm over the last axis.
 pub enum BlockNorm {
     /// Of the mean square.
     Rms(RmsNorm),
-    /// Of the variance: the RMS norm of what is left without the mean, and a bias.
+    /// Of the variance: the RMS norm of what is left without the mean, and perhaps a bias.
     Layer {
         /// Its weight.
         scaled: RmsNorm,
         /// `[n]`.
-        bias: Array,
+        bias: Option<Array>,
+    },
+    /// Of the variance of each head, with a weight for each.
+    Heads {
+        /// `[heads, n]`.
+        weight: Array,
+        /// Added to the variance.
+        eps: f32,
     },
 }
 
@@ -37,8 +46,20 @@ impl BlockNorm {
             NormKind::Rms => BlockNorm::Rms(scaled),
             NormKind::Layer => BlockNorm::Layer {
                 scaled,
-                bias: loader.vector(&format!("{name}.bias"), n)?,
+                bias: Some(loader.vector(&format!("{name}.bias"), n)?),
             },
+            NormKind::LayerWithoutBias => BlockNorm::Layer { scaled, bias: None },
+        })
+    }
+
+    /// `{name}.weight` `[heads, n]`: each head less its mean, by its variance.
+    ///
+    /// # Errors
+    /// As [`Loader::array`].
+    pub fn of_heads(loader: &Loader<'_>, name: &str, shape: [usize; 2]) -> Result<BlockNorm, Error> {
+        Ok(BlockNorm::Heads {
+            weight: loader.array(&format!("{name}.weight"), &shape)?,
+            eps: loader.config.norm.eps,
         })
     }
 
@@ -52,12 +73,17 @@ impl BlockNorm {
 
     /// x `[.., n]` → the same.
     pub fn forward(&self, x: &Array) -> Array {
+        let centred = || x - &x.mean(&[-1]).expand_dims(-1);
         match self {
             BlockNorm::Rms(norm) => norm.forward(x),
             BlockNorm::Layer { scaled, bias } => {
-                let centred = x - &x.mean(&[-1]).expand_dims(-1);
-                fast::rms_norm(&centred, Some(&scaled.weight), scaled.eps) + bias
+                let normed = fast::rms_norm(&centred(), Some(&scaled.weight), scaled.eps);
+                match bias {
+                    Some(bias) => normed + bias,
+                    None => normed,
+                }
             }
+            BlockNorm::Heads { weight, eps } => fast::rms_norm(&centred(), None, *eps) * weight,
         }
     }
 }

@@ -1,4 +1,4 @@
-use crate::config::{LayerRope, ModelConfig, RopeScaling};
+use crate::config::{LayerRope, ModelConfig, PositionConfig, RopeScaling};
 use refrain::{Array, Device};
 use refrain_lm::{RopeParams, rope};
 
@@ -12,13 +12,13 @@ pub struct Rope {
 }
 
 impl Rope {
-    fn new(device: &Device, dims: usize, theta: f64, scaling: &RopeScaling, context: usize) -> Rope {
-        let frequencies = frequencies(dims, theta, scaling, context);
+    fn new(device: &Device, positions: &PositionConfig, theta: f64, scaling: &RopeScaling, context: usize) -> Rope {
+        let frequencies = frequencies(positions.dims, theta, scaling, context);
         Rope {
             frequencies: Array::from_slice(device, &frequencies, &[frequencies.len()]),
             params: RopeParams {
-                dims,
-                interleaved: false,
+                dims: positions.dims,
+                interleaved: positions.interleaved,
                 scale: scaling.attention_factor() as f32,
             },
         }
@@ -35,41 +35,33 @@ pub struct Ropes {
     global: Rope,
     local: Rope,
     device: Device,
-    theta: f64,
-    scaling: RopeScaling,
+    positions: PositionConfig,
 }
 
 impl Ropes {
     /// What `config` asks for; local layers keep their frequencies however long the context is.
     pub fn new(config: &ModelConfig, device: &Device) -> Ropes {
-        let rope = |theta, scaling| Rope::new(device, config.positions.dims, theta, scaling, 1);
+        let positions = &config.positions;
         Ropes {
-            global: rope(config.positions.theta, &config.positions.scaling),
-            local: rope(config.positions.local_theta, &RopeScaling::None),
+            global: Rope::new(device, positions, positions.theta, &positions.scaling, 1),
+            local: Rope::new(device, positions, positions.local_theta, &RopeScaling::None, 1),
             device: device.clone(),
-            theta: config.positions.theta,
-            scaling: config.positions.scaling.clone(),
+            positions: positions.clone(),
         }
     }
 
     /// Those of sequences of at most `context` tokens.
     pub fn within(&self, context: usize) -> Ropes {
-        let global = match self.scaling.depends_on_context() {
-            true => Rope::new(
-                &self.device,
-                self.global.params.dims,
-                self.theta,
-                &self.scaling,
-                context,
-            ),
+        let PositionConfig { theta, scaling, .. } = &self.positions;
+        let global = match scaling.depends_on_context() {
+            true => Rope::new(&self.device, &self.positions, *theta, scaling, context),
             false => self.global.clone(),
         };
         Ropes {
             global,
             local: self.local.clone(),
             device: self.device.clone(),
-            theta: self.theta,
-            scaling: self.scaling.clone(),
+            positions: self.positions.clone(),
         }
     }
 

@@ -21,7 +21,7 @@ pub use layers::{Activation, LayerAttention, LayerRope};
 pub use parts::{AttentionConfig, FeedForwardConfig, Multipliers, NormConfig, PositionConfig};
 pub use rope::{RopeScaling, all_close};
 use sizes::check_counts;
-pub use sizes::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig, is_router};
+pub use sizes::{DeltaNets, ExpertGroups, MixtureConfig, MixtureStyle, RouterConfig, RouterScore, is_norm, is_router};
 
 /// The hyperparameters of a decoder-only transformer: what every one has, and the parts that its family puts together.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,6 +128,12 @@ impl ModelConfig {
         listed.copied().unwrap_or(false)
     }
 
+    /// The experts of layer `number`, if it has such.
+    pub fn layer_mixture(&self, number: usize) -> Option<&MixtureConfig> {
+        let mixture = self.feed_forward.mixture.as_ref();
+        mixture.filter(|mixture| number >= mixture.dense_layers)
+    }
+
     /// How many layers attend.
     pub fn attention_layers(&self) -> usize {
         (0..self.layers).filter(|&number| !self.is_recurrent(number)).count()
@@ -180,6 +186,7 @@ impl ModelConfig {
         }
         for (name, value) in [
             ("query_pre_attn_scalar", Some(self.attention.scale)),
+            ("logit_scale", Some(self.multipliers.logit_scale)),
             ("final_logit_softcapping", self.multipliers.logit_cap),
         ] {
             if let Some(value) = value

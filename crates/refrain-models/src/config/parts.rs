@@ -7,7 +7,7 @@ use super::{Activation, LayerAttention, MixtureConfig, RopeScaling};
 pub struct NormConfig {
     /// Added to the mean square, or to the variance.
     pub eps: f32,
-    /// Added to the gains as they are stored.
+    /// Added to the weights as they are stored.
     pub offset: f32,
 }
 
@@ -22,6 +22,8 @@ pub struct PositionConfig {
     pub local_theta: f64,
     /// Leading values of each head that are rotated (all: as wide as a head).
     pub dims: usize,
+    /// Whether neighbours are rotated together, and not values half of those apart.
+    pub interleaved: bool,
 }
 
 impl PositionConfig {
@@ -32,6 +34,7 @@ impl PositionConfig {
             scaling: RopeScaling::None,
             local_theta: theta,
             dims,
+            interleaved: false,
         }
     }
 }
@@ -49,6 +52,8 @@ pub struct AttentionConfig {
     pub bias: bool,
     /// Whether the projection of what was mixed has a bias.
     pub output_bias: bool,
+    /// Whether queries and keys have norms, of families in which some models do and others do not.
+    pub qk_norm: bool,
     /// What scores are multiplied by before their softmax.
     pub scale: f32,
     /// What sets layers apart, in order; layers beyond its end are as by default (see
@@ -65,6 +70,7 @@ impl AttentionConfig {
             head_dim,
             bias: false,
             output_bias: false,
+            qk_norm: false,
             scale: (head_dim as f64).powf(-0.5) as f32,
             layers: Vec::new(),
         }
@@ -103,6 +109,8 @@ pub struct Multipliers {
     pub embedding: f32,
     /// What is multiplied that the blocks add to the residual stream.
     pub residual: f32,
+    /// What logits are multiplied by.
+    pub logit_scale: f32,
     /// What logits are divided by.
     pub logit_divisor: f32,
     /// Bound of the logits, which become cap · tanh(logit / cap).
@@ -114,6 +122,7 @@ impl Multipliers {
     pub const NONE: Multipliers = Multipliers {
         embedding: 1.0,
         residual: 1.0,
+        logit_scale: 1.0,
         logit_divisor: 1.0,
         logit_cap: None,
     };

@@ -222,6 +222,7 @@ fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> R
             local_theta: rope_json::local_theta(metadata)?.unwrap_or(rope.theta),
             scaling: rope.scaling,
             dims: (head_dim as f64 * rope.rotated) as usize,
+            interleaved: false,
         };
         return Ok((positions, rope.max_position));
     }
@@ -231,6 +232,7 @@ fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> R
         local_theta: metadata.number(Key::gguf("rope.freq_base_swa"))?.unwrap_or(theta),
         scaling: rope_gguf::scaling(metadata)?,
         dims: metadata.count(Key::gguf("rope.dimension_count"))?.unwrap_or(head_dim),
+        interleaved: false,
     };
     Ok((positions, metadata.needed(CONTEXT)?))
 }
@@ -281,4 +283,9 @@ fn activation(metadata: &Metadata<'_>, defaults: &Defaults) -> Result<Activation
             "{key} {value} is not supported (supported: \"silu\", \"gelu_pytorch_tanh\")"
         ))),
     }
+}
+
+/// The shortest decimal that gives the same f32 again.
+pub fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
 }

@@ -23,8 +23,8 @@ pub struct DeltaNets {
     pub rates: bool,
 }
 
-/// A mixture of experts in the place of each feed-forward network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A mixture of experts in the place of feed-forward networks.
+#[derive(Debug, Clone, PartialEq)]
 pub struct MixtureConfig {
     /// Number of routed experts.
     pub experts: usize,
@@ -34,6 +34,8 @@ pub struct MixtureConfig {
     pub intermediate_size: usize,
     /// Width inside the expert that all tokens share, if there is one.
     pub shared_intermediate_size: Option<usize>,
+    /// How many layers, the first ones, have a feed-forward network all the same.
+    pub dense_layers: usize,
     /// What the family's mixtures are like.
     pub style: &'static MixtureStyle,
 }
@@ -50,6 +52,10 @@ pub struct MixtureStyle {
     /// Whether transformers has the experts' matrices by columns where they are not quantised, and the rows of gate and
     /// up in turns.
     pub transposed: bool,
+    /// What transformers calls the expert that all tokens share, in a layer.
+    pub shared: &'static str,
+    /// Whether what that one adds is multiplied by the sigmoid of a score of its own.
+    pub shared_gate: bool,
 }
 
 impl MixtureStyle {
@@ -59,7 +65,14 @@ impl MixtureStyle {
         in_mlx: "mlp.switch_mlp",
         biases: false,
         transposed: false,
+        shared: "mlp.shared_expert",
+        shared_gate: true,
     };
+}
+
+/// Whether the tensor of this name is a norm's weight, which is never quantised, though it may have a row for each head.
+pub fn is_norm(name: &str) -> bool {
+    name.ends_with("norm.weight")
 }
 
 /// Whether the tensor of this name scores experts: a small one, in which bits count.
@@ -73,14 +86,54 @@ pub fn is_router(name: &str) -> bool {
     .any(|end| name.ends_with(end))
 }
 
-/// How a token's experts are chosen: those of the largest scores, which are a softmax over all, and what each adds is
-/// weighted by its score.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a token's experts are chosen: those of the largest scores, and what each adds is weighted by its score. Groups
+/// and corrections are DeepSeek-V3's (DeepSeek-AI 2024, arXiv:2412.19437).
+#[derive(Debug, Clone, PartialEq)]
 pub struct RouterConfig {
     /// Experts that each token is routed to.
     pub used: usize,
-    /// Whether the scores of those are divided by their sum.
+    /// What makes scores of what the router's matrix gives.
+    pub score: RouterScore,
+    /// Whether something learned is added to each expert's score for the choice, and for that alone.
+    pub corrected: bool,
+    /// The groups among which the best are chosen first, if there are such.
+    pub groups: Option<ExpertGroups>,
+    /// Whether the scores of those that are used are divided by their sum.
     pub renormalise: bool,
+    /// What they are multiplied by at last.
+    pub scale: f32,
+}
+
+/// What makes scores of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterScore {
+    /// A softmax over all.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+}
+
+/// Experts in groups of as many neighbours. A group is as good as its two best experts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// Number of groups; divides the number of experts.
+    pub count: usize,
+    /// Those that a token's experts are taken from.
+    pub used: usize,
+}
+
+impl RouterConfig {
+    /// The largest of a softmax, whose sum is made one.
+    pub const fn softmax(used: usize) -> RouterConfig {
+        RouterConfig {
+            used,
+            score: RouterScore::Softmax,
+            corrected: false,
+            groups: None,
+            renormalise: true,
+            scale: 1.0,
+        }
+    }
 }
 
 impl DeltaNets {
@@ -141,7 +194,25 @@ impl MixtureConfig {
                     MAX_WIDTH,
                 ),
             ],
-        )
+        )?;
+        if !(self.router.scale.is_finite() && self.router.scale > 0.0) {
+            return Err(Error::file(file, "routed_scaling_factor is not a positive number"));
+        }
+        let Some(ExpertGroups { count, used }) = self.router.groups else {
+            return Ok(());
+        };
+        check_counts(file, &[("n_group", count, self.experts), ("topk_group", used, count)])?;
+        let each = self.experts / count;
+        match self.experts.is_multiple_of(count) && each >= 2 && self.router.used <= used * each {
+            true => Ok(()),
+            false => Err(Error::file(
+                file,
+                format!(
+                    "{} of {} experts cannot be chosen from {used} of {count} groups of at least two",
+                    self.router.used, self.experts
+                ),
+            )),
+        }
     }
 }
 

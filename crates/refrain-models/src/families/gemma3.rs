@@ -56,7 +56,7 @@ pub(super) static GEMMA3: Family = Family {
         );
         keys
     },
-    // Gains are stored less one in directories, and whole in GGUF files.
+    // Norms' weights are stored less one in directories, and whole in GGUF files.
     in_directory: |config| config.norm.offset = 1.0,
     ..Family::DENSE
 };

@@ -55,6 +55,7 @@ const MIXTURE: MixtureStyle = MixtureStyle {
     in_mlx: "mlp.experts",
     biases: true,
     transposed: true,
+    ..MixtureStyle::USUAL
 };
 
 const EXPERTS: Key = Key::new("num_local_experts", "expert_count");
@@ -157,12 +158,10 @@ fn gguf_metadata(config: &ModelConfig) -> Vec<(&'static str, MetadataValue)> {
 fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConfig {
     MixtureConfig {
         experts,
-        router: RouterConfig {
-            used,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(used),
         intermediate_size,
         shared_intermediate_size: None,
+        dense_layers: 0,
         style: &MIXTURE,
     }
 }

@@ -33,11 +33,11 @@ pub(super) static GRANITE: Family = Family {
     build: |loader| STYLE.build(loader),
     config_json: |config| {
         json!({
-            "attention_multiplier": decimal(config.attention.scale),
-            "embedding_multiplier": decimal(config.multipliers.embedding),
-            "logits_scaling": decimal(config.multipliers.logit_divisor),
+            "attention_multiplier": read::decimal(config.attention.scale),
+            "embedding_multiplier": read::decimal(config.multipliers.embedding),
+            "logits_scaling": read::decimal(config.multipliers.logit_divisor),
             "mlp_bias": config.feed_forward.bias,
-            "residual_multiplier": decimal(config.multipliers.residual),
+            "residual_multiplier": read::decimal(config.multipliers.residual),
         })
     },
     gguf_metadata: |config| {
@@ -97,11 +97,6 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     config.multipliers.logit_divisor = multiplier(LOGITS, 1.0)?;
     config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     Ok(config)
-}
-
-/// The shortest decimal that gives the same f32 again.
-fn decimal(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or(f64::from(value))
 }
 
 /// Granite 3.3.

@@ -1,6 +1,8 @@
 //! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
 
+mod cohere;
 mod gemma3;
+mod glm4_moe;
 mod gpt_oss;
 mod granite;
 mod llama;
@@ -31,6 +33,9 @@ pub const FAMILIES: &[&Family] = &[
     &granite::GRANITE,
     &starcoder2::STARCODER2,
     &gpt_oss::GPT_OSS,
+    &glm4_moe::GLM4_MOE,
+    &cohere::COHERE,
+    &cohere::COHERE2,
     &qwen3_5::QWEN3_5,
     &qwen3_5::QWEN3_5_MOE,
 ];

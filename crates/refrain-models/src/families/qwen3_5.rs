@@ -175,12 +175,10 @@ fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, Error> {
     };
     Ok(MixtureConfig {
         experts: count(EXPERTS, 256)?,
-        router: RouterConfig {
-            used: count(USED, 8)?,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(count(USED, 8)?),
         intermediate_size,
         shared_intermediate_size: Some(shared),
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     })
 }
@@ -329,12 +327,10 @@ fn a3b_35b() -> ModelConfig {
     config.delta_nets = Some(nets_of_128(40));
     config.feed_forward.mixture = Some(MixtureConfig {
         experts: 256,
-        router: RouterConfig {
-            used: 8,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(8),
         intermediate_size: 512,
         shared_intermediate_size: Some(512),
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     });
     config.bos_ids = vec![248_044];
@@ -362,12 +358,10 @@ fn tiny() -> ModelConfig {
     });
     config.feed_forward.mixture = Some(MixtureConfig {
         experts: 8,
-        router: RouterConfig {
-            used: 2,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(2),
         intermediate_size: 256,
         shared_intermediate_size: Some(256),
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     });
     config.bos_ids = vec![1];

@@ -75,12 +75,13 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let mixture = MixtureConfig {
         experts,
         router: RouterConfig {
-            used: count(USED, 8)?,
             // llama.cpp knows nothing else.
             renormalise: metadata.is_gguf() || read::flag(metadata, "norm_topk_prob")?,
+            ..RouterConfig::softmax(count(USED, 8)?)
         },
         intermediate_size: count(WIDTH, 768)?,
         shared_intermediate_size: None,
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     };
     let mut config = read::decoder(metadata, &defaults, Some(mixture.intermediate_size))?;
@@ -131,12 +132,10 @@ fn tiny() -> ModelConfig {
 fn mixture(experts: usize, used: usize, intermediate_size: usize) -> MixtureConfig {
     MixtureConfig {
         experts,
-        router: RouterConfig {
-            used,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(used),
         intermediate_size,
         shared_intermediate_size: None,
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     }
 }

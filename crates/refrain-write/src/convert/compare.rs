@@ -87,7 +87,11 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ("attention scale", both(|c| c.attention.scale.into())),
         ("embedding scale", both(|c| c.multipliers.embedding.into())),
         ("residual scale", both(|c| c.multipliers.residual.into())),
-        ("logit scale", both(|c| c.multipliers.logit_divisor.into())),
+        (
+            "logit scale",
+            both(|c| (c.multipliers.logit_scale / c.multipliers.logit_divisor).into()),
+        ),
+        ("use_qk_norm", old.attention.qk_norm == new.attention.qk_norm),
         ("hidden_act", old.feed_forward.activation == new.feed_forward.activation),
         (
             "mixture of experts",

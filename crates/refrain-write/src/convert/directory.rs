@@ -23,7 +23,7 @@ pub(super) fn write(
     };
     let mut config = as_hugging_face(source)?;
     if options.recipe.affine().is_some() && config.delta_nets.is_some() {
-        // mlx-lm adds it to the gains that it stores.
+        // mlx-lm adds it to the norms' weights that it stores.
         config.norm.offset = 0.0;
     }
     let conversions = conversions(source, &config, plain, options)?;
@@ -117,8 +117,9 @@ fn conversions<'a>(
         .map(|tensor| {
             let info = tensor.info;
             let mlx = options.recipe.affine().is_some();
-            // How fast memory decays is kept to all bits.
-            let to = match info.name.ends_with("linear_attn.A_log") {
+            // How fast memory decays is kept to all bits, and by how little one expert is preferred to another.
+            let exact = ["linear_attn.A_log", ".e_score_correction_bias"];
+            let to = match exact.iter().any(|end| info.name.ends_with(end)) {
                 true => info.encoding,
                 false => options.recipe.directory_encoding(plain, info),
             };

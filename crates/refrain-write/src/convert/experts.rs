@@ -84,6 +84,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
     let Some(mixture) = &config.feed_forward.mixture else {
         return Ok(Vec::new());
     };
+    let layers = (0..config.layers).filter(|&number| config.layer_mixture(number).is_some());
     let (hidden, inner) = (config.hidden_size, mixture.intermediate_size);
     let kinds = if mixture.style.biases {
         &[false, true][..]
@@ -91,7 +92,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
         &[false]
     };
     let mut found = Vec::new();
-    for number in 0..config.layers {
+    for number in layers {
         for &biases in kinds {
             for part in PARTS {
                 let [rows, columns] = if part == "down_proj" {

@@ -33,7 +33,7 @@ pub(super) fn write(
     })
 }
 
-/// The model as a GGUF file has it: some families go by another's name, gains of norms are whole, and decays are rates.
+/// The model as a GGUF file has it: some families go by another's name, weights of norms are whole, and decays are rates.
 fn as_gguf(source: &Checkpoint) -> ModelConfig {
     let config = source.config();
     let mut config = ModelConfig {

@@ -5,7 +5,7 @@ use std::fmt;
 use refrain_formats::mixed::{self, MixedFile};
 use refrain_formats::{Encoding, TensorInfo};
 use refrain_models::ModelConfig;
-use refrain_models::config::is_router;
+use refrain_models::config::{is_norm, is_router};
 use refrain_quant::QuantRecord;
 
 use super::experts;
@@ -92,7 +92,11 @@ impl Recipe {
 
     /// What a tensor becomes in a GGUF file, as llama.cpp's quantiser chooses it.
     pub(super) fn gguf_encoding(self, config: &ModelConfig, tensor: &TensorInfo) -> Encoding {
-        if tensor.shape.len() == 1 || is_router(&tensor.name) || tensor.name.ends_with("conv1d.weight") {
+        if tensor.shape.len() == 1
+            || is_router(&tensor.name)
+            || is_norm(&tensor.name)
+            || tensor.name.ends_with("conv1d.weight")
+        {
             return Encoding::F32;
         }
         let (columns, place) = (tensor.columns(), config.matrix_place());
@@ -119,6 +123,7 @@ impl Recipe {
             Some(record)
                 if tensor.shape.len() == 2
                     && !is_router(&tensor.name)
+                    && !is_norm(&tensor.name)
                     && tensor.name.ends_with(".weight")
                     && tensor.columns().is_multiple_of(record.format.unit()) =>
             {

@@ -86,7 +86,7 @@ pub struct TensorRows<'a> {
 /// What becomes of a value in another kind of file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValueChange {
-    /// x + a: families differ in where the one of a norm's gains stands.
+    /// x + a: families differ in where the one of a norm's weights stands.
     Added(f32),
     /// −exp(x): what decays by a logarithm becomes a rate.
     NegatedExp,

@@ -82,6 +82,9 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
     // Matrices by columns in directories, biases of experts.
     let sinks = ["f16", "bf16", "q8_0", "q4_k_m", "mxfp4", "mlx4"].map(|format| format!("tiny-gpt-oss:{format}"));
+    // A dense layer before mixtures; norms of each head.
+    let shared = ["bf16", "q4_k_m", "mlx4"].map(|format| format!("tiny-glm-moe:{format}"));
+    let norms = ["f16", "q8_0", "mlx4"].map(|format| format!("tiny-cohere:{format}"));
     let specs = formats
         .iter()
         .map(|format| format!("tiny:{format}"))
@@ -89,6 +92,8 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .chain(hybrid)
         .chain(mixture)
         .chain(sinks)
+        .chain(shared)
+        .chain(norms)
         .chain(dense);
     for spec in specs {
         let is_gguf = SyntheticSpec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
@@ -98,7 +103,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 26);
+    assert_eq!(left.len(), formats.len() + 32);
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
                 let what = format!("{name} {recipe} {} {}", tensor.name, tensor.to);
                 assert!(found <= bound, "{what}: {found}");
                 let said = tensor.deviation.relative_rms();
-                // Where the one of a norm's gains stands apart, the error is relative to other values.
+                // Where the one of a norm's weights stands apart, the error is relative to other values.
                 let apart = |checkpoint: &Checkpoint| checkpoint.config().norm.offset != 0.0;
                 let moved = tensor.name.ends_with("norm.weight") && (apart(&source) || apart(&result));
                 let moved = moved || tensor.name.ends_with("A_log");

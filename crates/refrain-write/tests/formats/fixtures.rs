@@ -39,6 +39,9 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         for (name, n) in norms(config) {
             add(&format!("{name}.weight"), &[n]);
         }
+        for (name, shape) in around_experts(config, layer) {
+            add(name, &shape);
+        }
         for (name, [rows, columns], bias) in projections(config) {
             add(&format!("{name}.weight"), &[rows, columns]);
             if bias {
@@ -47,6 +50,30 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         }
     }
     tensors
+}
+
+/// What GLM-4.5 has around the experts of a layer, or in their place.
+fn around_experts(config: &ModelConfig, layer: usize) -> Vec<(&'static str, Vec<usize>)> {
+    let hidden = config.hidden_size;
+    if config.family.name != "glm4_moe" {
+        return Vec::new();
+    }
+    let Some(mixture) = config.layer_mixture(layer) else {
+        let inner = config.feed_forward.intermediate_size;
+        return vec![
+            ("mlp.gate_proj.weight", vec![inner, hidden]),
+            ("mlp.up_proj.weight", vec![inner, hidden]),
+            ("mlp.down_proj.weight", vec![hidden, inner]),
+        ];
+    };
+    let shared = mixture.shared_intermediate_size.unwrap();
+    vec![
+        ("mlp.gate.weight", vec![mixture.experts, hidden]),
+        ("mlp.gate.e_score_correction_bias", vec![mixture.experts]),
+        ("mlp.shared_experts.gate_proj.weight", vec![shared, hidden]),
+        ("mlp.shared_experts.up_proj.weight", vec![shared, hidden]),
+        ("mlp.shared_experts.down_proj.weight", vec![hidden, shared]),
+    ]
 }
 
 /// The norms of one layer and their widths.
@@ -62,6 +89,8 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
             ("self_attn.q_norm", config.attention.heads * head),
             ("self_attn.k_norm", config.attention.kv_heads * head),
         ],
+        "cohere" | "cohere2" => vec![("input_layernorm", hidden)],
+        "glm4_moe" if config.attention.qk_norm => [[("input_layernorm", hidden), after], heads].concat(),
         "gemma3_text" => {
             let feedforward = ["pre_feedforward_layernorm", "post_feedforward_layernorm"].map(|name| (name, hidden));
             [[("input_layernorm", hidden), after], feedforward, heads].concat()
@@ -104,7 +133,7 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
             [&apart[..3], &both[..1], &plain].concat()
         }
         // Experts are in a test of their own.
-        "qwen3_moe" | "gpt_oss" => [&apart[..3], &both[..1]].concat(),
+        "qwen3_moe" | "gpt_oss" | "glm4_moe" => [&apart[..3], &both[..1]].concat(),
         // What its layers do not share is in a test of its own.
         "qwen3_5_text" | "qwen3_5_moe_text" => Vec::new(),
         _ => [&apart[..], &both].concat(),

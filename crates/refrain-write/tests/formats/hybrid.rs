@@ -174,12 +174,10 @@ fn sizes_and_kinds_of_layers_are_read() {
     assert_eq!(config.delta_nets, Some(nets));
     let mixture = MixtureConfig {
         experts: 5,
-        router: RouterConfig {
-            used: 3,
-            renormalise: true,
-        },
+        router: RouterConfig::softmax(3),
         intermediate_size: 16,
         shared_intermediate_size: Some(32),
+        dense_layers: 0,
         style: &MixtureStyle::USUAL,
     };
     assert_eq!(config.feed_forward.mixture, Some(mixture));

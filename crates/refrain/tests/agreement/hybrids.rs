@@ -54,9 +54,9 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let (q, k) = (unit(&q, scale) * 0.5, unit(&k, scale));
     let (decay, beta) = (decay.sigmoid(), beta.sigmoid());
     let (recalled, next_memory) = gated_delta([&q, &k, &v], [&decay, &beta], places, &memory);
-    let gain = stored(device, random, &[value_dim]);
-    let gain = if random.one_in(3) { None } else { Some(&gain) };
-    let normed = fast::rms_norm(&recalled, gain, 1e-5).reshape(&[-1, values as isize]);
+    let weight = stored(device, random, &[value_dim]);
+    let weight = if random.one_in(3) { None } else { Some(&weight) };
+    let normed = fast::rms_norm(&recalled, weight, 1e-5).reshape(&[-1, values as isize]);
     ([window, memory], [normed * z.silu(), next_window, next_memory])
 }
 

@@ -5,228 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{FAMILIES, ModelConfig, family};
 
-/// What all classes of transformers 5.23 declare.
-const OF_ALL: [&str; 25] = [
-    "architectures",
-    "attention_dropout",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "dtype",
-    "eos_token_id",
-    "hidden_size",
-    "id2label",
-    "initializer_range",
-    "is_encoder_decoder",
-    "label2id",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "output_hidden_states",
-    "pad_token_id",
-    "problem_type",
-    "return_dict",
-    "rms_norm_eps",
-    "rope_parameters",
-    "tie_word_embeddings",
-    "transformers_version",
-    "use_cache",
-    "vocab_size",
-];
+mod classes;
 
-/// What they take beside that, by names of their own or of earlier versions.
-const ACCEPTED: [&str; 13] = [
-    "attn_implementation",
-    "experts_implementation",
-    "layer_types",
-    "name_or_path",
-    "num_labels",
-    "original_max_position_embeddings",
-    "output_attentions",
-    "partial_rotary_factor",
-    "per_layer_config",
-    "rope_scaling",
-    "rope_theta",
-    "tie_last_hidden_states",
-    "torch_dtype",
-];
-
-/// What the class of each family declares beside [`OF_ALL`].
-const OF_CLASSES: &[(&str, &[&str])] = &[
-    (
-        "gpt_oss",
-        &[
-            "attention_bias",
-            "head_dim",
-            "hidden_act",
-            "intermediate_size",
-            "num_experts",
-            "num_experts_per_tok",
-            "num_local_experts",
-            "output_router_logits",
-            "router_aux_loss_coef",
-            "sliding_window",
-        ],
-    ),
-    (
-        "qwen3",
-        &[
-            "intermediate_size",
-            "head_dim",
-            "hidden_act",
-            "attention_bias",
-            "use_sliding_window",
-            "sliding_window",
-            "max_window_layers",
-        ],
-    ),
-    (
-        "llama",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "pretraining_tp",
-            "attention_bias",
-            "mlp_bias",
-            "head_dim",
-        ],
-    ),
-    (
-        "qwen2",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "use_sliding_window",
-            "sliding_window",
-            "max_window_layers",
-        ],
-    ),
-    (
-        "mistral",
-        &["intermediate_size", "head_dim", "hidden_act", "sliding_window"],
-    ),
-    (
-        "smollm3",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "use_sliding_window",
-            "sliding_window",
-            "no_rope_layers",
-            "no_rope_layer_interval",
-            "attention_bias",
-            "mlp_bias",
-        ],
-    ),
-    ("olmo2", &["intermediate_size", "hidden_act", "attention_bias"]),
-    (
-        "olmo3",
-        &["intermediate_size", "hidden_act", "attention_bias", "sliding_window"],
-    ),
-    (
-        "phi3",
-        &[
-            "intermediate_size",
-            "resid_pdrop",
-            "embd_pdrop",
-            "hidden_act",
-            "sliding_window",
-        ],
-    ),
-    (
-        "gemma3_text",
-        &[
-            "intermediate_size",
-            "head_dim",
-            "hidden_activation",
-            "attention_bias",
-            "query_pre_attn_scalar",
-            "sliding_window",
-            "sliding_window_pattern",
-            "rope_local_base_freq",
-            "final_logit_softcapping",
-            "attn_logit_softcapping",
-            "use_bidirectional_attention",
-        ],
-    ),
-    (
-        "qwen3_5_text",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "attention_bias",
-            "head_dim",
-            "linear_conv_kernel_dim",
-            "linear_key_head_dim",
-            "linear_value_head_dim",
-            "linear_num_key_heads",
-            "linear_num_value_heads",
-        ],
-    ),
-    (
-        "qwen3_5_moe_text",
-        &[
-            "hidden_act",
-            "attention_bias",
-            "head_dim",
-            "full_attention_interval",
-            "linear_conv_kernel_dim",
-            "linear_key_head_dim",
-            "linear_value_head_dim",
-            "linear_num_key_heads",
-            "linear_num_value_heads",
-            "moe_intermediate_size",
-            "shared_expert_intermediate_size",
-            "num_experts_per_tok",
-            "num_experts",
-            "output_router_logits",
-            "router_aux_loss_coef",
-        ],
-    ),
-    (
-        "qwen3_moe",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "attention_bias",
-            "use_sliding_window",
-            "sliding_window",
-            "decoder_sparse_step",
-            "moe_intermediate_size",
-            "num_experts_per_tok",
-            "num_experts",
-            "norm_topk_prob",
-            "output_router_logits",
-            "router_aux_loss_coef",
-            "mlp_only_layers",
-        ],
-    ),
-    (
-        "granite",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "attention_bias",
-            "mlp_bias",
-            "embedding_multiplier",
-            "logits_scaling",
-            "residual_multiplier",
-            "attention_multiplier",
-        ],
-    ),
-    (
-        "starcoder2",
-        &[
-            "intermediate_size",
-            "hidden_act",
-            "norm_epsilon",
-            "sliding_window",
-            "residual_dropout",
-            "embedding_dropout",
-            "use_bias",
-        ],
-    ),
-];
+use classes::{ACCEPTED, OF_ALL, OF_CLASSES};
 
 fn of_class(family: &Family) -> &'static [&'static str] {
     let known = OF_CLASSES.iter().find(|(name, _)| *name == family.name);
@@ -266,6 +47,10 @@ fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> 
         config["use_sliding_window"] = json!(true);
         config["max_window_layers"] = json!(2);
     }
+    if family.keys.followed.contains(&"topk_group") {
+        config["n_group"] = json!(4);
+        config["topk_group"] = json!(2);
+    }
     config[key] = value;
     let metadata = Metadata::of_json(config.as_object().unwrap(), "config.json");
     let family = family::find(&metadata, FAMILIES)?;
@@ -287,6 +72,11 @@ fn usual(family: &Family) -> ModelConfig {
 fn other(family: &Family, key: &str) -> Value {
     match key {
         "attention_bias" if family.name == "gpt_oss" => json!(false),
+        "norm_topk_prob" if family.name == "glm4_moe" => json!(false),
+        "partial_rotary_factor" if family.name == "glm4_moe" => json!(0.75),
+        "n_group" => json!(8),
+        "topk_group" => json!(3),
+        "use_qk_norm" => json!(true),
         "attention_bias" | "mlp_bias" | "norm_topk_prob" | "tie_word_embeddings" => json!(true),
         "use_bias" | "use_sliding_window" => json!(false),
         "hidden_act" if family.name == "starcoder2" => json!("silu"),
@@ -301,7 +91,7 @@ fn other(family: &Family, key: &str) -> Value {
         "no_rope_layers" => json!([0, 1, 1, 1]),
         "partial_rotary_factor" => json!(0.5),
         "quantization" | "quantization_config" => json!({"bits": 4, "group_size": 64}),
-        "norm_epsilon" | "rms_norm_eps" => json!(1e-3),
+        "layer_norm_eps" | "norm_epsilon" | "rms_norm_eps" => json!(1e-3),
         "rope_parameters" => match family.name {
             "gemma3_text" | "olmo3" => json!({"full_attention": {"rope_theta": 7e4}}),
             _ => json!({"rope_theta": 7e4}),
