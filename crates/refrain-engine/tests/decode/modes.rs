@@ -82,7 +82,13 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
 #[test]
 fn trying_both_modes_changes_no_token() {
     let gpu = TestGpu::open();
-    for name in ["tiny:q4_0", "qwen3.5-moe-bf16", "gpt-oss-mxfp4"] {
+    for name in [
+        "tiny:q4_0",
+        "qwen3.5-moe-bf16",
+        "gpt-oss-mxfp4",
+        "glm4-moe-bf16",
+        "cohere2-bf16",
+    ] {
         let model = model(name, &gpu.device);
         let run = |mode| {
             let mut session = Session::new(&model, 300).expect("fits");
