@@ -9,7 +9,7 @@ const MAX_FUNCTION_LINES: usize = 80;
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
 const DIRECTIONS: [(&str, &[&str], &[&str]); 13] = [
     ("refrain-vulkan", &[], &[]),
-    ("refrain-quant", &[], &[]),
+    ("refrain-quant", &[], &["refrain-quant"]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
     ("refrain", &["refrain-kernels", "refrain-vulkan"], &["refrain-lm"]),
     ("refrain-lm", &["refrain", "refrain-kernels"], &["refrain-vulkan"]),

@@ -46,7 +46,7 @@ pub struct GgufBlock {
     pub store_scale: fn(&[u8], &mut [u8]),
     /// Where an f16 bias lies in it, where the format has biases.
     pub bias_at: Option<usize>,
-    /// How values become a block, if they can.
+    /// How values become a block, if they can; without the feature `encode` none of those here says how.
     pub encode: Option<EncodeBlock>,
     /// The name of what stands in for it where rows are not whole blocks.
     pub stand_in: Option<&'static str>,

@@ -1,8 +1,7 @@
 //! GGUF's IQ4_NL: blocks of 32 values as Q4_0 has them, but of indices into a book of 16 numbers that lie closer about
 //! 0: an f16 scale d, then 16 bytes; value = d·book[q].
 
-use crate::blocks::{half_scale, pack_halves, store_half_scale, store_halves, store_packed_halves};
-use crate::fit::{fit_book, half_float, nearest};
+use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -29,7 +28,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: half_scale,
         store_scale: store_half_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: None,
@@ -52,7 +51,11 @@ fn restore(quants: &[u8], block: &mut [u8]) {
     store_packed_halves(quants, &mut block[2..]);
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::blocks::store_halves;
+    use crate::fit::{fit_book, half_float, nearest};
+
     let stored = half_float(fit_book(values, &BOOK))?;
     block[..2].copy_from_slice(&stored);
     let scale = half::f16::from_le_bytes(stored).to_f32();

@@ -2,8 +2,7 @@
 //! bytes, the lower four in 4, then 16 bytes for each group as IQ4_NL has them; value = (d·(a − 32))·book[q].
 
 use super::iq4_nl::BOOK;
-use crate::blocks::{pack_halves, store_halves, store_packed_halves};
-use crate::fit::{fit_book, half_float, nearest};
+use crate::blocks::{pack_halves, store_packed_halves};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -30,7 +29,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale,
         store_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: Some("iq4_nl"),
     }),
     mode: None,
@@ -82,13 +81,16 @@ fn store_scale(record: &[u8], block: &mut [u8]) {
     }
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::blocks::store_halves;
+    use crate::fit::{fit_book, furthest, half_float, nearest};
+
     let mut scales = [0.0f32; 8];
     for (scale, group) in scales.iter_mut().zip(values.chunks_exact(32)) {
         *scale = fit_book(group, &BOOK);
     }
-    let furthest = crate::fit::furthest(&scales);
-    let stored = half_float(furthest / -32.0)?;
+    let stored = half_float(furthest(&scales) / -32.0)?;
     let d = half::f16::from_le_bytes(stored).to_f32();
     let mut record = [0; 12];
     record[..2].copy_from_slice(&stored);

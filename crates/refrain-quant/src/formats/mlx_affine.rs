@@ -1,9 +1,10 @@
 //! MLX's affine quantisation: unsigned integers of `bits` bits packed into u32 words along the last axis, and a scale and
 //! a bias for each group of values; value = scale·q + bias.
 
-use crate::bits::pack;
+use crate::QuantFormat;
 use crate::record::{QuantRecord, RandomScales};
-use crate::{QuantFormat, ScaleType};
+#[cfg(feature = "encode")]
+use crate::{ScaleType, bits::pack};
 
 /// A record for each width and size of groups.
 pub(super) const RECORDS: [QuantRecord; 18] = [
@@ -51,6 +52,7 @@ const fn record(
 
 /// Quantises a row of whole groups. `stored` is what scales and biases are rounded to. `None` if a value or
 /// a factor lies outside of what can be held.
+#[cfg(feature = "encode")]
 pub fn quantise_affine(
     format: QuantFormat,
     stored: ScaleType,
@@ -79,6 +81,7 @@ pub fn quantise_affine(
 }
 
 /// Scale and bias of a group: the extreme value that is further from 0 is met, and 0 too where a level can.
+#[cfg(feature = "encode")]
 fn factors_of(values: &[f32], most: f32) -> (f32, f32) {
     let least = values.iter().copied().fold(f32::INFINITY, f32::min);
     let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -1,5 +1,19 @@
 //! The formats, one file each, and the table of them.
 
+/// What quantises a block, where encoders are compiled.
+#[cfg(feature = "encode")]
+macro_rules! encoder {
+    ($encode:ident) => {
+        Some($encode)
+    };
+}
+#[cfg(not(feature = "encode"))]
+macro_rules! encoder {
+    ($encode:ident) => {
+        None
+    };
+}
+
 mod iq4_nl;
 mod iq4_xs;
 mod mlx_affine;
@@ -17,6 +31,7 @@ mod q8_0;
 mod six_bits;
 
 use crate::QuantRecord;
+#[cfg(feature = "encode")]
 pub use mlx_affine::quantise_affine;
 
 /// Those of GGUF, in the order in which lists name them.

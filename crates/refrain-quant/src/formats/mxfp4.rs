@@ -2,8 +2,7 @@
 //! exponent's byte and 16 bytes, of which byte j holds value j in its low and value j + 16 in its high half; elsewhere
 //! exponents lie apart and values in their order.
 
-use crate::blocks::{pack_halves, store_halves, store_packed_halves};
-use crate::fit::{furthest, nearest};
+use crate::blocks::{pack_halves, store_packed_halves};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -30,7 +29,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale,
         store_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: Some("mxfp4"),
@@ -59,7 +58,11 @@ fn store_scale(exponent: &[u8], block: &mut [u8]) {
 }
 
 /// Byte-equal to the `gguf` Python package's.
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::blocks::store_halves;
+    use crate::fit::{furthest, nearest};
+
     let most = furthest(values).abs();
     // E2M1's largest exponent is 2.
     let exponent = if most > 0.0 {

@@ -2,7 +2,6 @@
 //! each group in 12 bytes, f16 d; value = (d·(a − 32))·(q − 4).
 
 use crate::blocks::{lines, packed, store_lines, store_upper_bits, unpacked, upper_bits};
-use crate::fit::nested_centred;
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -29,7 +28,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale,
         store_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: Some("q4_0"),
     }),
     mode: None,
@@ -85,7 +84,10 @@ fn store_scale(record: &[u8], block: &mut [u8]) {
     }
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::nested_centred;
+
     let nested = nested_centred(4, 32, values)?;
     store_scale(&nested.record, block);
     store(&nested.quants, block);

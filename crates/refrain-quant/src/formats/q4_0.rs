@@ -2,7 +2,6 @@
 //! j + 16 in its high half; value = d·(q − 8).
 
 use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
-use crate::fit::{centred, half_float};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -26,7 +25,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: half_scale,
         store_scale: store_half_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: None,
@@ -50,7 +49,10 @@ fn restore(quants: &[u8], block: &mut [u8]) {
 }
 
 /// Byte-equal to the `gguf` Python package's.
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::{centred, half_float};
+
     let (scale, quants) = centred(values, 8);
     block[..2].copy_from_slice(&half_float(scale)?);
     crate::blocks::store_halves(&quants, &mut block[2..]);

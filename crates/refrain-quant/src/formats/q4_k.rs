@@ -3,7 +3,6 @@
 
 use super::six_bits::{six_bits, store_six_bits};
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, unpacked};
-use crate::fit::nested_with_minima;
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -30,7 +29,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: six_bits,
         store_scale: store_six_bits,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: Some("q5_0"),
     }),
     mode: None,
@@ -55,7 +54,10 @@ fn restore(quants: &[u8], block: &mut [u8]) {
     store_nibble_lines::<32>(&unpacked::<256>(4, quants), &mut block[16..]);
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::nested_with_minima;
+
     let nested = nested_with_minima(15, values)?;
     store_six_bits(&nested.record, block);
     store_nibble_lines::<32>(&nested.quants, &mut block[16..]);

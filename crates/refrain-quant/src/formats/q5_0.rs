@@ -4,7 +4,6 @@
 use crate::blocks::{
     fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
 };
-use crate::fit::{centred, half_float};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -28,7 +27,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: half_scale,
         store_scale: store_half_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: None,
@@ -60,7 +59,10 @@ fn store(values: &[u8; 32], block: &mut [u8]) {
 }
 
 /// Byte-equal to the `gguf` Python package's.
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::{centred, half_float};
+
     let (scale, quants) = centred(values, 16);
     block[..2].copy_from_slice(&half_float(scale)?);
     store(&quants, block);

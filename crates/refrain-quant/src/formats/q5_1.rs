@@ -3,7 +3,6 @@
 use crate::blocks::{
     fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
 };
-use crate::fit::{half_float, reciprocal};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -27,7 +26,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: half_scale,
         store_scale: store_half_scale,
         bias_at: Some(2),
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: None,
@@ -59,7 +58,10 @@ fn store(values: &[u8; 32], block: &mut [u8]) {
 }
 
 /// Byte-equal to the `gguf` Python package's.
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::{half_float, reciprocal};
+
     let least = values.iter().copied().fold(f32::INFINITY, f32::min);
     let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let scale = (most - least) / 31.0;

@@ -3,7 +3,6 @@
 
 use super::six_bits::{six_bits, store_six_bits};
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
-use crate::fit::nested_with_minima;
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -30,7 +29,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: six_bits,
         store_scale: store_six_bits,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: Some("q5_1"),
     }),
     mode: None,
@@ -63,7 +62,10 @@ fn store(values: &[u8; 256], block: &mut [u8]) {
     store_upper_bits(values, 1, 4, &mut block[16..48]);
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::nested_with_minima;
+
     let nested = nested_with_minima(31, values)?;
     store_six_bits(&nested.record, block);
     store(&nested.quants, block);

@@ -2,7 +2,6 @@
 //! signed byte a for each group, f16 d; value = (d·a)·(q − 32).
 
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
-use crate::fit::nested_centred;
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -29,7 +28,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale,
         store_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: Some("q8_0"),
     }),
     mode: None,
@@ -76,7 +75,10 @@ fn store_scale(record: &[u8], block: &mut [u8]) {
     block[192..208].copy_from_slice(&record[4..]);
 }
 
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::nested_centred;
+
     let nested = nested_centred(32, 128, values)?;
     store_scale(&nested.record, block);
     store(&nested.quants, block);

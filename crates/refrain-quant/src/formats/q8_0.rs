@@ -1,7 +1,6 @@
 //! GGUF's Q8_0: blocks of 32 values, an f16 scale d, then 32 signed bytes q; value = d·q.
 
 use crate::blocks::{half_scale, store_half_scale};
-use crate::fit::{furthest, half_float, reciprocal};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -25,7 +24,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         scale: half_scale,
         store_scale: store_half_scale,
         bias_at: None,
-        encode: Some(encode),
+        encode: encoder!(encode),
         stand_in: None,
     }),
     mode: None,
@@ -49,7 +48,10 @@ fn restore(quants: &[u8], block: &mut [u8]) {
 }
 
 /// Byte-equal to the `gguf` Python package's.
+#[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
+    use crate::fit::{furthest, half_float, reciprocal};
+
     let scale = furthest(values).abs() / 127.0;
     let inverse = reciprocal(scale);
     block[..2].copy_from_slice(&half_float(scale)?);
