@@ -43,8 +43,12 @@ pub(crate) struct Arguments {
     /// Answer only who gives this key (may be repeated)
     #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true)]
     api_key: Vec<String>,
-    /// Let web pages of this origin ask, as https://example.org; * is all (may be repeated)
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        value_parser = origin,
+        help = "Let web pages of this origin ask, as https://example.org; * is all (may be repeated)"
+    )]
     cors: Vec<String>,
     /// Write a line of JSON to the standard error for each request that is over
     #[arg(long)]
