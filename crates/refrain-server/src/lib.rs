@@ -29,6 +29,7 @@ mod page;
 mod parts;
 mod record;
 mod served;
+mod tls;
 mod tokens;
 mod tools;
 
@@ -40,10 +41,12 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
+use axum::serve::Listener;
 use futures_util::future::{self, Either};
 
 pub use record::Log;
 pub use served::{ServedModel, ServedText};
+pub use tls::{Certificate, CertificateError};
 
 /// How a server is reached.
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ pub struct ServerOptions {
     pub origins: Vec<String>,
     /// Hears a line of JSON of each request that is over.
     pub log: Option<Log>,
+    /// Shown to those who connect, over TLS; without one it is plain HTTP.
+    pub certificate: Option<Certificate>,
 }
 
 impl Default for ServerOptions {
@@ -65,6 +70,7 @@ impl Default for ServerOptions {
             body_bytes: 16 << 20,
             origins: vec![],
             log: None,
+            certificate: None,
         }
     }
 }
@@ -88,6 +94,28 @@ pub fn serve(
     let runtime = runtime.worker_threads(2).enable_all().build()?;
     listener.set_nonblocking(true)?;
     let router = router(Arc::new(model), options);
+    let certificate = options.certificate.clone();
+    let served = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        match certificate {
+            Some(certificate) => answer(tls::TlsListener::new(listener, certificate), router, is_over).await,
+            None => answer(listener, router, is_over).await,
+        }
+    });
+    runtime.shutdown_background();
+    served
+}
+
+/// Answers whoever connects until `is_over` says so, and what is under way, for a while.
+async fn answer<L>(
+    listener: L,
+    router: Router,
+    is_over: impl Fn() -> bool + Clone + Send + 'static,
+) -> std::io::Result<()>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+{
     let ended = move || {
         let is_over = is_over.clone();
         async move {
@@ -96,23 +124,18 @@ pub fn serve(
             }
         }
     };
-    let served = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let last = ended();
-        let serving = axum::serve(listener, router)
-            .with_graceful_shutdown(ended())
-            .into_future();
-        let too_long = Box::pin(async {
-            last.await;
-            tokio::time::sleep(GRACE).await;
-        });
-        match future::select(Box::pin(serving), too_long).await {
-            Either::Left((served, _)) => served,
-            Either::Right(_) => Ok(()),
-        }
+    let last = ended();
+    let serving = axum::serve(listener, router)
+        .with_graceful_shutdown(ended())
+        .into_future();
+    let too_long = Box::pin(async {
+        last.await;
+        tokio::time::sleep(GRACE).await;
     });
-    runtime.shutdown_background();
-    served
+    match future::select(Box::pin(serving), too_long).await {
+        Either::Left((served, _)) => served,
+        Either::Right(_) => Ok(()),
+    }
 }
 
 fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {

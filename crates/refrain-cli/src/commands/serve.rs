@@ -1,12 +1,13 @@
 //! `refrain serve`: a model for many clients at once.
 
 use std::net::{IpAddr, TcpListener};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use refrain_engine::{Engine, EngineOptions, Session};
 use refrain_models::Checkpoint;
-use refrain_server::{ServedModel, ServedText, ServerOptions};
+use refrain_server::{Certificate, ServedModel, ServedText, ServerOptions};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, device, interrupt, load, model};
@@ -43,6 +44,12 @@ pub(crate) struct Arguments {
     /// Answer only who gives this key (may be repeated)
     #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true)]
     api_key: Vec<String>,
+    /// Speak HTTPS by this certificate (PEM, with those that vouch for it)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     #[arg(
         long,
         value_name = "ORIGIN",
@@ -102,6 +109,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         )
     })?;
     let bound = listener.local_addr()?;
+    let files = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
+    let certificate = files.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
     if !arguments.host.is_loopback() && arguments.api_key.is_empty() && !global.quiet {
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
@@ -133,10 +142,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             human_bytes(bytes),
         ));
     }
-    output::print(&format!("listening on http://{bound}\n"))?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    output::print(&format!("listening on {scheme}://{bound}\n"))?;
     let server = ServerOptions {
         api_keys: arguments.api_key.clone(),
         origins: arguments.cors.clone(),
+        certificate,
         log: arguments.log.then_some(output::complain as refrain_server::Log),
         ..ServerOptions::default()
     };

@@ -38,11 +38,12 @@ impl Server {
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line
+        let (_, address) = line
             .trim()
-            .strip_prefix("listening on http://")
-            .expect(&line)
-            .to_owned();
+            .strip_prefix("listening on ")
+            .and_then(|url| url.split_once("://"))
+            .expect(&line);
+        let address = address.to_owned();
         Server { child, address }
     }
 

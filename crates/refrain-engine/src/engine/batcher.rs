@@ -70,10 +70,8 @@ pub(super) struct Batcher {
     in_flight: VecDeque<InFlight>,
     /// Of the step in use.
     pace: Pace,
-    /// Prompt tokens that were found in the cache, and all; tokens that were picked.
-    counted: [u64; 3],
-    /// Steps that picked any.
-    decode_steps: u64,
+    /// Tokens and steps so far.
+    counted: EngineLoad,
 }
 
 impl Batcher {
@@ -110,8 +108,7 @@ impl Batcher {
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
             pace: Pace::default(),
-            counted: [0; 3],
-            decode_steps: 0,
+            counted: EngineLoad::default(),
             model: model.clone(),
             states,
             pages,
@@ -135,10 +132,7 @@ impl Batcher {
             running: self.running().count(),
             pages: self.pool.count(),
             pages_in_use: self.pool.count() - self.pool.available(),
-            prompt_tokens: self.counted[1],
-            cached_tokens: self.counted[0],
-            generated_tokens: self.counted[2],
-            decode_steps: self.decode_steps,
+            ..self.counted
         }
     }
 
@@ -197,8 +191,8 @@ impl Batcher {
                 }
             }
             let request = self.queue.pop_front().expect("looked at");
-            self.counted[0] += known as u64;
-            self.counted[1] += tokens as u64;
+            self.counted.cached_tokens += known as u64;
+            self.counted.prompt_tokens += tokens as u64;
             let row = slot * self.pages.per_sequence;
             self.known_table[row..][..pages.len()].copy_from_slice(&pages);
             self.slots[slot] = Some(Running {
@@ -393,7 +387,7 @@ impl Batcher {
         for (number, run) in heard.runs.iter().enumerate() {
             let looks = self.steps.wait(run, &self.pace)?;
             self.pace.found(looks, 1, Instant::now());
-            let before = self.counted[2];
+            let before = self.counted.generated_tokens;
             for (row, seat) in heard.rows.iter().enumerate() {
                 if let Some(seat) = *seat
                     && self.is_seated(seat)
@@ -402,7 +396,7 @@ impl Batcher {
                     self.take(seat, word);
                 }
             }
-            self.decode_steps += u64::from(self.counted[2] > before);
+            self.counted.decode_steps += u64::from(self.counted.generated_tokens > before);
         }
         Ok(())
     }
@@ -423,11 +417,11 @@ impl Batcher {
             // The device ends a text where the host does; this is for what only the device knows.
             FINISHED => EngineEvent::End(request.at_limit),
             id if request.options.stop_ids.contains(&id) => {
-                self.counted[2] += 1;
+                self.counted.generated_tokens += 1;
                 EngineEvent::End(Finish::Stop)
             }
             id => {
-                self.counted[2] += 1;
+                self.counted.generated_tokens += 1;
                 running.fed += 1;
                 request.tokens.push(id);
                 (request.listener)(EngineEvent::Token(id));

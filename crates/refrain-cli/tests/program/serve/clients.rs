@@ -1,9 +1,11 @@
 //! Others' programs ask the server: those of `tests/clients`, with what `ci/setup` puts into `target/clients`.
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Server;
+use crate::support::run;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -66,4 +68,38 @@ fn a_gateway_sends_what_began_alike_to_one_of_two_replicas_and_goes_on_without_i
     };
     gateway.arg(env!("CARGO_BIN_EXE_refrain"));
     succeeds(gateway);
+}
+
+#[test]
+fn a_server_with_a_certificate_speaks_tls_and_waits_for_no_handshake() {
+    let file = |name: &str| root().join("tests/clients/localhost").join(name).display().to_string();
+    let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+    let refused = run(&[
+        "serve",
+        "demo",
+        "--tls-cert",
+        &key,
+        "--tls-key",
+        &certificate,
+        "--port",
+        "0",
+    ]);
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("key.pem holds no certificate"),
+        "{refused:?}"
+    );
+    let server = Server::start(&["--tls-cert", &certificate, "--tls-key", &key]);
+    // Who says nothing keeps nobody waiting.
+    let silent = TcpStream::connect(&server.address).expect("connects");
+    let mut client = Command::new("python3");
+    let script = "import ssl, sys, urllib.request as r\n\
+                  context = ssl.create_default_context(cafile=sys.argv[2])\n\
+                  assert b'ok' in r.urlopen(f'https://{sys.argv[1]}/health', context=context).read()\n\
+                  try: r.urlopen(f'https://{sys.argv[1]}/health')\n\
+                  except r.URLError as error: assert 'CERTIFICATE' in str(error), error\n\
+                  else: raise SystemExit('whom does it trust?')";
+    client.args(["-c", script, &server.address, &certificate]);
+    succeeds(client);
+    drop(silent);
+    assert_eq!(server.end("-TERM"), Some(0));
 }
