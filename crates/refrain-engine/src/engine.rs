@@ -13,13 +13,11 @@
 //! let model = Model::load(&checkpoint, &Device::auto()?, &LoadOptions::default())?;
 //! let engine = Engine::start(&model, &EngineOptions::default())?;
 //! let (events, heard) = std::sync::mpsc::channel();
-//! let request = EngineRequest {
-//!     prompt: tokenizer.encode("Once upon a time", true)?,
-//!     options: GenerateOptions::suggested(&checkpoint, &tokenizer)?,
-//! };
+//! let prompt = tokenizer.encode("Once upon a time", true)?;
+//! let request = EngineRequest::new(prompt, GenerateOptions::suggested(&checkpoint, &tokenizer)?);
 //! let _ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
-//! while let Ok(EngineEvent::Token(id)) = heard.recv() {
-//!     println!("{id}");
+//! while let Ok(EngineEvent::Token(token)) = heard.recv() {
+//!     println!("{}", token.id);
 //! }
 //! # Ok::<(), refrain_engine::Error>(())
 //! ```
@@ -36,7 +34,7 @@ use std::thread::JoinHandle;
 
 use batcher::Batcher;
 use request::Waiting;
-pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket};
+pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
 
 use crate::{Error, Finish, Model};
 
@@ -164,7 +162,12 @@ impl Engine {
     /// An empty prompt or one that fills the context, unknown tokens, too many requests waiting, an engine that failed.
     pub fn submit(&self, request: EngineRequest, mut listener: EngineListener) -> Result<EngineTicket, Error> {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let EngineRequest { prompt, options } = request;
+        let EngineRequest {
+            prompt,
+            options,
+            likeliest,
+            constraint,
+        } = request;
         let context = self.options.context;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -198,6 +201,8 @@ impl Engine {
             at_limit,
             options,
             settings,
+            likeliest,
+            constraint,
             listener,
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),

@@ -80,6 +80,9 @@ pub enum Error {
         /// Requests that may be under way.
         most: usize,
     },
+    /// A text that no token can follow as its constraint asks.
+    #[error("the text cannot go on as its grammar asks: {0}")]
+    Constraint(String),
     /// What an engine failed of, told to each of its requests.
     #[error("{0}")]
     Engine(String),

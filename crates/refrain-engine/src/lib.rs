@@ -22,6 +22,7 @@ mod error;
 mod evaluate;
 pub mod fit;
 mod generate;
+mod likelihood;
 mod mode;
 mod model;
 mod pace;
@@ -34,13 +35,18 @@ mod step;
 mod stream;
 mod verify;
 
-pub use engine::{Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket};
+pub use engine::{
+    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken,
+    TokenConstraint,
+};
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
 pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation, Passed, TextDecoder};
+pub use likelihood::MOST_LIKELIEST;
 pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
+pub use refrain_lm::Likelihoods;
 pub use refrain_models::Progress;
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions, random_seed};
 pub use session::{Session, SessionMemory};

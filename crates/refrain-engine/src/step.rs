@@ -5,15 +5,36 @@
 
 use refrain::{Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_lm::sample::{Settings, TooManyStopIds};
-use refrain_lm::{Sequences, sample};
+use refrain_lm::{Sequences, only_allowed, sample, words_of_bits};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::Model;
+use crate::likelihood::LikelihoodRing;
 
 /// Reported tokens that the device keeps for the host.
 const RING: usize = 256;
 
+/// What a decode step does beside what each does. Who needs none of it pays for none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct StepExtras {
+    /// Keeps for the host how likely the tokens are.
+    pub likelihoods: bool,
+    /// Picks among allowed tokens alone.
+    pub allowed: bool,
+}
+
+impl StepExtras {
+    /// What both do.
+    pub fn and(self, other: StepExtras) -> StepExtras {
+        StepExtras {
+            likelihoods: self.likelihoods || other.likelihoods,
+            allowed: self.allowed || other.allowed,
+        }
+    }
+}
+
 /// The states of a decode step beside the layers' own, for S sequences.
+#[derive(Clone)]
 pub(crate) struct Control {
     /// u32 `[S]`: the token that the next run sees.
     pub tokens: Array,
@@ -33,6 +54,10 @@ pub(crate) struct Control {
     pub bias: Array,
     /// u32 `[S, 1 + RING]`: what was reported.
     pub outbox: Array,
+    /// u32 `[S, ⌈V / 32⌉]`: the tokens that may be picked, a bit each.
+    pub allowed: Option<Array>,
+    /// How likely the tokens were that the last runs picked.
+    pub likelihoods: Option<LikelihoodRing>,
 }
 
 impl Control {
@@ -49,10 +74,27 @@ impl Control {
             counts: state(DType::U32, &[s, vocabulary])?,
             bias: state(DType::F32, &[s, vocabulary])?,
             outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
+            allowed: None,
+            likelihoods: None,
         };
         let numbers: Vec<u32> = (0..s as u32).collect();
         control.sequences.write_state(0, bytemuck::cast_slice(&numbers))?;
         Ok(control)
+    }
+
+    /// With the states that `extras` need, as far as they are missing.
+    fn with(mut self, extras: StepExtras) -> Result<Self, Error> {
+        let (device, &[sequences, vocabulary]) = (self.tokens.device().clone(), self.counts.shape()) else {
+            unreachable!("counts are of sequences and tokens")
+        };
+        if extras.allowed && self.allowed.is_none() {
+            let words = words_of_bits(vocabulary);
+            self.allowed = Some(Array::state(&device, DType::U32, &[sequences, words])?);
+        }
+        if extras.likelihoods && self.likelihoods.is_none() {
+            self.likelihoods = Some(LikelihoodRing::new(&device, sequences, vocabulary)?);
+        }
+        Ok(self)
     }
 }
 
@@ -61,7 +103,7 @@ pub(crate) struct DecodeStep {
     pub control: Control,
     function: Function,
     /// What the function computes.
-    outputs: [Array; 2],
+    outputs: Vec<Array>,
     options: LowerOptions,
     tape: Option<Tape>,
     /// Runs so far: where the outbox stands.
@@ -87,6 +129,29 @@ impl DecodeStep {
     ) -> Result<DecodeStep, Error> {
         let (vocabulary, context) = (model.config().vocab_size, pages.context);
         let control = Control::new(model.device(), sequences, vocabulary, context, table)?;
+        DecodeStep::over(control, model, states, pages, StepExtras::default(), options)
+    }
+
+    /// A step with `extras` over the states of this one; of both, one at a time may be under way.
+    pub fn trace_beside(
+        &self,
+        model: &Model,
+        states: &[LayerState],
+        pages: Pages,
+        extras: StepExtras,
+    ) -> Result<DecodeStep, Error> {
+        let control = self.control.clone().with(extras)?;
+        DecodeStep::over(control, model, states, pages, extras, self.options)
+    }
+
+    fn over(
+        control: Control,
+        model: &Model,
+        states: &[LayerState],
+        pages: Pages,
+        extras: StepExtras,
+        options: LowerOptions,
+    ) -> Result<DecodeStep, Error> {
         let batch = Batch {
             tokens: control.tokens.clone(),
             positions: control.positions.clone(),
@@ -94,7 +159,7 @@ impl DecodeStep {
             pages: control.pages.clone(),
             wanted: None,
             page_size: pages.size,
-            context,
+            context: pages.context,
             decode: true,
         };
         let logits = model.decoder().forward(&batch, &mut states.to_vec());
@@ -105,13 +170,22 @@ impl DecodeStep {
             counts: control.counts.clone(),
             outbox: control.outbox.clone(),
         };
-        let (reported, _) = sample(&logits, &control.settings, &sequences, Some(&control.bias));
+        let allowed = control.allowed.as_ref().filter(|_| extras.allowed);
+        let among = allowed.map(|bits| only_allowed(&logits, bits));
+        let among = among.as_ref().unwrap_or(&logits);
+        let (reported, next) = sample(among, &control.settings, &sequences, Some(&control.bias));
+        let ring = control.likelihoods.as_ref().filter(|_| extras.likelihoods);
+        let kept = ring.map(|ring| {
+            let runs = next.outbox.slice(-1, 0, 1).reshape(&[-1]);
+            ring.keep(&runs, &logits, &reported)
+        });
         // Logits are kept for whoever compares or looks at them.
-        let function = Function::trace_with(&[&reported, &logits], options)?;
+        let outputs: Vec<Array> = [reported, logits].into_iter().chain(kept).collect();
+        let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options)?;
         Ok(DecodeStep {
             control,
             function,
-            outputs: [reported, logits],
+            outputs,
             options,
             tape: None,
             runs: 0,
@@ -170,7 +244,7 @@ impl DecodeStep {
 
     /// The program after a stage of its lowering.
     pub fn printed(&self, after: &str) -> Result<String, Error> {
-        refrain::passes::printed(&self.outputs.each_ref(), self.options, after)
+        refrain::passes::printed(&self.outputs.iter().collect::<Vec<_>>(), self.options, after)
     }
 
     /// Runs so far.

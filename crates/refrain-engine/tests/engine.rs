@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::TestGpu;
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, Error, Finish, GenerateOptions,
-    LoadOptions, Model, Sampler, SamplerOptions, Session,
+    LoadOptions, Model, PickedToken, Sampler, SamplerOptions, Session, TokenConstraint,
 };
 use refrain_models::Checkpoint;
 
@@ -59,10 +59,15 @@ impl Asked {
     }
 
     fn answer(self) -> (Vec<u32>, Finish) {
+        let (tokens, finish) = self.picked();
+        (tokens.iter().map(|token| token.id).collect(), finish)
+    }
+
+    fn picked(self) -> (Vec<PickedToken>, Finish) {
         let mut tokens = vec![];
         loop {
             match self.next() {
-                EngineEvent::Token(id) => tokens.push(id),
+                EngineEvent::Token(token) => tokens.push(token),
                 EngineEvent::End(finish) => return (tokens, finish),
                 EngineEvent::Failed(error) => panic!("{error}"),
             }
@@ -71,11 +76,11 @@ impl Asked {
 }
 
 fn ask(engine: &Engine, prompt: &[u32], options: &GenerateOptions) -> Result<Asked, Error> {
+    ask_for(engine, EngineRequest::new(prompt.to_vec(), options.clone()))
+}
+
+fn ask_for(engine: &Engine, request: EngineRequest) -> Result<Asked, Error> {
     let (events, heard) = channel();
-    let request = EngineRequest {
-        prompt: prompt.to_vec(),
-        options: options.clone(),
-    };
     let ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
     Ok(Asked { _ticket: ticket, heard })
 }
@@ -230,10 +235,7 @@ fn what_cannot_be_computed_is_refused() {
     assert!(said(&[1, u32::MAX]).contains("out of range"));
     // The engine stands still while somebody listens, so that none of these comes to its end.
     let (release, gate) = channel::<()>();
-    let held = EngineRequest {
-        prompt: vec![1, 2],
-        options: greedy(2),
-    };
+    let held = EngineRequest::new(vec![1, 2], greedy(2));
     let listener = Box::new(move |_| {
         let _ = gate.recv();
     });
@@ -254,4 +256,118 @@ fn what_cannot_be_computed_is_refused() {
         Engine::start(&model, &beyond),
         Err(Error::ContextRange { .. })
     ));
+}
+
+/// ln softmax of the logits behind each token but the last.
+fn log_probabilities(model: &Model, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let mut session = Session::new(model, 256).expect("fits");
+    let logits = session.extend_logits(&tokens[..tokens.len() - 1]).expect("computes");
+    let of_row = |row: &[f32]| {
+        let total: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        row.iter().map(|logit| f64::from(*logit) - total.ln()).collect()
+    };
+    logits.chunks_exact(session.vocabulary()).map(of_row).collect()
+}
+
+#[test]
+fn who_asks_hears_how_likely_tokens_were_and_nobody_hears_another_text() {
+    let gpu = TestGpu::open();
+    let reference = model("tiny:f32", &Device::cpu());
+    for device in [&Device::cpu(), &gpu.device] {
+        let model = model("tiny:f32", device);
+        let engine = Engine::start(&model, &options(4, 1024)).expect("starts");
+        // Who does not ask is decoded beside those who do.
+        let requests = requests();
+        let likeliest = [Some(20), None, Some(3), Some(0), Some(5)];
+        let asked = requests.iter().zip(likeliest).map(|((prompt, options), likeliest)| {
+            let request = EngineRequest::new(prompt.clone(), options.clone());
+            ask_for(&engine, EngineRequest { likeliest, ..request }).expect("taken")
+        });
+        let asked: Vec<Asked> = asked.collect();
+        for (number, (asked, (prompt, options))) in asked.into_iter().zip(&requests).enumerate() {
+            let (picked, _) = asked.picked();
+            let ids: Vec<u32> = picked.iter().map(|token| token.id).collect();
+            assert_eq!(ids, alone(&model, 256, prompt, options), "request {number}");
+            let all = log_probabilities(&reference, &[&prompt[..], &ids].concat());
+            for (token, expected) in picked.iter().zip(&all[prompt.len() - 1..]) {
+                let Some(told) = &token.likelihoods else {
+                    assert_eq!(likeliest[number], None);
+                    continue;
+                };
+                let near = |found: f32, id: u32| {
+                    let expected = expected[id as usize];
+                    assert!((f64::from(found) - expected).abs() < 1e-3, "{found} is not {expected}");
+                };
+                near(told.picked, token.id);
+                assert_eq!(Some(told.likeliest.len()), likeliest[number]);
+                told.likeliest.iter().for_each(|&(id, found)| near(found, id));
+                assert!(told.likeliest.is_sorted_by(|a, b| a.1 >= b.1), "{told:?}");
+                let most = expected.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                if let Some(&(first, likely)) = told.likeliest.first() {
+                    assert!((f64::from(likely) - most).abs() < 1e-3);
+                    // Even requests take the likeliest token.
+                    assert!(number % 2 == 1 || first == token.id);
+                }
+            }
+        }
+    }
+    gpu.assert_silent();
+}
+
+/// Tokens of one remainder alone, until there are enough.
+struct EveryThird {
+    remainder: u32,
+    left: usize,
+}
+
+impl TokenConstraint for EveryThird {
+    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        let allowed = (0..32 * bits.len() as u32).filter(|id| id % 3 == self.remainder);
+        allowed.for_each(|id| bits[id as usize / 32] |= 1 << (id % 32));
+        match self.left {
+            100.. => Err("there is no way on".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, token: u32) -> Result<bool, String> {
+        assert_eq!(token % 3, self.remainder);
+        self.left -= 1;
+        Ok(self.left == 0)
+    }
+}
+
+#[test]
+fn constraints_leave_the_likeliest_of_what_they_allow_and_others_their_texts() {
+    let gpu = TestGpu::open();
+    let reference = model("tiny:f32", &Device::cpu());
+    for device in [&Device::cpu(), &gpu.device] {
+        let model = model("tiny:f32", device);
+        // The last to come finds no page at first, and gives its own up on the way.
+        let engine = Engine::start(&model, &options(4, 256)).expect("starts");
+        let free = ask(&engine, &prompt(9, 30), &seeded(60, 5)).expect("taken");
+        let of_remainder = |remainder: u32, left: usize| {
+            let request = EngineRequest::new(prompt(remainder, 40), greedy(70));
+            let constraint: Box<dyn TokenConstraint> = Box::new(EveryThird { remainder, left });
+            let constraint = Some(constraint);
+            ask_for(&engine, EngineRequest { constraint, ..request }).expect("taken")
+        };
+        let constrained = [(0, 50), (1, 9), (2, 90)].map(|(r, left)| (r, left, of_remainder(r, left)));
+        let stuck = of_remainder(1, 100);
+        for (remainder, left, asked) in constrained {
+            let (tokens, finish) = asked.answer();
+            let (length, expected) = if left > 70 { (70, Finish::Length) } else { (left, Finish::Stop) };
+            assert_eq!((tokens.len(), finish), (length, expected), "{remainder}");
+            let start = prompt(remainder, 40);
+            let all = log_probabilities(&reference, &[&start[..], &tokens].concat());
+            for (token, row) in tokens.iter().zip(&all[start.len() - 1..]) {
+                let allowed = (remainder as usize..row.len()).step_by(3).map(|id| row[id]);
+                let most = allowed.fold(f64::NEG_INFINITY, f64::max);
+                assert!(most - row[*token as usize] < 1e-3, "{token} is not the likeliest");
+            }
+        }
+        assert!(matches!(stuck.next(), EngineEvent::Failed(Error::Constraint(why)) if why.contains("no way on")));
+        assert_eq!(free.answer().0, alone(&model, 256, &prompt(9, 30), &seeded(60, 5)));
+    }
+    gpu.assert_silent();
 }

@@ -15,8 +15,10 @@
 //! # Ok::<(), refrain::Error>(())
 //! ```
 
+mod allowed;
 mod attention;
 mod experts;
+mod likelihood;
 mod recurrence;
 mod rope;
 mod sampling;
@@ -24,8 +26,10 @@ pub mod self_test;
 mod slots;
 mod tokens;
 
+pub use allowed::{only_allowed, words_of_bits};
 pub use attention::{paged_attention, paged_attention_with_sinks};
 pub use experts::expert_matmul;
+pub use likelihood::{Likelihoods, likelihoods};
 pub use recurrence::{causal_conv, gated_delta};
 pub use refrain_kernels::{attention::AttentionParams, rope::RopeParams, sample};
 pub use rope::rope;

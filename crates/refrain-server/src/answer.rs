@@ -92,13 +92,13 @@ impl Pieces<'_> {
     pub async fn next(&mut self) -> Result<Option<Parted>, Refusal> {
         while self.ended.is_none() {
             let (piece, end) = match self.events.recv().await.ok_or(Refusal::Silence)? {
-                EngineEvent::Token(id) => {
+                EngineEvent::Token(token) => {
                     if self.tokens == 0 {
                         self.clock.model.figures.first_token.add(self.clock.begin.elapsed());
                     }
                     self.tokens += 1;
                     self.clock.record.add_token();
-                    let (piece, stopped) = self.text.push(id)?;
+                    let (piece, stopped) = self.text.push(token.id)?;
                     (piece, stopped.then_some(Finish::StopString))
                 }
                 EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),

@@ -173,7 +173,7 @@ impl ServedModel {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
         let stops = std::mem::take(&mut options.stop_strings);
         RequestRecord::current().add_prompt(prompt.len());
-        let request = EngineRequest { prompt, options };
+        let request = EngineRequest::new(prompt, options);
         let ticket = self
             .engine
             .submit(request, Box::new(move |event| drop(events.send(event))))?;

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use refrain::{Array, Run, Write};
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
+use refrain_lm::words_of_bits;
 use refrain_models::{LayerState, Pages};
 
 use super::pages::PagePool;
-use super::request::{EngineEvent, Waiting};
+use super::request::{EngineEvent, PickedToken, Waiting};
 use super::steps::{DecodeSteps, Newcomer, Seat};
 use super::{EngineLoad, EngineOptions, PAGE};
 use crate::pace::{MOST_RUNS, Pace};
 use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
-use crate::step::page_table;
+use crate::step::{StepExtras, page_table};
 use crate::{Error, Finish, Model};
 
 /// The longest that a submit takes: who comes waits for two of them.
@@ -239,7 +240,7 @@ impl Batcher {
 
     /// Submits the next runs for all that decode; whether there were any.
     fn submit(&mut self) -> Result<bool, Error> {
-        if !self.seat_all()? {
+        if !self.prepare()? {
             return Ok(false);
         }
         let runs = self.runs_per_submit();
@@ -250,7 +251,7 @@ impl Batcher {
             // Nobody's tokens are under way when somebody has to make room.
             self.hear_all()?;
             self.make_room();
-            if !self.seat_all()? {
+            if !self.prepare()? {
                 return Ok(false);
             }
         }
@@ -267,21 +268,63 @@ impl Batcher {
         Ok(true)
     }
 
+    /// Gives all that decode a row, and those with constraints their next tokens; whether there are any.
+    fn prepare(&mut self) -> Result<bool, Error> {
+        while self.seat_all()? {
+            if !self.steps.extras().allowed {
+                return Ok(true);
+            }
+            // What may come next depends on what comes now.
+            let all_heard = self.in_flight.is_empty();
+            self.hear_all()?;
+            if all_heard && self.allow()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells the device which tokens may come next where not all may. Those that cannot go on end; whether none did.
+    fn allow(&mut self) -> Result<bool, Error> {
+        let mut bits = vec![0; words_of_bits(self.model.config().vocab_size)];
+        let mut none_ended = true;
+        for (row, seat) in self.steps.rows().to_vec().into_iter().enumerate() {
+            let Some((slot, _)) = seat else { continue };
+            let running = self.slots[slot].as_mut().expect("seated");
+            let Some(constraint) = &mut running.request.constraint else {
+                continue;
+            };
+            bits.fill(0);
+            let allowed = constraint.allow(&mut bits);
+            match allowed {
+                Ok(()) if bits.iter().any(|word| *word != 0) => self.steps.allow(row, &bits)?,
+                other => {
+                    let why = other.err().unwrap_or_else(|| "no token may come next".to_owned());
+                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
+                    none_ended = false;
+                }
+            }
+        }
+        Ok(none_ended)
+    }
+
     /// Gives all that decode a row; whether there are any.
     fn seat_all(&mut self) -> Result<bool, Error> {
         loop {
-            let decoding = self.running().filter(|(_, running)| running.decodes()).count();
+            let extras = || self.running().filter_map(|(_, r)| r.decodes().then(|| r.request.extras()));
+            let (decoding, needed) = (extras().count(), extras().fold(StepExtras::default(), StepExtras::and));
             let rows = decoding.next_power_of_two();
             let now = self.steps.rows().len();
             if decoding == 0 {
                 return Ok(false);
             }
-            if rows > now || 2 * rows <= now {
+            if rows > now || 2 * rows <= now || needed != self.steps.extras() {
                 if !self.in_flight.is_empty() {
                     self.hear_all()?;
                     continue;
                 }
-                self.steps.use_rows(rows, &self.model, &self.states, &self.table)?;
+                let kind = (rows, needed);
+                self.steps.use_rows(kind, &self.model, &self.states, &self.table)?;
                 self.pace = Pace::default();
             }
             break;
@@ -309,7 +352,7 @@ impl Batcher {
     fn runs_per_submit(&self) -> usize {
         // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
         let is_feeding = self.running().any(|(_, running)| !running.decodes());
-        let most = if is_feeding || self.model.device().is_cpu() {
+        let most = if is_feeding || self.model.device().is_cpu() || self.steps.extras().allowed {
             1
         } else {
             let step = self
@@ -392,8 +435,7 @@ impl Batcher {
                 if let Some(seat) = *seat
                     && self.is_seated(seat)
                 {
-                    let word = self.steps.reported(heard.first + number as u64, row)?;
-                    self.take(seat, word);
+                    self.take(seat, heard.first + number as u64, row)?;
                 }
             }
             self.counted.decode_steps += u64::from(self.counted.generated_tokens > before);
@@ -405,15 +447,15 @@ impl Batcher {
         self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
     }
 
-    /// Takes what was reported of a request.
-    fn take(&mut self, (slot, _): Seat, word: u32) {
+    /// Takes what run number `run` reported of a request in a row.
+    fn take(&mut self, (slot, _): Seat, run: u64, row: usize) -> Result<(), Error> {
+        let word = self.steps.reported(run, row)?;
         let running = self.slots[slot].as_mut().expect("seated");
         running.ahead -= 1;
         let request = &mut running.request;
+        let position = request.tokens.len() - 1;
         let end = match word {
-            NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber {
-                position: request.tokens.len() - 1,
-            }),
+            NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
             // The device ends a text where the host does; this is for what only the device knows.
             FINISHED => EngineEvent::End(request.at_limit),
             id if request.options.stop_ids.contains(&id) => {
@@ -424,15 +466,31 @@ impl Batcher {
                 self.counted.generated_tokens += 1;
                 running.fed += 1;
                 request.tokens.push(id);
-                (request.listener)(EngineEvent::Token(id));
-                if request.tokens.len() < request.limit {
-                    return;
+                let mut likelihoods = None;
+                if let Some(likeliest) = request.likeliest {
+                    likelihoods = self.steps.likelihoods(run, row)?.map(Box::new);
+                    if let Some(likelihoods) = &mut likelihoods {
+                        likelihoods.likeliest.truncate(likeliest);
+                    }
                 }
-                EngineEvent::End(request.at_limit)
+                (request.listener)(EngineEvent::Token(PickedToken { id, likelihoods }));
+                let taken = request.constraint.as_mut().map(|constraint| constraint.take(id));
+                match taken.transpose() {
+                    Err(why) => EngineEvent::Failed(Error::Constraint(why)),
+                    Ok(Some(true)) => EngineEvent::End(Finish::Stop),
+                    Ok(_) if request.tokens.len() < request.limit => return Ok(()),
+                    Ok(_) => EngineEvent::End(request.at_limit),
+                }
             }
         };
+        self.end(slot, end);
+        Ok(())
+    }
+
+    /// Ends the request in a slot with a last word.
+    fn end(&mut self, slot: usize, last: EngineEvent) {
         if let Some(mut request) = self.vacate(slot) {
-            (request.listener)(end);
+            (request.listener)(last);
         }
     }
 

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use refrain_lm::Likelihoods;
+
+use crate::step::StepExtras;
 use crate::{Error, Finish, GenerateOptions};
 
 /// Tokens to go on from. Strings that end a text are the caller's to look for: an engine knows tokens alone.
@@ -11,13 +14,56 @@ pub struct EngineRequest {
     pub prompt: Vec<u32>,
     /// How to go on.
     pub options: GenerateOptions,
+    /// Of how many of the likeliest tokens it is told how likely they were at each place, up to
+    /// [`MOST_LIKELIEST`](crate::MOST_LIKELIEST); `None`: of none, not even of those that were picked. Texts that are
+    /// decoded together with such a one take a little longer.
+    pub likeliest: Option<usize>,
+    /// Which tokens may come, if not all. Texts that are decoded together with such a one go on token by token: none of
+    /// them is computed ahead.
+    pub constraint: Option<Box<dyn TokenConstraint>>,
+}
+
+impl EngineRequest {
+    /// The prompt and how to go on, nothing else.
+    pub fn new(prompt: Vec<u32>, options: GenerateOptions) -> EngineRequest {
+        EngineRequest {
+            prompt,
+            options,
+            likeliest: None,
+            constraint: None,
+        }
+    }
+}
+
+/// Which tokens may come next in a text: what a grammar leaves. It is asked on the engine's thread, and all wait for it.
+pub trait TokenConstraint: Send {
+    /// Sets in `bits`, which are zeros, those of the tokens that may come next: token 0 is the lowest bit of the first word.
+    ///
+    /// # Errors
+    /// Why the text cannot go on.
+    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String>;
+
+    /// Goes on behind a token that was allowed; whether the text is over with it.
+    ///
+    /// # Errors
+    /// Why the text cannot go on.
+    fn take(&mut self, token: u32) -> Result<bool, String>;
+}
+
+/// A token of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PickedToken {
+    /// Its number.
+    pub id: u32,
+    /// How likely it and others were, if that was asked for: by the model's own logits, whatever was done to them then.
+    pub likelihoods: Option<Box<Likelihoods>>,
 }
 
 /// What an engine says of a request, in this order: tokens, then one of the others.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// The next token.
-    Token(u32),
+    Token(PickedToken),
     /// The text ended.
     End(Finish),
     /// It cannot go on.
@@ -48,6 +94,8 @@ pub(super) struct Waiting {
     pub at_limit: Finish,
     pub options: GenerateOptions,
     pub settings: refrain_lm::sample::Settings,
+    pub likeliest: Option<usize>,
+    pub constraint: Option<Box<dyn TokenConstraint>>,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,
@@ -56,5 +104,13 @@ pub(super) struct Waiting {
 impl Waiting {
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// What its steps have to do.
+    pub fn extras(&self) -> StepExtras {
+        StepExtras {
+            likelihoods: self.likeliest.is_some(),
+            allowed: self.constraint.is_some(),
+        }
     }
 }

@@ -1,26 +1,28 @@
-//! The decode steps of an engine, one for each number of rows, and who sits in their rows.
+//! The decode steps of an engine, one for each number of rows and what is done beside, and who sits in their rows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use refrain::{Array, Executor, LowerOptions, Run, Write};
+use refrain_lm::Likelihoods;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
 use crate::pace::Pace;
-use crate::step::DecodeStep;
+use crate::step::{DecodeStep, StepExtras};
 use crate::{Error, Model};
 
 /// Who sits in a row: a slot, and the number of its request.
 pub(super) type Seat = (usize, u64);
 
-/// Steps of 1, 2, 4 … rows over the same states and pages. One of them is in use.
+/// Steps of 1, 2, 4 … rows over the same states and pages, with what they do beside. One of them is in use.
 pub(super) struct DecodeSteps {
-    by_rows: HashMap<usize, DecodeStep>,
+    by_kind: HashMap<(usize, StepExtras), DecodeStep>,
     pages: Pages,
     executor: &'static dyn Executor,
     /// Seats of the step in use.
     rows: Vec<Option<Seat>>,
+    extras: StepExtras,
     /// Writes that the next submit begins with.
     writes: Vec<Write>,
 }
@@ -37,10 +39,11 @@ pub(super) struct Newcomer<'t> {
 impl DecodeSteps {
     pub fn new(pages: Pages, executor: &'static dyn Executor) -> DecodeSteps {
         DecodeSteps {
-            by_rows: HashMap::new(),
+            by_kind: HashMap::new(),
             pages,
             executor,
             rows: vec![],
+            extras: StepExtras::default(),
             writes: vec![],
         }
     }
@@ -50,26 +53,43 @@ impl DecodeSteps {
         &self.rows
     }
 
-    /// Makes the step with so many rows the one in use, all of them empty. Nothing may be in flight.
-    pub fn use_rows(&mut self, rows: usize, model: &Model, states: &[LayerState], table: &Array) -> Result<(), Error> {
-        if let Entry::Vacant(place) = self.by_rows.entry(rows) {
+    /// What the step in use does beside.
+    pub fn extras(&self) -> StepExtras {
+        self.extras
+    }
+
+    /// Makes the step of so many rows with `extras` the one in use, all rows empty. Nothing may be in flight.
+    pub fn use_rows(
+        &mut self,
+        (rows, extras): (usize, StepExtras),
+        model: &Model,
+        states: &[LayerState],
+        table: &Array,
+    ) -> Result<(), Error> {
+        let plain = (rows, StepExtras::default());
+        if let Entry::Vacant(place) = self.by_kind.entry(plain) {
             let options = LowerOptions::default();
-            let step = DecodeStep::trace(model, states, rows, table, self.pages, options)?;
-            place.insert(step).tape(self.executor)?.prepare_writes()?;
+            place.insert(DecodeStep::trace(model, states, rows, table, self.pages, options)?);
         }
-        self.rows = vec![None; rows];
+        if !self.by_kind.contains_key(&(rows, extras)) {
+            let step = self.by_kind[&plain].trace_beside(model, states, self.pages, extras)?;
+            self.by_kind.insert((rows, extras), step);
+        }
+        (self.rows, self.extras) = (vec![None; rows], extras);
         self.writes.clear();
-        let step = &self.by_rows[&rows];
-        self.writes
-            .push(write(&step.control.positions, 0, vec![-1i32 as u32; rows]));
+        let executor = self.executor;
+        let step = self.step();
+        step.tape(executor)?.prepare_writes()?;
+        let leave = write(&step.control.positions, 0, vec![-1i32 as u32; rows]);
         let number = step.number();
+        self.writes.push(leave);
         self.writes.extend(number);
         Ok(())
     }
 
     fn step(&mut self) -> &mut DecodeStep {
-        self.by_rows
-            .get_mut(&self.rows.len())
+        self.by_kind
+            .get_mut(&(self.rows.len(), self.extras))
             .expect("traced before it is used")
     }
 
@@ -94,6 +114,11 @@ impl DecodeSteps {
             let at = 4 * row * newcomer.bias.len();
             control.bias.write_state(at, bytemuck::cast_slice(&newcomer.bias))?;
         }
+        if let Some(allowed) = self.step().control.allowed.clone() {
+            let words = allowed.shape()[1];
+            allowed.write_state(4 * row * words, &vec![u8::MAX; 4 * words])?;
+        }
+        let control = &self.step().control;
         let words = settings.encode()?.to_vec();
         let writes = [
             write(&control.tokens, row, vec![last]),
@@ -115,6 +140,12 @@ impl DecodeSteps {
         self.writes.push(leave);
     }
 
+    /// Lets the next run pick only the tokens of a sequence whose bits are set.
+    pub fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
+        let allowed = self.step().control.allowed.as_ref().expect("a step that asks");
+        Ok(allowed.write_state(4 * row * bits.len(), bytemuck::cast_slice(bits))?)
+    }
+
     /// Carries out what changed, `more` besides, and runs the step `runs` times; the number of the first.
     pub fn play(&mut self, more: Vec<Write>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
         let mut writes = std::mem::take(&mut self.writes);
@@ -134,6 +165,14 @@ impl DecodeSteps {
     /// What run number `run` reported of a row, once it is over.
     pub fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
         Ok(self.step().reported(run, row)?)
+    }
+
+    /// How likely the token was that run number `run` picked in a row, and others, once it is over; `None` if the step in
+    /// use does not say.
+    pub fn likelihoods(&mut self, run: u64, row: usize) -> Result<Option<Likelihoods>, Error> {
+        let ring = self.step().control.likelihoods.clone();
+        let ring = ring.filter(|_| self.extras.likelihoods);
+        Ok(ring.map(|ring| ring.read(row, run)).transpose()?)
     }
 }
 
