@@ -7,7 +7,7 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 13] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &["refrain-quant"]),
     ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
@@ -37,9 +37,16 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 13] = [
         ],
         &["refrain-vulkan"],
     ),
+    ("refrain-grammar", &["refrain-engine", "refrain-text"], &[]),
     (
         "refrain-server",
-        &["refrain-engine", "refrain-formats", "refrain-models", "refrain-text"],
+        &[
+            "refrain-engine",
+            "refrain-formats",
+            "refrain-grammar",
+            "refrain-models",
+            "refrain-text",
+        ],
         &[],
     ),
     (

@@ -356,7 +356,11 @@ fn constraints_leave_the_likeliest_of_what_they_allow_and_others_their_texts() {
         let stuck = of_remainder(1, 100);
         for (remainder, left, asked) in constrained {
             let (tokens, finish) = asked.answer();
-            let (length, expected) = if left > 70 { (70, Finish::Length) } else { (left, Finish::Stop) };
+            let (length, expected) = if left > 70 {
+                (70, Finish::Length)
+            } else {
+                (left, Finish::Stop)
+            };
             assert_eq!((tokens.len(), finish), (length, expected), "{remainder}");
             let start = prompt(remainder, 40);
             let all = log_probabilities(&reference, &[&start[..], &tokens].concat());

@@ -15,8 +15,8 @@ pub fn words_of_bits(vocabulary: usize) -> usize {
 #[track_caller]
 pub fn only_allowed(logits: &Array, bits: &Array) -> Array {
     let device = logits.device();
-    let places = Array::arange(&device, DType::U32, BITS);
-    let one = Array::ones(&device, DType::U32, &[1]);
+    let places = Array::arange(device, DType::U32, BITS);
+    let one = Array::ones(device, DType::U32, &[1]);
     let each = bits.expand_dims(-1).shift_right(&places).bit_and(&one);
     let vocabulary = logits.shape().last().copied().unwrap_or(0);
     let rows = logits.shape().first().copied().unwrap_or(0);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use refrain_engine::{EngineEvent, EngineTicket, Finish, TextDecoder};
+use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
 use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -16,6 +16,8 @@ use crate::served::ServedModel;
 pub(crate) struct TextOptions {
     /// Marks between which the model thinks, and whether it begins so.
     pub reasoning: Option<(ReasoningMarks, bool)>,
+    /// Whether it may begin to think by itself: it was not told not to.
+    pub may_reason: bool,
 }
 
 /// A text that is being generated. Dropping it ends it.
@@ -63,6 +65,7 @@ impl Answer {
                 record: &self.record,
             },
             tokens: 0,
+            told: vec![],
             ended: None,
         }
     }
@@ -74,6 +77,8 @@ pub(crate) struct Pieces<'a> {
     events: &'a mut UnboundedReceiver<EngineEvent>,
     clock: AnswerClock<'a>,
     tokens: usize,
+    /// Tokens with their likelihoods that nobody took yet.
+    told: Vec<PickedToken>,
     ended: Option<Ended>,
 }
 
@@ -99,6 +104,9 @@ impl Pieces<'_> {
                     self.tokens += 1;
                     self.clock.record.add_token();
                     let (piece, stopped) = self.text.push(token.id)?;
+                    if token.likelihoods.is_some() {
+                        self.told.push(token);
+                    }
                     (piece, stopped.then_some(Finish::StopString))
                 }
                 EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),
@@ -114,6 +122,11 @@ impl Pieces<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// The tokens since this was last asked, if it was asked how likely they are.
+    pub fn told(&mut self) -> Vec<PickedToken> {
+        std::mem::take(&mut self.told)
     }
 
     /// How it ended, once [`Pieces::next`] gave `None`.

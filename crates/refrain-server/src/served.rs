@@ -1,13 +1,14 @@
 //! A model that is served: the engine that computes, and what turns text into tokens and back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use refrain_engine::fit::Needs;
-use refrain_engine::{Engine, EngineRequest, GenerateOptions, SamplerOptions};
+use refrain_engine::{Engine, EngineRequest, SamplerOptions, TokenConstraint};
 use refrain_formats::{Format, TensorInfo};
+use refrain_grammar::{Grammar, GrammarConstraint, GrammarError, Grammars, ReasoningTokens};
 use refrain_models::Checkpoint;
-use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
+use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, TokenBytes, Tokenizer};
 
 use crate::answer::{Answer, TextOptions};
 use crate::error::Refusal;
@@ -41,6 +42,9 @@ pub struct ServedModel {
     pub(crate) tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     marks: Option<ReasoningMarks>,
+    /// What tokens stand for, and what makes grammars for them: made when they are first wanted.
+    vocabulary: OnceLock<Vec<Option<TokenBytes>>>,
+    grammars: OnceLock<Result<Grammars, GrammarError>>,
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
     pub(crate) facts: ModelFacts,
@@ -96,6 +100,8 @@ impl ServedModel {
             tokenizer: tokenizer.show(&shown),
             template,
             marks,
+            vocabulary: OnceLock::new(),
+            grammars: OnceLock::new(),
             facts: ModelFacts::of(checkpoint),
             figures: Figures::default(),
             bytes_per_step: needs.weights_per_token,
@@ -150,7 +156,8 @@ impl ServedModel {
         .await
         .map_err(|_| Refusal::Silence)??;
         let reasoning = self.marks.map(|marks| (marks, is_thinking));
-        Ok((prompt, TextOptions { reasoning }))
+        let may_reason = think != Some(false);
+        Ok((prompt, TextOptions { reasoning, may_reason }))
     }
 
     /// Whether it has a template for conversations.
@@ -163,22 +170,53 @@ impl ServedModel {
         self.marks
     }
 
-    /// Asks for a text.
-    pub(crate) fn ask(
+    /// What a token stands for; nothing for an id that is no token's.
+    pub(crate) fn bytes_of(&self, id: u32) -> &[u8] {
+        let vocabulary = self.vocabulary.get_or_init(|| self.tokenizer.vocabulary());
+        let token = vocabulary.get(id as usize).and_then(Option::as_ref);
+        token.map_or(&[], |token| &token.bytes)
+    }
+
+    /// What a grammar that a field asks for leaves of an answer that is read so.
+    ///
+    /// # Errors
+    /// A grammar that is none, by the name of its field.
+    pub(crate) async fn constraint(
         self: &Arc<Self>,
-        prompt: Vec<u32>,
-        mut options: GenerateOptions,
+        (field, grammar): (&'static str, Grammar),
         text: TextOptions,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<GrammarConstraint, Refusal> {
+        let reasoning = text.reasoning.and_then(|(marks, is_open)| {
+            Some(ReasoningTokens {
+                open: self.tokenizer.id(marks.open).filter(|_| !is_open && text.may_reason),
+                close: self.tokenizer.id(marks.close)?,
+                is_open,
+            })
+        });
+        let model = self.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            let grammars = model.grammars.get_or_init(|| Grammars::new(&model.tokenizer));
+            grammars.as_ref().map_err(Clone::clone)?.constraint(&grammar, reasoning)
+        });
+        let made = made.await.map_err(|_| Refusal::Silence)?;
+        made.map_err(|why| Refusal::field(field, why.to_string()))
+    }
+
+    /// Asks for a text.
+    pub(crate) fn ask(self: &Arc<Self>, mut request: EngineRequest, text: TextOptions) -> Result<Answer, Refusal> {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
-        let stops = std::mem::take(&mut options.stop_strings);
-        RequestRecord::current().add_prompt(prompt.len());
-        let request = EngineRequest::new(prompt, options);
+        let stops = std::mem::take(&mut request.options.stop_strings);
+        RequestRecord::current().add_prompt(request.prompt.len());
         let ticket = self
             .engine
             .submit(request, Box::new(move |event| drop(events.send(event))))?;
         Ok(Answer::new(self.clone(), heard, ticket, stops, text))
     }
+}
+
+/// A constraint of one text more.
+pub(crate) fn another(constraint: &GrammarConstraint) -> Box<dyn TokenConstraint> {
+    Box::new(constraint.for_another())
 }
 
 fn seconds() -> u64 {

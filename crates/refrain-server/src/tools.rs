@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
+/// Around a call.
+pub(crate) const MARKS: [&str; 2] = [OPEN, CLOSE];
 
 /// Tells calls from text in an answer that comes piece by piece.
 #[derive(Default)]

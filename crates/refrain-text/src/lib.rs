@@ -13,4 +13,4 @@ pub use files::{TokenizerFiles, special_tokens};
 pub use gguf::pre_tokenizer_name;
 pub use refrain_formats::Error;
 pub use template::{ChatTemplate, Conversation, Parted, ReasoningMarks, ReasoningSplitter};
-pub use tokenizer::{DecodeStream, Tokenizer};
+pub use tokenizer::{DecodeStream, TokenBytes, Tokenizer};

@@ -1,6 +1,8 @@
 //! `refrain serve`, asked by HTTP.
 
 mod clients;
+mod forms;
+mod likelihoods;
 mod requests;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -279,16 +281,16 @@ fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
             "n: 0 is not",
         ),
         (
-            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logprobs\": true}",
-            "probabilities",
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logprobs\": 3}",
+            "logprobs: 3 is neither",
         ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logit_bias\": {\"x\": 1}}",
             "no token",
         ),
         (
-            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"response_format\": {\"type\": \"json_object\"}}",
-            "json_object",
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"response_format\": {\"type\": \"poem\"}}",
+            "poem",
         ),
     ] {
         let (status, message) = said(chat_path, body);
@@ -389,7 +391,7 @@ fn clients_of_ollama_are_told_what_cannot_be() {
         ),
         (
             "/api/generate",
-            "{\"prompt\": \"a\", \"format\": \"json\"}",
+            "{\"prompt\": \"a\", \"format\": \"poem\"}",
             400,
             "format",
         ),

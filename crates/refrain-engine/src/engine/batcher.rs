@@ -1,21 +1,22 @@
 //! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
 
+mod hearing;
+mod seating;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use refrain::{Array, Run, Write};
-use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
-use refrain_lm::words_of_bits;
 use refrain_models::{LayerState, Pages};
 
 use super::pages::PagePool;
-use super::request::{EngineEvent, PickedToken, Waiting};
-use super::steps::{DecodeSteps, Newcomer, Seat};
+use super::request::{EngineEvent, Waiting};
+use super::steps::{DecodeSteps, Seat};
 use super::{EngineLoad, EngineOptions, PAGE};
 use crate::pace::{MOST_RUNS, Pace};
 use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
-use crate::step::{StepExtras, page_table};
-use crate::{Error, Finish, Model};
+use crate::step::page_table;
+use crate::{Error, Model};
 
 /// The longest that a submit takes: who comes waits for two of them.
 const LONGEST_SUBMIT: Duration = Duration::from_millis(10);
@@ -268,86 +269,6 @@ impl Batcher {
         Ok(true)
     }
 
-    /// Gives all that decode a row, and those with constraints their next tokens; whether there are any.
-    fn prepare(&mut self) -> Result<bool, Error> {
-        while self.seat_all()? {
-            if !self.steps.extras().allowed {
-                return Ok(true);
-            }
-            // What may come next depends on what comes now.
-            let all_heard = self.in_flight.is_empty();
-            self.hear_all()?;
-            if all_heard && self.allow()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Tells the device which tokens may come next where not all may. Those that cannot go on end; whether none did.
-    fn allow(&mut self) -> Result<bool, Error> {
-        let mut bits = vec![0; words_of_bits(self.model.config().vocab_size)];
-        let mut none_ended = true;
-        for (row, seat) in self.steps.rows().to_vec().into_iter().enumerate() {
-            let Some((slot, _)) = seat else { continue };
-            let running = self.slots[slot].as_mut().expect("seated");
-            let Some(constraint) = &mut running.request.constraint else {
-                continue;
-            };
-            bits.fill(0);
-            let allowed = constraint.allow(&mut bits);
-            match allowed {
-                Ok(()) if bits.iter().any(|word| *word != 0) => self.steps.allow(row, &bits)?,
-                other => {
-                    let why = other.err().unwrap_or_else(|| "no token may come next".to_owned());
-                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
-                    none_ended = false;
-                }
-            }
-        }
-        Ok(none_ended)
-    }
-
-    /// Gives all that decode a row; whether there are any.
-    fn seat_all(&mut self) -> Result<bool, Error> {
-        loop {
-            let extras = || self.running().filter_map(|(_, r)| r.decodes().then(|| r.request.extras()));
-            let (decoding, needed) = (extras().count(), extras().fold(StepExtras::default(), StepExtras::and));
-            let rows = decoding.next_power_of_two();
-            let now = self.steps.rows().len();
-            if decoding == 0 {
-                return Ok(false);
-            }
-            if rows > now || 2 * rows <= now || needed != self.steps.extras() {
-                if !self.in_flight.is_empty() {
-                    self.hear_all()?;
-                    continue;
-                }
-                let kind = (rows, needed);
-                self.steps.use_rows(kind, &self.model, &self.states, &self.table)?;
-                self.pace = Pace::default();
-            }
-            break;
-        }
-        for slot in 0..self.slots.len() {
-            let Some(running) = self.slots[slot].as_ref().filter(|running| running.decodes()) else {
-                continue;
-            };
-            let seat = running.seat(slot);
-            if self.steps.rows().contains(&Some(seat)) {
-                continue;
-            }
-            let request = &running.request;
-            self.steps.join(Newcomer {
-                seat,
-                tokens: &request.tokens,
-                settings: &request.settings,
-                bias: request.options.sampler.bias(self.model.config().vocab_size),
-            })?;
-        }
-        Ok(true)
-    }
-
     /// None, if all tokens that there may be are under way.
     fn runs_per_submit(&self) -> usize {
         // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
@@ -413,94 +334,5 @@ impl Batcher {
             }
         }
         Ok(writes)
-    }
-
-    fn hear_all(&mut self) -> Result<(), Error> {
-        while !self.in_flight.is_empty() {
-            self.hear()?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the oldest submit and passes on what it reports.
-    fn hear(&mut self) -> Result<(), Error> {
-        let Some(heard) = self.in_flight.pop_front() else {
-            return Ok(());
-        };
-        for (number, run) in heard.runs.iter().enumerate() {
-            let looks = self.steps.wait(run, &self.pace)?;
-            self.pace.found(looks, 1, Instant::now());
-            let before = self.counted.generated_tokens;
-            for (row, seat) in heard.rows.iter().enumerate() {
-                if let Some(seat) = *seat
-                    && self.is_seated(seat)
-                {
-                    self.take(seat, heard.first + number as u64, row)?;
-                }
-            }
-            self.counted.decode_steps += u64::from(self.counted.generated_tokens > before);
-        }
-        Ok(())
-    }
-
-    fn is_seated(&self, (slot, number): Seat) -> bool {
-        self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
-    }
-
-    /// Takes what run number `run` reported of a request in a row.
-    fn take(&mut self, (slot, _): Seat, run: u64, row: usize) -> Result<(), Error> {
-        let word = self.steps.reported(run, row)?;
-        let running = self.slots[slot].as_mut().expect("seated");
-        running.ahead -= 1;
-        let request = &mut running.request;
-        let position = request.tokens.len() - 1;
-        let end = match word {
-            NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
-            // The device ends a text where the host does; this is for what only the device knows.
-            FINISHED => EngineEvent::End(request.at_limit),
-            id if request.options.stop_ids.contains(&id) => {
-                self.counted.generated_tokens += 1;
-                EngineEvent::End(Finish::Stop)
-            }
-            id => {
-                self.counted.generated_tokens += 1;
-                running.fed += 1;
-                request.tokens.push(id);
-                let mut likelihoods = None;
-                if let Some(likeliest) = request.likeliest {
-                    likelihoods = self.steps.likelihoods(run, row)?.map(Box::new);
-                    if let Some(likelihoods) = &mut likelihoods {
-                        likelihoods.likeliest.truncate(likeliest);
-                    }
-                }
-                (request.listener)(EngineEvent::Token(PickedToken { id, likelihoods }));
-                let taken = request.constraint.as_mut().map(|constraint| constraint.take(id));
-                match taken.transpose() {
-                    Err(why) => EngineEvent::Failed(Error::Constraint(why)),
-                    Ok(Some(true)) => EngineEvent::End(Finish::Stop),
-                    Ok(_) if request.tokens.len() < request.limit => return Ok(()),
-                    Ok(_) => EngineEvent::End(request.at_limit),
-                }
-            }
-        };
-        self.end(slot, end);
-        Ok(())
-    }
-
-    /// Ends the request in a slot with a last word.
-    fn end(&mut self, slot: usize, last: EngineEvent) {
-        if let Some(mut request) = self.vacate(slot) {
-            (request.listener)(last);
-        }
-    }
-
-    /// Frees a slot and its row; what its pages hold is remembered.
-    fn vacate(&mut self, slot: usize) -> Option<Waiting> {
-        let running = self.slots[slot].take()?;
-        self.steps.leave(running.seat(slot));
-        let held = running.fed.min(running.request.tokens.len() - 1);
-        self.pool.remember(&running.request.tokens[..held], &running.pages);
-        self.pool.give_back(&running.pages);
-        Some(running.request)
     }
 }

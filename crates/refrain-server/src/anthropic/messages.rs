@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::GenerateOptions;
+use refrain_engine::{EngineRequest, GenerateOptions};
 use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -47,7 +47,7 @@ pub(crate) async fn messages(
         input_tokens: prompt.len(),
         stops: stops.unwrap_or_default(),
     };
-    let answer = model.ask(prompt, options, text)?;
+    let answer = model.ask(EngineRequest::new(prompt, options), text)?;
     reply::reply(head, crate::parts::hear(answer, calls), is_streamed).await
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::response::Response;
+use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use super::refusal::OllamaRefusal;
 use super::reply::{OllamaForm, Said, reply};
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::ServedModel;
+use crate::served::{ServedModel, another};
 
 #[derive(Deserialize)]
 pub(crate) struct OllamaChat {
@@ -53,12 +54,15 @@ pub(crate) async fn chat(
     };
     let (prompt, text) = model.conversed(conversation, request.fields.think()).await?;
     form.prompt_tokens = prompt.len();
-    reply(
-        form,
-        model.ask(prompt, options, text)?,
-        request.fields.stream.unwrap_or(true),
-    )
-    .await
+    let constraint = match request.fields.form()? {
+        Some(asked) => Some(another(&model.constraint(asked, text).await?)),
+        None => None,
+    };
+    let asked = EngineRequest {
+        constraint,
+        ..EngineRequest::new(prompt, options)
+    };
+    reply(form, model.ask(asked, text)?, request.fields.stream.unwrap_or(true)).await
 }
 
 fn message(said: &Said) -> Value {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::refusal::OllamaRefusal;
 use crate::error::Refusal;
 use crate::openai::options::GenerationFields;
+use crate::openai::structure::{self, AskedForm};
 use crate::served::ServedModel;
 
 /// What `/api/chat` and `/api/generate` share; how long a model is kept and what it is loaded with is the server's affair.
@@ -42,9 +43,6 @@ impl OllamaFields {
     /// What cannot be followed, by its name.
     pub fn options(&self, model: &ServedModel) -> Result<GenerateOptions, OllamaRefusal> {
         check_name(model, self.model.as_deref())?;
-        if !matches!(&self.format, None | Some(Value::Null)) && self.format != Some("".into()) {
-            return Err(Refusal::field("format", "not supported yet; ask for JSON in the prompt").into());
-        }
         let mut fields = Map::new();
         for (name, field) in NAMES {
             match self.options.get(name) {
@@ -57,6 +55,14 @@ impl OllamaFields {
         let fields: GenerationFields =
             serde_json::from_value(fields.into()).map_err(|why| Refusal::field("options", why.to_string()))?;
         Ok(fields.options(model)?.swap_remove(0))
+    }
+
+    /// The form of the answer, if one is asked for.
+    ///
+    /// # Errors
+    /// What is neither a word for one nor a schema.
+    pub fn form(&self) -> Result<Option<AskedForm>, Refusal> {
+        structure::of_ollama(self.format.as_ref())
     }
 
     /// Whether the model shall think, if that was said.

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::Finish;
+use refrain_engine::{EngineRequest, Finish, PickedToken};
 use refrain_text::{Conversation, Parted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::likelihood;
 use super::options::GenerationFields;
 use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
+use super::structure::{self, ToolChoice};
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::ServedModel;
+use crate::served::{ServedModel, another};
 use crate::tools::{CallSplitter, CallsAndText};
 
 #[derive(Deserialize)]
@@ -21,6 +23,7 @@ pub(crate) struct ChatRequest {
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
     /// Variables of the chat template, as vLLM and llama-server take them.
     #[serde(default)]
     chat_template_kwargs: Map<String, Value>,
@@ -37,17 +40,31 @@ pub(crate) async fn chat(
 ) -> Result<Response, Refusal> {
     let options = request.generation.options(&model)?;
     let tools = request.tools.filter(|tools| !tools.is_empty());
-    let tools = match request.tool_choice.as_ref().map(|choice| choice.as_str()) {
-        None | Some(Some("auto")) => tools,
-        Some(Some("none")) => None,
-        _ => {
+    let given = tools.as_deref().unwrap_or_default();
+    let choice = structure::tool_choice(
+        request.tool_choice.as_ref(),
+        given,
+        request.parallel_tool_calls.unwrap_or(true),
+    )?;
+    let (tools, calls) = match choice {
+        ToolChoice::Free => (tools, None),
+        ToolChoice::None => (None, None),
+        ToolChoice::Forced(calls) => (tools, Some(calls)),
+    };
+    let asked = match (request.generation.structure.form()?, calls) {
+        (Some((field, _)), Some(_)) => {
             return Err(Refusal::field(
-                "tool_choice",
-                "only \"auto\" and \"none\" are supported",
+                field,
+                "the answer is to be a call: tool_choice asks for one",
             ));
         }
+        (asked, calls) => asked.or(calls),
     };
-    let form = ChatForm { calls: tools.is_some() };
+    let likeliest = request.generation.likelihoods.of_chat()?;
+    let form = ChatForm {
+        calls: tools.is_some(),
+        model: model.clone(),
+    };
     let conversation = Conversation {
         messages: messages::read(request.messages)?,
         tools,
@@ -55,15 +72,24 @@ pub(crate) async fn chat(
         variables: request.chat_template_kwargs,
     };
     let (prompt, text) = model.conversed(conversation, request.think).await?;
+    let constraint = match asked {
+        Some(asked) => Some(model.constraint(asked, text).await?),
+        None => None,
+    };
     let head = ReplyHead {
         id: reply::new_id("chatcmpl"),
         created: model.now(),
         model: model.name.clone(),
         prompt_tokens: prompt.len(),
     };
-    let answers = options
-        .into_iter()
-        .map(|options| model.ask(prompt.clone(), options, text));
+    let answers = options.into_iter().map(|options| {
+        let request = EngineRequest {
+            likeliest,
+            constraint: constraint.as_ref().map(another),
+            ..EngineRequest::new(prompt.clone(), options)
+        };
+        model.ask(request, text)
+    });
     let answers = answers.collect::<Result<Vec<_>, _>>()?;
     match request.generation.stream {
         true => Ok(reply::streamed(head, form, answers, request.generation.tells_usage())),
@@ -76,6 +102,7 @@ pub(crate) async fn chat(
 struct ChatForm {
     /// Whether the model may call functions.
     calls: bool,
+    model: Arc<ServedModel>,
 }
 
 /// A message so far.
@@ -85,9 +112,34 @@ struct Message {
     reasoning: String,
     calls: Vec<Value>,
     splitter: CallSplitter,
+    /// How likely its tokens were, and how many of them were streamed.
+    likelihoods: Vec<Value>,
+    said: usize,
+}
+
+impl Message {
+    /// What is said of the likelihoods of tokens that were not spoken of yet.
+    fn likelihoods(&mut self) -> Value {
+        let told = &self.likelihoods[self.said..];
+        self.said = self.likelihoods.len();
+        match told.is_empty() {
+            true => Value::Null,
+            false => json!({"content": told, "refusal": null}),
+        }
+    }
 }
 
 impl ChatForm {
+    /// News with the likelihoods of the tokens up to them.
+    fn tell(&self, message: &mut Message, told: &[PickedToken], mut news: Vec<Value>) -> Vec<Value> {
+        let entries = told.iter().map(|token| likelihood::of_chat(&self.model, token));
+        message.likelihoods.extend(entries);
+        if let Some(first) = news.first_mut().filter(|_| message.said < message.likelihoods.len()) {
+            first["logprobs"] = message.likelihoods();
+        }
+        news
+    }
+
     fn take(&self, message: &mut Message, found: CallsAndText) -> Vec<Value> {
         let mut news = vec![];
         // Blanks before a call, or instead of text, are not worth a word.
@@ -112,7 +164,7 @@ impl ChatForm {
 impl ReplyForm for ChatForm {
     type Choice = Message;
 
-    fn push(&self, message: &mut Message, piece: Parted) -> Vec<Value> {
+    fn push(&self, message: &mut Message, piece: Parted, told: Vec<PickedToken>) -> Vec<Value> {
         let mut news = vec![];
         if !piece.reasoning.is_empty() {
             message.reasoning.push_str(&piece.reasoning);
@@ -126,19 +178,25 @@ impl ReplyForm for ChatForm {
             },
         };
         news.extend(self.take(message, found));
-        news
+        self.tell(message, &told, news)
     }
 
-    fn finish(&self, message: &mut Message) -> Vec<Value> {
+    fn finish(&self, message: &mut Message, told: Vec<PickedToken>) -> Vec<Value> {
         let held = message.splitter.finish();
-        self.take(message, held)
+        let mut news = self.take(message, held);
+        if news.is_empty() && message.said < message.likelihoods.len() + told.len() {
+            news.push(delta(json!({})));
+        }
+        self.tell(message, &told, news)
     }
 
     fn last(&self, message: &Message, finish: Finish) -> Value {
         json!({"delta": {}, "finish_reason": reason(message, finish)})
     }
 
-    fn whole(&self, message: Message, finish: Finish) -> Value {
+    fn whole(&self, mut message: Message, finish: Finish) -> Value {
+        message.said = 0;
+        let likelihoods = message.likelihoods();
         let reason = reason(&message, finish);
         let has_text = !message.content.is_empty() || message.calls.is_empty();
         let mut json = json!({"role": "assistant", "content": has_text.then_some(&message.content)});
@@ -148,7 +206,7 @@ impl ReplyForm for ChatForm {
         if !message.calls.is_empty() {
             json["tool_calls"] = message.calls.into();
         }
-        json!({"message": json, "logprobs": null, "finish_reason": reason})
+        json!({"message": json, "logprobs": likelihoods, "finish_reason": reason})
     }
 
     fn first(&self) -> Option<Value> {

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::Finish;
+use refrain_engine::{EngineRequest, Finish, PickedToken};
 use refrain_text::Parted;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::likelihood;
 use super::options::GenerationFields;
 use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
 use crate::answer::TextOptions;
 use crate::error::{Body, Refusal};
-use crate::served::ServedModel;
+use crate::served::{ServedModel, another};
 
 #[derive(Deserialize)]
 pub(crate) struct CompletionRequest {
@@ -61,11 +62,22 @@ pub(crate) async fn completions(
         return Err(Refusal::field("echo", "echo and suffix are not supported"));
     }
     let options = generation.options(&model)?;
+    let likeliest = generation.likelihoods.of_completion()?;
+    let text = TextOptions::default();
+    let constraint = match generation.structure.form()? {
+        Some(form) => Some(model.constraint(form, text).await?),
+        None => None,
+    };
     let prompts = prompt.tokens(&model)?;
     let mut answers = vec![];
     for prompt in &prompts {
         for options in &options {
-            answers.push(model.ask(prompt.clone(), options.clone(), TextOptions::default())?);
+            let request = EngineRequest {
+                likeliest,
+                constraint: constraint.as_ref().map(another),
+                ..EngineRequest::new(prompt.clone(), options.clone())
+            };
+            answers.push(model.ask(request, text)?);
         }
     }
     let head = ReplyHead {
@@ -74,34 +86,66 @@ pub(crate) async fn completions(
         model: model.name.clone(),
         prompt_tokens: prompts.iter().map(Vec::len).sum(),
     };
+    let form = PlainText { model };
     match generation.stream {
-        true => Ok(reply::streamed(head, PlainText, answers, generation.tells_usage())),
-        false => reply::whole(head, PlainText, answers).await,
+        true => Ok(reply::streamed(head, form, answers, generation.tells_usage())),
+        false => reply::whole(head, form, answers).await,
     }
 }
 
 /// Text as it is.
 #[derive(Clone)]
-struct PlainText;
+struct PlainText {
+    model: Arc<ServedModel>,
+}
+
+/// A text so far.
+#[derive(Default)]
+struct Completion {
+    text: String,
+    told: Vec<PickedToken>,
+    /// Tokens of those that were streamed, and the characters before the next.
+    said: usize,
+    offset: usize,
+}
+
+impl PlainText {
+    /// What is said of the likelihoods of tokens that were not spoken of yet.
+    fn likelihoods(&self, completion: &mut Completion) -> Value {
+        let told = &completion.told[completion.said..];
+        completion.said = completion.told.len();
+        match told.is_empty() {
+            true => Value::Null,
+            false => likelihood::of_completion(&self.model, told, &mut completion.offset),
+        }
+    }
+}
 
 impl ReplyForm for PlainText {
-    type Choice = String;
+    type Choice = Completion;
 
-    fn push(&self, choice: &mut String, piece: Parted) -> Vec<Value> {
-        choice.push_str(&piece.answer);
-        vec![said(&piece.answer, None)]
+    fn push(&self, completion: &mut Completion, piece: Parted, told: Vec<PickedToken>) -> Vec<Value> {
+        completion.text.push_str(&piece.answer);
+        completion.told.extend(told);
+        vec![said(&piece.answer, self.likelihoods(completion), None)]
     }
 
-    fn finish(&self, _: &mut String) -> Vec<Value> {
-        vec![]
+    fn finish(&self, completion: &mut Completion, told: Vec<PickedToken>) -> Vec<Value> {
+        completion.told.extend(told);
+        match self.likelihoods(completion) {
+            Value::Null => vec![],
+            likelihoods => vec![said("", likelihoods, None)],
+        }
     }
 
-    fn last(&self, _: &String, finish: Finish) -> Value {
-        said("", Some(finish))
+    fn last(&self, _: &Completion, finish: Finish) -> Value {
+        said("", Value::Null, Some(finish))
     }
 
-    fn whole(&self, choice: String, finish: Finish) -> Value {
-        said(&choice, Some(finish))
+    fn whole(&self, mut completion: Completion, finish: Finish) -> Value {
+        (completion.said, completion.offset) = (0, 0);
+        let likelihoods = self.likelihoods(&mut completion);
+        said(&completion.text, likelihoods, Some(finish))
     }
 
     fn first(&self) -> Option<Value> {
@@ -113,6 +157,6 @@ impl ReplyForm for PlainText {
     }
 }
 
-fn said(text: &str, finish: Option<Finish>) -> Value {
-    json!({"text": text, "logprobs": null, "finish_reason": finish.map(finish_reason)})
+fn said(text: &str, likelihoods: Value, finish: Option<Finish>) -> Value {
+    json!({"text": text, "logprobs": likelihoods, "finish_reason": finish.map(finish_reason)})
 }

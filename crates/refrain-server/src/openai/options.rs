@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use refrain_engine::{GenerateOptions, Sampler, SamplerOptions, random_seed};
 use serde::Deserialize;
-use serde_json::Value;
 
+use super::likelihood::LikelihoodFields;
+use super::structure::StructureFields;
 use crate::error::Refusal;
 use crate::served::ServedModel;
 
@@ -38,9 +39,10 @@ pub(crate) struct GenerationFields {
     /// Go on until there is no more room: for measurements.
     #[serde(default)]
     ignore_eos: bool,
-    logprobs: Option<Value>,
-    top_logprobs: Option<Value>,
-    response_format: Option<Value>,
+    #[serde(flatten)]
+    pub likelihoods: LikelihoodFields,
+    #[serde(flatten)]
+    pub structure: StructureFields,
 }
 
 /// What else a stream says.
@@ -65,7 +67,6 @@ impl GenerationFields {
     /// What cannot be followed, by the name of its field.
     pub fn options(&self, model: &ServedModel) -> Result<Vec<GenerateOptions>, Refusal> {
         model.check_name(self.model.as_deref())?;
-        self.check_unsupported()?;
         let n = self.n.unwrap_or(1);
         if !(1..=MOST_CHOICES).contains(&n) {
             return Err(Refusal::field("n", format!("{n} is not between 1 and {MOST_CHOICES}")));
@@ -143,25 +144,5 @@ impl GenerationFields {
             ));
         }
         Ok(stops)
-    }
-
-    fn check_unsupported(&self) -> Result<(), Refusal> {
-        let asks = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
-        let is_zero = |value: &Option<Value>| value.as_ref().and_then(Value::as_u64) == Some(0);
-        if asks(&self.logprobs) && !is_zero(&self.logprobs) || asks(&self.top_logprobs) && !is_zero(&self.top_logprobs)
-        {
-            return Err(Refusal::field(
-                "logprobs",
-                "this server does not tell probabilities yet",
-            ));
-        }
-        let format = self.response_format.as_ref().and_then(|format| format["type"].as_str());
-        match format {
-            None | Some("text") => Ok(()),
-            Some(format) => Err(Refusal::field(
-                "response_format",
-                format!("{format:?} is not supported yet; ask for JSON in the prompt"),
-            )),
-        }
     }
 }

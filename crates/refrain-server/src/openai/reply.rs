@@ -8,7 +8,7 @@ use axum::Json;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use refrain_engine::Finish;
+use refrain_engine::{Finish, PickedToken};
 use refrain_text::Parted;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -24,11 +24,12 @@ pub(super) trait ReplyForm: Clone + Send + Sync + 'static {
     /// Of one choice, what has come so far.
     type Choice: Default + Send;
 
-    /// Takes a piece; what an event says of it, if anything (the choice's own part, without its index).
-    fn push(&self, choice: &mut Self::Choice, piece: Parted) -> Vec<Value>;
+    /// Takes a piece, and the tokens that came with it if it is to be said how likely they were; what an event says of
+    /// it, if anything (the choice's own part, without its index).
+    fn push(&self, choice: &mut Self::Choice, piece: Parted, told: Vec<PickedToken>) -> Vec<Value>;
 
     /// The end of a choice: what is said of what was held back.
-    fn finish(&self, choice: &mut Self::Choice) -> Vec<Value>;
+    fn finish(&self, choice: &mut Self::Choice, told: Vec<PickedToken>) -> Vec<Value>;
 
     /// The event that ends a choice.
     fn last(&self, choice: &Self::Choice, finish: Finish) -> Value;
@@ -94,9 +95,9 @@ pub(super) async fn whole<F: ReplyForm>(head: ReplyHead, form: F, answers: Vec<A
     for (index, mut answer) in answers.into_iter().enumerate() {
         let (mut choice, mut pieces) = (F::Choice::default(), answer.pieces());
         while let Some(piece) = pieces.next().await? {
-            form.push(&mut choice, piece);
+            form.push(&mut choice, piece, pieces.told());
         }
-        form.finish(&mut choice);
+        form.finish(&mut choice, pieces.told());
         let Ended { finish, tokens: its } = pieces.ended();
         tokens += its;
         choices.push(with_index(form.whole(choice, finish), index));
@@ -150,8 +151,8 @@ impl EventSender {
         let (mut choice, mut pieces) = (F::Choice::default(), answer.pieces());
         loop {
             let (news, is_over) = match pieces.next().await {
-                Ok(Some(piece)) => (form.push(&mut choice, piece), false),
-                Ok(None) => (form.finish(&mut choice), true),
+                Ok(Some(piece)) => (form.push(&mut choice, piece, pieces.told()), false),
+                Ok(None) => (form.finish(&mut choice, pieces.told()), true),
                 Err(refusal) => {
                     self.send(&refusal.json()).await;
                     return None;

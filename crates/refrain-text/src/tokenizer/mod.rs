@@ -1,5 +1,6 @@
 //! Text to token ids and back.
 
+mod bytes;
 mod class;
 mod directory;
 mod growth;
@@ -14,6 +15,7 @@ use crate::{Error, guard};
 
 use growth::{Growth, GrowthSettings};
 
+pub use bytes::TokenBytes;
 pub(crate) use directory::DirectoryFiles;
 pub use stream::DecodeStream;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -66,7 +67,7 @@ pub(crate) async fn responses(
         "tools": request.tools.clone().unwrap_or_default(),
     });
     let response = reply::Reply::new(said, prompt.len());
-    let heard = parts::hear(model.ask(prompt, options, text)?, calls);
+    let heard = parts::hear(model.ask(EngineRequest::new(prompt, options), text)?, calls);
     reply::reply(response, heard, request.stream).await
 }
 

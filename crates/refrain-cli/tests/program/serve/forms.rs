@@ -1,0 +1,224 @@
+//! Answers of a form that is asked for.
+
+use serde_json::{Value, json};
+
+use super::{Server, chat, content};
+
+/// A schema that no answer of the demo model follows by itself.
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "colour": {"enum": ["red", "green"]},
+            "count": {"$ref": "#/$defs/count"},
+            "done": {"type": "boolean"},
+        },
+        "required": ["colour", "count", "done"],
+        "additionalProperties": false,
+        "$defs": {"count": {"type": "integer", "minimum": 10, "maximum": 99}},
+    })
+}
+
+fn check(text: &str) {
+    let answer: Value = serde_json::from_str(text).expect(text);
+    assert!(
+        ["red", "green"].contains(&answer["colour"].as_str().expect("a text")),
+        "{text}"
+    );
+    assert!(
+        (10..=99).contains(&answer["count"].as_i64().expect("a number")),
+        "{text}"
+    );
+    assert!(
+        answer["done"].is_boolean() && answer.as_object().unwrap().len() == 3,
+        "{text}"
+    );
+}
+
+#[test]
+fn answers_have_the_schema_that_clients_ask_for_each_in_its_own_words() {
+    let server = Server::start(&[]);
+    let path = "/v1/chat/completions";
+    let ask = |field: &str, value: Value| {
+        let mut asked = chat("Say something.");
+        asked[field] = value;
+        asked
+    };
+    let format = json!({"type": "json_schema", "json_schema": {"name": "thing", "schema": schema()}});
+    for asked in [
+        ask("response_format", format.clone()),
+        ask("response_format", json!({"type": "json_object", "schema": schema()})),
+        ask("json_schema", schema()),
+        ask("guided_json", schema().to_string().into()),
+        ask("structured_outputs", json!({"json": schema()})),
+    ] {
+        let (status, answer) = server.post(path, &asked);
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        check(content(&answer));
+    }
+    // Drawn, streamed, several at once, with stops and likelihoods.
+    let mut drawn = ask("response_format", format);
+    drawn["temperature"] = 1.5.into();
+    drawn["n"] = 3.into();
+    drawn["logprobs"] = true.into();
+    let (_, answer) = server.post(path, &drawn);
+    for choice in answer["choices"].as_array().expect("choices") {
+        check(choice["message"]["content"].as_str().expect("a text"));
+    }
+    drawn["n"] = 1.into();
+    drawn["stream"] = true.into();
+    let events = server.events(path, &drawn);
+    let pieces = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
+    check(&pieces.collect::<String>());
+
+    let ollama = json!({"messages": chat("Say something.")["messages"], "format": schema(), "stream": false});
+    check(
+        server.post("/api/chat", &ollama).1["message"]["content"]
+            .as_str()
+            .expect("a text"),
+    );
+    let ollama = json!({"prompt": "Say something.", "format": schema(), "stream": false});
+    check(
+        server.post("/api/generate", &ollama).1["response"]
+            .as_str()
+            .expect("a text"),
+    );
+}
+
+#[test]
+fn texts_follow_regular_expressions_grammars_and_choices_beside_others_that_follow_none() {
+    let server = Server::start(&[]);
+    let free = json!({"prompt": "Once upon", "max_tokens": 40, "temperature": 0});
+    let (_, alone) = server.post("/v1/completions", &free);
+    let said = |field: &str, value: Value| {
+        let mut asked = json!({"prompt": "Once upon", "max_tokens": 40, "temperature": 0.8});
+        asked[field] = value;
+        let (status, answer) = server.post("/v1/completions", &asked);
+        assert_eq!(status, 200, "{answer}");
+        answer["choices"][0]["text"].as_str().expect("a text").to_owned()
+    };
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| server.post("/v1/completions", &free).1);
+        let date = said("guided_regex", "[0-9]{4}-[0-9]{2}".into());
+        let digits = |part: &str, count: usize| part.len() == count && part.bytes().all(|b| b.is_ascii_digit());
+        let (year, month) = date.trim().split_once('-').expect(&date);
+        assert!(digits(year, 4) && digits(month, 2), "{date}");
+        let chosen = said("guided_choice", json!(["north", "south"]));
+        assert!(["north", "south"].contains(&chosen.trim()), "{chosen}");
+        let grammar = "start: \"<\" word (\",\" word)~2 \">\"\nword: /[a-z]{1,4}/";
+        let list = said("grammar", grammar.into());
+        assert!(
+            list.starts_with('<') && list.ends_with('>') && list.matches(',').count() == 2,
+            "{list}"
+        );
+        assert_eq!(
+            beside.join().unwrap()["choices"],
+            alone["choices"],
+            "others say what they say alone"
+        );
+    });
+}
+
+#[test]
+fn who_has_to_call_calls() {
+    let server = Server::start(&["--ctx", "1024"]);
+    let tool = |name: &str, argument: &str| {
+        let parameters = json!({
+            "type": "object",
+            "properties": {(argument): {"$ref": "#/$defs/city"}},
+            "required": [argument],
+            "additionalProperties": false,
+            "$defs": {"city": {"enum": ["Rome", "Oslo"]}},
+        });
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    let mut asked = chat("What is 1 + 1?");
+    asked["tools"] = json!([tool("weather", "city"), tool("time", "place")]);
+    let named = json!({"type": "function", "function": {"name": "time"}});
+    for (choice, names) in [(json!("required"), &["weather", "time"][..]), (named, &["time"][..])] {
+        asked["tool_choice"] = choice;
+        asked["parallel_tool_calls"] = false.into();
+        let (status, answer) = server.post("/v1/chat/completions", &asked);
+        assert_eq!(status, 200, "{answer}");
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+        assert_eq!(choice["message"]["content"], Value::Null);
+        let calls = choice["message"]["tool_calls"].as_array().expect("calls");
+        assert_eq!(calls.len(), 1);
+        let function = &calls[0]["function"];
+        assert!(names.contains(&function["name"].as_str().unwrap()), "{function}");
+        let arguments: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).expect("JSON");
+        let argument = if function["name"] == "time" { "place" } else { "city" };
+        assert!(
+            arguments[argument] == "Rome" || arguments[argument] == "Oslo",
+            "{arguments}"
+        );
+    }
+    asked["tool_choice"] = json!({"type": "function", "function": {"name": "sing"}});
+    let (status, said) = server.post("/v1/chat/completions", &asked);
+    assert!(
+        status == 400 && said["error"]["message"].as_str().unwrap().contains("sing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn forms_that_are_none_are_told_by_their_field() {
+    let server = Server::start(&[]);
+    let deep = (0..60).fold(
+        json!({"type": "string"}),
+        |inner, _| json!({"type": "array", "items": inner}),
+    );
+    for (field, value, why) in [
+        ("response_format", json!({"type": "json_schema"}), "schema"),
+        (
+            "response_format",
+            json!({"type": "json_schema", "json_schema": {"schema": 7}}),
+            "a JSON schema is an object",
+        ),
+        (
+            "response_format",
+            json!({"type": "json_object", "schema": {"type": "poem"}}),
+            "poem",
+        ),
+        ("response_format", json!("json"), "no type"),
+        ("guided_json", json!("{"), "no JSON"),
+        ("guided_json", json!({"$ref": "http://example.com/x"}), ""),
+        ("guided_regex", json!("(("), ""),
+        ("grammar", json!("root ::= \"a\""), "GBNF"),
+        ("grammar", json!("start: missing"), "missing"),
+        ("grammar", json!("start: /a/\n".repeat(50_000)), "the most"),
+        ("guided_choice", json!([]), ""),
+    ] {
+        let mut asked = chat("Say something.");
+        asked[field] = value;
+        asked["max_tokens"] = 4.into();
+        let (status, said) = server.post("/v1/chat/completions", &asked);
+        let message = said["error"]["message"].as_str().expect("a message");
+        assert!(
+            status == 400 && said["error"]["param"] == field && message.contains(why),
+            "{field}: {status} {said}"
+        );
+        assert!(message.len() < 300 && !message.contains(" | "), "{message}");
+    }
+    let mut two = chat("Say something.");
+    two["guided_regex"] = "a".into();
+    two["guided_choice"] = json!(["a"]);
+    assert_eq!(server.post("/v1/chat/completions", &two).0, 400);
+    let mut nested = chat("Say something.");
+    nested["guided_json"] = deep;
+    nested["max_tokens"] = 70.into();
+    assert_eq!(
+        server.post("/v1/chat/completions", &nested).0,
+        200,
+        "what is only deep goes"
+    );
+    let (status, said) = server.post("/api/chat", &json!({"messages": nested["messages"], "format": "poem"}));
+    assert!(
+        status == 400 && said["error"].as_str().unwrap().contains("format"),
+        "{said}"
+    );
+}
