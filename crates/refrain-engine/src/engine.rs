@@ -54,6 +54,10 @@ pub struct EngineOptions {
     pub queue: usize,
     /// Whether requests find what others that began alike have computed. Recurrent models remember nothing yet.
     pub prefix_cache: bool,
+    /// Whether a request's tokens are the same to the last bit of their logits, whoever else is there: steps always have
+    /// rows for all streams, prompts are always cut alike, no request finds what another computed, and each has its pages
+    /// before it begins, so that none has to make room. On one device and driver, with these options.
+    pub deterministic: bool,
 }
 
 impl Default for EngineOptions {
@@ -64,6 +68,7 @@ impl Default for EngineOptions {
             cache_tokens: 4 * 4096,
             queue: 256,
             prefix_cache: true,
+            deterministic: false,
         }
     }
 }

@@ -375,3 +375,28 @@ fn constraints_leave_the_likeliest_of_what_they_allow_and_others_their_texts() {
     }
     gpu.assert_silent();
 }
+
+#[test]
+fn deterministic_engines_compute_the_same_bits_whoever_else_is_there() {
+    let gpu = TestGpu::open();
+    for device in [&Device::cpu(), &gpu.device] {
+        let model = model("tiny:q4_0", device);
+        let options = EngineOptions {
+            deterministic: true,
+            ..options(3, 512)
+        };
+        let asked = |engine: &Engine, number: u32| {
+            let request = EngineRequest::new(prompt(number, 20 + 45 * number), seeded(40, u64::from(number)));
+            let likeliest = Some(3);
+            ask_for(engine, EngineRequest { likeliest, ..request }).expect("taken")
+        };
+        let together = Engine::start(&model, &options).expect("starts");
+        let all: Vec<Asked> = (0..5).map(|number| asked(&together, number % 4)).collect();
+        for (number, answer) in all.into_iter().enumerate() {
+            let alone = Engine::start(&model, &options).expect("starts");
+            let number = number as u32 % 4;
+            assert_eq!(answer.picked(), asked(&alone, number).picked(), "request {number}");
+        }
+    }
+    gpu.assert_silent();
+}

@@ -97,6 +97,9 @@ pub(crate) struct Arguments {
     /// Compute each prompt from its beginning, whatever earlier ones began with
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,
+    /// Let no bit of an answer depend on who else asks: slower, and nothing that was computed is found again
+    #[arg(long, help_heading = "Engine")]
+    deterministic: bool,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
@@ -177,6 +180,7 @@ impl Arguments {
             cache_tokens: (streams * context).min(fit).max(context),
             queue: self.queue,
             prefix_cache: !self.no_prefix_cache,
+            deterministic: self.deterministic,
         }
     }
 }

@@ -70,6 +70,8 @@ pub(super) struct Batcher {
     queue: VecDeque<Waiting>,
     slots: Vec<Option<Running>>,
     in_flight: VecDeque<InFlight>,
+    /// Whether nothing that others do may change a bit.
+    deterministic: bool,
     /// Of the step in use.
     pace: Pace,
     /// Tokens and steps so far.
@@ -101,7 +103,11 @@ impl Batcher {
         let recurrent = states.iter().any(|state| matches!(state, LayerState::Recurrent(_)));
         Ok(Batcher {
             // Of a prefix, recurrent states would have to be remembered too.
-            pool: PagePool::new(each * slots, PAGE, options.prefix_cache && !recurrent),
+            pool: PagePool::new(
+                each * slots,
+                PAGE,
+                options.prefix_cache && !options.deterministic && !recurrent,
+            ),
             table: page_table(device, slots, pages)?,
             known_table: vec![0; slots * pages.per_sequence],
             prompts: PromptPrograms::new(slots, pages),
@@ -109,6 +115,7 @@ impl Batcher {
             queue: VecDeque::new(),
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
+            deterministic: options.deterministic,
             pace: Pace::default(),
             counted: EngineLoad::default(),
             model: model.clone(),
@@ -185,7 +192,9 @@ impl Batcher {
             let tokens = first.tokens.len();
             // The last token is run for its logits, known or not.
             let mut pages = self.pool.known(&first.tokens[..tokens - 1]);
-            let (known, needed) = (pages.len() * PAGE, self.pool.pages_of(tokens));
+            // Who has all from the beginning never has to make room.
+            let positions = if self.deterministic { first.limit } else { tokens };
+            let (known, needed) = (pages.len() * PAGE, self.pool.pages_of(positions));
             while pages.len() < needed {
                 match self.pool.take() {
                     Some(page) => pages.push(page),
@@ -213,9 +222,12 @@ impl Batcher {
         let Some(slot) = feeding.min_by_key(|(_, r)| r.request.number).map(|(slot, _)| slot) else {
             return Ok(());
         };
-        let others = self.running().any(|(_, running)| running.decodes());
+        let others = self.deterministic || self.running().any(|(_, running)| running.decodes());
         // Who reads waits for a chunk with each token: small ones, unless many prompts wait behind this.
-        let prompts = self.queue.len() + self.running().filter(|(_, running)| !running.decodes()).count();
+        let prompts = match self.deterministic {
+            true => 1,
+            false => self.queue.len() + self.running().filter(|(_, running)| !running.decodes()).count(),
+        };
         let most = match (others, self.model.device().is_cpu()) {
             (false, _) => MAX_CHUNK,
             (true, false) => MAX_CHUNK.min(CHUNK_WITH_OTHERS * prompts),

@@ -57,7 +57,8 @@ impl Batcher {
             let extras = decoding().map(|(_, running)| running.request.extras());
             let needed = extras.fold(StepExtras::default(), StepExtras::and);
             let decoding = decoding().count();
-            let rows = decoding.next_power_of_two();
+            let streams = if self.deterministic { self.slots.len() } else { decoding };
+            let rows = streams.next_power_of_two();
             let now = self.steps.rows().len();
             if decoding == 0 {
                 return Ok(false);
