@@ -44,7 +44,7 @@ impl Histogram {
 
 /// Times of a model's requests.
 #[derive(Default)]
-pub(crate) struct Figures {
+pub(crate) struct RequestTimes {
     /// From a request to its first token.
     pub first_token: Histogram,
     /// From a request to its end.

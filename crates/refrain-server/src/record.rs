@@ -53,7 +53,7 @@ pub(crate) async fn note(State(log): State<Option<Log>>, mut request: Request, n
     let id = id(&request);
     request.headers_mut().insert(ID, id.clone());
     let record = Arc::new(RequestRecord::default());
-    let mut line = Line {
+    let mut line = LoggedRequest {
         begin: Instant::now(),
         id: id.clone(),
         method: request.method().to_string(),
@@ -89,7 +89,7 @@ fn id(request: &Request) -> HeaderValue {
 }
 
 /// A line of the log, written when it is dropped.
-struct Line {
+struct LoggedRequest {
     begin: Instant,
     id: HeaderValue,
     method: String,
@@ -99,7 +99,7 @@ struct Line {
     log: Option<Log>,
 }
 
-impl Drop for Line {
+impl Drop for LoggedRequest {
     fn drop(&mut self) {
         let Some(log) = self.log else { return };
         let count = |tokens: &AtomicU64| tokens.load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, TokenBytes, Token
 
 use crate::answer::{Answer, TextOptions};
 use crate::error::Refusal;
-use crate::figures::Figures;
+use crate::figures::RequestTimes;
 use crate::record::RequestRecord;
 
 /// What turns a checkpoint's text into tokens, and its tokens into text.
@@ -48,7 +48,7 @@ pub struct ServedModel {
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
     pub(crate) facts: ModelFacts,
-    pub(crate) figures: Figures,
+    pub(crate) figures: RequestTimes,
     /// Bytes of weights that a step of one request reads.
     pub(crate) bytes_per_step: u64,
     /// Bytes a second that the device reads, where that was measured.
@@ -103,7 +103,7 @@ impl ServedModel {
             vocabulary: OnceLock::new(),
             grammars: OnceLock::new(),
             facts: ModelFacts::of(checkpoint),
-            figures: Figures::default(),
+            figures: RequestTimes::default(),
             bytes_per_step: needs.weights_per_token,
             bandwidth: None,
             suggested: SamplerOptions::suggested(suggestions),

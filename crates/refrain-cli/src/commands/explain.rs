@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed;
-use refrain::{Device, passes};
+use refrain::{Device, Function, passes};
 use refrain_engine::Session;
 use refrain_engine::cost::{self, TokenCost};
 use refrain_formats::WholeFile;
@@ -82,33 +82,24 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         true => device::open_timed(global)?,
         false => device::open_for_plans(global)?,
     };
-    let prompt = arguments.prompt.map(|tokens| tokens as usize);
-    let depth = arguments
-        .depth
-        .map_or(if prompt.is_some() { 0 } else { 128 }, |depth| depth as usize);
-    let context = (depth + prompt.unwrap_or(64)).min(checkpoint.config().max_position);
+    let subject = Subject(arguments.prompt.map(|tokens| tokens as usize));
+    let depth = arguments.depth.map_or(subject.usual_depth(), |depth| depth as usize);
+    let context = (depth + subject.0.unwrap_or(64)).min(checkpoint.config().max_position);
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
     arguments.decoding.apply(&mut session);
     // A plan has no edges to draw.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
-    let printed = match prompt {
-        Some(tokens) => session.prefill_program(tokens, after)?,
-        None => session.decode_program(after)?,
-    };
+    let printed = subject.printed(&mut session, after)?;
     let (mode, choice) = session.mode();
-    let mode = prompt.map_or(mode.name(), |_| device.evaluator().name());
-    let choice = choice.filter(|_| prompt.is_none());
-    let profile = match (arguments.profile, prompt) {
-        (false, _) => None,
-        (true, Some(tokens)) => Some(session.profile_prompt(tokens, depth)?),
-        (true, None) => Some(session.profile_at(depth)?),
+    let mode = subject.0.map_or(mode.name(), |_| device.evaluator().name());
+    let choice = choice.filter(|_| subject.0.is_none());
+    let profile = match arguments.profile {
+        true => Some(subject.profile(&mut session, depth)?),
+        false => None,
     };
-    let function = match prompt {
-        Some(tokens) => session.prefill_function(tokens)?,
-        None => session.decode_function()?,
-    };
+    let function = subject.function(&mut session)?;
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
         WholeFile::write(path, trace::chrome(function.plan(), profile).as_bytes())?;
     }
@@ -119,7 +110,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let unfused = cost::unfused(function.plan()).into_iter();
     let unfused: Vec<String> = unfused.map(|(name, count)| format!("{count} × {name}")).collect();
     let summary = Summary {
-        of: prompt.map_or("token", |_| "prompt"),
+        of: subject.0.map_or("token", |_| "prompt"),
         cost: TokenCost::of(function.plan(), depth),
         layers: checkpoint.config().layers,
         bandwidth,
@@ -128,7 +119,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print_json(&json!({
             "model": arguments.model,
             "device": device.name(),
-            "prompt": prompt,
+            "prompt": subject.0,
             "batch": arguments.batch,
             "depth": depth,
             "mode": mode,
@@ -154,6 +145,38 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push_str(&floor::table(function.plan(), profile, depth, bandwidth));
     }
     output::print(&text)
+}
+
+/// A decode step, or what takes in so many tokens of a prompt.
+#[derive(Clone, Copy)]
+struct Subject(Option<usize>);
+
+impl Subject {
+    fn usual_depth(self) -> usize {
+        self.0.map_or(128, |_| 0)
+    }
+
+    fn printed(self, session: &mut Session, after: &str) -> Result<String, refrain_engine::Error> {
+        match self.0 {
+            Some(tokens) => session.prefill_program(tokens, after),
+            None => session.decode_program(after),
+        }
+    }
+
+    fn function(self, session: &mut Session) -> Result<&Function, refrain_engine::Error> {
+        match self.0 {
+            Some(tokens) => session.prefill_function(tokens),
+            None => session.decode_function(),
+        }
+    }
+
+    /// Microseconds of each step.
+    fn profile(self, session: &mut Session, depth: usize) -> Result<Vec<f64>, refrain_engine::Error> {
+        match self.0 {
+            Some(tokens) => session.profile_prompt(tokens, depth),
+            None => session.profile_at(depth),
+        }
+    }
 }
 
 /// Bytes per second that the device reads.

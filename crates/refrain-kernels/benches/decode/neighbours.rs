@@ -50,7 +50,7 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
         SharedBy::Tokens => {
             (4..=16).contains(&(rows * tiles)) && tokens >= 4 && (4..16).contains(&subgroups) && 4 * tiles >= subgroups
         }
-        SharedBy::Sums => tokens <= 8 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
+        SharedBy::Sums => tokens <= 32 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
     };
     sizes
         .filter(fits)
@@ -132,6 +132,7 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
 fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> MatrixTile {
     MatrixTile {
         most_tokens: usize::MAX,
+        least_depth: 0,
         least_groups: GroupCount::fixed(1),
         shared,
         subgroups,

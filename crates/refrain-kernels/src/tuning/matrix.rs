@@ -8,6 +8,8 @@ use crate::Traits;
 pub struct MatrixTile {
     /// The most tokens for which it is used.
     pub most_tokens: usize,
+    /// The fewest values of a sum for which it is used.
+    pub least_depth: usize,
     /// The fewest workgroups for which it is used.
     pub least_groups: GroupCount,
     /// What the subgroups of a workgroup share.
@@ -92,6 +94,29 @@ pub(super) const H200_UNITS: u32 = 132;
 pub(super) const MATRIX: &[MatrixTile] = &[
     MatrixTile {
         most_tokens: 16,
+        least_depth: 0,
+        least_groups: GroupCount::of_units(300, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 16,
+        least_depth: 4096,
+        least_groups: GroupCount::of_units(120, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 16,
+        rows: 2,
+        tokens: 1,
+        halves: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 16,
+        least_depth: 0,
         least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 8,
@@ -102,8 +127,9 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 32,
-        least_groups: GroupCount::of_units(190, H200_UNITS),
-        shared: SharedBy::Tokens,
+        least_depth: 0,
+        least_groups: GroupCount::of_units(300, H200_UNITS),
+        shared: SharedBy::Sums,
         subgroups: 4,
         rows: 2,
         tokens: 2,
@@ -112,6 +138,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 32,
+        least_depth: 0,
         least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 8,
@@ -122,6 +149,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
+        least_depth: 0,
         least_groups: GroupCount::of_units(190, H200_UNITS),
         shared: SharedBy::Tokens,
         subgroups: 4,
@@ -132,6 +160,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 64,
+        least_depth: 0,
         least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 4,
@@ -142,6 +171,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
+        least_depth: 0,
         least_groups: GroupCount::of_units(40, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 2,
@@ -152,6 +182,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: 128,
+        least_depth: 0,
         least_groups: GroupCount::fixed(1),
         shared: SharedBy::Sums,
         subgroups: 4,
@@ -162,6 +193,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
+        least_depth: 0,
         least_groups: GroupCount::of_units(320, H200_UNITS),
         shared: SharedBy::Tokens,
         subgroups: 8,
@@ -172,6 +204,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
+        least_depth: 0,
         least_groups: GroupCount::fixed(1),
         shared: SharedBy::Tokens,
         subgroups: 4,
@@ -186,6 +219,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
 pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
     MatrixTile {
         most_tokens: 64,
+        least_depth: 0,
         least_groups: GroupCount::fixed(1),
         shared: SharedBy::Sums,
         subgroups: 2,
@@ -196,6 +230,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
+        least_depth: 0,
         least_groups: GroupCount::fixed(1),
         shared: SharedBy::Tokens,
         subgroups: 4,
@@ -212,6 +247,7 @@ pub(super) const EXPERTS: Experts = Experts {
     tiles: &[
         MatrixTile {
             most_tokens: 1,
+            least_depth: 0,
             least_groups: GroupCount::fixed(1),
             shared: SharedBy::Sums,
             subgroups: 2,
@@ -222,6 +258,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: 8,
+            least_depth: 0,
             least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,
@@ -232,6 +269,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: 32,
+            least_depth: 0,
             least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,
@@ -242,6 +280,7 @@ pub(super) const EXPERTS: Experts = Experts {
         },
         MatrixTile {
             most_tokens: usize::MAX,
+            least_depth: 0,
             least_groups: GroupCount::fixed(1),
             shared: SharedBy::Tokens,
             subgroups: 4,

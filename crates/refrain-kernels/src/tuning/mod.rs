@@ -198,6 +198,8 @@ pub struct Tuning {
     pub attention: AttentionTuning,
     /// Attention of single tokens.
     pub decode: DecodeTuning,
+    /// The same where so many sequences are attended to together that such workgroups are enough.
+    pub decode_many: Option<DecodeTuning>,
     /// The gated delta rule.
     pub delta: Delta,
     /// The most tokens that an invocation of a causal convolution takes one after another.
@@ -224,10 +226,16 @@ impl Tuning {
         }
     }
 
-    /// How a product of `tokens` tokens with `rows` rows of each of `parts` matrices is divided, where
-    /// fragments have `size` rows.
-    pub(crate) fn matrix_tile(&self, traits: &Traits, size: u32, [tokens, rows, parts]: [usize; 3]) -> MatrixTile {
-        let tiles = self.matrix.iter().filter(|tile| tokens <= tile.most_tokens);
+    /// How a product of `tokens` tokens of `depth` values with `rows` rows of each of `parts` matrices is divided,
+    /// where fragments have `size` rows.
+    pub(crate) fn matrix_tile(
+        &self,
+        traits: &Traits,
+        size: u32,
+        [tokens, depth, rows, parts]: [usize; 4],
+    ) -> MatrixTile {
+        let tiles = self.matrix.iter();
+        let tiles = tiles.filter(|tile| tokens <= tile.most_tokens && depth >= tile.least_depth);
         let tiles = tiles.map(|tile| tile.with_room(traits, size, tokens, parts as u32));
         let groups = |tile: &MatrixTile| {
             let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;

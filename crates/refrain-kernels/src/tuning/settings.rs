@@ -183,6 +183,9 @@ pub fn read(text: &str, traits: &Traits) -> Result<Tuning, BadTuning> {
 fn set(row: &mut Tuning, line: &str) -> Result<(), String> {
     let (name, value) = line.split_once('=').ok_or("a line is NAME = VALUE")?;
     let (name, value) = (name.trim(), value.trim());
+    if name.starts_with("decode.") {
+        row.decode_many = None;
+    }
     if name.starts_with("four_bit.") {
         // What was better for some shapes was so beside the row's own numbers.
         row.four_bit_by_shape = &[];

@@ -176,22 +176,17 @@ impl Commands {
         steps
     }
 
-    /// The list with a region for each step, named by the step's number.
-    pub(super) fn timed(&self, mut list: CommandList) -> CommandList {
-        let mut ends: Vec<usize> = self.ends.iter().map(|&(_, end)| end).collect();
-        ends.pop();
-        for (step, start) in [0]
-            .into_iter()
-            .chain(ends)
-            .enumerate()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-        {
+    /// The lists with a region for each step, named by the step's number.
+    pub(super) fn timed(&self, bound: &BoundCommands) -> Vec<CommandList> {
+        let mut lists = bound.lists.clone();
+        // From the last step on, so that the places of those before stay.
+        for (step, &(list, _)) in self.ends.iter().enumerate().rev() {
+            let before = step.checked_sub(1).map(|before| self.ends[before]);
+            let start = before.filter(|before| before.0 == list).map_or(0, |before| before.1);
             let region = step.to_string();
-            list.commands.insert(start, Command::Timestamp { region });
+            lists[list].commands.insert(start, Command::Timestamp { region });
         }
-        list
+        lists
     }
 }
 

@@ -285,10 +285,13 @@ impl Executable {
             let what = "steps are measured of functions that have their arguments, on devices opened with timestamps";
             return Err(Error::Call(what.to_string()));
         }
-        let submission = device.submit(self.commands().timed(bound.list()?))?;
-        device.wait(&submission)?;
-        let timings = device.timings(&submission);
-        Ok(timings.into_iter().map(|(_, us)| us).collect())
+        let mut times = vec![];
+        for list in self.commands().timed(bound) {
+            let submission = device.submit(list)?;
+            device.wait(&submission)?;
+            times.extend(device.timings(&submission).into_iter().map(|(_, us)| us));
+        }
+        Ok(times)
     }
 
     /// The plan's commands, on Vulkan.

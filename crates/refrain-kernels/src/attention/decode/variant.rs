@@ -3,11 +3,20 @@
 use super::{AttentionSizes, DecodeParams, OP};
 use crate::kit::iterations::{self, joined_lanes, looped, rounds, too_many};
 use crate::rms_norm::Norm;
-use crate::tuning::{self, Tuning};
+use crate::tuning::{self, DecodeTuning, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
 /// Parts that are joined at once, as in the shader.
 const AT_ONCE: usize = 8;
+
+/// What a row says of so many sequences.
+fn chosen(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
+    let many = tuning.decode_many.filter(|many| {
+        let groups = sizes.tokens * sizes.heads / sizes.grouped_heads(many.most_heads);
+        groups >= many.enough_groups.on(traits)
+    });
+    many.unwrap_or(tuning.decode)
+}
 
 /// How the work is divided.
 pub(super) struct DecodeVariant {
@@ -35,7 +44,7 @@ impl DecodeVariant {
         sizes: &AttentionSizes,
         params: &DecodeParams,
     ) -> Result<DecodeVariant, Unsupported> {
-        let decode = &tuning.decode;
+        let decode = &chosen(tuning, traits, sizes);
         let lanes = tuning::lanes(traits);
         let heads = sizes.grouped_heads(decode.most_heads);
         let tile = decode.positions as usize;
@@ -56,6 +65,7 @@ impl DecodeVariant {
             false => variant.within(traits, sizes, params),
             true if heads > 1 => {
                 let mut fewer = *tuning;
+                fewer.decode_many = None;
                 fewer.decode.most_heads = heads as u32 - 1;
                 DecodeVariant::of(&fewer, traits, operands, sizes, params)
             }

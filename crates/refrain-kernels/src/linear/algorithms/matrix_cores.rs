@@ -182,7 +182,11 @@ impl ProjectionProblem<'_> {
         sections: &[&SectionPlan<'_>],
     ) -> Fragments {
         let rows = sections.iter().map(|s| s.rows).sum();
-        let tile = tuning.matrix_tile(traits, cores.size, [self.tokens, rows, sections[0].parts.len()]);
+        let tile = tuning.matrix_tile(
+            traits,
+            cores.size,
+            [self.tokens, self.columns, rows, sections[0].parts.len()],
+        );
         self.fragments_of(tile, traits, cores, sections)
     }
 
