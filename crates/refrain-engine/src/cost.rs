@@ -1,14 +1,14 @@
 //! What a token, or a prompt, costs a device: counted from its plan.
 //!
 //! ```no_run
-//! use refrain_engine::cost::TokenCost;
+//! use refrain_engine::cost::{Remembered, TokenCost};
 //! use refrain_engine::{Device, LoadOptions, Model, Session};
 //! use refrain_models::Checkpoint;
 //!
 //! let device = Device::auto()?;
 //! let model = Model::load(&Checkpoint::open("Qwen3-0.6B".as_ref())?, &device, &LoadOptions::default())?;
 //! let mut session = Session::new(&model, 1024)?;
-//! let cost = TokenCost::of(session.decode_function()?.plan(), 1000);
+//! let cost = TokenCost::of(session.decode_function()?.plan(), Remembered { sequences: 1, depth: 1000 });
 //! let floor = cost.floor_seconds(refrain::speed::read_bandwidth(&device)?);
 //! println!("{} dispatches, at least {:.3} ms", cost.dispatches, 1e3 * floor);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -23,6 +23,22 @@ use crate::{Error, Session};
 
 /// Runs that a profile is the best of.
 const RUNS: usize = 20;
+
+/// What is there already when a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// Sequences that its tokens belong to.
+    pub sequences: usize,
+    /// Positions of each.
+    pub depth: usize,
+}
+
+impl Remembered {
+    /// Bytes of keys and values that a step reads.
+    pub fn bytes(&self, step: &Step) -> u64 {
+        self.sequences as u64 * step.cache_bytes(self.depth)
+    }
+}
 
 /// What one run of a decode step, or of a prompt's chunk, takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +66,8 @@ pub struct TokenCost {
 }
 
 impl TokenCost {
-    /// Of a decode step with `depth` positions before it.
-    pub fn of(plan: &Plan, depth: usize) -> TokenCost {
+    /// Of a program with so much before it.
+    pub fn of(plan: &Plan, remembered: Remembered) -> TokenCost {
         let waits = plan.barriers_before_steps().into_iter().filter(|&waits| waits);
         TokenCost {
             dispatches: plan.dispatches(),
@@ -63,7 +79,7 @@ impl TokenCost {
             arena_bytes: plan.scratch_bytes,
             least_arena_bytes: plan.least_scratch_bytes,
             weight_bytes: plan.steps.iter().map(|step| plan.weight_bytes(step)).sum(),
-            kv_bytes: plan.steps.iter().map(|step| step.cache_bytes(depth)).sum(),
+            kv_bytes: plan.steps.iter().map(|step| remembered.bytes(step)).sum(),
             multiplications: plan.steps.iter().map(Step::multiplications).sum(),
         }
     }
@@ -75,10 +91,10 @@ impl TokenCost {
     }
 }
 
-/// Seconds that a step of a plan takes at least: those of reading its weights, and the keys and values of `depth`
-/// positions, at so many bytes per second.
-pub fn step_floor_seconds(plan: &Plan, step: &Step, depth: usize, bandwidth: f64) -> f64 {
-    (plan.weight_bytes(step) + step.cache_bytes(depth)) as f64 / bandwidth
+/// Seconds that a step of a plan takes at least: those of reading its weights, and keys and values, at so many bytes per
+/// second.
+pub fn step_floor_seconds(plan: &Plan, step: &Step, remembered: Remembered, bandwidth: f64) -> f64 {
+    (plan.weight_bytes(step) + remembered.bytes(step)) as f64 / bandwidth
 }
 
 /// Steps that stand for themselves although regions exist for such as them, and how many: what fits no pattern.
@@ -154,7 +170,7 @@ mod tests {
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");
         let plan = session.decode_function().expect("lowers").plan();
-        let [shallow, deep] = [0, 200].map(|depth| TokenCost::of(plan, depth));
+        let [shallow, deep] = [0, 200].map(|depth| TokenCost::of(plan, Remembered { sequences: 1, depth }));
         assert_eq!((shallow.kv_bytes, shallow.copies, shallow.transfers), (0, 0, 0));
         assert_eq!(
             deep.kv_bytes,
@@ -163,7 +179,12 @@ mod tests {
         assert!(shallow.weight_bytes > 0 && shallow.weight_bytes <= model.weight_bytes());
         let bytes = (deep.weight_bytes + deep.kv_bytes) as f64;
         assert_eq!(deep.floor_seconds(bytes), 1.0);
-        let steps = plan.steps.iter().map(|step| step_floor_seconds(plan, step, 200, bytes));
+        let deepest = Remembered {
+            sequences: 1,
+            depth: 200,
+        };
+        let steps = plan.steps.iter();
+        let steps = steps.map(|step| step_floor_seconds(plan, step, deepest, bytes));
         assert!((steps.sum::<f64>() - 1.0).abs() < 1e-9);
         assert!(deep.levels <= deep.barriers && deep.barriers <= deep.dispatches + 2);
     }

@@ -19,12 +19,12 @@ pub struct ReasoningTokens {
 pub struct GrammarConstraint {
     matcher: Matcher,
     reasoning: Option<ReasoningTokens>,
-    stage: Stage,
+    stage: AnswerStage,
     end_ids: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
+enum AnswerStage {
     /// Reasoning may begin, or the answer.
     Beginning,
     Reasoning,
@@ -34,9 +34,9 @@ enum Stage {
 impl GrammarConstraint {
     pub(crate) fn new(matcher: Matcher, reasoning: Option<ReasoningTokens>, end_ids: Vec<u32>) -> GrammarConstraint {
         let stage = match reasoning {
-            Some(tokens) if tokens.is_open => Stage::Reasoning,
-            Some(_) => Stage::Beginning,
-            None => Stage::Answer,
+            Some(tokens) if tokens.is_open => AnswerStage::Reasoning,
+            Some(_) => AnswerStage::Beginning,
+            None => AnswerStage::Answer,
         };
         GrammarConstraint {
             matcher,
@@ -57,7 +57,7 @@ impl GrammarConstraint {
 
 impl TokenConstraint for GrammarConstraint {
     fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
-        if self.stage == Stage::Reasoning {
+        if self.stage == AnswerStage::Reasoning {
             bits.fill(u32::MAX);
             self.end_ids.iter().for_each(|id| set(bits, *id, false));
             return Ok(());
@@ -67,7 +67,7 @@ impl TokenConstraint for GrammarConstraint {
         let shared = words.len().min(bits.len());
         bits[..shared].copy_from_slice(&words[..shared]);
         let open = self.reasoning.and_then(|tokens| tokens.open);
-        if let Some(open) = open.filter(|_| self.stage == Stage::Beginning) {
+        if let Some(open) = open.filter(|_| self.stage == AnswerStage::Beginning) {
             set(bits, open, true);
         }
         Ok(())
@@ -75,11 +75,11 @@ impl TokenConstraint for GrammarConstraint {
 
     fn take(&mut self, token: u32) -> Result<bool, String> {
         match (self.stage, self.reasoning) {
-            (Stage::Beginning, Some(tokens)) if tokens.open == Some(token) => self.stage = Stage::Reasoning,
-            (Stage::Reasoning, Some(tokens)) if tokens.close == token => self.stage = Stage::Answer,
-            (Stage::Reasoning, _) => {}
+            (AnswerStage::Beginning, Some(tokens)) if tokens.open == Some(token) => self.stage = AnswerStage::Reasoning,
+            (AnswerStage::Reasoning, Some(tokens)) if tokens.close == token => self.stage = AnswerStage::Answer,
+            (AnswerStage::Reasoning, _) => {}
             _ => {
-                self.stage = Stage::Answer;
+                self.stage = AnswerStage::Answer;
                 self.matcher.consume_token(token).map_err(|error| error.to_string())?;
                 return Ok(self.matcher.is_stopped());
             }

@@ -212,11 +212,6 @@ impl Step {
         self.primitive.updates().iter().map(|&number| &self.inputs[number])
     }
 
-    /// Extents of the first new result; none where there is no new one.
-    fn result_shape(&self) -> &[usize] {
-        self.outputs.first().map_or(&[], |output| &output.layout.shape)
-    }
-
     /// Byte ranges that the step writes.
     pub fn writes(&self) -> impl Iterator<Item = Range> + '_ {
         self.written().map(Operand::range)
@@ -235,8 +230,8 @@ impl Step {
         }
     }
 
-    /// Bytes of keys and values that a step of attention reads, each of its tokens those of `depth`
-    /// positions, or of its window.
+    /// Bytes of keys and values that a step of attention reads, of one sequence: those of `depth` positions, or of its
+    /// window.
     pub fn cache_bytes(&self, depth: usize) -> u64 {
         let Primitive::Operation(operation) = &self.primitive else {
             return 0;
@@ -245,10 +240,9 @@ impl Step {
             return 0;
         };
         let positions = window.map_or(depth, |window| depth.min(window as usize));
-        let tokens = self.result_shape()[0];
         let slot = |state: &Operand| state.layout.shape[1..].iter().product::<usize>() * state.dtype.size();
         let slots = states.iter().map(|&number| slot(&self.inputs[number]));
-        (tokens * positions * slots.sum::<usize>()) as u64
+        (positions * slots.sum::<usize>()) as u64
     }
 
     /// Inputs and new results as kernel families see them.

@@ -10,7 +10,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::Session;
-use refrain_engine::cost::{self, TokenCost};
+use refrain_engine::cost::{self, Remembered, TokenCost};
 use refrain_formats::WholeFile;
 use serde_json::json;
 
@@ -107,11 +107,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print(&graph::dot(&printed));
     }
     let bandwidth = bandwidth(global, arguments, &device)?;
+    let remembered = Remembered {
+        sequences: arguments.batch as usize,
+        depth,
+    };
     let unfused = cost::unfused(function.plan()).into_iter();
     let unfused: Vec<String> = unfused.map(|(name, count)| format!("{count} × {name}")).collect();
     let summary = Summary {
         of: subject.0.map_or("token", |_| "prompt"),
-        cost: TokenCost::of(function.plan(), depth),
+        cost: TokenCost::of(function.plan(), remembered),
         layers: checkpoint.config().layers,
         bandwidth,
     };
@@ -128,7 +132,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "program": printed.lines().collect::<Vec<_>>(),
             "unfused": unfused,
             "token": summary.json(),
-            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, depth, bandwidth)),
+            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, remembered, bandwidth)),
         }));
     }
     let mut text = String::new();
@@ -142,7 +146,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
     if let Some(profile) = &profile {
-        text.push_str(&floor::table(function.plan(), profile, depth, bandwidth));
+        text.push_str(&floor::table(function.plan(), profile, remembered, bandwidth));
     }
     output::print(&text)
 }

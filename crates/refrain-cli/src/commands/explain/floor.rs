@@ -1,7 +1,7 @@
 //! What a token costs, and how far its steps are from the time that reading their bytes takes.
 
 use refrain::plan::{Plan, Step};
-use refrain_engine::cost::{TokenCost, step_floor_seconds};
+use refrain_engine::cost::{Remembered, TokenCost, step_floor_seconds};
 use serde_json::{Value, json};
 
 use crate::output::human_bytes;
@@ -69,13 +69,13 @@ impl Summary {
 }
 
 /// The steps that lose most time against reading their weights, keys and values.
-pub(super) fn table(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) -> String {
+pub(super) fn table(plan: &Plan, profile: &[f64], remembered: Remembered, bandwidth: f64) -> String {
     let mut steps: Vec<(usize, f64, f64)> = plan
         .steps
         .iter()
         .zip(profile)
         .enumerate()
-        .map(|(number, (step, &us))| (number, us, 1e6 * step_floor_seconds(plan, step, depth, bandwidth)))
+        .map(|(number, (step, &us))| (number, us, 1e6 * step_floor_seconds(plan, step, remembered, bandwidth)))
         .collect();
     let total: f64 = profile.iter().sum();
     steps.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
@@ -96,15 +96,15 @@ pub(super) fn table(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) 
 }
 
 /// All steps, for machines.
-pub(super) fn json(plan: &Plan, profile: &[f64], depth: usize, bandwidth: f64) -> Value {
+pub(super) fn json(plan: &Plan, profile: &[f64], remembered: Remembered, bandwidth: f64) -> Value {
     let step = |(number, (step, us)): (usize, (&Step, &f64))| {
         json!({
             "step": number,
             "primitive": step.primitive.to_string(),
             "us": us,
-            "floor_us": 1e6 * step_floor_seconds(plan, step, depth, bandwidth),
+            "floor_us": 1e6 * step_floor_seconds(plan, step, remembered, bandwidth),
             "weight_bytes": plan.weight_bytes(step),
-            "kv_bytes": step.cache_bytes(depth),
+            "kv_bytes": remembered.bytes(step),
             "multiplications": step.multiplications(),
         })
     };
