@@ -96,7 +96,10 @@ mod tests {
         ("To develop", &["verify", "inject-fault", "freeze"]),
     ];
     /// Those of a server.
-    const ENGINE: (&str, &[&str]) = ("Engine", &["ctx", "parallel", "queue", "memory", "no-prefix-cache"]);
+    const ENGINE: (&str, &[&str]) = (
+        "Engine",
+        &["ctx", "parallel", "queue", "memory", "no-prefix-cache", "deterministic"],
+    );
     /// The one that other commands have too.
     const DECODING: &str = "Decoding";
 
