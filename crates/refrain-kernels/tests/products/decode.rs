@@ -362,6 +362,27 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
 }
 
 #[test]
+fn workgroups_for_many_sequences_attend_as_those_for_few() {
+    let traits = device_traits();
+    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        let Some(mut many) = tuning.decode_many else { continue };
+        many.enough_groups = GroupCount::fixed(1);
+        let tuning = Tuning {
+            decode_many: Some(many),
+            ..*tuning
+        };
+        for (positions, table) in [(vec![many.positions as i32 - 1, 5], 12), (vec![300, 0, 1999], 130)] {
+            Case {
+                positions,
+                table,
+                ..Case::usual()
+            }
+            .check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
 fn a_second_call_joins_parts_where_tickets_are_not_promised() {
     let traits = Traits {
         tickets: false,

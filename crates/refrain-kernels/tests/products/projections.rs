@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use crate::common::Random;
 use crate::quantised::RandomWeights as Quantised;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored};
@@ -5,7 +7,7 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, GroupCount, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, MatrixTile, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 /// Sections of a projection, with as many rows each.
@@ -243,6 +245,46 @@ fn every_tuning_row_gives_the_same_projection() {
                 weights: DType::F16,
             }
             .check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
+fn every_tile_of_matrix_cores_gives_the_same_projection() {
+    let Some(traits) = with_matrix_cores() else { return };
+    let mut tried = HashSet::new();
+    for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+        for tile in row.matrix {
+            let tile = MatrixTile {
+                most_tokens: usize::MAX,
+                least_depth: 0,
+                least_groups: GroupCount::fixed(1),
+                ..*tile
+            };
+            if !tried.insert(tile) {
+                continue;
+            }
+            let tuning = Tuning {
+                matrix: Box::leak(Box::new([tile])),
+                ..*row
+            };
+            let four = WeightStorage::Quantised(QuantFormat::Q4_K);
+            let both = Section {
+                parts: vec![four; 2],
+                epilogue: epilogue(2, DType::F32),
+            };
+            for (tokens, section) in [(13, plain(four, 75)), (37, (both, 41))] {
+                Case {
+                    tokens,
+                    columns: 2304,
+                    x: DType::F32,
+                    out: DType::F32,
+                    norm: Some(NORM),
+                    sections: vec![section],
+                    weights: DType::F16,
+                }
+                .check(&tuning, &traits);
+            }
         }
     }
 }
