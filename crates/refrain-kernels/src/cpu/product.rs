@@ -24,23 +24,24 @@ pub(super) fn multiply<B: BlockRows>(w: &B, columns: usize, x: &[f32], rows: Ran
     let m = x.len() / columns;
     if m <= FEW {
         let vectors: Vec<B::Vector> = x.chunks_exact(columns).map(B::vector).collect();
-        in_shares(rows, [m, columns], out, |rows, out| {
+        in_shares(rows, [m, columns], out, &|rows, out| {
             for (x, out) in vectors.iter().zip(out.chunks_exact_mut(rows.len())) {
                 w.one(rows.clone(), x, out);
             }
         });
     } else {
         let vectors = Vectors::new(x, columns, B::INTERLEAVED);
-        in_shares(rows, [m, columns], out, |rows, out| several(w, rows, &vectors, out));
+        in_shares(rows, [m, columns], out, &|rows, out| several(w, rows, &vectors, out));
     }
 }
 
-/// Lets all threads take shares of the rows; `compute` writes the products of its rows, `[m, rows]`.
+/// Lets all threads take shares of the rows; `compute` writes the products of its rows, `[m, rows]`. It is not a type
+/// of its own, for that would build all parallel loops again for each kind of rows.
 fn in_shares(
     rows: Range<usize>,
     [m, columns]: [usize; 2],
     out: &mut [f32],
-    compute: impl Fn(Range<usize>, &mut [f32]) + Sync,
+    compute: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
 ) {
     let n = rows.len();
     // So many rows to a share that there are several shares for each thread, and each is worth handing over.

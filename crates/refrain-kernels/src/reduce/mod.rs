@@ -206,7 +206,7 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
         let Values::U32(truths) = truths else {
             unreachable!("truth values are unsigned")
         };
-        return Values::U32(each_row(&truths, rows, columns, |row| {
+        return Values::U32(each_row(&truths, rows, columns, &|row| {
             u32::from(match op {
                 ReduceOp::Any => row.contains(&1),
                 _ => !row.contains(&0),
@@ -214,13 +214,13 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
         }));
     }
     match x {
-        Values::F32(x) => Values::F32(each_row(x, rows, columns, |row| reduce_floats(op, row))),
-        Values::I32(x) => Values::I32(each_row(x, rows, columns, |row| match op {
+        Values::F32(x) => Values::F32(each_row(x, rows, columns, &|row| reduce_floats(op, row))),
+        Values::I32(x) => Values::I32(each_row(x, rows, columns, &|row| match op {
             ReduceOp::Sum => row.iter().fold(0i32, |a, &b| a.wrapping_add(b)),
             ReduceOp::Prod => row.iter().fold(1i32, |a, &b| a.wrapping_mul(b)),
             _ => extreme(op, row, i32::max, i32::min),
         })),
-        Values::U32(x) => Values::U32(each_row(x, rows, columns, |row| match op {
+        Values::U32(x) => Values::U32(each_row(x, rows, columns, &|row| match op {
             ReduceOp::Sum => row.iter().fold(0u32, |a, &b| a.wrapping_add(b)),
             ReduceOp::Prod => row.iter().fold(1u32, |a, &b| a.wrapping_mul(b)),
             _ => extreme(op, row, u32::max, u32::min),
@@ -228,7 +228,7 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
     }
 }
 
-fn each_row<T: Sync, U: Send>(x: &[T], rows: usize, columns: usize, reduce: impl Fn(&[T]) -> U + Sync) -> Vec<U> {
+fn each_row<T: Sync, U: Send>(x: &[T], rows: usize, columns: usize, reduce: &(dyn Fn(&[T]) -> U + Sync)) -> Vec<U> {
     (0..rows)
         .into_par_iter()
         .with_min_len(least_items(columns))

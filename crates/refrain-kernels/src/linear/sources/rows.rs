@@ -144,7 +144,19 @@ impl WeightRows for SliceRows<'_> {
 
 /// [`crate::matmul::reference_nt`] with some rows of `w` alone.
 pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
-    let (k, n) = (w.columns(), rows.len());
+    multiply_by(&|row, out| w.read(row, out), w.columns(), x, rows, out);
+}
+
+/// The same by `read`, which writes a row of `k` values: one function for all kinds of rows, as its loop over threads
+/// is long to compile.
+fn multiply_by(
+    read: &(dyn Fn(usize, &mut [f32]) + Sync),
+    k: usize,
+    x: &[f32],
+    rows: Range<usize>,
+    out: &mut [f32],
+) {
+    let n = rows.len();
     if n == 0 || out.is_empty() {
         return;
     }
@@ -162,7 +174,7 @@ pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usi
             let mut row = vec![0.0; k];
             let mut results = Vec::with_capacity(run.len() * m);
             for j in run {
-                w.read(rows.start + j, &mut row);
+                read(rows.start + j, &mut row);
                 results.extend((0..m).map(|i| dot(&x[i * k..][..k], &row)));
             }
             results
