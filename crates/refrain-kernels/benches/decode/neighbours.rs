@@ -54,12 +54,18 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
     };
     sizes
         .filter(fits)
-        .map(move |((subgroups, rows, tokens), (shared, halves))| {
-            let tile = tile(shared, [subgroups, rows, tokens, halves]);
-            Tuning {
-                matrix: Box::leak(Box::new([tile])),
-                ..row
+        .map(|((subgroups, rows, tokens), (shared, halves))| tile(shared, [subgroups, rows, tokens, halves]))
+        .flat_map(|tile| {
+            match tile.shared {
+                SharedBy::Tokens => vec![1, 2, 3, 4, 6, 8],
+                SharedBy::Sums => vec![1],
             }
+            .into_iter()
+            .map(move |parts| MatrixTile { parts, ..tile })
+        })
+        .map(move |tile| Tuning {
+            matrix: Box::leak(Box::new([tile])),
+            ..row
         })
 }
 
@@ -139,6 +145,7 @@ fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> Matrix
         rows,
         tokens,
         halves,
+        parts: 1,
         unrolled: true,
     }
 }

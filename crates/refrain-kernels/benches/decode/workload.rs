@@ -324,6 +324,9 @@ fn projected(
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
     let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
+    if made.tickets > 0 {
+        operands.push((false, OperandSpec::contiguous(DType::U32, &[made.tickets])));
+    }
     Made::new(made.calls, &operands)
 }
 
@@ -335,9 +338,10 @@ fn tile(tile: &MatrixTile) -> String {
         rows,
         tokens,
         halves,
+        parts,
         ..
     } = tile;
-    format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h")
+    format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p")
 }
 
 fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {

@@ -24,6 +24,9 @@ pub struct MatrixTile {
     /// Halves that each value of x is taken as: 1, or, where sums are shared, 2, of which the second is what the
     /// first leaves.
     pub halves: u32,
+    /// Workgroups that share a tile's sums over k where the device keeps tickets, each with whole blocks of it; if sums
+    /// are shared by subgroups, 1.
+    pub parts: u32,
     /// Whether loops over a lane's values are unrolled.
     pub unrolled: bool,
 }
@@ -101,6 +104,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 1,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -112,6 +116,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 2,
         tokens: 1,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -123,6 +128,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 1,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -134,6 +140,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 2,
         tokens: 2,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -145,6 +152,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 2,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -156,6 +164,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 2,
         tokens: 4,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -167,6 +176,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 4,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -178,6 +188,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 4,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -189,6 +200,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 4,
         halves: 2,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -200,6 +212,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 2,
         tokens: 8,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
     MatrixTile {
@@ -211,6 +224,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         rows: 2,
         tokens: 4,
         halves: 1,
+        parts: 1,
         unrolled: true,
     },
 ];
@@ -226,6 +240,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 1,
         halves: 2,
+        parts: 1,
         unrolled: false,
     },
     MatrixTile {
@@ -237,6 +252,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
         rows: 1,
         tokens: 1,
         halves: 1,
+        parts: 1,
         unrolled: false,
     },
 ];
@@ -254,6 +270,7 @@ pub(super) const EXPERTS: Experts = Experts {
             rows: 2,
             tokens: 1,
             halves: 1,
+            parts: 1,
             unrolled: true,
         },
         MatrixTile {
@@ -265,6 +282,7 @@ pub(super) const EXPERTS: Experts = Experts {
             rows: 2,
             tokens: 1,
             halves: 1,
+            parts: 1,
             unrolled: true,
         },
         MatrixTile {
@@ -276,6 +294,7 @@ pub(super) const EXPERTS: Experts = Experts {
             rows: 2,
             tokens: 2,
             halves: 1,
+            parts: 1,
             unrolled: true,
         },
         MatrixTile {
@@ -287,6 +306,7 @@ pub(super) const EXPERTS: Experts = Experts {
             rows: 2,
             tokens: 4,
             halves: 1,
+            parts: 1,
             unrolled: true,
         },
     ],

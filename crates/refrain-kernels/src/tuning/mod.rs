@@ -98,6 +98,11 @@ pub struct Tile {
     pub columns: u32,
     /// Products per element between two barriers: a multiple of 32 (a group of quantised values).
     pub depth: u32,
+    /// The most workgroups that share a tile's sums over k, where products of two matrices have too few tiles and the
+    /// device keeps tickets.
+    pub most_parts: u32,
+    /// Workgroups that keep the device busy.
+    pub enough_groups: GroupCount,
 }
 
 /// Attention: a workgroup takes one query head of one token; where there are so many that the device

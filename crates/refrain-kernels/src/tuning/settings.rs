@@ -96,6 +96,8 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("fixed_point", Slot::Switch(&mut row.fixed_point)),
         ("tile.rows", Slot::Power(&mut row.tile.rows, [4, 32])),
         ("tile.columns", Slot::Power(&mut row.tile.columns, [4, 32])),
+        ("tile.most_parts", Slot::Number(&mut row.tile.most_parts, [1, 64])),
+        ("tile.enough_groups", Slot::Groups(&mut row.tile.enough_groups)),
         (
             "experts.most_for_a_pair",
             Slot::Size(&mut row.experts.most_for_a_pair, [0, 64]),

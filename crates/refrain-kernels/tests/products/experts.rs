@@ -165,6 +165,7 @@ fn tiles() -> Vec<MatrixTile> {
         rows,
         tokens,
         halves,
+        parts: 1,
         unrolled: false,
     };
     kinds.map(tile).to_vec()

@@ -1,6 +1,6 @@
 use crate::common::Random;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
-use refrain_kernels::tuning::{self, Tuning};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, swapped};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values, matmul};
 
 struct Case<'a> {
@@ -26,10 +26,10 @@ impl Case<'_> {
         let m = a.layout.shape[a.layout.rank() - 2];
         let batch = a.layout.shape[..a.layout.rank() - 2].iter().product();
         let expected = matmul::reference(&x, &y, batch, m, k, n);
-        let calls =
+        let made =
             matmul::call_tuned(self.tuning, self.traits, a, b, out).unwrap_or_else(|error| panic!("{what}: {error}"));
         let inputs = [(a, Values::F32(x)), (b, Values::F32(y))];
-        let actual = outcome(&calls, &inputs, out);
+        let actual = outcome_of(&made, &inputs, out);
         assert_close(&actual, expected, out.dtype, &what);
     }
 }
@@ -140,6 +140,30 @@ fn every_tuning_row_gives_the_same_result() {
 }
 
 #[test]
+fn workgroups_that_share_sums_give_the_same_result() {
+    let traits = device_traits();
+    let row = tuning::choose(&traits);
+    for most_parts in [2, 5, 64] {
+        let mut tuning = *row;
+        tuning.tile.most_parts = most_parts;
+        tuning.tile.enough_groups = GroupCount::fixed(65_535);
+        for (m, k, n) in [(70, 1032, 77), (20, 2048, 128), (33, 129, 1)] {
+            let case = Case {
+                tuning: &tuning,
+                traits: &traits,
+                a: OperandSpec::contiguous(DType::F32, &[m, k]),
+                b: weight(DType::F32, k, n),
+                out: OperandSpec::contiguous(DType::F32, &[m, n]),
+            };
+            case.check();
+            let made = matmul::call_tuned(&tuning, &traits, &case.a, &case.b, &case.out).expect("checked");
+            let shared = made.tickets > 0 && made.workspace.is_some();
+            assert_eq!(shared, n > 1 && k.div_ceil(128) > 1, "{m} × {k} × {n}");
+        }
+    }
+}
+
+#[test]
 fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
     let traits = device_traits();
     for m in [1, 50] {
@@ -154,7 +178,12 @@ fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
     }
     let [a, b] = [[0, 8], [8, 5]].map(|shape| OperandSpec::contiguous(DType::F32, &shape));
     let out = OperandSpec::contiguous(DType::F32, &[0, 5]);
-    assert!(matmul::call(&traits, &a, &b, &out).expect("nothing to do").is_empty());
+    assert!(
+        matmul::call(&traits, &a, &b, &out)
+            .expect("nothing to do")
+            .calls
+            .is_empty()
+    );
 }
 
 #[test]

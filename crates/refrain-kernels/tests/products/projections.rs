@@ -2,12 +2,12 @@ use std::collections::HashSet;
 
 use crate::common::Random;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_with, stored};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, GroupCount, MatrixTile, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 /// Sections of a projection, with as many rows each.
@@ -105,7 +105,7 @@ impl Case {
         );
         let (out, inputs) = operands.split_last().expect("there is a result");
         let inputs: Vec<(&OperandSpec, Values)> = inputs.iter().zip(values).collect();
-        let actual = outcome_with(&made.calls, &inputs, out, made.workspace.as_ref());
+        let actual = outcome_of(&made, &inputs, out);
         // Matrix cores take halves.
         let precision = if made.workspace.is_some() && self.out == DType::F32 {
             DType::F16
@@ -254,12 +254,14 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
     let Some(traits) = with_matrix_cores() else { return };
     let mut tried = HashSet::new();
     for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
-        for tile in row.matrix {
+        let shared = row.matrix.iter().filter(|tile| tile.shared == SharedBy::Tokens);
+        let shared = shared.flat_map(|tile| [3, 64].map(|parts| MatrixTile { parts, ..*tile }));
+        for tile in row.matrix.iter().copied().chain(shared) {
             let tile = MatrixTile {
                 most_tokens: usize::MAX,
                 least_depth: 0,
                 least_groups: GroupCount::fixed(1),
-                ..*tile
+                ..tile
             };
             if !tried.insert(tile) {
                 continue;

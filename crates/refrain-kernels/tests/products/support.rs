@@ -1,3 +1,4 @@
+use refrain_kernels::projection::ProjectionCalls;
 use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values};
 
 use crate::common::{self, Arena, Random};
@@ -70,6 +71,26 @@ pub fn stored(operand: &OperandSpec, values: &[f32]) -> Vec<f32> {
 /// else was written.
 pub fn outcome(calls: &[Call], inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
     outcome_with(calls, inputs, out, None)
+}
+
+/// What the calls of a product give. Fails unless its counters are zero again.
+pub fn outcome_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
+    let mut arena = Arena::new();
+    inputs.iter().for_each(|(o, v)| arena.add(&encode(o, v)));
+    let empty = blank(out);
+    arena.add(&empty);
+    if let Some(workspace) = &made.workspace {
+        arena.add(&blank(workspace));
+    }
+    if made.tickets > 0 {
+        arena.add(&vec![0; 4 * made.tickets]);
+    }
+    // Twice: counters are as they were.
+    arena.run(&[&made.calls[..], &made.calls].concat());
+    if made.tickets > 0 {
+        assert!(arena.read(inputs.len() + 2).iter().all(|&byte| byte == 0), "counters");
+    }
+    common::values(out, &empty, &arena.read(inputs.len()))
 }
 
 /// [`outcome`] of calls that use a workspace, which is blank.

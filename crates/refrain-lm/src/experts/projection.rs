@@ -106,7 +106,8 @@ impl Operation for JoinedExperts {
         let columns = operands[0].layout.shape[1];
         // Of each expert; those of a token are added up or apart.
         let each = columns * pairs / self.shape[0].max(1);
-        let out: usize = self.shape.iter().product();
+        let parts = self.projection.section.parts.len();
+        let out = self.shape.iter().product::<usize>() * parts;
         (out as u64).saturating_mul(each as u64)
     }
 

@@ -42,7 +42,7 @@ impl Operation for Matmul {
         let [a, b, out] = operands else {
             unreachable!("two inputs and a result")
         };
-        Ok(Kernels::chained(matmul::call(traits, a, b, out)?))
+        Ok(matmul::call(traits, a, b, out)?.into())
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -6,7 +6,6 @@ use refrain_kernels::cpu::FastRows;
 use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::{self, Projection};
 
-use super::matmul::multiplications;
 use crate::DType;
 use crate::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
 
@@ -39,13 +38,8 @@ impl Operation for JoinedProducts {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let made = projection::calls(traits, &self.projection, &operands.iter().collect::<Vec<_>>())?;
-        Ok(Kernels {
-            calls: made.calls,
-            chained: made.chained,
-            workspace: made.workspace,
-            ..Kernels::default()
-        })
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
+        Ok(projection::calls(traits, &self.projection, &operands)?.into())
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -73,6 +67,14 @@ impl Operation for JoinedProducts {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        multiplications(operands)
+        // A row of each of the matrices, of which those of a section end in one result.
+        let mut next = 1 + usize::from(self.projection.norm.is_some_and(|norm| norm.weighted));
+        let mut rows = 0;
+        for part in self.projection.sections.iter().flat_map(|s| &s.parts) {
+            rows += operands[next].layout.shape[0];
+            next += part.planes();
+        }
+        let x = operands[0].layout.count() as u64;
+        x.saturating_mul(rows as u64)
     }
 }

@@ -1,5 +1,6 @@
 use std::hash::Hash;
 
+use refrain_kernels::projection::ProjectionCalls;
 use refrain_kernels::{Call, OperandSpec, Push, Traits, Unsupported, elementwise};
 
 use super::canonicalise::copy_of;
@@ -53,6 +54,17 @@ impl Kernels {
         Kernels {
             workspace,
             ..Kernels::chained(calls)
+        }
+    }
+}
+
+impl From<ProjectionCalls> for Kernels {
+    fn from(made: ProjectionCalls) -> Kernels {
+        Kernels {
+            calls: made.calls,
+            chained: made.chained,
+            workspace: made.workspace,
+            tickets: made.tickets,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! [`crate::projection`] does.
 
 use super::matrix_cores::{self, Fragments, PackedTokens, REFERENCES};
+use super::parts::SumParts;
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
@@ -97,6 +98,7 @@ impl Algorithm for Grouped<'_> {
             skips: tuning.experts.skips && fragments.tile.tokens > 1,
             arguments: &|arguments| sorted.product_arguments(arguments),
             tiles: sorted.tiles(),
+            shared: SumParts::ALONE,
         };
         let calls = vec![
             sorted.prepare(traits, tuning.row_threads)?,
@@ -106,6 +108,7 @@ impl Algorithm for Grouped<'_> {
             calls,
             chained: true,
             workspace: Some(OperandSpec::contiguous(DType::U32, &[sorted.words()[3]])),
+            tickets: 0,
         })
     }
 }

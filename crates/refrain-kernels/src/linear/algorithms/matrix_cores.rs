@@ -5,6 +5,7 @@
 //! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
 //! bits; sums are in f32.
 
+use super::parts::SumParts;
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, grid};
@@ -78,6 +79,19 @@ impl Fragments {
         (self.tile.tokens * self.cores.size) as usize
     }
 
+    /// Fragments of rows of all matrices of a section that a subgroup takes.
+    fn matrices(&self, sections: &[&SectionPlan<'_>]) -> u32 {
+        let parts = sections[0].parts.len() as u32;
+        self.tile.rows / parts * parts
+    }
+
+    /// Workgroups that share the rows of sections that are alike.
+    fn row_blocks(&self, sections: &[&SectionPlan<'_>]) -> usize {
+        let each = self.matrices(sections) / sections[0].parts.len() as u32;
+        let rows = (self.tile.subgroups_apart() * each * self.cores.size) as usize;
+        sections.iter().map(|s| s.rows.div_ceil(rows)).sum()
+    }
+
     fn steps(&self) -> u32 {
         self.chunk as u32 / self.cores.values()
     }
@@ -105,6 +119,8 @@ pub(crate) struct PackedTokens<'a> {
     pub arguments: &'a dyn Fn(&mut PushArguments),
     /// Tiles of them.
     pub tiles: usize,
+    /// How workgroups share the sums of a tile.
+    pub shared: SumParts,
 }
 
 /// The device's matrix cores.
@@ -131,7 +147,9 @@ impl Algorithm for MatrixCoreProduct<'_> {
         for sections in problem.alike() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             problem.pack_arguments(traits, &fragments, problem.operands)?;
-            let packed = |arguments: &mut PushArguments| problem.packed(&fragments, problem.operands, arguments);
+            let shared = problem.sum_parts(traits, &fragments, &sections);
+            let packed =
+                |arguments: &mut PushArguments| problem.given(&fragments, &shared, problem.operands, arguments);
             arguments(traits, problem, &sections, InputSource::Packed(&packed))?;
         }
         Ok(())
@@ -144,7 +162,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
         let cores = cores_of(traits)?;
         let workspace = problem.operands;
         let mut calls = Vec::new();
-        let (mut packed, mut words) = (None, 0);
+        let (mut packed, mut words, mut tickets) = (None, 0, 0);
         for sections in problem.alike() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             let tiles = problem.tiles(&fragments);
@@ -153,21 +171,24 @@ impl Algorithm for MatrixCoreProduct<'_> {
                 calls.push(problem.pack(tuning, traits, &fragments, workspace)?);
                 packed = Some(shape);
             }
+            let shared = problem.sum_parts(traits, &fragments, &sections);
             let tokens = PackedTokens {
                 family: OP,
                 text: include_str!("matrix_cores/tokens.glsl"),
                 skips: false,
-                arguments: &|arguments| problem.packed(&fragments, workspace, arguments),
+                arguments: &|arguments| problem.given(&fragments, &shared, workspace, arguments),
                 tiles: tiles / fragments.tile.tokens as usize,
+                shared,
             };
             calls.push(problem.multiply(traits, &fragments, &sections, &tokens)?);
-            let factors = tiles * cores.size as usize;
-            words = words.max(problem.packed_words(&fragments) + factors);
+            words = words.max(problem.input_words(&fragments) + shared.words());
+            tickets = tickets.max(shared.tickets());
         }
         Ok(ProjectionCalls {
             chained: true,
             calls,
             workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
+            tickets,
         })
     }
 }
@@ -255,6 +276,29 @@ impl ProjectionProblem<'_> {
         arguments.number("BLOCKS", fragments.blocks);
     }
 
+    /// Words of packed x and its factors.
+    fn input_words(&self, fragments: &Fragments) -> usize {
+        self.packed_words(fragments) + self.tiles(fragments) * fragments.cores.size as usize
+    }
+
+    /// How workgroups share the sums of sections that are alike.
+    fn sum_parts(&self, traits: &Traits, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> SumParts {
+        let tile = &fragments.tile;
+        let token_tiles = self.tiles(fragments) / tile.tokens as usize;
+        let sums = fragments.matrices(sections) * tile.subgroups * tile.tokens * fragments.cores.size.pow(2);
+        SumParts {
+            count: SumParts::most(traits, tile.parts, fragments.blocks),
+            sums: sums as usize,
+            results: fragments.row_blocks(sections) * token_tiles,
+        }
+    }
+
+    /// Adds what a product takes beside weights: packed x, and where workgroups leave sums behind it.
+    fn given(&self, fragments: &Fragments, shared: &SumParts, workspace: usize, arguments: &mut PushArguments) {
+        self.packed(fragments, workspace, arguments);
+        shared.arguments(workspace, 4 * self.input_words(fragments) as u64, arguments);
+    }
+
     /// The call that packs x, and behind it a factor for each token.
     fn pack(
         &self,
@@ -293,13 +337,12 @@ impl ProjectionProblem<'_> {
     ) -> Result<Call, Unsupported> {
         let MatrixTile {
             subgroups,
-            rows,
             unrolled,
             shared,
             ..
         } = fragments.tile;
-        let parts = sections[0].parts.len() as u32;
-        let each = rows / parts;
+        let matrices = fragments.matrices(sections);
+        let each = matrices / sections[0].parts.len() as u32;
         let arguments = arguments(traits, self, sections, InputSource::Packed(tokens.arguments))?;
         let generated = generated(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
@@ -309,7 +352,7 @@ impl ProjectionProblem<'_> {
         };
         let text = Text::with_fragments(traits, &format!("{}.{shared:?}", tokens.family))
             .define("SUBGROUPS", format!("{subgroups}u"))
-            .define("MATRICES", format!("{}u", each * parts))
+            .define("MATRICES", format!("{matrices}u"))
             .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
             .define("STAGE", format!("{stage}u"))
             .define("UNROLLED", u32::from(unrolled))
@@ -324,7 +367,7 @@ impl ProjectionProblem<'_> {
             traits,
             declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
-        let text = text.body(REFERENCES).body(&generated);
+        let text = tokens.shared.define(text.body(REFERENCES)).body(&generated);
         let text = match planes {
             WeightPlanes::Dense { .. } => text.body(include_str!("matrix_cores/dense.glsl")),
             WeightPlanes::Quantised(_) => text
@@ -333,15 +376,14 @@ impl ProjectionProblem<'_> {
         };
         let kernel = text
             .flag("SKIPS", tokens.skips)
+            .body(include_str!("parts.glsl"))
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
-        let per_block = (subgroup_rows * each * fragments.cores.size) as usize;
-        let blocks = sections.iter().map(|s| s.rows.div_ceil(per_block)).sum::<usize>();
         Ok(Call {
             kernel,
-            groups: grid(OP, blocks * tokens.tiles)?,
+            groups: grid(OP, fragments.row_blocks(sections) * tokens.tiles * tokens.shared.count)?,
             push: arguments.push(),
         })
     }

@@ -4,6 +4,7 @@ mod gathered;
 mod gemv;
 mod grouped;
 mod matrix_cores;
+mod parts;
 mod tile;
 
 pub(crate) use gathered::GatheredGemv;
@@ -24,6 +25,8 @@ pub struct ProjectionCalls {
     pub chained: bool,
     /// Memory for the calls alone, the operand behind the others, whose contents do not matter.
     pub workspace: Option<OperandSpec>,
+    /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
+    pub tickets: usize,
 }
 
 impl ProjectionCalls {
@@ -33,6 +36,7 @@ impl ProjectionCalls {
             calls,
             chained: false,
             workspace: None,
+            tickets: 0,
         }
     }
 }

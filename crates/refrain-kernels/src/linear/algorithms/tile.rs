@@ -5,6 +5,7 @@ mod projection;
 
 pub(crate) use projection::ProjectionTile;
 
+use super::parts::SumParts;
 use super::{Algorithm, ProductCost, ProjectionCalls, gemv_tuning};
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address};
@@ -12,7 +13,7 @@ use crate::linear::matmul_problem::MatmulProblem;
 use crate::linear::section::WeightStorage;
 use crate::linear::sources::{QuantMatrix, quant_run};
 use crate::tuning::{Tile, Tuning};
-use crate::{Call, KernelText, OperandSpec, Push, Traits, Unsupported};
+use crate::{Call, DType, KernelText, OperandSpec, Push, Traits, Unsupported};
 
 const MATMUL: &str = "matmul";
 const QUANTISED: &str = "quantised";
@@ -49,8 +50,14 @@ impl Algorithm for DenseTile<'_> {
     }
 
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let call = dense(tuning, traits, self.problem, self.operands)?;
-        Ok(ProjectionCalls::apart(vec![call]))
+        let shared = sum_parts(tuning, traits, self.problem);
+        let call = dense(tuning, traits, self.problem, self.operands, &shared)?;
+        let words = shared.words();
+        Ok(ProjectionCalls {
+            workspace: (words > 0).then(|| OperandSpec::contiguous(DType::F32, &[words])),
+            tickets: shared.tickets(),
+            ..ProjectionCalls::apart(vec![call])
+        })
     }
 }
 
@@ -90,21 +97,45 @@ impl Algorithm for QuantisedTile<'_> {
     }
 }
 
+/// How workgroups share the sums of a product of two matrices whose tiles are too few.
+fn sum_parts(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> SumParts {
+    let Tile {
+        rows,
+        columns,
+        depth,
+        most_parts,
+        enough_groups,
+    } = tuning.tile;
+    let results = problem.m.div_ceil(4 * rows as usize) * problem.n.div_ceil(4 * columns as usize);
+    let wanted = (enough_groups.on(traits) / results.max(1)).min(most_parts as usize);
+    let alone = problem.batch.iter().product::<u32>() > 1;
+    let wanted = if alone { 1 } else { wanted as u32 };
+    SumParts {
+        count: SumParts::most(traits, wanted, problem.k.div_ceil((4 * depth) as usize)),
+        sums: (16 * rows * columns) as usize,
+        results,
+    }
+}
+
 fn dense(
     tuning: &Tuning,
     traits: &Traits,
     problem: &MatmulProblem,
     operands: [&OperandSpec; 3],
+    shared: &SumParts,
 ) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
     let tile = tuning.tile;
-    let kernel = Text::new(traits, "matmul.gemm")
+    let text = Text::new(traits, "matmul.gemm");
+    let kernel = shared
+        .define(text)
         .flag("COUNTED", iterations::most(traits).is_some())
         .input("a", a.dtype)
         .input("b", b.dtype)
         .output("c", out.dtype)
         .body(include_str!("tile/dense/product.glsl"))
         .body(include_str!("tile/tile.glsl"))
+        .body(include_str!("parts.glsl"))
         .body(include_str!("tile/dense/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),
@@ -114,11 +145,12 @@ fn dense(
             (6, u32::from(problem.a[1] <= problem.a[0])),
             (7, u32::from(problem.b[0] <= problem.b[1])),
         ]);
-    let groups = tile_groups(MATMUL, tuning, problem.m, problem.n)?;
+    let [x, y, z] = tile_groups(MATMUL, tuning, problem.m, problem.n)?;
+    let groups = [x * shared.count as u32, y, z];
     let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
     let elements = [tile.rows, tile.columns].map(|n| 4 * n * tile.depth);
     check_iterations(MATMUL, traits, tuning.tile, [batches, problem.k], elements)?;
-    product(kernel, groups, problem, operands)
+    product(kernel, groups, problem, operands, shared)
 }
 
 /// Workgroups in x and y that cover `m` rows and `n` columns by tiles.
@@ -155,6 +187,7 @@ fn product(
     [x, y, _]: [u32; 3],
     problem: &MatmulProblem,
     [a, b, out]: [&OperandSpec; 3],
+    shared: &SumParts,
 ) -> Result<Call, Unsupported> {
     let numbers = if problem.swapped { [1, 0, 2] } else { [0, 1, 2] };
     let [outer, inner] = problem.batch;
@@ -166,6 +199,7 @@ fn product(
         address(MATMUL, numbers[1], b)?,
         address(MATMUL, numbers[2], out)?,
     ];
+    push.extend(shared.addresses(3, 0));
     let numbers = sizes
         .into_iter()
         .chain(strides.into_iter().flatten())

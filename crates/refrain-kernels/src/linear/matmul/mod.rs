@@ -15,22 +15,27 @@ pub(crate) use super::sources::multiply;
 pub use super::sources::{SliceRows, StoredRows, WeightRows};
 pub use reference::{reference, reference_nt};
 
-use super::algorithms::{Algorithm, DenseTile, Gemv, cheapest, gemv_tuning};
+use super::algorithms::{Algorithm, DenseTile, Gemv, ProjectionCalls, cheapest, gemv_tuning};
 use super::matmul_problem::MatmulProblem;
 use super::problem::{BatchStrides, ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::section::WeightStorage;
 use crate::kit::text::{address, is_wide, require_float};
 use crate::tuning::{self, Tuning};
-use crate::{Call, OperandSpec, Traits, Unsupported};
+use crate::{OperandSpec, Traits, Unsupported};
 
 const OP: &str = "matmul";
 
-/// Calls that compute `out = a · b`; operands 0, 1 and 2. None when `out` is empty.
+/// Calls that compute `out = a · b`; operands 0, 1 and 2, the workspace 3 and its tickets 4. None when `out` is empty.
 ///
 /// # Errors
 /// When an operand is no float, shapes do not fit, batch dimensions do not merge to two
 /// ([`Unsupported::NeedsContiguous`] names the operand to copy), or a size is beyond 32-bit indices.
-pub fn call(traits: &Traits, a: &OperandSpec, b: &OperandSpec, out: &OperandSpec) -> Result<Vec<Call>, Unsupported> {
+pub fn call(
+    traits: &Traits,
+    a: &OperandSpec,
+    b: &OperandSpec,
+    out: &OperandSpec,
+) -> Result<ProjectionCalls, Unsupported> {
     call_tuned(tuning::choose(traits), traits, a, b, out)
 }
 
@@ -44,13 +49,13 @@ pub fn call_tuned(
     a: &OperandSpec,
     b: &OperandSpec,
     out: &OperandSpec,
-) -> Result<Vec<Call>, Unsupported> {
+) -> Result<ProjectionCalls, Unsupported> {
     for operand in [a, b, out] {
         require_float(OP, operand)?;
     }
     let problem = MatmulProblem::new(a, b, out)?;
     if out.layout.count() == 0 {
-        return Ok(Vec::new());
+        return Ok(ProjectionCalls::apart(Vec::new()));
     }
     let rows_lie_together = |problem: &MatmulProblem| problem.b[0] == 1 || problem.k <= 1;
     let swapped = problem.clone().transposed();
@@ -71,7 +76,7 @@ pub fn call_tuned(
     let mut algorithms: Vec<&dyn Algorithm> = gemv.iter().map(|gemv| gemv as &dyn Algorithm).collect();
     algorithms.push(&tile);
     let algorithm = cheapest(&algorithms, tuning, traits).unwrap_or(&tile);
-    Ok(algorithm.calls(tuning, traits)?.calls)
+    algorithm.calls(tuning, traits)
 }
 
 /// Few rows of `a`, and `b` as rows of weights: each of its columns lies together.

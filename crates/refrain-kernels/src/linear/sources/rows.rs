@@ -149,13 +149,7 @@ pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usi
 
 /// The same by `read`, which writes a row of `k` values: one function for all kinds of rows, as its loop over threads
 /// is long to compile.
-fn multiply_by(
-    read: &(dyn Fn(usize, &mut [f32]) + Sync),
-    k: usize,
-    x: &[f32],
-    rows: Range<usize>,
-    out: &mut [f32],
-) {
+fn multiply_by(read: &(dyn Fn(usize, &mut [f32]) + Sync), k: usize, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     let n = rows.len();
     if n == 0 || out.is_empty() {
         return;

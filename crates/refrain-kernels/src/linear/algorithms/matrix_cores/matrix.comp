@@ -32,26 +32,47 @@ void store_x(uint side, uvec4 staged[STAGED_EACH]) {
     }
 }
 
+#if K_PARTS > 1
+// Whether this workgroup finishes the result: then with the sums of all.
+bool add_parts() {
+    const uint COUNT = MATRICES * TOKEN_TILES * ELEMENTS;
+    [[unroll]] for (uint i = 0u; i < COUNT; ++i) {
+        pc.left_sums.at[sum_at(k_part(), i, COUNT)] = sums[i / ELEMENTS][i % ELEMENTS];
+    }
+    if (!arrives_last()) return false;
+    [[unroll]] for (uint i = 0u; i < COUNT; ++i) {
+        float total = 0.0;
+        [[unroll]] for (uint part = 0u; part < uint(K_PARTS); ++part) {
+            total += pc.left_sums.at[sum_at(part, i, COUNT)];
+        }
+        sums[i / ELEMENTS][i % ELEMENTS] = total;
+    }
+    return true;
+}
+#endif
+
 void main() UNIFORM_FLOW {
     Block block;
     if (!take(block)) return;
-    uint blocks = blocks_of_k();
+    uint all = blocks_of_k();
+    uint begin = all * k_part() / uint(K_PARTS);
+    uint end = all * (k_part() + 1u) / uint(K_PARTS);
     uint first = block.row + gl_SubgroupID * EACH;
     clear_sums();
     const uint stages = STEPS / STAGE;
     Chunk next[MATRICES * SLOTS];
     uvec4 staged[STAGED_EACH];
-    load_weights(block, first, 0u, next);
+    load_weights(block, first, begin, next);
     find_x();
-    load_x(0u, staged);
+    load_x(begin * stages, staged);
     store_x(0u, staged);
     barrier();
     uint side = 0u;
-    for (uint b = 0u; b < blocks; ++b) {
+    for (uint b = begin; b < end; ++b) {
         Chunk chunks[MATRICES * SLOTS] = next;
-        load_weights(block, first, min(b + 1u, blocks - 1u), next);
+        load_weights(block, first, min(b + 1u, end - 1u), next);
         UNROLL for (uint stage = 0u; stage < stages; ++stage) {
-            load_x(min(b * stages + stage + 1u, blocks * stages - 1u), staged);
+            load_x(min(b * stages + stage + 1u, end * stages - 1u), staged);
             UNROLL for (uint s = 0u; s < STAGE; ++s) {
                 B_FRAGMENT x[TOKEN_TILES];
                 [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
@@ -65,6 +86,9 @@ void main() UNIFORM_FLOW {
             barrier();
         }
     }
+#if K_PARTS > 1
+    if (!add_parts()) return;
+#endif
     [[unroll]] for (uint number = 0u; number < MATRICES / PARTS; ++number) {
         [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
             float totals[PARTS][ELEMENTS];

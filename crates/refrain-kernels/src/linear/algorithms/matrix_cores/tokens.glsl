@@ -8,8 +8,8 @@ uint first_tile;
 bool take(out Block block) {
     // Workgroups that read the same weights follow each other.
     uint groups = TILES / TOKEN_TILES;
-    uint number = group_number() / groups;
-    first_tile = group_number() % groups * TOKEN_TILES;
+    uint number = result_number() / groups;
+    first_tile = result_number() % groups * TOKEN_TILES;
     block = block_of(min(number, block_count() - 1u));
     return number < block_count();
 }

@@ -35,18 +35,37 @@ void store_tile(uint at, uint row, uint column) {
     }
 }
 
+#if K_PARTS > 1
+// Whether this workgroup stores the tile: then with the sums of all.
+bool add_parts() {
+    [[unroll]] for (uint i = 0u; i < 16u; ++i) pc.left_sums.at[sum_at(k_part(), i, 16u)] = tile_sums[i / 4u][i % 4u];
+    if (!arrives_last()) return false;
+    clear_tile();
+    for (uint part = 0u; part < uint(K_PARTS); ++part) {
+        [[unroll]] for (uint i = 0u; i < 16u; ++i) tile_sums[i / 4u][i % 4u] += pc.left_sums.at[sum_at(part, i, 16u)];
+    }
+    return true;
+}
+#endif
+
 void main() {
     uint row = gl_WorkGroupID.y * TILE_ROWS;
-    uint column = gl_WorkGroupID.x * TILE_COLUMNS;
+    uint column = gl_WorkGroupID.x / uint(K_PARTS) * TILE_COLUMNS;
+    uint steps = (pc.k + DEPTH - 1u) / DEPTH;
+    uint begin = steps * k_part() / uint(K_PARTS) * DEPTH;
+    uint end = steps * (k_part() + 1u) / uint(K_PARTS) * DEPTH;
     for (uint batch = gl_WorkGroupID.z; batch < pc.batches; batch += gl_NumWorkGroups.z) {
         clear_tile();
-        for (uint k = 0u; k < pc.k; k += DEPTH) {
+        for (uint k = begin; k < end; k += DEPTH) {
             load_left(batch_offset(batch, pc.a_batch), row, k);
             load_right(batch_offset(batch, pc.b_batch), column, k);
             barrier();
             multiply_tiles();
             barrier();
         }
+#if K_PARTS > 1
+        if (!add_parts()) return;
+#endif
         store_tile(batch_offset(batch, pc.c_batch), row, column);
     }
 }

@@ -3,6 +3,10 @@ layout(push_constant, scalar) uniform Push {
     a_ref a;
     b_ref b;
     c_ref c;
+#if K_PARTS > 1
+    sums_ref left_sums;
+    counters_ref tickets;
+#endif
     uint m, n, k;
     uvec2 a_strides; // along m, k
     uvec2 b_strides; // along k, n
