@@ -26,6 +26,7 @@ mod batcher;
 mod pages;
 mod request;
 mod steps;
+mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -172,6 +173,7 @@ impl Engine {
             options,
             likeliest,
             constraint,
+            client,
         } = request;
         let context = self.options.context;
         if prompt.is_empty() {
@@ -208,6 +210,7 @@ impl Engine {
             settings,
             likeliest,
             constraint,
+            client,
             listener,
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),

@@ -400,3 +400,32 @@ fn deterministic_engines_compute_the_same_bits_whoever_else_is_there() {
     }
     gpu.assert_silent();
 }
+
+#[test]
+fn clients_take_turns_where_requests_wait() {
+    let model = model("tiny:f32", &Device::cpu());
+    let engine = Engine::start(&model, &options(1, 256)).expect("starts");
+    let (ended, order) = channel();
+    let ask = |client: u64, number: u32| {
+        let request = EngineRequest::new(prompt(number, 3), greedy(40));
+        let ended = ended.clone();
+        let listener = Box::new(move |event| {
+            if matches!(event, EngineEvent::End(_)) {
+                let _ = ended.send(client);
+            }
+        });
+        engine
+            .submit(EngineRequest { client, ..request }, listener)
+            .expect("taken")
+    };
+    let tickets: Vec<EngineTicket> = (0..5).map(|number| ask(7, number)).chain([ask(8, 9)]).collect();
+    let order: Vec<u64> = tickets
+        .iter()
+        .map(|_| order.recv_timeout(LONGEST_WAIT).expect("ends"))
+        .collect();
+    let place = order.iter().position(|client| *client == 8).expect("there");
+    assert!(
+        place <= 2,
+        "who came last waits for one of the other's at most: {order:?}"
+    );
+}

@@ -1,5 +1,7 @@
 //! What a client is told that asked for what cannot be, as OpenAI's clients understand it.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::FromRequest;
 use axum::extract::rejection::JsonRejection;
@@ -7,6 +9,8 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+use crate::connections::Connection;
 
 /// Why a request is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +20,8 @@ pub(crate) enum Refusal {
     Malformed(String),
     #[error("the body is larger than this server takes")]
     TooLarge,
+    #[error("the body did not come within {} seconds", .0.as_secs())]
+    TooSlow(Duration),
     /// A field with a value that cannot be followed.
     #[error("{field}: {why}")]
     Field { field: &'static str, why: String },
@@ -52,6 +58,7 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
@@ -121,7 +128,10 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
     async fn from_request(mut request: axum::extract::Request, state: &S) -> Result<Self, Refusal> {
         let kind = axum::http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
-        match Json::from_request(request, state).await {
+        let connection = request.extensions().get::<Connection>();
+        let patience = connection.map_or(Duration::MAX, |connection| connection.patience);
+        let body = tokio::time::timeout(patience, Json::from_request(request, state)).await;
+        match body.map_err(|_| Refusal::TooSlow(patience))? {
             Ok(Json(body)) => Ok(Body(body)),
             Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(Refusal::TooLarge)

@@ -18,6 +18,7 @@
 mod access;
 mod answer;
 mod anthropic;
+mod connections;
 mod cors;
 mod error;
 mod figures;
@@ -33,7 +34,6 @@ mod tls;
 mod tokens;
 mod tools;
 
-use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,9 +41,8 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
-use axum::serve::Listener;
-use futures_util::future::{self, Either};
 
+use connections::Connections;
 pub use record::Log;
 pub use served::{ServedModel, ServedText};
 pub use tls::{Certificate, CertificateError};
@@ -61,6 +60,8 @@ pub struct ServerOptions {
     pub log: Option<Log>,
     /// Shown to those who connect, over TLS; without one it is plain HTTP.
     pub certificate: Option<Certificate>,
+    /// How long a client may take to send a request, to say whether it has another, or to read what it was sent.
+    pub patience: Duration,
 }
 
 impl Default for ServerOptions {
@@ -71,13 +72,13 @@ impl Default for ServerOptions {
             origins: vec![],
             log: None,
             certificate: None,
+            patience: Duration::from_secs(60),
         }
     }
 }
 
-/// How often is looked whether to end, and how long texts under way may then take.
+/// How often is looked whether to end.
 const LOOK: Duration = Duration::from_millis(50);
-const GRACE: Duration = Duration::from_secs(30);
 
 /// Serves a model until `is_over` says so; then no new requests are taken, and those under way come to their ends, if
 /// that takes no longer than half a minute.
@@ -88,54 +89,28 @@ pub fn serve(
     listener: std::net::TcpListener,
     model: ServedModel,
     options: &ServerOptions,
-    is_over: impl Fn() -> bool + Clone + Send + 'static,
+    is_over: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
     listener.set_nonblocking(true)?;
-    let router = router(Arc::new(model), options);
-    let certificate = options.certificate.clone();
+    let connections = Connections {
+        router: router(Arc::new(model), options),
+        certificate: options.certificate.clone(),
+        patience: options.patience,
+    };
+    let over = async move {
+        while !is_over() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
     let served = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        match certificate {
-            Some(certificate) => answer(tls::TlsListener::new(listener, certificate), router, is_over).await,
-            None => answer(listener, router, is_over).await,
-        }
+        connections.answer(listener, connections::of_tcp, over).await;
+        Ok(())
     });
     runtime.shutdown_background();
     served
-}
-
-/// Answers whoever connects until `is_over` says so, and what is under way, for a while.
-async fn answer<L>(
-    listener: L,
-    router: Router,
-    is_over: impl Fn() -> bool + Clone + Send + 'static,
-) -> std::io::Result<()>
-where
-    L: Listener,
-    L::Addr: std::fmt::Debug,
-{
-    let ended = move || {
-        let is_over = is_over.clone();
-        async move {
-            while !is_over() {
-                tokio::time::sleep(LOOK).await;
-            }
-        }
-    };
-    let last = ended();
-    let serving = axum::serve(listener, router)
-        .with_graceful_shutdown(ended())
-        .into_future();
-    let too_long = Box::pin(async {
-        last.await;
-        tokio::time::sleep(GRACE).await;
-    });
-    match future::select(Box::pin(serving), too_long).await {
-        Either::Left((served, _)) => served,
-        Either::Right(_) => Ok(()),
-    }
 }
 
 fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {

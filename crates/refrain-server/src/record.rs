@@ -31,6 +31,7 @@ tokio::task_local! {
 pub(crate) struct RequestRecord {
     prompt_tokens: AtomicU64,
     tokens: AtomicU64,
+    client: AtomicU64,
 }
 
 impl RequestRecord {
@@ -41,6 +42,15 @@ impl RequestRecord {
 
     pub fn add_prompt(&self, tokens: usize) {
         self.prompt_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Who asks, by some number.
+    pub fn client(&self) -> u64 {
+        self.client.load(Ordering::Relaxed)
+    }
+
+    pub fn set_client(&self, client: u64) {
+        self.client.store(client, Ordering::Relaxed);
     }
 
     pub fn add_token(&self) {

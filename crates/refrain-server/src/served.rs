@@ -206,7 +206,9 @@ impl ServedModel {
     pub(crate) fn ask(self: &Arc<Self>, mut request: EngineRequest, text: TextOptions) -> Result<Answer, Refusal> {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
         let stops = std::mem::take(&mut request.options.stop_strings);
-        RequestRecord::current().add_prompt(request.prompt.len());
+        let record = RequestRecord::current();
+        record.add_prompt(request.prompt.len());
+        request.client = record.client();
         let ticket = self
             .engine
             .submit(request, Box::new(move |event| drop(events.send(event))))?;

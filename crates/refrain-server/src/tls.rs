@@ -1,24 +1,15 @@
 //! Connections over TLS, by a certificate from a file.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-
-/// Connections whose handshake is under way at most, and how long one may take.
-const HANDSHAKES: usize = 256;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a server shows to those who connect.
 #[derive(Debug, Clone)]
@@ -44,6 +35,14 @@ impl Certificate {
             .with_single_cert(certificates, private)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Certificate(Arc::new(config)))
+    }
+
+    /// What comes over `stream` once both know each other.
+    pub(crate) async fn shake_hands<I>(&self, stream: I) -> io::Result<TlsStream<I>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        TlsAcceptor::from(self.0.clone()).accept(stream).await
     }
 }
 
@@ -78,70 +77,5 @@ impl CertificateError {
             pem::Error::NoItemsFound => CertificateError::Missing { path, what },
             why => CertificateError::Unreadable { path, why },
         }
-    }
-}
-
-/// Gives connections whose handshakes are over, so that none waits for another's.
-pub(crate) struct TlsListener {
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-    address: io::Result<SocketAddr>,
-    accepting: JoinHandle<()>,
-}
-
-impl TlsListener {
-    pub fn new(listener: TcpListener, certificate: Certificate) -> TlsListener {
-        let (done, ready) = mpsc::channel(1);
-        TlsListener {
-            ready,
-            address: listener.local_addr(),
-            accepting: tokio::spawn(accept(listener, certificate, done)),
-        }
-    }
-}
-
-async fn accept(
-    mut listener: TcpListener,
-    certificate: Certificate,
-    done: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
-) {
-    let acceptor = TlsAcceptor::from(certificate.0);
-    let places = Arc::new(Semaphore::new(HANDSHAKES));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        let (stream, address) = Listener::accept(&mut listener).await;
-        let (handshake, done) = (acceptor.accept(stream), done.clone());
-        tokio::spawn(async move {
-            let _until_it_is_over = place;
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, handshake).await {
-                let _ = done.send((stream, address)).await;
-            }
-        });
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(connection) => connection,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        match &self.address {
-            Ok(address) => Ok(*address),
-            Err(why) => Err(why.kind().into()),
-        }
-    }
-}
-
-impl Drop for TlsListener {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// Write a line of JSON to the standard error for each request that is over
     #[arg(long)]
     log: bool,
+    /// Seconds that a client may take to send a request, and to read what it was sent
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
     /// What clients call the model [default: MODEL, of a path its last part]
     #[arg(long, value_name = "NAME", visible_alias = "served-model-name")]
     alias: Option<String>,
@@ -151,6 +155,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         api_keys: arguments.api_key.clone(),
         origins: arguments.cors.clone(),
         certificate,
+        patience: Duration::from_secs(arguments.timeout),
         log: arguments.log.then_some(output::complain as refrain_server::Log),
         ..ServerOptions::default()
     };

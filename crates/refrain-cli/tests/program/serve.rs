@@ -1,6 +1,7 @@
 //! `refrain serve`, asked by HTTP.
 
 mod clients;
+mod connections;
 mod forms;
 mod likelihoods;
 mod requests;

@@ -12,6 +12,7 @@ use refrain_models::{LayerState, Pages};
 use super::pages::PagePool;
 use super::request::{EngineEvent, Waiting};
 use super::steps::{DecodeSteps, Seat};
+use super::turns::Turns;
 use super::{EngineLoad, EngineOptions, PAGE};
 use crate::pace::{MOST_RUNS, Pace};
 use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
@@ -68,6 +69,7 @@ pub(super) struct Batcher {
     prompts: PromptPrograms,
     steps: DecodeSteps,
     queue: VecDeque<Waiting>,
+    turns: Turns,
     slots: Vec<Option<Running>>,
     in_flight: VecDeque<InFlight>,
     /// Whether nothing that others do may change a bit.
@@ -113,6 +115,7 @@ impl Batcher {
             prompts: PromptPrograms::new(slots, pages),
             steps: DecodeSteps::new(pages, device.executors()[0]),
             queue: VecDeque::new(),
+            turns: Turns::default(),
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
@@ -186,9 +189,16 @@ impl Batcher {
         }
     }
 
-    /// Gives waiting requests slots and the pages of their prompts, in the order in which they came.
+    /// Gives waiting requests slots and the pages of their prompts; clients take turns.
     fn admit(&mut self) {
-        while let (Some(slot), Some(first)) = (self.slots.iter().position(Option::is_none), self.queue.front()) {
+        while let Some(slot) = self.slots.iter().position(Option::is_none) {
+            let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
+            let waiting = || self.queue.iter().map(|request| request.client);
+            let Some(at) = self.turns.next(waiting(), &running) else {
+                return;
+            };
+            let present: Vec<u64> = waiting().chain(running).collect();
+            let first = &self.queue[at];
             let tokens = first.tokens.len();
             // The last token is run for its logits, known or not.
             let mut pages = self.pool.known(&first.tokens[..tokens - 1]);
@@ -201,7 +211,8 @@ impl Batcher {
                     None => return self.pool.give_back(&pages),
                 }
             }
-            let request = self.queue.pop_front().expect("looked at");
+            let request = self.queue.remove(at).expect("looked at");
+            self.turns.take(request.client, &present);
             self.counted.cached_tokens += known as u64;
             self.counted.prompt_tokens += tokens as u64;
             let row = slot * self.pages.per_sequence;

@@ -21,6 +21,8 @@ pub struct EngineRequest {
     /// Which tokens may come, if not all. Texts that are decoded together with such a one go on token by token: none of
     /// them is computed ahead.
     pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// Who asks, by any number: where requests wait, clients take turns.
+    pub client: u64,
 }
 
 impl EngineRequest {
@@ -31,6 +33,7 @@ impl EngineRequest {
             options,
             likeliest: None,
             constraint: None,
+            client: 0,
         }
     }
 }
@@ -96,6 +99,7 @@ pub(super) struct Waiting {
     pub settings: refrain_lm::sample::Settings,
     pub likeliest: Option<usize>,
     pub constraint: Option<Box<dyn TokenConstraint>>,
+    pub client: u64,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,

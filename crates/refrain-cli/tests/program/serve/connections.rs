@@ -1,0 +1,102 @@
+//! Clients that take their time, and those that ask much.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Server;
+
+/// What is left to read, and how long that took.
+fn rest(mut stream: TcpStream) -> (String, Duration) {
+    let begin = Instant::now();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut text = vec![];
+    match stream.read_to_end(&mut text) {
+        Err(why) if why.kind() != ErrorKind::ConnectionReset => panic!("{why}"),
+        _ => (String::from_utf8_lossy(&text).into_owned(), begin.elapsed()),
+    }
+}
+
+#[test]
+fn who_does_not_finish_a_request_loses_the_connection() {
+    let server = Server::start(&["--timeout", "1"]);
+    let begun = |text: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let silent = begun("");
+    let half = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n");
+    let bodiless = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"mess");
+    let idle = begun("GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert_eq!(server.get("/health").0, 200, "others are answered meanwhile");
+    for (stream, said) in [
+        (silent, ""),
+        (half, ""),
+        (bodiless, "HTTP/1.1 408"),
+        (idle, "HTTP/1.1 200"),
+    ] {
+        let (text, took) = rest(stream);
+        assert!(
+            text.starts_with(said) && took < Duration::from_secs(20),
+            "{took:?}: {text}"
+        );
+    }
+}
+
+#[test]
+fn who_does_not_read_loses_the_connection() {
+    let server = Server::start(&["--timeout", "1"]);
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    // More than systems keep for those who do not read.
+    let asked = 4000;
+    let requests = "GET /page/markdown.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(asked);
+    let _ = stream.write_all(requests.as_bytes());
+    thread::sleep(Duration::from_secs(3));
+    let (text, took) = rest(stream);
+    let answers = text.matches("HTTP/1.1 200").count();
+    assert!(
+        answers < asked && took < Duration::from_secs(20),
+        "{answers} in {took:?}"
+    );
+    assert_eq!(server.get("/health").0, 200);
+}
+
+#[test]
+fn who_asks_much_lets_others_have_their_turns() {
+    let server = Server::start(&["--parallel", "1", "--api-key", "MUCH", "--api-key", "LITTLE"]);
+    let ask = |key: &str| {
+        let body = json!({"prompt": "Once upon", "max_tokens": 60, "temperature": 0, "ignore_eos": true}).to_string();
+        let header = format!("authorization: Bearer {key}\r\n");
+        let (status, answer) = server.ask("POST", "/v1/completions", &header, &body);
+        assert_eq!(status, 200, "{answer}");
+        Instant::now()
+    };
+    let waiting = |count: usize| {
+        let begin = Instant::now();
+        while !server
+            .ask("GET", "/metrics", "authorization: Bearer MUCH\r\n", "")
+            .1
+            .contains(&format!("num_requests_waiting{{model_name=\"demo\"}} {count}\n"))
+        {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+        }
+    };
+    thread::scope(|scope| {
+        let much: Vec<_> = (0..8).map(|_| scope.spawn(|| ask("MUCH"))).collect();
+        waiting(6);
+        let little = scope.spawn(|| ask("LITTLE")).join().unwrap();
+        let later = much
+            .into_iter()
+            .map(|one| one.join().unwrap())
+            .filter(|end| *end > little);
+        assert!(
+            later.count() >= 3,
+            "who asked once does not wait for all who came before"
+        );
+    });
+}
