@@ -179,7 +179,7 @@ impl PromptPrograms {
 pub(crate) fn most_tokens(model: &Model, most: usize, depth: usize) -> usize {
     let config = model.config();
     // Scores and sums of values.
-    let each = 2 * config.attention.heads * config.attention.head_dim;
+    let each = config.attention.heads * (config.attention.head_dim + config.attention.value_dim);
     bounded(most, depth, each, model.device().most_work())
 }
 

@@ -126,9 +126,9 @@ impl Session {
 
     /// Bytes of keys and values that [`Session::new`] keeps for each token.
     pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
-        (2 * config.attention_layers()
+        (config.attention_layers()
             * config.attention.kv_heads
-            * config.attention.head_dim
+            * (config.attention.head_dim + config.attention.value_dim)
             * cache_dtype(device).size()) as u64
     }
 

@@ -15,9 +15,9 @@ pub enum LayerState {
 /// One layer's keys and values.
 #[derive(Clone)]
 pub struct Cache {
-    /// `[slots, KVH, D]`.
+    /// `[slots, KVH, Dk]`.
     pub keys: Array,
-    /// `[slots, KVH, D]`.
+    /// `[slots, KVH, Dv]`.
     pub values: Array,
 }
 
@@ -63,19 +63,25 @@ impl LayerState {
 }
 
 impl Cache {
-    /// Zeros for `slots` tokens of `kv_heads` heads of `head_dim` values.
+    /// Zeros for `slots` tokens of `kv_heads` heads, of as many values in keys and in values as `head_dims` say.
     ///
     /// # Errors
     /// Too little memory.
-    pub fn new(device: &Device, dtype: DType, slots: usize, kv_heads: usize, head_dim: usize) -> Result<Cache, Error> {
-        let shape = [slots, kv_heads, head_dim];
+    pub fn new(
+        device: &Device,
+        dtype: DType,
+        slots: usize,
+        kv_heads: usize,
+        head_dims: [usize; 2],
+    ) -> Result<Cache, Error> {
+        let [key_dim, value_dim] = head_dims;
         Ok(Cache {
-            keys: Array::state(device, dtype, &shape)?,
-            values: Array::state(device, dtype, &shape)?,
+            keys: Array::state(device, dtype, &[slots, kv_heads, key_dim])?,
+            values: Array::state(device, dtype, &[slots, kv_heads, value_dim])?,
         })
     }
 
-    /// Stores keys and values `[T, KVH, D]` at `slots` (i32 `[T]`).
+    /// Stores keys `[T, KVH, Dk]` and values `[T, KVH, Dv]` at `slots` (i32 `[T]`).
     pub fn write(&mut self, keys: &Array, values: &Array, slots: &Array) {
         self.keys = self.keys.write_rows(keys, slots);
         self.values = self.values.write_rows(values, slots);

@@ -4,7 +4,7 @@ use clap::Args;
 use refrain::Device;
 use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
 use refrain_formats::{Error, Format, TensorInfo};
-use refrain_models::config::RopeScaling;
+use refrain_models::config::{AttentionConfig, RopeScaling};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
 
@@ -128,13 +128,7 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
                 config.layers, config.hidden_size, config.feed_forward.intermediate_size
             ),
         ),
-        (
-            "attention",
-            format!(
-                "{} query heads, {} key-value heads of {}",
-                config.attention.heads, config.attention.kv_heads, config.attention.head_dim
-            ),
-        ),
+        ("attention", attention(&config.attention)),
         ("positions", rope(config)),
         (
             "vocabulary",
@@ -181,6 +175,21 @@ fn format_name(format: Format) -> &'static str {
     }
 }
 
+fn attention(attention: &AttentionConfig) -> String {
+    let AttentionConfig {
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+        ..
+    } = attention;
+    let values = match value_dim == head_dim {
+        true => String::new(),
+        false => format!(", whose values have {value_dim}"),
+    };
+    format!("{heads} query heads, {kv_heads} key-value heads of {head_dim}{values}")
+}
+
 fn rope(config: &ModelConfig) -> String {
     let scaling = match &config.positions.scaling {
         RopeScaling::None => String::new(),
@@ -202,6 +211,7 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
         "heads": config.attention.heads,
         "kv_heads": config.attention.kv_heads,
         "head_dim": config.attention.head_dim,
+        "value_dim": config.attention.value_dim,
         "vocab_size": config.vocab_size,
         "context": config.max_position,
         "tied_head": config.tie_word_embeddings,

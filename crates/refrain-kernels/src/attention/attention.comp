@@ -1,6 +1,7 @@
 // A workgroup computes HEADS query heads, which share a key head, of one token. Each of its ROWS rows
 // of invocations walks its own positions, four at a time, with the head's values spread over LANES
 // invocations in pairs, and keeps its own running maximum, sum and output; at the end rows are joined.
+// With VALUES_DIFFER, values of a head are fewer or more than those of a key; PAIRS is then enough for both.
 #if UNROLL_PAIRS
 #define PAIR_LOOP [[unroll]]
 #else
@@ -30,7 +31,16 @@ layout(push_constant, scalar) uniform Push {
     uint window;
     uvec2 q_strides, y_strides; // between tokens, between heads
     float scale;
+#ifdef VALUES_DIFFER
+    uint value_dim;
+#endif
 } pc;
+
+#ifdef VALUES_DIFFER
+#define VALUE_DIM pc.value_dim
+#else
+#define VALUE_DIM pc.head_dim
+#endif
 
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
@@ -81,11 +91,18 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         uint slot = slot_of(pages_at, min(base + i, end - 1u));
         uint at = (slot * pc.kv_heads + kv_head) * (pc.head_dim / 2u);
+#ifdef VALUES_DIFFER
+        uint value_at = (slot * pc.kv_heads + kv_head) * (VALUE_DIM / 2u);
+#endif
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             uint pair = lane() + j * LANES;
             bool inside = 2u * pair < pc.head_dim;
             key[i][j] = inside ? load2_keys(pc.keys, at + pair) : vec2(0.0);
+#ifdef VALUES_DIFFER
+            value[i][j] = 2u * pair < VALUE_DIM ? load2_values(pc.values, value_at + pair) : vec2(0.0);
+#else
             value[i][j] = inside ? load2_values(pc.values, at + pair) : vec2(0.0);
+#endif
         }
     }
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
@@ -129,10 +146,10 @@ void join_rows(uint token, uint head) {
         join_totals(h, largest, sum);
         float factor = weight_of(maximum[h], largest);
 #if PARTIAL
-        at += gl_WorkGroupID.z * (pc.head_dim + 2u);
+        at += gl_WorkGroupID.z * (VALUE_DIM + 2u);
         if (gl_LocalInvocationIndex == 0u) {
-            store_y(pc.y, at + pc.head_dim, largest);
-            store_y(pc.y, at + pc.head_dim + 1u, sum);
+            store_y(pc.y, at + VALUE_DIM, largest);
+            store_y(pc.y, at + VALUE_DIM + 1u, sum);
         }
 #else
         factor = sum > 0.0 ? factor / (sum + weight_of_sink(head + h, largest)) : 0.0;
@@ -141,7 +158,7 @@ void join_rows(uint token, uint head) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;
             barrier();
             uint d = 2u * (lane() + j * LANES);
-            if (row == 0u && d < pc.head_dim) {
+            if (row == 0u && d < VALUE_DIM) {
                 vec2 joined = vec2(0.0);
                 for (uint r = 0u; r < ROWS; ++r) joined += lane_values[r * LANES + lane()].xy;
                 store_y(pc.y, at + d, joined.x);

@@ -19,18 +19,28 @@ layout(constant_id = 16) const float ROTATION_SCALE = 1.0;
 layout(constant_id = 17) const float Q_EPS = 0.0;
 layout(constant_id = 18) const float K_EPS = 0.0;
 layout(constant_id = 19) const uint WINDOW = 0xffffffffu;
+#ifdef VALUES_DIFFER
+layout(constant_id = 20) const uint VALUE_DIM = 64;
+#else
+#define VALUE_DIM HEAD_DIM
+#endif
 
 const uint THREADS = ROWS * LANES;
 const uint UNITS = HEAD_DIM / UNIT;
+#ifdef VALUES_DIFFER
+const uint VALUE_UNITS = VALUE_DIM / UNIT;
+#else
+#define VALUE_UNITS UNITS
+#endif
 const uint PAIRS = UNIT / 2u;
 // What an invocation holds of a tile's keys and values.
 const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
-const uint SPAN = (UNITS + COLUMNS - 1u) / COLUMNS;
+const uint SPAN = (VALUE_UNITS + COLUMNS - 1u) / COLUMNS;
 const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
 // What an invocation holds of queries, key and value, and of the rotation, before they are made.
 const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
-const uint VALUE_TURNS = (HEAD_DIM + THREADS - 1u) / THREADS;
+const uint VALUE_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
 const uint PAIR_TURNS = ROTATED / THREADS + 1u;
 // Parts that are joined at once.
 const uint AT_ONCE = 8u;
@@ -39,12 +49,12 @@ const float MASKED = -3.0e38;
 
 // The queries, then the token's own key.
 shared float vectors[(HEADS + 1u) * HEAD_DIM];
-shared float own_value[HEAD_DIM];
+shared float own_value[VALUE_DIM];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
-shared vec2 groups_values[HEADS * GROUPS * HEAD_DIM / 2u];
+shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
 shared uint arrived;
 #if defined SINKS && !defined JOINS
 shared float sinks[HEADS];
@@ -90,6 +100,12 @@ uint unit_of(uint position, uint unit) {
     return (slot * KV_HEADS + kv_head) * UNITS + unit;
 }
 
+#ifdef VALUES_DIFFER
+uint value_unit_of(uint position, uint unit) { return unit_of(position, 0u) / UNITS * VALUE_UNITS + unit; }
+#else
+#define value_unit_of unit_of
+#endif
+
 // Finds this workgroup's positions; returns how many parts have any.
 uint find_part() {
     int position = load_positions(pc.positions, token);
@@ -125,8 +141,8 @@ void load_values(uint base) {
         uint position = min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u);
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < UNITS && !is_own(position)) {
-                values[turn * SPAN + s] = key_units_ref(pc.values).at[unit_of(position, unit)];
+            if (unit < VALUE_UNITS && !is_own(position)) {
+                values[turn * SPAN + s] = key_units_ref(pc.values).at[value_unit_of(position, unit)];
             }
         }
     }
@@ -161,8 +177,8 @@ void load_vectors() {
         }
     }
     UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint d = min(gl_LocalInvocationIndex + turn * THREADS, HEAD_DIM - 1u);
-        raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * HEAD_DIM + d);
+        uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
+        raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
     }
 #if defined SINKS && !defined JOINS
     own_sink = load_sinks(pc.sinks, head + min(gl_LocalInvocationIndex, HEADS - 1u));
@@ -227,6 +243,21 @@ void rotate_vectors() {
 void keep_own() {
     bool stores = head % RATIO == 0u;
     uint at = (own_slot * KV_HEADS + kv_head) * HEAD_DIM;
+#ifdef VALUES_DIFFER
+    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
+        float key = vectors[HEADS * HEAD_DIM + d];
+        if (stores) store_keys(pc.keys, at + d, key);
+        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
+    }
+    at = (own_slot * KV_HEADS + kv_head) * VALUE_DIM;
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = gl_LocalInvocationIndex + turn * THREADS;
+        if (d >= VALUE_DIM) break;
+        float value = raw_value[turn];
+        if (stores) store_keys(pc.values, at + d, value);
+        own_value[d] = as_stored(value);
+    }
+#else
     UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
         uint d = gl_LocalInvocationIndex + turn * THREADS;
         if (d >= HEAD_DIM) break;
@@ -239,6 +270,7 @@ void keep_own() {
         vectors[HEADS * HEAD_DIM + d] = as_stored(key);
         own_value[d] = as_stored(value);
     }
+#endif
     barrier();
 }
 
@@ -325,7 +357,7 @@ void add_values(uint base) {
         uint position = min(base + p, end - 1u);
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit >= UNITS) break;
+            if (unit >= VALUE_UNITS) break;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
                 uint d = unit * UNIT + 2u * j;
                 vec2 value = unit_pair(values[turn * SPAN + s], j);
@@ -343,7 +375,7 @@ void store_pair(uint h, uint d, vec2 pair) {
     uint gate_at = token * GATE_STRIDE + (head + h) * GATE_BETWEEN + d;
     pair /= 1.0 + exp(-vec2(load_gate(pc.gate, gate_at), load_gate(pc.gate, gate_at + 1u)));
 #endif
-    uint at = token * Y_STRIDE + (head + h) * HEAD_DIM + d;
+    uint at = token * Y_STRIDE + (head + h) * VALUE_DIM + d;
     store_y(pc.y, at, pair.x);
     store_y(pc.y, at + 1u, pair.y);
 }
@@ -352,7 +384,7 @@ void store_pair(uint h, uint d, vec2 pair) {
 // The pair of floats where head `h` has its part `part`: output, then largest score and sum of weights.
 uint part_at(uint h, uint part) {
     uint heads = gl_NumWorkGroups.x * HEADS;
-    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (HEAD_DIM / 2u + 1u);
+    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (VALUE_DIM / 2u + 1u);
 }
 #endif
 
@@ -363,17 +395,17 @@ void finish(uint parts) {
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                uint at = ((h * GROUPS + group) * HEAD_DIM + unit * UNIT) / 2u + j;
-                if (group < GROUPS && unit < UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
+                uint at = ((h * GROUPS + group) * VALUE_DIM + unit * UNIT) / 2u + j;
+                if (group < GROUPS && unit < VALUE_UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
             }
         }
     }
     barrier();
-    for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
-        uint h = e / (HEAD_DIM / 2u);
-        uint pair = e % (HEAD_DIM / 2u);
+    for (uint e = gl_LocalInvocationIndex; e < HEADS * VALUE_DIM / 2u; e += THREADS) {
+        uint h = e / (VALUE_DIM / 2u);
+        uint pair = e % (VALUE_DIM / 2u);
         vec2 sum = vec2(0.0);
-        for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * HEAD_DIM / 2u + pair];
+        for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * VALUE_DIM / 2u + pair];
 #ifdef PARTS
         if (parts > 1u) {
             pc.workspace.at[part_at(h, gl_WorkGroupID.z) + pair] = sum;

@@ -1,8 +1,8 @@
 //! Attention of single tokens, with what stands before it: norms and rotation of queries and keys, and
 //! the write of key and value into the paged state, in one dispatch.
 //!
-//! `keys` and `values` `[slots, KVH, D]` floats of one dtype, updated in place; `q` `[T, H, D]`, `k` and
-//! `v` `[T, KVH, D]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each token
+//! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` floats of one dtype, updated in place; `q` `[T, H, Dk]`,
+//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each token
 //! is the only one of its sequence. It computes what these do one after another: [`crate::rms_norm`] over
 //! the heads of q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots that
 //! [`crate::slots`] finds, and [`crate::attention`]. Norms and rotation may be missing. Pages that do not
@@ -139,17 +139,26 @@ pub fn call_tuned(
     let tickets = several && traits.tickets;
     let arguments = arguments(traits, operands, params, &sizes, [several, tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
+    let differ = sizes.values_differ();
     let forms = if several && !tickets {
         &["SHARES", "JOINS"][..]
     } else {
         &[""]
     };
     let call = |form: &&str| Call {
-        kernel: kernel(tuning, traits, operands, params, &generated, form).kernel(variant.constants(&sizes, params)),
+        kernel: kernel(
+            tuning,
+            traits,
+            operands,
+            params,
+            &generated,
+            [form, if differ { "VALUES_DIFFER" } else { "" }],
+        )
+        .kernel(variant.constants(&sizes, params)),
         groups: groups.map(|g| g.max(1) as u32),
         push: arguments.push(),
     };
-    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
+    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.value_dim + 2];
     Ok(DecodeAttentionPlan {
         calls: forms.iter().map(call).collect(),
         workspace: several.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
@@ -157,19 +166,21 @@ pub fn call_tuned(
     })
 }
 
-/// The text of one of the calls: `form` is what tells two of them apart.
+/// The text of one of the calls: `forms` are what sets it apart.
 fn kernel<'t>(
     tuning: &Tuning,
     traits: &'t Traits,
     operands: &[&OperandSpec],
     params: &DecodeParams,
     generated: &str,
-    form: &str,
+    forms: [&str; 2],
 ) -> Text<'t> {
-    let mut text = Text::new(traits, &format!("{OP}.decode"))
+    let text = Text::new(traits, &format!("{OP}.decode"))
         .define("LANE_VALUE", "float")
-        .define("UNROLLED", u32::from(tuning.decode.unrolled))
-        .flag(form, !form.is_empty())
+        .define("UNROLLED", u32::from(tuning.decode.unrolled));
+    let mut text = forms
+        .into_iter()
+        .fold(text, |text, form| text.flag(form, !form.is_empty()))
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
         .input("v", operands[4].dtype)
@@ -240,18 +251,24 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
         heads,
         kv_heads,
         head_dim,
+        value_dim,
         ..
     } = sizes;
     if operands[0].dtype != operands[1].dtype {
         return Err(size("keys and values are stored differently".to_string()));
     }
-    for (number, heads) in [(2, heads), (3, kv_heads), (4, kv_heads), (params.output(), heads)] {
+    for (number, heads, dim) in [
+        (2, heads, head_dim),
+        (3, kv_heads, head_dim),
+        (4, kv_heads, value_dim),
+        (params.output(), heads, value_dim),
+    ] {
         let operand = operands[number];
         require_float(OP, operand)?;
-        require_shape(OP, "an operand", operand, &[tokens, heads, head_dim])?;
+        require_shape(OP, "an operand", operand, &[tokens, heads, dim])?;
         let strides = &operand.layout.strides;
         // Queries alone may lie apart, with their gates between them.
-        let apart = heads > 1 && strides[1] != head_dim && number != 2;
+        let apart = heads > 1 && strides[1] != dim && number != 2;
         if strides[2] != 1 || apart {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
@@ -263,7 +280,7 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
         sizes.check_sinks(operands[number], number)?;
     }
     if let Some(number) = params.gate() {
-        check_gate(operands[number], number, [tokens, heads, head_dim])?;
+        check_gate(operands[number], number, [tokens, heads, value_dim])?;
     }
     let rotated = params.rope.map_or(0, |rope| rope.dims);
     if !rotated.is_multiple_of(2) || rotated > head_dim {

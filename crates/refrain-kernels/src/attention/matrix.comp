@@ -5,6 +5,11 @@
 // over them do not depend on it, and results are stored where they belong.
 layout(local_size_x_id = 0) in;
 
+// Values of a head, where they are not as many as those of a key.
+#ifndef VALUE_DIM
+#define VALUE_DIM HEAD_DIM
+#endif
+
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer keys_wide { uvec4 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer values_wide { RUN_WORDS at[]; };
 
@@ -30,15 +35,16 @@ layout(push_constant, scalar) uniform Push {
     float scale;
 } pc;
 
-const uint DEPTHS = HEAD_DIM / FRAGMENT;    // fragments along a head
+const uint DEPTHS = HEAD_DIM / FRAGMENT;    // fragments along a key
+const uint VALUE_DEPTHS = VALUE_DIM / FRAGMENT; // and along a value
 const uint TILES = POSITIONS / FRAGMENT;    // fragments of positions
 const uint BLOCKS = HEAD_DIM / (8u * LANES_PER_ROW);  // runs of eight values that a lane takes of a key
-const uint RUNS = HEAD_DIM / (RUN * ROWS_EACH);       // runs of RUN values that a lane takes of a position's value
+const uint RUNS = VALUE_DIM / (RUN * ROWS_EACH);       // runs of RUN values that a lane takes of a position's value
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
 
 A_FRAGMENT query[DEPTHS];
-SUMS mixed[DEPTHS];
+SUMS mixed[VALUE_DEPTHS];
 int position[SLOTS];
 uint sequence[SLOTS];
 float maximum[SLOTS];
@@ -111,14 +117,14 @@ SUMS scores_of(uvec4 keys[SLOTS][BLOCKS]) {
 void load_values(uint slot, uint kv_head, uint tile, uint last, out RUN_WORDS values[VALUES][RUNS]) {
     [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
         uint row = slot + min(tile * FRAGMENT + COLUMN_OF(lane_part(), v), last);
-        uint at = (min(row, pc.slots - 1u) * pc.kv_heads + kv_head) * (HEAD_DIM / RUN) + lane_row();
+        uint at = (min(row, pc.slots - 1u) * pc.kv_heads + kv_head) * (VALUE_DIM / RUN) + lane_row();
         [[unroll]] for (uint i = 0u; i < RUNS; ++i) values[v][i] = pc.values.at[at + i * ROWS_EACH];
     }
 }
 
 // Adds the values of a fragment of positions, weighted.
 void mix(RUN_WORDS values[VALUES][RUNS], A_FRAGMENT weights) {
-    [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
+    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
         B_FRAGMENT value;
         [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
             uint d = depth * SLOTS + r;
@@ -169,7 +175,7 @@ void attend(uint current, uint kv_head, Positions here, Positions next, bool who
         maximum[r] = top[r];
         total[r] *= kept[r];
     }
-    [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
+    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
         [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) mixed[depth][i] *= kept[i / VALUES];
     }
     [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) {
@@ -230,7 +236,7 @@ void main() UNIFORM_FLOW {
     uint first = (tiles - 1u - tile) * FRAGMENT;
     uint head = gl_WorkGroupID.x * HEADS + gl_SubgroupID % HEADS;
     load_query(first, head);
-    [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
+    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
     uint next = 0u;
     while (true) {
         uint current = ~0u;
@@ -251,7 +257,7 @@ void main() UNIFORM_FLOW {
 #endif
         float factor = sum > 0.0 ? 1.0 / sum : 0.0;
         uint at = token * pc.y_strides.x + head * pc.y_strides.y;
-        [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
+        [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
             [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
                 uint column = COLUMN_OF(lane_part(), v);
                 uint value = depth * SLOTS + column / ROWS_EACH;

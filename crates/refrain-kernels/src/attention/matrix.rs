@@ -24,14 +24,19 @@ pub(super) fn call(
 ) -> Option<Result<Call, Unsupported>> {
     let cores = traits.matrix_cores?;
     let [_, keys, values, ..] = operands;
-    let (size, head_dim) = (cores.size as usize, sizes.head_dim);
-    let positions = tuning.attention.matrix_fragments / (1 + usize::from(head_dim > 128)) * size;
-    // Of a position's values, those that a lane takes.
-    let lane_values = head_dim / (traits.subgroup_size / cores.lanes_per_row()) as usize;
+    let AttentionSizes {
+        head_dim, value_dim, ..
+    } = *sizes;
+    let size = cores.size as usize;
+    let positions = tuning.attention.matrix_fragments / (1 + usize::from(head_dim.max(value_dim) > 128)) * size;
+    // Of a position's values, those that a lane takes: of every lane as many.
+    let lanes = (traits.subgroup_size / cores.lanes_per_row()) as usize;
+    let lane_values = value_dim / lanes;
     let suits = sizes.tokens >= tuning.attention.least_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
-        && lane_values.is_multiple_of(4)
+        && value_dim.is_multiple_of(size)
+        && value_dim.is_multiple_of(4 * lanes)
         && (params.page_size as usize).is_multiple_of(positions);
     suits.then(|| made(cores, traits, operands, sinks, sizes, params, [positions, lane_values]))
 }
@@ -77,7 +82,12 @@ fn made(
     } else {
         ("4u", "uvec2")
     };
-    let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks)
+    let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks);
+    let text = match sizes.values_differ() {
+        true => text.define("VALUE_DIM", format!("{}u", sizes.value_dim)),
+        false => text,
+    };
+    let text = text
         .define("RUN", run)
         .define("RUN_WORDS", words)
         .input("q", q.dtype)

@@ -1,7 +1,7 @@
 //! Attention over a paged key and value state, on the flat token axis.
 //!
-//! `q` `[T, H, D]`, `keys` and `values` `[slots, KVH, D]` (f32, f16 or bf16 each; D even, 2 to 256),
-//! `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 → `out` `[T, H, D]`, any float
+//! `q` `[T, H, Dk]`, `keys` `[slots, KVH, Dk]`, `values` `[slots, KVH, Dv]` (f32, f16 or bf16 each; Dk and Dv even, 2 to
+//! 256), `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 → `out` `[T, H, Dv]`, any float
 //! type. Token `t` attends over the positions `p` from `max(0, positions[t] − window + 1)` up to and
 //! including `positions[t]` of sequence `s = sequences[t]`; position `p` lies in slot
 //! `pages[s, p / page_size] · page_size + p % page_size`, and query head `h` reads key head
@@ -38,7 +38,7 @@ const OP: &str = "attention";
 /// What [`calls`] are asked for beside its operands.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AttentionParams {
-    /// Factor of the scores, usually `1/√D`.
+    /// Factor of the scores, usually `1/√Dk`.
     pub scale: f32,
     /// Slots per page.
     pub page_size: u32,
@@ -112,7 +112,7 @@ pub fn calls_tuned(
         return Ok((vec![attend(variant, traits, operands, sinks, &sizes, params)?], None));
     }
     // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
-    let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.head_dim + 2];
+    let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.value_dim + 2];
     let workspace = OperandSpec::contiguous(DType::F32, &shape);
     let mut split = operands;
     split[6] = &workspace;
@@ -153,8 +153,11 @@ fn attend(
     ];
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
+    if sizes.values_differ() {
+        push.push(Push::U32(sizes.value_dim as u32));
+    }
     Ok(Call {
-        kernel: kernel(variant, traits, operands, sinks, params.page_size),
+        kernel: kernel(variant, traits, operands, sinks, sizes, params),
         groups: groups(sizes, sizes.heads / variant.heads, variant.parts)?,
         push,
     })
@@ -205,7 +208,7 @@ fn join(
 ) -> Result<Call, Unsupported> {
     let numbers = [
         parts.layout.shape[2],
-        sizes.head_dim,
+        sizes.value_dim,
         out.layout.strides[0],
         out.layout.strides[1],
     ];
@@ -219,7 +222,7 @@ fn join(
             .input("x", DType::F32)
             .output("y", out.dtype)
             .body(include_str!("join.comp"))
-            .kernel(vec![(0, traits.workgroup(sizes.head_dim.next_power_of_two() as u32))]),
+            .kernel(vec![(0, traits.workgroup(sizes.value_dim.next_power_of_two() as u32))]),
         groups: groups(sizes, sizes.heads, 1)?,
         push,
     })
@@ -238,12 +241,14 @@ fn kernel(
     traits: &Traits,
     [q, keys, values, .., out]: AttentionOperands<'_>,
     sinks: Option<&OperandSpec>,
-    page_size: u32,
+    sizes: &AttentionSizes,
+    params: &AttentionParams,
 ) -> KernelText {
     with_sinks(Text::new(traits, OP), sinks)
         .define("LANE_VALUE", "vec4")
         .define("UNROLL_PAIRS", u32::from(variant.unrolled))
         .define("PARTIAL", u32::from(variant.parts > 1))
+        .flag("VALUES_DIFFER", sizes.values_differ())
         .input("q", q.dtype)
         .pairs("keys", keys.dtype)
         .pairs("values", values.dtype)
@@ -253,5 +258,5 @@ fn kernel(
         .output("y", out.dtype)
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("attention.comp"))
-        .kernel(variant.constants(page_size))
+        .kernel(variant.constants(params.page_size))
 }

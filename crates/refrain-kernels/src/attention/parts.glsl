@@ -3,7 +3,7 @@
 // Puts what the join needs beside the output into the workspace.
 void leave_ends() {
     if (gl_LocalInvocationIndex < HEADS) {
-        uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + HEAD_DIM / 2u;
+        uint at = part_at(gl_LocalInvocationIndex, gl_WorkGroupID.z) + VALUE_DIM / 2u;
         pc.workspace.at[at] = vec2(maxima[gl_LocalInvocationIndex], totals[gl_LocalInvocationIndex]);
     }
 }
@@ -26,9 +26,9 @@ bool arrives_last(uint parts) {
 #endif
 
 void join(uint parts) {
-    for (uint e = gl_LocalInvocationIndex; e < HEADS * HEAD_DIM / 2u; e += THREADS) {
-        uint h = e / (HEAD_DIM / 2u);
-        uint d = 2u * (e % (HEAD_DIM / 2u));
+    for (uint e = gl_LocalInvocationIndex; e < HEADS * VALUE_DIM / 2u; e += THREADS) {
+        uint h = e / (VALUE_DIM / 2u);
+        uint d = 2u * (e % (VALUE_DIM / 2u));
         float largest = MASKED;
         float total = 0.0;
         vec2 value = vec2(0.0);
@@ -36,7 +36,7 @@ void join(uint parts) {
             vec2 ends[AT_ONCE], outputs[AT_ONCE];
             UNROLL for (uint i = 0u; i < AT_ONCE; ++i) {
                 uint at = part_at(h, min(base + i, parts - 1u));
-                ends[i] = pc.workspace.at[at + HEAD_DIM / 2u];
+                ends[i] = pc.workspace.at[at + VALUE_DIM / 2u];
                 outputs[i] = pc.workspace.at[at + d / 2u];
             }
             float before = largest;

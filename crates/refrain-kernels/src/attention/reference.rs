@@ -6,11 +6,11 @@ use crate::matmul::WeightRows;
 
 /// Contiguous inputs of [`reference()`].
 pub struct AttentionInputs<'a> {
-    /// `[T, H, D]`.
+    /// `[T, H, Dk]`.
     pub q: &'a [f32],
-    /// `[slots, KVH·D]`.
+    /// `[slots, KVH·Dk]`.
     pub keys: &'a dyn WeightRows,
-    /// `[slots, KVH·D]`.
+    /// `[slots, KVH·Dv]`.
     pub values: &'a dyn WeightRows,
     /// `[T]`.
     pub positions: &'a [i32],
@@ -28,18 +28,26 @@ pub struct AttentionInputs<'a> {
     pub pages_per_sequence: usize,
 }
 
-/// Attention of every token over its own sequence's slots: `[T, H, D]`, row-major.
+impl AttentionInputs<'_> {
+    /// Dk and Dv.
+    pub(crate) fn head_dims(&self) -> [usize; 2] {
+        [self.keys, self.values].map(|rows| rows.columns() / self.kv_heads)
+    }
+}
+
+/// Attention of every token over its own sequence's slots: `[T, H, Dv]`, row-major.
 ///
 /// # Panics
 /// When the slices' lengths contradict each other.
 pub fn reference(inputs: &AttentionInputs<'_>, params: &AttentionParams) -> Vec<f32> {
-    let mut out = vec![0.0; inputs.q.len()];
+    let [head_dim, value_dim] = inputs.head_dims();
+    let per_token = inputs.heads * value_dim;
+    let mut out = vec![0.0; inputs.positions.len() * per_token];
     if out.is_empty() || inputs.keys.count() == 0 || inputs.pages.is_empty() {
         return out;
     }
-    let per_token = out.len() / inputs.positions.len();
     assert_eq!(inputs.sequences.len(), inputs.positions.len());
-    assert_eq!(inputs.heads * (inputs.keys.columns() / inputs.kv_heads), per_token);
+    assert_eq!(inputs.positions.len() * inputs.heads * head_dim, inputs.q.len());
     out.par_chunks_mut(per_token)
         .enumerate()
         .for_each(|(token, out)| attend(inputs, params, token, out));
@@ -71,8 +79,8 @@ pub(crate) fn slots(inputs: &AttentionInputs<'_>, params: &AttentionParams, toke
 fn attend(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize, out: &mut [f32]) {
     let slots = slots(inputs, params, token);
     let (heads, ratio) = (inputs.heads, inputs.heads / inputs.kv_heads);
-    let head_dim = out.len() / heads;
-    let q = &inputs.q[token * out.len()..][..out.len()];
+    let [head_dim, value_dim] = inputs.head_dims();
+    let q = &inputs.q[token * heads * head_dim..][..heads * head_dim];
     let mut row = vec![0.0; inputs.keys.columns()];
     let mut scores = vec![Vec::with_capacity(slots.len()); heads];
     for &slot in &slots {
@@ -89,10 +97,11 @@ fn attend(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize, 
         let total = scores.iter().sum::<f32>() + inputs.sinks.map_or(0.0, |_| (sink - largest).exp());
         scores.iter_mut().for_each(|s| *s /= total);
     }
+    row.resize(inputs.values.columns(), 0.0);
     for (i, &slot) in slots.iter().enumerate() {
         inputs.values.read(slot, &mut row);
-        for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
-            let value = &row[head / ratio * head_dim..][..head_dim];
+        for (head, out) in out.chunks_exact_mut(value_dim).enumerate() {
+            let value = &row[head / ratio * value_dim..][..value_dim];
             let weight = scores[head][i];
             out.iter_mut().zip(value).for_each(|(o, v)| *o += weight * v);
         }
@@ -179,6 +188,27 @@ mod tests {
         for (head, expected) in out.chunks_exact(2).zip(expected) {
             assert!((head[0] - expected).abs() < 1e-5, "{out:?}");
         }
+    }
+
+    #[test]
+    fn values_may_be_of_another_size_than_keys() {
+        let inputs = AttentionInputs {
+            q: &[1.0, 0.0],
+            keys: &SliceRows::new(&[2.0, 0.0, 3.0, 0.0], 2),
+            values: &SliceRows::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], 4),
+            positions: &[1],
+            sequences: &[0],
+            pages: &[0],
+            sinks: None,
+            heads: 1,
+            kv_heads: 1,
+            pages_per_sequence: 1,
+        };
+        let weight = 1.0 / (1.0 + (-1f32).exp());
+        let expected = [1.0, 2.0, 3.0, 4.0].map(|first| first + 4.0 * weight);
+        let out = reference(&inputs, &PARAMS);
+        assert_eq!(out.len(), 4);
+        assert!(out.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
     }
 
     #[test]

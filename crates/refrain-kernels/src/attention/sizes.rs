@@ -7,7 +7,10 @@ pub(super) struct AttentionSizes {
     pub tokens: usize,
     pub heads: usize,
     pub kv_heads: usize,
+    /// Values of a head of queries and keys.
     pub head_dim: usize,
+    /// Values of a head of values and results.
+    pub value_dim: usize,
     pub slots: usize,
     pub sequences: usize,
     pub table: usize,
@@ -16,6 +19,11 @@ pub(super) struct AttentionSizes {
 }
 
 impl AttentionSizes {
+    /// Whether keys and values are of different sizes.
+    pub(super) fn values_differ(&self) -> bool {
+        self.head_dim != self.value_dim
+    }
+
     /// The most positions that a token attends over.
     pub(super) fn span(&self, params: &AttentionParams) -> usize {
         params
@@ -62,14 +70,17 @@ impl AttentionSizes {
             )));
         };
         require_shape(OP, "keys", keys, &[slots, kv_heads, head_dim])?;
-        require_shape(OP, "values", values, &[slots, kv_heads, head_dim])?;
+        let value_dim = values.layout.shape.last().copied().unwrap_or(0);
+        require_shape(OP, "values", values, &[slots, kv_heads, value_dim])?;
         require_shape(OP, "positions", positions, &[tokens])?;
         require_shape(OP, "sequences", sequences, &[tokens])?;
-        require_shape(OP, "the result", out, &[tokens, heads, head_dim])?;
-        if !head_dim.is_multiple_of(2) || !(2..=256).contains(&head_dim) {
-            return Err(size(format!(
-                "heads of {head_dim} values; an even number up to 256 is needed"
-            )));
+        require_shape(OP, "the result", out, &[tokens, heads, value_dim])?;
+        for dim in [head_dim, value_dim] {
+            if !dim.is_multiple_of(2) || !(2..=256).contains(&dim) {
+                return Err(size(format!(
+                    "heads of {dim} values; an even number up to 256 is needed"
+                )));
+            }
         }
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(size(format!(
@@ -98,6 +109,7 @@ impl AttentionSizes {
             heads,
             kv_heads,
             head_dim,
+            value_dim,
             slots,
             sequences: rows,
             table,

@@ -19,7 +19,7 @@ pub(super) struct AttentionVariant {
     pub lanes: u32,
     /// Rows of invocations, each of which walks positions of its own.
     pub rows: u32,
-    /// Pairs of a head's values per invocation.
+    /// Pairs of a head per invocation, of its keys or its values, whichever are more.
     pub pairs: usize,
     /// Whether loops over them are unrolled.
     pub unrolled: bool,
@@ -49,7 +49,7 @@ impl AttentionVariant {
         let variant = AttentionVariant {
             lanes,
             rows: threads / lanes,
-            pairs: (sizes.head_dim / 2).div_ceil(lanes as usize),
+            pairs: (sizes.head_dim.max(sizes.value_dim) / 2).div_ceil(lanes as usize),
             // Narrow subgroups hold many pairs per invocation; unrolled, such a kernel takes seconds to
             // compile on software drivers, and arrays in memory cost those nothing.
             unrolled: lanes >= 16,
@@ -166,6 +166,7 @@ mod tests {
             heads,
             kv_heads: 1,
             head_dim,
+            value_dim: head_dim,
             slots: reach,
             sequences: 1,
             table: reach,

@@ -11,84 +11,98 @@ const TOGETHER: usize = 8 * Octet::COUNT;
 /// Keys that a query meets together.
 const KEYS: usize = 4;
 
-/// [`crate::attention::reference()`] of keys and values `[slots, KVH·D]` in f32, where D is a multiple of
-/// eight. The rows in `inputs` are not read.
+/// [`crate::attention::reference()`] of keys `[slots, KVH·Dk]` and values `[slots, KVH·Dv]` in f32, where Dk and Dv are
+/// multiples of eight. The rows in `inputs` are not read.
 ///
 /// # Panics
 /// When the slices' lengths contradict each other.
 pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], params: &AttentionParams) -> Vec<f32> {
-    let mut out = vec![0.0; inputs.q.len()];
+    let [head_dim, value_dim] = inputs.head_dims();
+    let tokens = inputs.positions.len();
+    let mut out = vec![0.0; tokens * inputs.heads * value_dim];
     if out.is_empty() || inputs.keys.count() == 0 || inputs.pages.is_empty() {
         return out;
     }
-    let tokens = inputs.positions.len();
     let heads = inputs.heads / inputs.kv_heads;
-    let head_dim = out.len() / tokens / inputs.heads;
     let group = heads * head_dim;
     let longest = inputs
         .positions
         .iter()
         .fold(0, |longest, &position| longest.max(position)) as usize;
-    let parts = out.par_chunks_mut(group).zip(inputs.q.par_chunks(group)).enumerate();
+    let parts = out
+        .par_chunks_mut(heads * value_dim)
+        .zip(inputs.q.par_chunks(group))
+        .enumerate();
     let parts = parts.with_min_len(least_items((longest + 1) * group));
     parts.for_each(|(number, (out, q))| {
         let (token, kv_head) = (number / inputs.kv_heads, number % inputs.kv_heads);
         let cache = HeadCache {
-            keys,
-            values,
+            keys: HeadRows::of(keys, inputs.kv_heads, kv_head, head_dim),
+            values: HeadRows::of(values, inputs.kv_heads, kv_head, value_dim),
             slots: &slots(inputs, params, token),
-            stride: inputs.kv_heads * head_dim,
-            first: kv_head * head_dim,
             sinks: inputs.sinks.map(|sinks| &sinks[kv_head * heads..][..heads]),
         };
-        attend(&cache, q, head_dim, params.scale, out);
+        attend(&cache, q, [head_dim, value_dim], params.scale, out);
     });
     out
 }
 
 /// What the queries of one key head see.
 struct HeadCache<'a> {
-    keys: &'a [f32],
-    values: &'a [f32],
+    keys: HeadRows<'a>,
+    values: HeadRows<'a>,
     slots: &'a [usize],
-    /// Values between slots.
-    stride: usize,
-    /// The head's first value in a slot.
-    first: usize,
     /// A score for each query head, whose value is zero.
     sinks: Option<&'a [f32]>,
 }
 
-impl HeadCache<'_> {
+/// Keys or values of a head in all slots.
+struct HeadRows<'a> {
+    all: &'a [f32],
+    /// Values between slots.
+    stride: usize,
+    /// The head's first value in a slot.
+    first: usize,
+}
+
+impl<'a> HeadRows<'a> {
+    fn of(all: &'a [f32], heads: usize, head: usize, size: usize) -> HeadRows<'a> {
+        HeadRows {
+            all,
+            stride: heads * size,
+            first: head * size,
+        }
+    }
+
     #[inline(always)]
-    fn row<'a>(&self, all: &'a [f32], number: usize, first: usize, length: usize) -> &'a [f32] {
-        &all[self.slots[number] * self.stride + self.first + first..][..length]
+    fn row(&self, slot: usize, first: usize, length: usize) -> &'a [f32] {
+        &self.all[slot * self.stride + self.first + first..][..length]
     }
 }
 
 /// Attention of the query heads `q` that share a key head.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn attend(cache: &HeadCache<'_>, q: &[f32], head_dim: usize, scale: f32, out: &mut [f32]) {
+fn attend(cache: &HeadCache<'_>, q: &[f32], [head_dim, value_dim]: [usize; 2], scale: f32, out: &mut [f32]) {
     const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     let count = cache.slots.len();
     let heads = q.chunks_exact(head_dim);
     let mut scores = vec![0.0; heads.len() * count];
     let whole = count / KEYS * KEYS;
     for i in (0..whole).step_by(KEYS) {
-        let keys: [&[f32]; KEYS] = std::array::from_fn(|n| cache.row(cache.keys, i + n, 0, head_dim));
+        let keys: [&[f32]; KEYS] = std::array::from_fn(|n| cache.keys.row(cache.slots[i + n], 0, head_dim));
         for (q, scores) in heads.clone().zip(scores.chunks_exact_mut(count)) {
             scores[i..i + KEYS].copy_from_slice(&dots::<KEYS, FUSED>(q, keys));
         }
     }
     for i in whole..count {
-        let key = cache.row(cache.keys, i, 0, head_dim);
+        let key = cache.keys.row(cache.slots[i], 0, head_dim);
         for (q, scores) in heads.clone().zip(scores.chunks_exact_mut(count)) {
             [scores[i]] = dots::<1, FUSED>(q, [key]);
         }
     }
     for (head, (scores, out)) in scores
         .chunks_exact_mut(count.max(1))
-        .zip(out.chunks_exact_mut(head_dim))
+        .zip(out.chunks_exact_mut(value_dim))
         .enumerate()
     {
         softmax(scores, scale, cache.sinks.map(|sinks| sinks[head]));
@@ -134,7 +148,10 @@ fn softmax(scores: &mut [f32], scale: f32, sink: Option<f32>) {
 fn mix<const COUNT: usize, const FUSED: bool>(cache: &HeadCache<'_>, weights: &[f32], first: usize, out: &mut [f32]) {
     let mut sums = [Octet::ZERO; COUNT];
     for (i, &weight) in weights.iter().enumerate() {
-        let (values, _) = cache.row(cache.values, i, first, COUNT * Octet::COUNT).as_chunks();
+        let (values, _) = cache
+            .values
+            .row(cache.slots[i], first, COUNT * Octet::COUNT)
+            .as_chunks();
         for (sum, &values) in sums.iter_mut().zip(values) {
             *sum = Octet([weight; Octet::COUNT]).times_plus::<FUSED>(Octet(values), *sum);
         }

@@ -219,18 +219,19 @@ fn what_is_no_number_stays_so() {
 #[test]
 fn attention_over_pages() {
     let mut random = Random::new(4);
-    for (heads, kv_heads, head_dim) in [(1, 1, 8), (4, 2, 64), (6, 1, 72), (2, 2, 136), (16, 8, 128)] {
+    let sizes = [(1, 1, 8), (4, 2, 64), (6, 1, 72), (2, 2, 136), (16, 8, 128)].map(|(h, kvh, d)| (h, kvh, [d, d]));
+    for (heads, kv_heads, dims) in sizes.into_iter().chain([(4, 4, [192, 128]), (6, 2, [8, 72])]) {
         for (window, with_sinks) in [(None, false), (Some(5), false), (None, true)] {
             let (pages_per_sequence, page_size, sequences) = (4, 8, 3);
             let slots = pages_per_sequence * page_size * sequences;
-            let width = kv_heads * head_dim;
-            let [keys, values] = [0, 1].map(|_| floats(&mut random, slots * width));
+            let widths = dims.map(|dim| kv_heads * dim);
+            let [keys, values] = widths.map(|width| floats(&mut random, slots * width));
             let positions = [0, 3, 4, 31, -1, 17, 99];
             let sinks = floats(&mut random, heads);
             let inputs = attention::AttentionInputs {
-                q: &floats(&mut random, positions.len() * heads * head_dim),
-                keys: &SliceRows::new(&keys, width),
-                values: &SliceRows::new(&values, width),
+                q: &floats(&mut random, positions.len() * heads * dims[0]),
+                keys: &SliceRows::new(&keys, widths[0]),
+                values: &SliceRows::new(&values, widths[1]),
                 positions: &positions,
                 sequences: &[0, 1, 2, 0, 1, 9, 2],
                 pages: &[3, 1, 0, 2, 11, 5, 7, 4, 8, 77, 10, 6],
@@ -247,7 +248,7 @@ fn attention_over_pages() {
             };
             let expected = attention::reference(&inputs, &params);
             let actual = cpu::attention(&inputs, &keys, &values, &params);
-            let what = format!("{heads} heads on {kv_heads} of {head_dim}, window {window:?}");
+            let what = format!("{heads} heads on {kv_heads} of {dims:?}, window {window:?}");
             assert_close(&actual, &expected, 1.0, &what);
         }
     }

@@ -11,6 +11,8 @@ struct Case {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    /// Values of a head of values, where they are not as many as those of a key.
+    value_dim: Option<usize>,
     /// Of q, keys, values and the result.
     dtypes: [DType; 4],
     positions: Vec<i32>,
@@ -28,6 +30,7 @@ impl Default for Case {
             heads: 4,
             kv_heads: 2,
             head_dim: 32,
+            value_dim: None,
             dtypes: [DType::F32; 4],
             positions: vec![0, 5, 31, 17, -1, 30],
             sequences: vec![0, 0, 0, 1, 1, 1],
@@ -51,10 +54,11 @@ impl Case {
     }
 
     fn out(&self) -> OperandSpec {
-        OperandSpec {
-            dtype: self.dtypes[3],
-            ..self.q()
-        }
+        OperandSpec::contiguous(self.dtypes[3], &[self.positions.len(), self.heads, self.value_dim()])
+    }
+
+    fn value_dim(&self) -> usize {
+        self.value_dim.unwrap_or(self.head_dim)
     }
 
     fn check(&self, tuning: &Tuning, traits: &Traits) {
@@ -64,11 +68,17 @@ impl Case {
     fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &OperandSpec, out: &OperandSpec) {
         let tokens = self.positions.len();
         let what = format!(
-            "{tokens} tokens, {} over {} heads of {}, {:?}, subgroups of {}",
-            self.heads, self.kv_heads, self.head_dim, self.dtypes, traits.subgroup_size
+            "{tokens} tokens, {} over {} heads of {} and {}, {:?}, {:?}, subgroups of {}",
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.value_dim(),
+            self.dtypes,
+            self.params,
+            traits.subgroup_size
         );
-        let shape = [self.slots, self.kv_heads, self.head_dim];
-        let [keys, values] = [1, 2].map(|i| OperandSpec::contiguous(self.dtypes[i], &shape));
+        let [keys, values] = [(1, self.head_dim), (2, self.value_dim())]
+            .map(|(i, dim)| OperandSpec::contiguous(self.dtypes[i], &[self.slots, self.kv_heads, dim]));
         let mut random = Random::new(self.slots as u64);
         let [q_values, key_values, value_values] =
             [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
@@ -82,12 +92,12 @@ impl Case {
         let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
         let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, sinks.as_ref(), &self.params)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
-        let columns = self.kv_heads * self.head_dim;
+        let columns = [self.head_dim, self.value_dim()].map(|dim| self.kv_heads * dim);
         let expected = attention::reference(
             &attention::AttentionInputs {
                 q: &q_values,
-                keys: &SliceRows::new(&key_values, columns),
-                values: &SliceRows::new(&value_values, columns),
+                keys: &SliceRows::new(&key_values, columns[0]),
+                values: &SliceRows::new(&value_values, columns[1]),
                 positions: &self.positions,
                 sequences: &self.sequences,
                 pages: &self.pages,
@@ -141,6 +151,39 @@ fn heads_of_any_even_size_and_ratio() {
             ..Case::default()
         };
         case.check(tuning::choose(&traits), &traits);
+    }
+}
+
+#[test]
+fn values_of_another_size_than_keys() {
+    let mut random = Random::new(7);
+    for traits in all_traits() {
+        for (head_dim, value_dim) in [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)] {
+            let mut pick = |count: usize| random.bits() as usize % count;
+            let mut tuning = *tuning::choose(&traits);
+            // One workgroup for all positions, or several.
+            tuning.attention.enough_groups = GroupCount::fixed([1, 1000][pick(2)]);
+            let kv_heads = 1 + pick(3);
+            Case {
+                heads: kv_heads * (1 + pick(4)),
+                kv_heads,
+                head_dim,
+                value_dim: Some(value_dim),
+                dtypes: [0; 4].map(|_| FLOATS[pick(3)]),
+                slots: 2 * 12 * 64,
+                pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
+                positions: vec![767, 300, 2, -1, 65, 64],
+                sequences: vec![1, 0, 0, 1, 1, 0],
+                sinks: [None, Some(DType::BF16)][pick(2)],
+                params: attention::AttentionParams {
+                    scale: 0.2,
+                    page_size: 64,
+                    window: [None, Some(100)][pick(2)],
+                    decode: false,
+                },
+            }
+            .check(&tuning, &traits);
+        }
     }
 }
 
@@ -341,10 +384,15 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
     let padding = (0..3).map(|_| (-1, 0));
     let third = (0..30).map(|i| (i, 1));
     let tokens: Vec<(i32, u32)> = first.chain(second).chain(padding).chain(third).collect();
-    for (i, (heads, kv_heads, head_dim)) in [(4, 2, 64), (6, 2, 128), (8, 1, 64), (2, 2, 256)]
-        .into_iter()
-        .enumerate()
-    {
+    let sizes = [
+        (4, 2, 64, 64),
+        (6, 2, 128, 128),
+        (8, 1, 64, 64),
+        (2, 2, 256, 256),
+        (4, 4, 192, 128),
+        (4, 1, 64, 160),
+    ];
+    for (i, (heads, kv_heads, head_dim, value_dim)) in sizes.into_iter().enumerate() {
         for (window, sinks) in [
             (None, None),
             (Some(9), None),
@@ -355,6 +403,7 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
                 heads,
                 kv_heads,
                 head_dim,
+                value_dim: Some(value_dim),
                 dtypes: [FLOATS[i % 3], DType::F16, DType::F16, FLOATS[(i + 1) % 3]],
                 positions: tokens.iter().map(|t| t.0).collect(),
                 sequences: tokens.iter().map(|t| t.1).collect(),

@@ -13,6 +13,8 @@ struct Case {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    /// Values of a head of values, where they are not as many as those of a key.
+    value_dim: Option<usize>,
     page_size: u32,
     /// Pages of each sequence.
     table: usize,
@@ -47,6 +49,7 @@ impl Case {
             heads: 8,
             kv_heads: 2,
             head_dim: 32,
+            value_dim: None,
             page_size: 16,
             table: 12,
             positions: vec![100],
@@ -57,6 +60,10 @@ impl Case {
             sinks: false,
             gated: false,
         }
+    }
+
+    fn value_dim(&self) -> usize {
+        self.value_dim.unwrap_or(self.head_dim)
     }
 
     fn params(&self) -> DecodeParams {
@@ -78,31 +85,38 @@ impl Case {
     /// The operands but the result, with their values: queries, keys and values side by side.
     fn operands(&self) -> Vec<(OperandSpec, Values)> {
         let mut random = Random::new(self.head_dim as u64);
-        let (t, d) = (self.positions.len(), self.head_dim);
+        let (t, d, value_dim) = (self.positions.len(), self.head_dim, self.value_dim());
         let slots = t * self.table * self.page_size as usize;
-        let width = (self.heads + 2 * self.kv_heads) * d;
+        let width = (self.heads + self.kv_heads) * d + self.kv_heads * value_dim;
         let mut columns = 0;
-        let mut part = |heads: usize, random: &mut Random| {
+        let mut part = |[heads, d]: [usize; 2], random: &mut Random| {
             let mut operand = OperandSpec::contiguous(DType::F32, &[t, heads, d]);
             operand.layout.strides[0] = width;
             operand.layout.offset = columns;
             columns += heads * d;
             (operand, Values::F32(floats(random, t * heads * d)))
         };
-        let mut parts = [self.heads, self.kv_heads, self.kv_heads].map(|heads| part(heads, &mut random));
-        let mut gate = (parts[0].0.clone(), Values::F32(floats(&mut random, t * self.heads * d)));
+        let heads = [[self.heads, d], [self.kv_heads, d], [self.kv_heads, value_dim]];
+        let mut parts = heads.map(|heads| part(heads, &mut random));
+        let gate_shape = [t, self.heads, value_dim];
+        let gate_values = floats(&mut random, gate_shape.iter().product());
+        let mut gate = (
+            OperandSpec::contiguous(DType::F32, &gate_shape),
+            Values::F32(gate_values),
+        );
         if self.gated {
+            let both = d + value_dim;
             for (operand, start) in [(&mut parts[0].0, 0), (&mut gate.0, d)] {
-                operand.layout.strides = vec![2 * self.heads * d, 2 * d, 1].into();
+                operand.layout.strides = vec![self.heads * both, both, 1].into();
                 operand.layout.offset = start;
             }
         }
-        let state = |random: &mut Random| {
+        let state = |d: usize, random: &mut Random| {
             let operand = OperandSpec::contiguous(self.state, &[slots, self.kv_heads, d]);
             let values = stored(&operand, &floats(random, slots * self.kv_heads * d));
             (operand, Values::F32(values))
         };
-        let mut operands = vec![state(&mut random), state(&mut random)];
+        let mut operands = vec![state(d, &mut random), state(value_dim, &mut random)];
         operands.extend(parts);
         operands.push((
             OperandSpec::contiguous(DType::I32, &[t]),
@@ -169,14 +183,15 @@ impl Case {
         let shape = &operands[7].0.layout.shape;
         let found = slots::reference(&self.positions, &sequences, &pages, shape, self.page_size as usize);
         let mut states = [value(0), value(1)];
-        for (state, rows) in states.iter_mut().zip([Values::F32(k), value(4)]) {
-            write_rows::reference(&rows, &found, self.kv_heads * d, self.state, state);
+        let columns = [d, self.value_dim()].map(|d| self.kv_heads * d);
+        for ((state, rows), columns) in states.iter_mut().zip([Values::F32(k), value(4)]).zip(columns) {
+            write_rows::reference(&rows, &found, columns, self.state, state);
         }
         let sinks = self.params().sinks().map(value);
         let inputs = attention::AttentionInputs {
             q: &q,
-            keys: &SliceRows::new(states[0].f32(), self.kv_heads * d),
-            values: &SliceRows::new(states[1].f32(), self.kv_heads * d),
+            keys: &SliceRows::new(states[0].f32(), columns[0]),
+            values: &SliceRows::new(states[1].f32(), columns[1]),
             positions: &self.positions,
             sequences: &sequences,
             pages: &pages,
@@ -198,11 +213,16 @@ impl Case {
 
     fn check(&self, tuning: &Tuning, traits: &Traits) {
         let what = format!(
-            "{} heads of {}, {} key heads, at {:?}, subgroups of {}",
-            self.heads, self.head_dim, self.kv_heads, self.positions, traits.subgroup_size
+            "{} heads of {} and {}, {} key heads, at {:?}, subgroups of {}",
+            self.heads,
+            self.head_dim,
+            self.value_dim(),
+            self.kv_heads,
+            self.positions,
+            traits.subgroup_size
         );
         let operands = self.operands();
-        let out = OperandSpec::contiguous(DType::F32, &[self.positions.len(), self.heads, self.head_dim]);
+        let out = OperandSpec::contiguous(DType::F32, &[self.positions.len(), self.heads, self.value_dim()]);
         let all: Vec<&OperandSpec> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
         assert_eq!(attention::check_decode(traits, &all, &self.params()), Ok(()), "{what}");
         let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
@@ -337,6 +357,37 @@ fn heads_of_any_even_size_and_ratio() {
                 ..Case::usual()
             }
             .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn values_of_another_size_than_keys() {
+    let mut random = Random::new(11);
+    let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
+    for traits in all_traits() {
+        for (i, (head_dim, value_dim)) in dims.into_iter().enumerate() {
+            let mut pick = |count: usize| random.bits() as usize % count;
+            let mut tuning = *tuning::choose(&traits);
+            tuning.decode.enough_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
+            let kv_heads = 1 + pick(3);
+            let norm = [None, NORM][pick(2)];
+            let [sinks, gated] = [[false, false], [true, false], [false, true]][pick(3)];
+            Case {
+                heads: kv_heads * (1 + pick(4)),
+                kv_heads,
+                head_dim,
+                value_dim: Some(value_dim),
+                positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][pick(3)].clone(),
+                window: [None, Some(40)][pick(2)],
+                rope: [None, halves(head_dim / 4 * 2)][pick(2)],
+                norms: [norm, norm],
+                state: FLOATS[i % 3],
+                sinks,
+                gated,
+                ..Case::usual()
+            }
+            .check(&tuning, &traits);
         }
     }
 }

@@ -220,3 +220,33 @@ fn attentions() {
     }
     check_texts(calls);
 }
+
+#[test]
+fn attentions_on_matrix_cores() {
+    let mut calls = Vec::new();
+    for (order, size, lanes, vendor) in [
+        (FragmentOrder::Quads, 16, 32, 0x10de),
+        (FragmentOrder::Columns, 8, 8, 0x10005),
+    ] {
+        let traits = Traits {
+            vendor,
+            subgroup_size: lanes,
+            matrix_cores: Some(MatrixCores { size, order }),
+            ..all_features()
+        };
+        for [key, value] in [[64, 64], [128, 128], [256, 256], [192, 128], [64, 160]] {
+            let operand = |shape: &[usize]| OperandSpec::contiguous(DType::F16, shape);
+            let (q, out) = (operand(&[200, 8, key]), operand(&[200, 8, value]));
+            let (keys, values) = (operand(&[1024, 2, key]), operand(&[1024, 2, value]));
+            let positions = OperandSpec::contiguous(DType::I32, &[200]);
+            let sequences = OperandSpec::contiguous(DType::U32, &[200]);
+            let pages = OperandSpec::contiguous(DType::U32, &[2, 4]);
+            let operands = [&q, &keys, &values, &positions, &sequences, &pages, &out];
+            let params = attention::AttentionParams::new(key, 128);
+            let made = attention::calls(&traits, operands, None, &params).expect("supported").0;
+            assert!(made[0].kernel.name.starts_with("attention.matrix"));
+            calls.extend(made);
+        }
+    }
+    check_texts(calls);
+}

@@ -6,14 +6,14 @@ use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::{rope, slots};
 
-use super::{attend, multiplications};
+use super::{attend, mixed, multiplications};
 use refrain::operation::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
 };
 
-/// (keys, values: states `[slots, KVH, D]`, q `[T, H, D]`, k and v `[T, KVH, D]`, positions `[T]`,
-/// sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
-/// {gate}) → `[T, H, D]`, and
+/// (keys, values: states `[slots, KVH, Dk]` and `[slots, KVH, Dv]`, q `[T, H, Dk]`, k `[T, KVH, Dk]`, v `[T, KVH, Dv]`,
+/// positions `[T]`, sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
+/// {gate}) → `[T, H, Dv]`, and
 /// both states: attention with the norms, rotations and writes before it, made by [`super::rewrite`].
 #[derive(Hash, Debug)]
 pub(super) struct JoinedAttention(pub DecodeParams);
@@ -28,9 +28,10 @@ impl Operation for JoinedAttention {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let q = inputs.get(2).filter(|_| inputs.len() == self.0.output());
-        let q = q.ok_or_else(|| format!("{} inputs are not {}", inputs.len(), self.0.output()))?;
-        Ok(vec![(*q).clone()])
+        match inputs {
+            [_, values, q, ..] if inputs.len() == self.0.output() => Ok(vec![mixed(q, values)]),
+            _ => Err(format!("{} inputs are not {}", inputs.len(), self.0.output())),
+        }
     }
 
     fn updates(&self) -> &[usize] {
@@ -77,7 +78,12 @@ impl Operation for JoinedAttention {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        multiplications(&self.0.attention, &operands[7], &operands[self.0.output()])
+        multiplications(
+            &self.0.attention,
+            &operands[7],
+            &operands[2],
+            &operands[self.0.output()],
+        )
     }
 
     fn context(&self) -> Option<(&[usize], Option<u32>)> {

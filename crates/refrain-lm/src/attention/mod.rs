@@ -16,7 +16,8 @@ use refrain::{Array, DType};
 
 use crate::{AttentionParams, BatchTokens};
 
-/// (q `[T, H, D]`, keys, values, positions `[T]`, sequences `[T]`, pages `[S, P]`, {sinks `[H]`}) → `[T, H, D]`.
+/// (q `[T, H, Dk]`, keys `[slots, KVH, Dk]`, values `[slots, KVH, Dv]`, positions `[T]`, sequences `[T]`, pages `[S, P]`,
+/// {sinks `[H]`}) → `[T, H, Dv]`.
 #[derive(Hash, Debug)]
 struct PagedAttention(AttentionParams);
 
@@ -33,7 +34,7 @@ impl Operation for PagedAttention {
         let (inputs, sinks) = inputs.split_at(inputs.len().min(6));
         let [q, keys, values, positions, sequences, pages] = exactly(inputs)?;
         let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
-            && keys.shape == values.shape
+            && keys.shape[..2] == values.shape[..2]
             && keys.dim(2) == q.dim(2)
             && keys.dim(1) > 0
             && q.dim(1).is_multiple_of(keys.dim(1))
@@ -48,7 +49,7 @@ impl Operation for PagedAttention {
             && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
-            return Ok(vec![(*q).clone()]);
+            return Ok(vec![mixed(q, values)]);
         }
         let with = sinks
             .iter()
@@ -78,7 +79,8 @@ impl Operation for PagedAttention {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        multiplications(&self.0, &operands[5], &operands[operands.len() - 1])
+        let [q, .., out] = operands else { return 0 };
+        multiplications(&self.0, &operands[5], q, out)
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
@@ -93,12 +95,21 @@ impl Operation for PagedAttention {
     }
 }
 
-/// Two for each element of `out` and each position that `pages` of a sequence hold, or that is in the window.
-fn multiplications(params: &AttentionParams, pages: &OperandSpec, out: &OperandSpec) -> u64 {
+/// What attention of queries like `q` gives: for each of their heads as much as `values` have.
+fn mixed(q: &ArraySpec, values: &ArraySpec) -> ArraySpec {
+    ArraySpec {
+        shape: [&q.shape[..2], &values.shape[2..]].concat(),
+        dtype: q.dtype,
+    }
+}
+
+/// One for each element of `q` and of `out`, and each position that `pages` of a sequence hold, or that is in the window.
+fn multiplications(params: &AttentionParams, pages: &OperandSpec, q: &OperandSpec, out: &OperandSpec) -> u64 {
     let pages = pages.layout.shape.last().copied().unwrap_or(1) as u64;
     let reach = pages * u64::from(params.page_size);
     let seen = params.window.map_or(reach, |window| reach.min(window.into()));
-    (out.layout.count() as u64).saturating_mul(2 * seen)
+    let each = q.layout.count() + out.layout.count();
+    (each as u64).saturating_mul(seen)
 }
 
 /// Attention of queries `q`, and perhaps to sinks, over inputs keys, values, positions, sequences and pages, by number.
@@ -111,12 +122,14 @@ fn attend(
     params: &AttentionParams,
 ) -> Vec<f32> {
     let [keys, values, positions, sequences, pages] = inputs;
-    let [slots, kv_heads, head_dim] = *x.shape(keys) else {
+    let [slots, kv_heads, _] = *x.shape(keys) else {
         unreachable!("keys have three dimensions")
     };
+    let head_dims = [keys, values].map(|number| x.shape(number)[2]);
     let bytes = [keys, values].map(|number| (x.dtype(number), x.gathered(number)));
-    let rows = bytes.each_ref().map(|(dtype, bytes)| {
-        StoredRows::new(*dtype, slots, kv_heads * head_dim, bytes).expect("keys and values are floats")
+    let rows = [0, 1].map(|i| {
+        let (dtype, bytes) = &bytes[i];
+        StoredRows::new(*dtype, slots, kv_heads * head_dims[i], bytes).expect("keys and values are floats")
     });
     let sinks = sinks.map(|number| x.f32(number));
     let inputs = attention::AttentionInputs {
@@ -136,16 +149,18 @@ fn attend(
         _ => None,
     });
     match floats {
-        [Some(keys), Some(values)] if head_dim % cpu::LANES == 0 => cpu::attention(&inputs, keys, values, params),
+        [Some(keys), Some(values)] if head_dims.iter().all(|dim| dim % cpu::LANES == 0) => {
+            cpu::attention(&inputs, keys, values, params)
+        }
         _ => attention::reference(&inputs, params),
     }
 }
 
-/// Causal attention over a paged KV cache. q floats `[T, H, D]`; keys and values floats
-/// `[slots, KVH, D]`, H a multiple of KVH → as q. A token sees the positions up to its own (or the last
+/// Causal attention over a paged KV cache. q floats `[T, H, Dk]`; keys floats `[slots, KVH, Dk]` and values floats
+/// `[slots, KVH, Dv]`, H a multiple of KVH → as q `[T, H, Dv]`. A token sees the positions up to its own (or the last
 /// `params.window` of them); position p of sequence s lies in slot
 /// `pages[s, p / page_size] · page_size + p mod page_size`. Invalid where they do not fit; GPUs take even
-/// D up to 256.
+/// Dk and Dv up to 256.
 #[track_caller]
 pub fn paged_attention(
     q: &Array,

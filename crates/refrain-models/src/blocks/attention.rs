@@ -3,7 +3,7 @@ use refrain_formats::RowOrder;
 use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 
 use super::{BlockNorm, Linear, Ropes};
-use crate::config::{LayerRope, ModelConfig};
+use crate::config::{AttentionConfig, LayerRope, ModelConfig};
 use crate::tensors::Table;
 use crate::{Batch, Cache, Error, Loader};
 
@@ -44,6 +44,7 @@ pub struct Attention {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    value_dim: usize,
     scale: f32,
     window: Option<u32>,
     rope: LayerRope,
@@ -61,6 +62,26 @@ pub enum QkvStyle {
     Gated,
 }
 
+/// Values of a token in all heads.
+struct Widths {
+    queries: usize,
+    keys: usize,
+    values: usize,
+    /// Of what the heads have mixed.
+    mixed: usize,
+}
+
+impl Widths {
+    fn of(attention: &AttentionConfig) -> Widths {
+        Widths {
+            queries: attention.heads * attention.head_dim,
+            keys: attention.kv_heads * attention.head_dim,
+            values: attention.kv_heads * attention.value_dim,
+            mixed: attention.heads * attention.value_dim,
+        }
+    }
+}
+
 enum Qkv {
     Apart(Box<[Linear; 3]>),
     Fused(Linear),
@@ -70,26 +91,35 @@ impl Attention {
     /// Its tensors in a layer; `rows` is the order in which GGUF has those of queries and keys.
     pub fn tensors(layer: &mut Table, config: &ModelConfig, style: AttentionStyle, rows: RowOrder) {
         let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
-        let (inner, kv_inner) = (config.attention.heads * head_dim, config.attention.kv_heads * head_dim);
+        let Widths {
+            queries: inner,
+            keys,
+            values,
+            mixed,
+        } = Widths::of(&config.attention);
         let stored = RowOrder::AsStored;
         if style.qkv == QkvStyle::Fused {
-            let all = [inner + 2 * kv_inner, hidden];
+            let all = [inner + keys + values, hidden];
             layer.linear(["self_attn.qkv_proj", "attn_qkv"], all, bias, stored);
         } else {
-            let queries = if style.qkv == QkvStyle::Gated { 2 * inner } else { inner };
+            let queries = if style.qkv == QkvStyle::Gated {
+                inner + mixed
+            } else {
+                inner
+            };
             layer.linear(["self_attn.q_proj", "attn_q"], [queries, hidden], bias, rows);
-            layer.linear(["self_attn.k_proj", "attn_k"], [kv_inner, hidden], bias, rows);
-            layer.linear(["self_attn.v_proj", "attn_v"], [kv_inner, hidden], bias, stored);
+            layer.linear(["self_attn.k_proj", "attn_k"], [keys, hidden], bias, rows);
+            layer.linear(["self_attn.v_proj", "attn_v"], [values, hidden], bias, stored);
         }
         let output = config.attention.output_bias;
-        layer.linear(["self_attn.o_proj", "attn_output"], [hidden, inner], output, stored);
+        layer.linear(["self_attn.o_proj", "attn_output"], [hidden, mixed], output, stored);
         if style.sinks {
             layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.attention.heads]);
         }
         let shapes = match style.qk_norm {
             QkNorm::None => return,
             QkNorm::Heads => [vec![head_dim], vec![head_dim]],
-            QkNorm::Projection => [vec![inner], vec![kv_inner]],
+            QkNorm::Projection => [vec![inner], vec![keys]],
             QkNorm::EachHead => [config.attention.heads, config.attention.kv_heads].map(|heads| vec![heads, head_dim]),
         };
         layer.part(["self_attn.q_norm", "attn_q_norm"], ".weight", &shapes[0]);
@@ -105,7 +135,12 @@ impl Attention {
         let AttentionStyle { qk_norm, qkv, sinks } = style;
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
-        let (inner, kv_inner) = (config.attention.heads * head_dim, config.attention.kv_heads * head_dim);
+        let Widths {
+            queries: inner,
+            keys,
+            values,
+            mixed,
+        } = Widths::of(&config.attention);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let norm = |part: &str, whole: usize| {
             let name = format!("{name}.{part}");
@@ -118,18 +153,18 @@ impl Attention {
         let own = config.layer_attention(layer);
         Ok(Attention {
             qkv: match qkv {
-                QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + 2 * kv_inner)?),
+                QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + keys + values)?),
                 QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart(Box::new([
-                    project("q_proj", if qkv == QkvStyle::Gated { 2 * inner } else { inner })?,
-                    project("k_proj", kv_inner)?,
-                    project("v_proj", kv_inner)?,
+                    project("q_proj", if qkv == QkvStyle::Gated { inner + mixed } else { inner })?,
+                    project("k_proj", keys)?,
+                    project("v_proj", values)?,
                 ])),
             },
             gated: qkv == QkvStyle::Gated,
-            o: loader.linear(&format!("{name}.o_proj"), hidden, inner, config.attention.output_bias)?,
+            o: loader.linear(&format!("{name}.o_proj"), hidden, mixed, config.attention.output_bias)?,
             norms: match qk_norm {
                 QkNorm::None => None,
-                _ => Some([norm("q_norm", inner)?, norm("k_norm", kv_inner)?]),
+                _ => Some([norm("q_norm", inner)?, norm("k_norm", keys)?]),
             },
             sinks: match sinks {
                 true => Some(loader.vector(&format!("{name}.sinks"), config.attention.heads)?),
@@ -139,6 +174,7 @@ impl Attention {
             heads: config.attention.heads,
             kv_heads: config.attention.kv_heads,
             head_dim,
+            value_dim: config.attention.value_dim,
             scale: config.attention.scale,
             window: own.window.map(|window| window as u32),
             rope: own.rope,
@@ -150,7 +186,13 @@ impl Attention {
     /// # Errors
     /// Too little memory.
     pub fn new_cache(&self, dtype: DType, slots: usize) -> Result<Cache, refrain::Error> {
-        Cache::new(self.o.device(), dtype, slots, self.kv_heads, self.head_dim)
+        Cache::new(
+            self.o.device(),
+            dtype,
+            slots,
+            self.kv_heads,
+            [self.head_dim, self.value_dim],
+        )
     }
 
     /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.
@@ -162,7 +204,8 @@ impl Attention {
             Some(rope) => (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions)),
             None => (q, k),
         };
-        cache.write(&k, &self.split(v, self.kv_heads), slots);
+        let v = v.reshape(&[-1, self.kv_heads as isize, self.value_dim as isize]);
+        cache.write(&k, &v, slots);
 
         let params = AttentionParams {
             scale: self.scale,
@@ -180,7 +223,7 @@ impl Attention {
             None => mixed,
         };
         self.o
-            .forward(&mixed.reshape(&[-1, (self.heads * self.head_dim) as isize]))
+            .forward(&mixed.reshape(&[-1, (self.heads * self.value_dim) as isize]))
     }
 
     /// Queries from what `q_proj` gave, `[T, heads · D]`, or, where there are gates `[T, heads, D]`, as these.
@@ -188,21 +231,24 @@ impl Attention {
         if !self.gated {
             return (q, None);
         }
-        let [q, gate] = q
-            .reshape(&[-1, self.heads as isize, 2 * self.head_dim as isize])
-            .split(-1);
-        (q, Some(gate))
+        let (queries, both) = (self.head_dim, self.head_dim + self.value_dim);
+        let q = q.reshape(&[-1, self.heads as isize, both as isize]);
+        (q.slice(-1, 0, queries), Some(q.slice(-1, queries, both)))
     }
 
-    /// Queries, keys and values `[T, heads · D]`.
+    /// Queries and keys `[T, heads · Dk]`, values `[T, heads · Dv]`.
     fn project(&self, x: &Array) -> [Array; 3] {
         match &self.qkv {
             Qkv::Apart(projections) => projections.each_ref().map(|projection| projection.forward(x)),
             Qkv::Fused(projection) => {
                 let all = projection.forward(x);
-                let (inner, kv_inner) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-                [(0, inner), (inner, kv_inner), (inner + kv_inner, kv_inner)]
-                    .map(|(start, n)| all.slice(-1, start, start + n))
+                let (inner, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+                [
+                    (0, inner),
+                    (inner, keys),
+                    (inner + keys, self.kv_heads * self.value_dim),
+                ]
+                .map(|(start, n)| all.slice(-1, start, start + n))
             }
         }
     }

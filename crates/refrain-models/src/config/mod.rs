@@ -169,14 +169,13 @@ impl ModelConfig {
                 ),
             ));
         }
-        if !(32..=256).contains(&self.attention.head_dim) || !self.attention.head_dim.is_multiple_of(2) {
-            return Err(Error::file(
-                file,
-                format!(
-                    "the head size is {}, but only even ones from 32 to 256 are supported",
-                    self.attention.head_dim
-                ),
-            ));
+        for size in [self.attention.head_dim, self.attention.value_dim] {
+            if !(32..=256).contains(&size) || !size.is_multiple_of(2) {
+                return Err(Error::file(
+                    file,
+                    format!("the head size is {size}, but only even ones from 32 to 256 are supported"),
+                ));
+            }
         }
         if !(self.norm.eps.is_finite() && (0.0..1.0).contains(&self.norm.eps)) {
             return Err(Error::file(

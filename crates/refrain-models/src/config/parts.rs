@@ -46,8 +46,10 @@ pub struct AttentionConfig {
     pub heads: usize,
     /// Number of key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Width of one head.
+    /// Width of one head of queries and keys.
     pub head_dim: usize,
+    /// Width of one head of values.
+    pub value_dim: usize,
     /// Whether the projections to queries, keys and values have biases.
     pub bias: bool,
     /// Whether the projection of what was mixed has a bias.
@@ -68,6 +70,7 @@ impl AttentionConfig {
             heads,
             kv_heads,
             head_dim,
+            value_dim: head_dim,
             bias: false,
             output_bias: false,
             qk_norm: false,

@@ -139,7 +139,7 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
             .ok_or_else(|| metadata.missing(key))
     };
     let heads = or_default(metadata.count_of_layers(HEADS)?, defaults.heads, HEADS)?;
-    let head_dim = head_dim(metadata, defaults, hidden_size, heads)?;
+    let [head_dim, value_dim] = head_dims(metadata, defaults, hidden_size, heads)?;
     let (positions, max_position) = positions(metadata, defaults, head_dim)?;
     let has = |tensor: &str| metadata.tensor_shape(tensor).is_some();
     let biases = match metadata.is_gguf() {
@@ -187,6 +187,7 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         attention: AttentionConfig {
             bias: biases.attention,
             output_bias: biases.output,
+            value_dim,
             ..AttentionConfig::of_heads(heads, kv_heads, head_dim)
         },
         delta_nets: None,
@@ -237,27 +238,25 @@ fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> R
     Ok((positions, metadata.needed(CONTEXT)?))
 }
 
-/// The width of a head, or what transformers and llama.cpp take where it is missing.
-fn head_dim(metadata: &Metadata<'_>, defaults: &Defaults, hidden_size: usize, heads: usize) -> Result<usize, Error> {
+/// The widths of a head of keys and of values, or what transformers and llama.cpp take where they are missing.
+fn head_dims(
+    metadata: &Metadata<'_>,
+    defaults: &Defaults,
+    hidden_size: usize,
+    heads: usize,
+) -> Result<[usize; 2], Error> {
     let (keys, values) = (metadata.count(HEAD)?, metadata.count(VALUE_HEAD)?);
-    if let (Some(keys), Some(values)) = (keys, values)
-        && keys != values
-    {
-        return Err(metadata.unsupported(format!(
-            "keys of {keys} and values of {values} per head are not supported: they must be equal"
-        )));
-    }
     if let Some(head_dim) = keys.or(values) {
-        return Ok(head_dim);
+        return Ok([head_dim, values.unwrap_or(head_dim)]);
     }
     if let Some(head_dim) = defaults.head_dim
         && !metadata.is_gguf()
         && !metadata.mentions(HEAD)
     {
-        return Ok(head_dim);
+        return Ok([head_dim; 2]);
     }
     if hidden_size.is_multiple_of(heads) {
-        return Ok(hidden_size / heads);
+        return Ok([hidden_size / heads; 2]);
     }
     Err(metadata.error(match metadata.is_gguf() {
         true => format!(

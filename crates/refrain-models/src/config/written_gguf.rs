@@ -28,7 +28,7 @@ pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEnt
         (own("attention.head_count"), count(config.attention.heads)),
         (own("attention.head_count_kv"), count(config.attention.kv_heads)),
         (own("attention.key_length"), count(config.attention.head_dim)),
-        (own("attention.value_length"), count(config.attention.head_dim)),
+        (own("attention.value_length"), count(config.attention.value_dim)),
         (own(config.family.eps.gguf), MetadataValue::F32(config.norm.eps)),
         (own("rope.dimension_count"), count(config.positions.dims)),
         (own("rope.freq_base"), MetadataValue::F32(config.positions.theta as f32)),

@@ -67,6 +67,7 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ("num_attention_heads", counts(|c| c.attention.heads)),
         ("num_key_value_heads", counts(|c| c.attention.kv_heads)),
         ("head_dim", counts(|c| c.attention.head_dim)),
+        ("v_head_dim", counts(|c| c.attention.value_dim)),
         ("vocab_size", counts(|c| c.vocab_size)),
         ("max_position_embeddings", counts(|c| c.max_position)),
         ("rms_norm_eps", both(|c| c.norm.eps.into())),

@@ -162,9 +162,10 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
 pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
     const PAGE: usize = 4;
     let (kv_heads, group, d) = (random.pick(&[1, 2]), random.pick(&[1, 3]), random.pick(&[8, 20]));
+    let value_dim = random.pick(&[d, 12]);
     let dtype = random.pick(&FLOATS);
-    let shape = [tokens * 4 * PAGE, kv_heads, d];
-    let [keys, values] = [0, 1].map(|_| Array::state(device, dtype, &shape).expect("a small state"));
+    let [keys, values] =
+        [d, value_dim].map(|d| Array::state(device, dtype, &[tokens * 4 * PAGE, kv_heads, d]).expect("a small state"));
     let input = |name: &str, dtype| Array::input(device, name, dtype, &[tokens]);
     let [positions, sequences] = [("positions", DType::I32), ("sequences", DType::U32)].map(|(n, t)| input(n, t));
     let pages: Vec<u32> = random.order(tokens * 4).into_iter().map(|p| p as u32).collect();
@@ -180,7 +181,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         array
     };
     let x = Array::input(device, "x", DType::F32, &[tokens, HIDDEN]);
-    let heads = |random: &mut Random, heads: usize| {
+    let heads = |random: &mut Random, [heads, d]: [usize; 2]| {
         let y = x.matmul(&weight(random, &[heads * d, HIDDEN]).transpose());
         let y = y.reshape(&[tokens as isize, heads as isize, d as isize]);
         let norm_weight = weight(random, &[d]);
@@ -190,7 +191,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
             fast::rms_norm(&y, Some(&norm_weight), 1e-6)
         }
     };
-    let [q, k, v] = [kv_heads * group, kv_heads, kv_heads].map(|n| heads(random, n));
+    let [q, k, v] = [[kv_heads * group, d], [kv_heads, d], [kv_heads, value_dim]].map(|n| heads(random, n));
     let rope = RopeParams {
         dims: d / 4 * 2,
         interleaved: random.one_in(2),

@@ -13,6 +13,7 @@ struct Extents {
     kv_heads: usize,
     group: usize,
     head_dim: usize,
+    value_dim: usize,
     window: Option<u32>,
 }
 
@@ -25,6 +26,7 @@ impl Extents {
             kv_heads: random.pick(&[1, 2]),
             group: random.pick(&[1, 3]),
             head_dim: random.pick(&[2, 8, 64]),
+            value_dim: random.pick(&[2, 8, 64]),
             window: random.pick(&[None, None, Some(5)]),
         }
     }
@@ -77,8 +79,9 @@ impl Tables {
 /// Calls of 1 to 9 tokens that write a cache and attend over it, each seeing what those before it wrote.
 fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
     let e = Extents::random(random);
-    let shape = [e.slots(), e.kv_heads, e.head_dim];
-    let [mut keys, mut values] = [0, 1].map(|_| Array::state(device, dtype, &shape).expect("a small state"));
+    let dims = [e.head_dim, e.value_dim];
+    let [mut keys, mut values] =
+        dims.map(|dim| Array::state(device, dtype, &[e.slots(), e.kv_heads, dim]).expect("a small state"));
     let mut tables = Tables::new(e, random);
     let pages = Array::from_slice(device, &tables.pages, &[e.sequences, e.pages]);
     let mut results = vec![];
@@ -88,7 +91,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
         let [positions, slots] = [positions, slots].map(|v| Array::from_slice(device, &v, &[t]));
         let sequences = Array::from_slice(device, &sequences, &[t]);
         let q = random.viewed(device, DType::F32, &[t, e.kv_heads * e.group, e.head_dim]);
-        let [k, v] = [0, 1].map(|_| random.viewed(device, DType::F32, &[t, e.kv_heads, e.head_dim]));
+        let [k, v] = dims.map(|dim| random.viewed(device, DType::F32, &[t, e.kv_heads, dim]));
         keys = keys.write_rows(&k, &slots);
         values = values.write_rows(&v, &slots);
         let tokens = BatchTokens {
@@ -109,7 +112,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
             eval(&results.iter().collect::<Vec<_>>()).expect("attention is computed");
         }
     }
-    results.push(&keys + &values);
+    results.extend([&keys * 2.0, &values * 2.0]);
     results
 }
 

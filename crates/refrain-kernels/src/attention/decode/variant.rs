@@ -51,7 +51,10 @@ impl DecodeVariant {
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
         let most = (decode.enough_groups.on(traits) / groups).min(sizes.reach / tile);
         let wide = 16 / operands[0].dtype.size();
-        let unit = if sizes.head_dim.is_multiple_of(wide) { wide } else { 2 };
+        let whole = [sizes.head_dim, sizes.value_dim]
+            .iter()
+            .all(|dim| dim.is_multiple_of(wide));
+        let unit = if whole { wide } else { 2 };
         let variant = DecodeVariant {
             lanes,
             rows: decode.threads / lanes,
@@ -112,13 +115,16 @@ impl DecodeVariant {
         let tile = keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join);
         let turns = span.div_ceil(self.parts).div_ceil(self.tile);
         // What makes queries and key, before the first tile.
-        let [vectors, own] = [self.heads.div_ceil(rows) + 1, sizes.head_dim.div_ceil(threads)];
+        let [vectors, own] = [
+            self.heads.div_ceil(rows) + 1,
+            sizes.head_dim.max(sizes.value_dim).div_ceil(threads),
+        ];
         let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join) + 2 * unroll(own, 0);
         let rotated = params.rope.map_or(0, |rope| rope.dims / 2);
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
         // What sums over the groups, and joins the parts.
         let parts = looped(self.parts.div_ceil(AT_ONCE), 3 * unroll(AT_ONCE, 0));
-        let pairs = (self.heads * sizes.head_dim / 2).div_ceil(threads);
+        let pairs = (self.heads * sizes.value_dim / 2).div_ceil(threads);
         let finish = looped(pairs, looped(groups, 0)) + looped(pairs, parts);
         make + rotate + looped(turns, tile) + finish
     }
@@ -129,21 +135,21 @@ impl DecodeVariant {
 
     /// Invocations along a head's values, and groups of them.
     fn columns(&self, sizes: &AttentionSizes) -> [usize; 2] {
-        let columns = (sizes.head_dim / self.unit).min(self.threads());
+        let columns = (sizes.value_dim / self.unit).min(self.threads());
         [columns, (self.threads() / columns).min(self.tile)]
     }
 
     fn shared_bytes(&self, sizes: &AttentionSizes) -> usize {
         let [_, groups] = self.columns(sizes);
-        let d = sizes.head_dim;
-        let floats = (self.heads + 3 + self.heads * groups) * d + self.heads * (2 * self.threads() + 200);
+        let vectors = (self.heads + 2) * sizes.head_dim + (1 + self.heads * groups) * sizes.value_dim;
+        let floats = vectors + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
 
     pub(super) fn constants(&self, sizes: &AttentionSizes, params: &DecodeParams) -> Vec<(u32, u32)> {
         let [columns, groups] = self.columns(sizes);
         let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
-        vec![
+        let mut constants = vec![
             (0, self.rows * self.lanes),
             (3, self.lanes),
             (4, self.rows),
@@ -162,7 +168,11 @@ impl DecodeVariant {
             (17, eps(params.q_norm)),
             (18, eps(params.k_norm)),
             (19, params.attention.window.unwrap_or(u32::MAX)),
-        ]
+        ];
+        if sizes.values_differ() {
+            constants.push((20, sizes.value_dim as u32));
+        }
+        constants
     }
 }
 
@@ -207,6 +217,7 @@ mod tests {
             heads,
             kv_heads: 1,
             head_dim,
+            value_dim: head_dim,
             slots: reach,
             sequences: 1,
             table: reach,
