@@ -139,22 +139,13 @@ pub fn call_tuned(
     let tickets = several && traits.tickets;
     let arguments = arguments(traits, operands, params, &sizes, [several, tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
-    let differ = sizes.values_differ();
     let forms = if several && !tickets {
         &["SHARES", "JOINS"][..]
     } else {
         &[""]
     };
     let call = |form: &&str| Call {
-        kernel: kernel(
-            tuning,
-            traits,
-            operands,
-            params,
-            &generated,
-            [form, if differ { "VALUES_DIFFER" } else { "" }],
-        )
-        .kernel(variant.constants(&sizes, params)),
+        kernel: kernel(tuning, traits, operands, params, &generated, form).kernel(variant.constants(&sizes, params)),
         groups: groups.map(|g| g.max(1) as u32),
         push: arguments.push(),
     };
@@ -166,21 +157,19 @@ pub fn call_tuned(
     })
 }
 
-/// The text of one of the calls: `forms` are what sets it apart.
+/// The text of one of the calls: `form` is what tells two of them apart.
 fn kernel<'t>(
     tuning: &Tuning,
     traits: &'t Traits,
     operands: &[&OperandSpec],
     params: &DecodeParams,
     generated: &str,
-    forms: [&str; 2],
+    form: &str,
 ) -> Text<'t> {
-    let text = Text::new(traits, &format!("{OP}.decode"))
+    let mut text = Text::new(traits, &format!("{OP}.decode"))
         .define("LANE_VALUE", "float")
-        .define("UNROLLED", u32::from(tuning.decode.unrolled));
-    let mut text = forms
-        .into_iter()
-        .fold(text, |text, form| text.flag(form, !form.is_empty()))
+        .define("UNROLLED", u32::from(tuning.decode.unrolled))
+        .flag(form, !form.is_empty())
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
         .input("v", operands[4].dtype)
@@ -207,6 +196,7 @@ fn kernel<'t>(
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("../kit/sincos.glsl"))
         .body(generated)
+        .body(include_str!("decode/prepare.glsl"))
         .body(include_str!("decode.comp"))
         .body(include_str!("parts.glsl"))
 }
@@ -249,7 +239,6 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
     let AttentionSizes {
         tokens,
         heads,
-        kv_heads,
         head_dim,
         value_dim,
         ..
@@ -257,25 +246,7 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
     if operands[0].dtype != operands[1].dtype {
         return Err(size("keys and values are stored differently".to_string()));
     }
-    for (number, heads, dim) in [
-        (2, heads, head_dim),
-        (3, kv_heads, head_dim),
-        (4, kv_heads, value_dim),
-        (params.output(), heads, value_dim),
-    ] {
-        let operand = operands[number];
-        require_float(OP, operand)?;
-        require_shape(OP, "an operand", operand, &[tokens, heads, dim])?;
-        let strides = &operand.layout.strides;
-        // Queries alone may lie apart, with their gates between them.
-        let apart = heads > 1 && strides[1] != dim && number != 2;
-        if strides[2] != 1 || apart {
-            return Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            });
-        }
-    }
+    check_heads(operands, params, &sizes)?;
     if let Some(number) = params.sinks() {
         sizes.check_sinks(operands[number], number)?;
     }
@@ -305,6 +276,30 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
         }
     }
     Ok(sizes)
+}
+
+/// Fails unless queries, keys, values and the result are heads of `sizes`, each of which is whole.
+fn check_heads(operands: &[&OperandSpec], params: &DecodeParams, sizes: &AttentionSizes) -> Result<(), Unsupported> {
+    for (number, heads, dim) in [
+        (2, sizes.heads, sizes.head_dim),
+        (3, sizes.kv_heads, sizes.head_dim),
+        (4, sizes.kv_heads, sizes.value_dim),
+        (params.output(), sizes.heads, sizes.value_dim),
+    ] {
+        let operand = operands[number];
+        require_float(OP, operand)?;
+        require_shape(OP, "an operand", operand, &[sizes.tokens, heads, dim])?;
+        let strides = &operand.layout.strides;
+        // Queries alone may lie apart, with their gates between them.
+        let apart = heads > 1 && strides[1] != dim && number != 2;
+        if strides[2] != 1 || apart {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Fails unless operand `number` is a gate of that shape, whose heads are whole.
@@ -439,6 +434,9 @@ fn generated(
     }
     if variant.parts > 1 {
         text.push_str("#define PARTS 1\n");
+    }
+    if operands[0].layout.shape != operands[1].layout.shape {
+        text.push_str("#define VALUES_DIFFER 1\n");
     }
     text.push_str(&arguments.declaration());
     text

@@ -1,0 +1,297 @@
+// A workgroup takes HEADS query heads, which share a key head, of one token, and a part of its positions.
+// It first makes the queries (and, where its part holds the token's own position, the key): norm and
+// rotation. Then it goes through its positions by tiles: SUBS invocations share a position's key; after
+// the tile's softmax, COLUMNS invocations lie along a head's values, in GROUPS that take positions in
+// turn. A unit is UNIT neighbouring values of keys or values, loaded at once. Whichever workgroup of a
+// token's heads arrives last joins the parts.
+layout(constant_id = 5) const uint HEAD_DIM = 64;
+layout(constant_id = 6) const uint HEADS = 1;
+layout(constant_id = 7) const uint PAGE_SIZE = 64;
+layout(constant_id = 8) const uint TILE = 32;     // positions
+layout(constant_id = 9) const uint SUBS = 4;
+layout(constant_id = 10) const uint COLUMNS = 8;
+layout(constant_id = 11) const uint GROUPS = 4;
+layout(constant_id = 12) const uint RATIO = 1;    // query heads per key head
+layout(constant_id = 13) const uint KV_HEADS = 1;
+layout(constant_id = 14) const uint ROTATED = 0;  // pairs of a head that are rotated
+layout(constant_id = 15) const float SCALE = 1.0;
+layout(constant_id = 16) const float ROTATION_SCALE = 1.0;
+layout(constant_id = 17) const float Q_EPS = 0.0;
+layout(constant_id = 18) const float K_EPS = 0.0;
+layout(constant_id = 19) const uint WINDOW = 0xffffffffu;
+#ifdef VALUES_DIFFER
+layout(constant_id = 20) const uint VALUE_DIM = 64;
+#else
+#define VALUE_DIM HEAD_DIM
+#endif
+
+const uint THREADS = ROWS * LANES;
+const uint UNITS = HEAD_DIM / UNIT;
+#ifdef VALUES_DIFFER
+const uint VALUE_UNITS = VALUE_DIM / UNIT;
+#else
+#define VALUE_UNITS UNITS
+#endif
+const uint PAIRS = UNIT / 2u;
+// What an invocation holds of a tile's keys and values.
+const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
+const uint SPAN = (VALUE_UNITS + COLUMNS - 1u) / COLUMNS;
+const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
+// What an invocation holds of queries, key and value, and of the rotation, before they are made.
+const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
+const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
+const uint VALUE_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
+const uint PAIR_TURNS = ROTATED / THREADS + 1u;
+// Parts that are joined at once.
+const uint AT_ONCE = 8u;
+// Stands for minus infinity, of which differences would be NaN.
+const float MASKED = -3.0e38;
+
+// The queries, then the token's own key.
+shared float vectors[(HEADS + 1u) * HEAD_DIM];
+shared float own_value[VALUE_DIM];
+shared vec2 rotations[ROTATED + 1u]; // sine and cosine
+shared float partial_scores[HEADS * TILE * SUBS];
+shared float weights[HEADS * TILE];
+shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
+shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
+shared uint arrived;
+#if defined SINKS && !defined JOINS
+shared float sinks[HEADS];
+float own_sink;
+#endif
+
+UNIT_TYPE keys[KEY_UNITS];
+UNIT_TYPE values[TURNS * SPAN];
+vec2 sums[HEADS * SPAN * PAIRS];
+float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_norm_weights[VECTOR_TURNS * VECTOR_SPAN];
+float raw_value[VALUE_TURNS];
+float pair_frequencies[PAIR_TURNS];
+
+uint token, head, kv_head, pages_at;
+// This workgroup's positions, and the token's own one if it is the last of them.
+uint first, end;
+bool has_own;
+uint own_position, own_slot;
+
+DEFINE_COMBINE(max_lanes, max, subgroupMax)
+
+// Below -87 the exponential is no longer a normal number.
+float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
+
+// The sum of weights relative to `largest`, with that of the head's sink; e⁸⁷ leaves nothing of the others.
+float with_sink(uint h, float largest, float total) {
+#ifdef SINKS
+#ifdef JOINS
+    float sink = load_sinks(pc.sinks, head + h);
+#else
+    float sink = sinks[h];
+#endif
+    total += total > 0.0 ? exp(min(sink - largest, 87.0)) : 0.0;
+#endif
+    return total;
+}
+
+bool is_own(uint position) { return has_own && position == own_position; }
+
+uint unit_of(uint position, uint unit) {
+    uint page = min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (SLOTS - 1u) / PAGE_SIZE);
+    uint slot = min(page * PAGE_SIZE + position % PAGE_SIZE, SLOTS - 1u);
+    return (slot * KV_HEADS + kv_head) * UNITS + unit;
+}
+
+#ifdef VALUES_DIFFER
+uint value_unit_of(uint position, uint unit) { return unit_of(position, 0u) / UNITS * VALUE_UNITS + unit; }
+#else
+#define value_unit_of unit_of
+#endif
+
+// Finds this workgroup's positions; returns how many parts have any.
+uint find_part() {
+    int position = load_positions(pc.positions, token);
+    uint row = load_sequences(pc.sequences, token);
+    pages_at = min(row, SEQUENCES - 1u) * TABLE;
+    bool exists = position >= 0 && SLOTS > 0u && SEQUENCES > 0u;
+    end = exists ? min(uint(position) + 1u, TABLE * PAGE_SIZE) : 0u;
+    first = end > 0u && uint(position) + 1u > WINDOW ? min(uint(position) + 1u - WINDOW, end) : 0u;
+    own_position = uint(max(position, 0));
+    bool inside = exists && row < SEQUENCES && own_position / PAGE_SIZE < TABLE;
+    if (inside) own_slot = load_pages(pc.pages, pages_at + own_position / PAGE_SIZE) * PAGE_SIZE + own_position % PAGE_SIZE;
+    uint count = end - first;
+    uint part = (count + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
+    part = max((part + TILE - 1u) / TILE, 1u) * TILE;
+    uint last = end;
+    first = min(first + gl_WorkGroupID.z * part, end);
+    end = min(first + part, end);
+    // A page that does not exist is neither written nor read as the token's own.
+    has_own = inside && own_slot < SLOTS && end == last && first < end && end == own_position + 1u;
+    return max((count + part - 1u) / part, 1u);
+}
+
+void load_keys(uint base) {
+    uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
+    [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
+        uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
+        if (unit < UNITS && !is_own(position)) keys[i] = key_units_ref(pc.keys).at[unit_of(position, unit)];
+    }
+}
+
+void load_values(uint base) {
+    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint position = min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u);
+        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
+            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
+            if (unit < VALUE_UNITS && !is_own(position)) {
+                values[turn * SPAN + s] = key_units_ref(pc.values).at[value_unit_of(position, unit)];
+            }
+        }
+    }
+}
+
+float norm_weight_of(bool is_key, uint d) {
+#ifdef K_NORM
+    if (is_key) return K_NORM_WEIGHT(d);
+#endif
+#ifdef Q_NORM
+    if (!is_key) return Q_NORM_WEIGHT(d);
+#endif
+    return 1.0;
+}
+
+#ifndef Q_BETWEEN
+#define Q_BETWEEN HEAD_DIM
+#endif
+
+// What does not depend on the position is under way before anything else: a row of invocations takes a
+// vector.
+void load_vectors() {
+    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
+        uint number = turn * ROWS + row_in_group();
+        bool is_key = number >= HEADS;
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            uint d = min(lane() + i * LANES, HEAD_DIM - 1u);
+            uint own = turn * VECTOR_SPAN + i;
+            vector_values[own] = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
+                                        : load_q(pc.q, token * Q_STRIDE + (head + number) * Q_BETWEEN + d);
+            vector_norm_weights[own] = norm_weight_of(is_key, d);
+        }
+    }
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
+        raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
+    }
+#if defined SINKS && !defined JOINS
+    own_sink = load_sinks(pc.sinks, head + min(gl_LocalInvocationIndex, HEADS - 1u));
+#endif
+#ifdef ROTATES
+    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
+        uint pair = min(gl_LocalInvocationIndex + turn * THREADS, ROTATED - 1u);
+        pair_frequencies[turn] = load_frequencies(pc.frequencies, pair);
+    }
+#endif
+}
+
+// Queries and the key, before rotation.
+void make_vectors() {
+    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
+        uint number = turn * ROWS + row_in_group();
+        float factor = 1.0;
+#if defined Q_NORM || defined K_NORM
+        float squares = 0.0;
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            float value = vector_values[turn * VECTOR_SPAN + i];
+            if (lane() + i * LANES < HEAD_DIM) squares += value * value;
+        }
+        float mean = sum_lanes(squares) / float(HEAD_DIM);
+#ifdef Q_NORM
+        if (number < HEADS) factor = 1.0 / sqrt(mean + Q_EPS);
+#endif
+#ifdef K_NORM
+        if (number >= HEADS) factor = 1.0 / sqrt(mean + K_EPS);
+#endif
+#endif
+        UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
+            uint d = lane() + i * LANES;
+            uint own = turn * VECTOR_SPAN + i;
+            if (number <= HEADS && d < HEAD_DIM) {
+                vectors[number * HEAD_DIM + d] = vector_values[own] * (vector_norm_weights[own] * factor);
+            }
+        }
+    }
+}
+
+void rotate_vectors() {
+#ifdef ROTATES
+    for (uint e = gl_LocalInvocationIndex; e < (HEADS + 1u) * ROTATED; e += THREADS) {
+        uint pair = e % ROTATED;
+        uint at = e / ROTATED * HEAD_DIM;
+#if INTERLEAVED
+        uint a = at + 2u * pair, b = a + 1u;
+#else
+        uint a = at + pair, b = a + ROTATED;
+#endif
+        vec2 sc = rotations[pair];
+        float x = vectors[a], y = vectors[b];
+        vectors[a] = x * sc.y - y * sc.x;
+        vectors[b] = y * sc.y + x * sc.x;
+    }
+    barrier();
+#endif
+}
+
+// Rounds the token's own key and value as the state stores them; one workgroup of each key head stores.
+void keep_own() {
+    bool stores = head % RATIO == 0u;
+    uint at = (own_slot * KV_HEADS + kv_head) * HEAD_DIM;
+#ifdef VALUES_DIFFER
+    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
+        float key = vectors[HEADS * HEAD_DIM + d];
+        if (stores) store_keys(pc.keys, at + d, key);
+        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
+    }
+    at = (own_slot * KV_HEADS + kv_head) * VALUE_DIM;
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = gl_LocalInvocationIndex + turn * THREADS;
+        if (d >= VALUE_DIM) break;
+        float value = raw_value[turn];
+        if (stores) store_keys(pc.values, at + d, value);
+        own_value[d] = as_stored(value);
+    }
+#else
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint d = gl_LocalInvocationIndex + turn * THREADS;
+        if (d >= HEAD_DIM) break;
+        float key = vectors[HEADS * HEAD_DIM + d];
+        float value = raw_value[turn];
+        if (stores) {
+            store_keys(pc.keys, at + d, key);
+            store_keys(pc.values, at + d, value);
+        }
+        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
+        own_value[d] = as_stored(value);
+    }
+#endif
+    barrier();
+}
+
+void prepare() {
+#ifdef ROTATES
+    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
+        uint pair = gl_LocalInvocationIndex + turn * THREADS;
+        if (pair >= ROTATED) break;
+        precise float angle = float(own_position) * pair_frequencies[turn];
+        rotations[pair] = sincos(angle) * ROTATION_SCALE;
+    }
+#endif
+    if (gl_LocalInvocationIndex < HEADS) {
+        maxima[gl_LocalInvocationIndex] = MASKED;
+        totals[gl_LocalInvocationIndex] = 0.0;
+#if defined SINKS && !defined JOINS
+        sinks[gl_LocalInvocationIndex] = own_sink;
+#endif
+    }
+    make_vectors();
+    barrier();
+    rotate_vectors();
+    if (has_own) keep_own();
+}
