@@ -57,8 +57,8 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
         .map(|((subgroups, rows, tokens), (shared, halves))| tile(shared, [subgroups, rows, tokens, halves]))
         .flat_map(|tile| {
             match tile.shared {
-                SharedBy::Tokens => vec![1, 2, 3, 4, 6, 8],
-                SharedBy::Sums => vec![1],
+                SharedBy::Tokens if tile.rows * tile.tokens >= 8 => vec![1, 2, 3, 4, 8],
+                _ => vec![1],
             }
             .into_iter()
             .map(move |parts| MatrixTile { parts, ..tile })

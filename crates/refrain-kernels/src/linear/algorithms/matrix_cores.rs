@@ -376,6 +376,7 @@ impl ProjectionProblem<'_> {
         };
         let kernel = text
             .flag("SKIPS", tokens.skips)
+            .body("layout(local_size_x_id = 0) in;\n")
             .body(include_str!("parts.glsl"))
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))

@@ -1,6 +1,5 @@
 // Fragments of weights, of packed x and of sums. Declared elsewhere: the arguments, Planes, Chunk and how chunks
 // are loaded and unpacked, the order of fragments, the workgroup's tokens, Inputs and the epilogue.
-layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer factors_ref { float at[]; };
 
