@@ -10,8 +10,10 @@ use crate::tuning::Tuning;
 use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
-/// Subgroups of a workgroup.
+/// The most subgroups of a workgroup.
 const SUBGROUPS: usize = 8;
+/// Shared memory that is left to others.
+const SPARED: usize = 1 << 10;
 
 /// The call on matrix cores, where the device has some and operands suit them.
 pub(super) fn call(
@@ -38,7 +40,48 @@ pub(super) fn call(
         && value_dim.is_multiple_of(size)
         && value_dim.is_multiple_of(4 * lanes)
         && (params.page_size as usize).is_multiple_of(positions);
-    suits.then(|| made(cores, traits, operands, sinks, sizes, params, [positions, lane_values]))
+    let runs = [positions, lane_values];
+    let shares = KeyShares::new(tuning, traits, cores, sizes);
+    suits.then(|| made(cores, traits, operands, sinks, sizes, params, runs, shares))
+}
+
+/// How a workgroup's subgroups share tokens and the positions that they see.
+struct KeyShares {
+    /// Query heads of a workgroup.
+    heads: usize,
+    /// Fragments of tokens of one head.
+    units: usize,
+    /// Subgroups that take turns with a fragment's positions.
+    parts: usize,
+}
+
+impl KeyShares {
+    /// As many to a fragment as keep the device busy, and as have room for what they leave each other.
+    fn new(tuning: &Tuning, traits: &Traits, cores: MatrixCores, sizes: &AttentionSizes) -> KeyShares {
+        let attention = &tuning.attention;
+        let fragments = sizes.tokens.div_ceil(cores.size as usize) * sizes.heads;
+        let enough = attention.enough_matrix_subgroups.on(traits);
+        let each = 4 * cores.size as usize * (sizes.value_dim + 2 * cores.lanes_per_row() as usize);
+        let fits = |subgroups: usize, parts: usize| {
+            (subgroups - subgroups / parts) * each + SPARED <= traits.shared_bytes as usize
+        };
+        let room = |parts: usize| {
+            let subgroups = [SUBGROUPS, SUBGROUPS / 2].into_iter().find(|&s| fits(s, parts));
+            subgroups.filter(|subgroups| *subgroups >= parts)
+        };
+        let mut shares = (SUBGROUPS, 1);
+        while 2 * shares.1 <= attention.most_matrix_parts as usize && fragments * shares.1 < enough {
+            let Some(subgroups) = room(2 * shares.1) else { break };
+            shares = (subgroups, 2 * shares.1);
+        }
+        let (subgroups, parts) = shares;
+        let heads = sizes.grouped_heads((subgroups / parts) as u32);
+        KeyShares {
+            heads,
+            units: subgroups / parts / heads * heads,
+            parts,
+        }
+    }
 }
 
 fn made(
@@ -49,12 +92,12 @@ fn made(
     sizes: &AttentionSizes,
     params: &AttentionParams,
     [positions, lane_values]: [usize; 2],
+    KeyShares { heads, units, parts }: KeyShares,
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
     let mut push = addresses(operands, output(sinks), sinks)?;
     let ratio = sizes.heads / sizes.kv_heads;
-    let heads = sizes.grouped_heads(SUBGROUPS as u32);
-    let subgroups = SUBGROUPS / heads * heads;
+    let subgroups = units * parts;
     let numbers = [
         sizes.tokens,
         ratio,
@@ -71,7 +114,7 @@ fn made(
     ];
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
-    let tiles = sizes.tokens.div_ceil(cores.size as usize).div_ceil(subgroups / heads);
+    let tiles = sizes.tokens.div_ceil(cores.size as usize).div_ceil(units / heads);
     let groups = [sizes.heads / heads, tiles, 1];
     if groups.iter().any(|&g| g > 65_535) {
         let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
@@ -99,7 +142,8 @@ fn made(
         .define("POSITIONS", format!("{positions}u"))
         .define("PAGE_SIZE", format!("{}u", params.page_size))
         .define("HEADS", format!("{heads}u"))
-        .define("SUBGROUPS", format!("{subgroups}u"));
+        .define("SUBGROUPS", format!("{subgroups}u"))
+        .define("KEY_PARTS", parts);
     let kernel = cores
         .define(traits, text)
         .body(include_str!("matrix.comp"))
