@@ -6,6 +6,9 @@
 Each of N clients asks for one text after another, with prompts of random tokens of its own, until the time is over;
 each number of clients is one row. Rows have the tokens a second of all together, the time to the first token, and the
 time between tokens. Python's own library is all it needs.
+
+With --slow and --half-open, others that ask and do not read, or do not finish asking, are there all the time. With --pid,
+the memory of a server on this computer is looked at, and may grow by a twentieth from the middle of a row to its end.
 """
 
 import argparse
@@ -46,6 +49,9 @@ def arguments():
     parser.add_argument(
         "--check", action="store_true", help="all prompts are of a few, and each answer must be the one given alone"
     )
+    parser.add_argument("--slow", type=int, default=0, help="clients beside that read nothing [%(default)s]")
+    parser.add_argument("--half-open", type=int, default=0, help="clients beside that begin to ask [%(default)s]")
+    parser.add_argument("--pid", type=int, help="the server's process, to look at its memory (Linux)")
     parser.add_argument("--json", action="store_true", help="write rows as JSON, a line each")
     return parser.parse_args()
 
@@ -133,6 +139,34 @@ class Client:
             writer.close()
 
 
+async def idlers(client):
+    """Connections that are a burden: of those who do not read, and those who do not finish asking."""
+    options = client.options
+    body = json.dumps({"model": client.model, "prompt": client.prompt(), "max_tokens": options.generate, "stream": True})
+    key = f"Authorization: Bearer {options.api_key}\r\n" if options.api_key else ""
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {client.host}\r\n{key}Content-Length: {len(body)}\r\n\r\n"
+    writers = []
+    for number in range(options.slow + options.half_open):
+        # With the least buffer, the reader's system takes little of what it does not read.
+        _, writer = await asyncio.open_connection(client.host, client.port, limit=1)
+        writer.write((head + body).encode() if number < options.slow else head[:30].encode())
+        writers.append(writer)
+    return writers
+
+
+def memory(pid):
+    """MiB of a process's own."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon:"))
+
+
+async def watch(pid, held):
+    """Notes a process's memory now and then."""
+    while pid:
+        held.append(memory(pid))
+        await asyncio.sleep(0.5)
+
+
 async def row(client, streams, alone):
     """What `streams` clients met, until the time is over."""
     options, begin = client.options, time.perf_counter()
@@ -146,8 +180,11 @@ async def row(client, streams, alone):
             asked.append(done)
             wrong += expected is not None and not done.error and done.text != expected
 
+    held = []
+    watching = asyncio.create_task(watch(options.pid, held))
     await asyncio.gather(*(one() for _ in range(streams)))
     took = time.perf_counter() - begin
+    watching.cancel()
     good = [one for one in asked if not one.error]
     errors = [one.error for one in asked if one.error]
     first, gaps = sorted(one.first for one in good), sorted(gap for one in good for gap in one.gaps)
@@ -164,6 +201,7 @@ async def row(client, streams, alone):
         "first_ms_p99": part(first, 0.99),
         "gap_ms_p50": part(gaps, 0.5),
         "gap_ms_p99": part(gaps, 0.99),
+        "memory_mib": [held[0], held[len(held) // 2], held[-1]] if held else None,
     }
 
 
@@ -182,10 +220,13 @@ async def main():
         print(f"{options.url}, {client.model}: {options.prefix} + {options.prompt} tokens in, {options.generate} out")
         print("streams requests errors  tokens/s  first ms p50     p99  between ms p50     p99")
     failed = False
+    idle = await idlers(client)
     for streams in map(int, options.streams.split(",")):
         await client.ask(client.prompt())
         found = await row(client, streams, alone)
         failed |= bool(found["errors"] or found["wrong"])
+        first, middle, last = found["memory_mib"] or (0, 0, 0)
+        failed |= last > 1.05 * middle
         if options.json:
             print(json.dumps(found), flush=True)
             continue
@@ -196,8 +237,12 @@ async def main():
         )
         if found["errors"]:
             print(f"        the first error: {found['first_error']}")
+        if options.pid:
+            print(f"        memory: {first:.1f} MiB at first, {middle:.1f} in the middle, {last:.1f} at the end")
         if found["wrong"]:
             print(f"        {found['wrong']} answers are not the ones given alone")
+    for writer in idle:
+        writer.close()
     sys.exit(failed)
 
 

@@ -50,7 +50,7 @@ struct Cli {
 }
 
 /// What every command understands.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Device to use: its number or part of its name as `refrain devices` lists it, `gpu` or `cpu`

@@ -24,6 +24,7 @@
 
 mod batcher;
 mod pages;
+mod recovery;
 mod request;
 mod steps;
 mod turns;
@@ -34,9 +35,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use batcher::Batcher;
+pub use recovery::Reload;
+use recovery::{Recovery, fail, guarded};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
 
+use crate::model::check_ids;
 use crate::{Error, Finish, Model};
 
 /// Positions of a page.
@@ -93,6 +97,8 @@ pub struct EngineLoad {
     pub generated_tokens: u64,
     /// Steps that picked a token for at least one request: each reads the weights once.
     pub decode_steps: u64,
+    /// Times that the model was brought onto a device again which had failed.
+    pub restarts: u64,
 }
 
 /// Many texts on one device at once. Dropping it lets all that was asked for come to its end.
@@ -101,7 +107,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     options: EngineOptions,
-    model: Model,
+    vocabulary: usize,
     next: AtomicU64,
 }
 
@@ -111,6 +117,7 @@ struct Shared {
     /// Requests that no listener has heard the end of.
     open: AtomicUsize,
     failed: AtomicBool,
+    recovering: AtomicBool,
 }
 
 impl Engine {
@@ -119,32 +126,42 @@ impl Engine {
     /// # Errors
     /// A context beyond the model's limit; too little memory for the cache.
     pub fn start(model: &Model, options: &EngineOptions) -> Result<Engine, Error> {
+        Engine::begin(model.clone(), options, None)
+    }
+
+    /// The same, of a model that `reload` brings onto the device again should that fail: requests then go on from the
+    /// tokens that they have, which with other kernels than before may differ in their last bits. Until then the engine is
+    /// the only one that has the model, so that there is room for it again. It fails if several attempts bring no token.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_reloading(model: Model, options: &EngineOptions, reload: Reload) -> Result<Engine, Error> {
+        Engine::begin(model, options, Some(reload))
+    }
+
+    fn begin(model: Model, options: &EngineOptions, reload: Option<Reload>) -> Result<Engine, Error> {
         let limit = model.config().max_position;
         if options.context == 0 || options.context > limit {
             let asked = options.context;
             return Err(Error::ContextRange { asked, limit });
         }
-        let batcher = Batcher::new(model, options)?;
+        let batcher = Batcher::new(&model, options)?;
+        let recovery = Recovery::new(reload, *options);
         let shared = Arc::new(Shared::default());
         *lock(&shared.load) = batcher.load();
         let (commands, requests) = mpsc::channel();
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn({
             let shared = shared.clone();
-            move || run(batcher, &requests, &shared)
+            move || run(batcher, &requests, &shared, recovery)
         });
         Ok(Engine {
             commands: Some(commands),
             shared,
             thread: Some(thread.map_err(Error::Thread)?),
             options: *options,
-            model: model.clone(),
+            vocabulary: model.config().vocab_size,
             next: AtomicU64::new(0),
         })
-    }
-
-    /// What it computes.
-    pub fn model(&self) -> &Model {
-        &self.model
     }
 
     /// How it runs.
@@ -160,6 +177,11 @@ impl Engine {
     /// Whether the device has failed: nothing will be computed any more.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device has failed and the model is being brought onto it again: requests wait.
+    pub fn is_recovering(&self) -> bool {
+        self.shared.recovering.load(Ordering::Relaxed) && !self.has_failed()
     }
 
     /// Asks for a text; `listener` hears of it, and no more once the ticket is dropped.
@@ -183,7 +205,7 @@ impl Engine {
             let tokens = prompt.len() + 1;
             return Err(Error::ContextFull { tokens, context });
         }
-        self.model.check_ids(&prompt)?;
+        check_ids(&prompt, self.vocabulary)?;
         if options.max_tokens == Some(0) {
             listener(EngineEvent::End(Finish::Length));
             return Ok(EngineTicket(cancelled));
@@ -255,7 +277,7 @@ impl Drop for Leaving {
 }
 
 /// Computes until nobody can ask for more and all is done, or the device fails.
-fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared) {
+fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
@@ -269,18 +291,15 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared) {
                 Err(TryRecvError::Disconnected) => is_open = false,
             }
         }
-        let turned = batcher.turn();
+        let turned = guarded(|| batcher.turn()).and_then(|turned| turned);
         *lock(&shared.load) = batcher.load();
-        if let Err(error) = turned {
-            shared.failed.store(true, Ordering::Relaxed);
-            let text = error.to_string();
-            batcher.fail(|| Error::Engine(text.clone()));
+        let Err(error) = turned else { continue };
+        let why = error.to_string();
+        batcher = match recovery.go_on(batcher, error, shared) {
+            Some(batcher) => batcher,
             // Whoever comes from now on, or is on the way, hears of it too.
-            for mut request in requests.try_iter() {
-                (request.listener)(EngineEvent::Failed(Error::Engine(text.clone())));
-            }
-            return;
-        }
+            None => return fail(requests.try_iter(), &why),
+        };
     }
 }
 

@@ -86,6 +86,9 @@ pub enum Error {
     /// What an engine failed of, told to each of its requests.
     #[error("{0}")]
     Engine(String),
+    /// A panic.
+    #[error("this is a bug: {0}")]
+    Bug(String),
     /// An engine whose device failed earlier.
     #[error("the engine has ended, since its device failed; start it again")]
     EngineFailed,

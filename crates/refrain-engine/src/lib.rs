@@ -36,7 +36,7 @@ mod stream;
 mod verify;
 
 pub use engine::{
-    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken,
+    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken, Reload,
     TokenConstraint,
 };
 pub use error::Error;

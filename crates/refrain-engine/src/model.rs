@@ -58,11 +58,7 @@ impl Model {
 
     /// Whether all are tokens of the vocabulary.
     pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
-        let vocabulary = self.config().vocab_size;
-        match tokens.iter().find(|&&id| id as usize >= vocabulary) {
-            Some(&id) => Err(Error::TokenRange { id, vocabulary }),
-            None => Ok(()),
-        }
+        check_ids(tokens, self.config().vocab_size)
     }
 
     /// The device that holds the weights.
@@ -84,6 +80,14 @@ impl Model {
     /// The device's counters; zeros on the CPU executor.
     pub fn counters(&self) -> Counters {
         self.device().as_vulkan().map(|d| d.counters()).unwrap_or_default()
+    }
+}
+
+/// Whether all are tokens of a vocabulary of so many.
+pub(crate) fn check_ids(tokens: &[u32], vocabulary: usize) -> Result<(), Error> {
+    match tokens.iter().find(|&&id| id as usize >= vocabulary) {
+        Some(&id) => Err(Error::TokenRange { id, vocabulary }),
+        None => Ok(()),
     }
 }
 

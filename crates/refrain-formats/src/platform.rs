@@ -78,6 +78,25 @@ pub fn end_at_once(code: u8) -> ! {
     std::process::exit(code.into())
 }
 
+/// Lets the program hold as many files and connections open as the system's administrator allows, where it would have to
+/// ask for that many. For programs to call that serve others.
+pub fn allow_open_files() {
+    #[cfg(unix)]
+    {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: both calls get the address of a limit that outlives them. Where the system refuses, the limit stays.
+        unsafe {
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            }
+        }
+    }
+}
+
 #[cfg(unix)]
 pub use cut_short::say_when_files_are_cut_short;
 #[cfg(unix)]

@@ -13,12 +13,19 @@ use serde_json::json;
 use crate::served::ServedModel;
 
 pub(crate) async fn health(State(model): State<Arc<ServedModel>>) -> impl IntoResponse {
-    match model.engine.has_failed() {
-        false => (StatusCode::OK, Json(json!({"status": "ok"}))),
-        true => (
+    let told = |status, said: &str| (status, Json(json!({"status": said})));
+    if model.engine.has_failed() {
+        told(
             StatusCode::SERVICE_UNAVAILABLE,
-            Json(json!({"status": "the device failed; start the server again"})),
-        ),
+            "the device failed; start the server again",
+        )
+    } else if model.engine.is_recovering() {
+        told(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the device failed; the model is being loaded again",
+        )
+    } else {
+        told(StatusCode::OK, "ok")
     }
 }
 
@@ -73,7 +80,7 @@ pub(crate) async fn metrics(State(model): State<Arc<ServedModel>>) -> impl IntoR
     let rows = rows.map(|(name, kind, help, value)| (format!("vllm:{name}"), kind, help, value));
     let mut text = String::new();
     let label = format!("model_name=\"{}\"", label(&model.name));
-    for (name, kind, help, value) in rows.into_iter().chain(reading(&model)) {
+    for (name, kind, help, value) in rows.into_iter().chain(own_figures(&model)) {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         let _ = writeln!(text, "{name}{{{label}}} {value}");
     }
@@ -96,13 +103,20 @@ pub(crate) async fn metrics(State(model): State<Arc<ServedModel>>) -> impl IntoR
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
 
-/// How much of the memory's bandwidth is used: what weights take of it, keys and values left out.
-fn reading(model: &ServedModel) -> impl Iterator<Item = (String, &'static str, &'static str, f64)> {
+/// How much of the memory's bandwidth is used (what weights take of it, keys and values left out), and how often the device
+/// failed.
+fn own_figures(model: &ServedModel) -> impl Iterator<Item = (String, &'static str, &'static str, f64)> {
     let bytes = (
         "refrain:weight_bytes_read_total".to_owned(),
         "counter",
         "Bytes of weights read to generate tokens.",
         (model.engine.load().decode_steps * model.bytes_per_step) as f64,
+    );
+    let restarts = (
+        "refrain:device_restarts_total".to_owned(),
+        "counter",
+        "Times that the model was loaded again after its device failed.",
+        model.engine.load().restarts as f64,
     );
     let most = |most| {
         (
@@ -112,7 +126,7 @@ fn reading(model: &ServedModel) -> impl Iterator<Item = (String, &'static str, &
             most,
         )
     };
-    [bytes].into_iter().chain(model.bandwidth.map(most))
+    [bytes, restarts].into_iter().chain(model.bandwidth.map(most))
 }
 
 /// A name as the value of a label.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use refrain_engine::fit::Needs;
-use refrain_engine::{Engine, EngineRequest, SamplerOptions, TokenConstraint};
+use refrain_engine::{Device, Engine, EngineRequest, SamplerOptions, TokenConstraint};
 use refrain_formats::{Format, TensorInfo};
 use refrain_grammar::{Grammar, GrammarConstraint, GrammarError, Grammars, ReasoningTokens};
 use refrain_models::Checkpoint;
@@ -67,10 +67,13 @@ pub(crate) struct ModelFacts {
     /// Numbers in its weights, and bytes.
     pub parameters: usize,
     pub bytes: u64,
+    /// Bytes of its weights in a card's memory.
+    pub bytes_on_card: u64,
 }
 
 impl ModelFacts {
-    fn of(checkpoint: &Checkpoint) -> ModelFacts {
+    fn of(checkpoint: &Checkpoint, device: &Device) -> ModelFacts {
+        let bytes = checkpoint.tensors().map(|tensor| tensor.bytes).sum();
         ModelFacts {
             architecture: checkpoint.config().family.name,
             container: match checkpoint.format() {
@@ -79,21 +82,28 @@ impl ModelFacts {
             },
             format: checkpoint.weight_format(),
             parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
-            bytes: checkpoint.tensors().map(|tensor| tensor.bytes).sum(),
+            bytes,
+            bytes_on_card: if device.is_cpu() { 0 } else { bytes },
         }
     }
 }
 
 impl ServedModel {
-    /// The model that `engine` computes, as `name`; `checkpoint` is what it was loaded from.
-    pub fn new(name: String, engine: Engine, checkpoint: &Checkpoint, text: ServedText) -> ServedModel {
+    /// The model that `engine` computes on `device`, as `name`; `checkpoint` is what it was loaded from.
+    pub fn new(
+        name: String,
+        engine: Engine,
+        device: &Device,
+        checkpoint: &Checkpoint,
+        text: ServedText,
+    ) -> ServedModel {
         let ServedText { tokenizer, template } = text;
         let marks = template
             .as_ref()
             .and_then(|template| ReasoningMarks::of(template, &tokenizer));
         let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
         let suggestions = checkpoint.generation();
-        let needs = Needs::of(checkpoint, engine.model().device());
+        let needs = Needs::of(checkpoint, device);
         ServedModel {
             name,
             engine,
@@ -102,7 +112,7 @@ impl ServedModel {
             marks,
             vocabulary: OnceLock::new(),
             grammars: OnceLock::new(),
-            facts: ModelFacts::of(checkpoint),
+            facts: ModelFacts::of(checkpoint, device),
             figures: RequestTimes::default(),
             bytes_per_step: needs.weights_per_token,
             bandwidth: None,

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use refrain_engine::{Engine, EngineOptions, Session};
+use refrain_engine::{Engine, EngineOptions, Reload, Session};
 use refrain_models::Checkpoint;
 use refrain_server::{Certificate, ServedModel, ServedText, ServerOptions};
 
@@ -121,7 +122,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     if !arguments.host.is_loopback() && arguments.api_key.is_empty() && !global.quiet {
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
-    let checkpoint = model::open_or_pull(global, &arguments.model)?;
+    let checkpoint = Arc::new(model::open_or_pull(global, &arguments.model)?);
     let text = ServedText::of(&checkpoint)?;
     let device = device::open(global)?;
     let limit = checkpoint.config().max_position;
@@ -132,10 +133,16 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         load::announce(fit.as_ref());
     }
     let loaded = load::load(global, &checkpoint, &device, context)?;
-    let options = arguments.engine_options(&checkpoint, loaded.model.device(), context);
-    let engine = Engine::start(&loaded.model, &options)?;
-    let served = ServedModel::new(arguments.name(), engine, &checkpoint, text)
+    let options = arguments.engine_options(&checkpoint, &device, context);
+    let engine = if device.is_cpu() {
+        Engine::start(&loaded.model, &options)?
+    } else {
+        let reload = reload(global.clone(), checkpoint.clone(), context);
+        Engine::start_reloading(loaded.model, &options, reload)?
+    };
+    let served = ServedModel::new(arguments.name(), engine, &device, &checkpoint, text)
         .with_bandwidth(fit.map(|fit| fit.offer.bandwidth));
+    refrain_formats::allow_open_files();
     let _deferred = interrupt::defer()?;
     if !global.quiet {
         let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(checkpoint.config(), &device);
@@ -149,6 +156,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             human_bytes(bytes),
         ));
     }
+    // Should it be lost, nothing of it is left.
+    drop(device);
     let scheme = if certificate.is_some() { "https" } else { "http" };
     output::print(&format!("listening on {scheme}://{bound}\n"))?;
     let server = ServerOptions {
@@ -160,6 +169,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         ..ServerOptions::default()
     };
     Ok(refrain_server::serve(listener, served, &server, interrupt::requested)?)
+}
+
+/// Opens the device again after it was lost, and loads the model.
+fn reload(global: Global, checkpoint: Arc<Checkpoint>, context: usize) -> Reload {
+    Box::new(move |why| {
+        output::complain(&format!(
+            "warning: {why}; the model is loaded again, and texts under way go on then"
+        ));
+        let device = device::open(&global)?;
+        if device.is_cpu() {
+            return Err("the device is not there any more".into());
+        }
+        Ok(load::load(&global, &checkpoint, &device, context)?.model)
+    })
 }
 
 impl Arguments {

@@ -4,6 +4,7 @@ mod clients;
 mod connections;
 mod forms;
 mod likelihoods;
+mod load;
 mod requests;
 
 use std::io::{BufRead, BufReader, Read, Write};

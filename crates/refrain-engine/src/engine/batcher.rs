@@ -10,7 +10,7 @@ use refrain::{Array, Run, Write};
 use refrain_models::{LayerState, Pages};
 
 use super::pages::PagePool;
-use super::request::{EngineEvent, Waiting};
+use super::request::Waiting;
 use super::steps::{DecodeSteps, Seat};
 use super::turns::Turns;
 use super::{EngineLoad, EngineOptions, PAGE};
@@ -148,13 +148,23 @@ impl Batcher {
         }
     }
 
-    /// Ends all requests with an error each.
-    pub fn fail(&mut self, error: impl Fn() -> Error) {
-        let running = self.slots.iter_mut().filter_map(Option::take).map(|r| r.request);
-        for mut request in running.chain(self.queue.drain(..)) {
-            (request.listener)(EngineEvent::Failed(error()));
-        }
-        self.in_flight.clear();
+    /// All requests, in the order in which they came and with the tokens that they have, and what was counted. What it
+    /// had on the device is let go.
+    pub fn into_requests(self) -> (VecDeque<Waiting>, EngineLoad) {
+        let mut requests: Vec<Waiting> = self
+            .slots
+            .into_iter()
+            .flatten()
+            .map(|running| running.request)
+            .collect();
+        requests.extend(self.queue);
+        requests.sort_by_key(|request| request.number);
+        (requests.into(), self.counted)
+    }
+
+    /// Goes on with what another had to do.
+    pub fn take_over(&mut self, requests: VecDeque<Waiting>, counted: EngineLoad) {
+        (self.queue, self.counted) = (requests, counted);
     }
 
     /// One round: requests join, a chunk of one prompt is taken in, the others' next tokens are submitted, and those of

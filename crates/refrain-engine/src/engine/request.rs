@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use refrain_lm::Likelihoods;
 
+use super::recovery::guarded;
 use crate::step::StepExtras;
 use crate::{Error, Finish, GenerateOptions};
 
@@ -110,6 +111,13 @@ impl Waiting {
         self.cancelled.load(Ordering::Relaxed)
     }
 
+    /// Tells its listener, who hears no more if that panics.
+    pub fn tell(&mut self, event: EngineEvent) {
+        if guarded(|| (self.listener)(event)).is_err() {
+            self.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What its steps have to do.
     pub fn extras(&self) -> StepExtras {
         StepExtras {
@@ -117,4 +125,9 @@ impl Waiting {
             allowed: self.constraint.is_some(),
         }
     }
+}
+
+/// What a constraint says; if it panics, its text alone cannot go on.
+pub(super) fn asked<T>(constraint: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    guarded(constraint).unwrap_or_else(|bug| Err(bug.to_string()))
 }

@@ -19,12 +19,7 @@ pub(crate) async fn tags(State(model): State<Arc<ServedModel>>) -> Json<Value> {
 /// It is loaded as long as the server runs.
 pub(crate) async fn running(State(model): State<Arc<ServedModel>>) -> Json<Value> {
     let mut running = described(&model);
-    running["size_vram"] = if model.engine.model().device().is_cpu() {
-        0
-    } else {
-        model.facts.bytes
-    }
-    .into();
+    running["size_vram"] = model.facts.bytes_on_card.into();
     running["context_length"] = model.engine.options().context.into();
     Json(json!({"models": [running]}))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 
 use super::{Batcher, Seat, Waiting};
-use crate::engine::request::{EngineEvent, PickedToken};
+use crate::engine::request::{EngineEvent, PickedToken, asked};
 use crate::{Error, Finish};
 
 impl Batcher {
@@ -48,6 +48,14 @@ impl Batcher {
         let running = self.slots[slot].as_mut().expect("seated");
         running.ahead -= 1;
         let request = &mut running.request;
+        // All that may fail of the device comes before the request changes: it may have to go on from here.
+        let mut likelihoods = None;
+        if let Some(likeliest) = request.likeliest {
+            likelihoods = self.steps.likelihoods(run, row)?.map(Box::new);
+            if let Some(likelihoods) = &mut likelihoods {
+                likelihoods.likeliest.truncate(likeliest);
+            }
+        }
         let position = request.tokens.len() - 1;
         let end = match word {
             NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
@@ -61,15 +69,11 @@ impl Batcher {
                 self.counted.generated_tokens += 1;
                 running.fed += 1;
                 request.tokens.push(id);
-                let mut likelihoods = None;
-                if let Some(likeliest) = request.likeliest {
-                    likelihoods = self.steps.likelihoods(run, row)?.map(Box::new);
-                    if let Some(likelihoods) = &mut likelihoods {
-                        likelihoods.likeliest.truncate(likeliest);
-                    }
-                }
-                (request.listener)(EngineEvent::Token(PickedToken { id, likelihoods }));
-                let taken = request.constraint.as_mut().map(|constraint| constraint.take(id));
+                request.tell(EngineEvent::Token(PickedToken { id, likelihoods }));
+                let taken = request
+                    .constraint
+                    .as_mut()
+                    .map(|constraint| asked(|| constraint.take(id)));
                 match taken.transpose() {
                     Err(why) => EngineEvent::Failed(Error::Constraint(why)),
                     Ok(Some(true)) => EngineEvent::End(Finish::Stop),
@@ -85,7 +89,7 @@ impl Batcher {
     /// Ends the request in a slot with a last word.
     pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
         if let Some(mut request) = self.vacate(slot) {
-            (request.listener)(last);
+            request.tell(last);
         }
     }
 

@@ -4,7 +4,7 @@ use refrain_lm::words_of_bits;
 
 use super::Batcher;
 use crate::Error;
-use crate::engine::request::EngineEvent;
+use crate::engine::request::{EngineEvent, asked};
 use crate::engine::steps::Newcomer;
 use crate::pace::Pace;
 use crate::step::StepExtras;
@@ -37,7 +37,7 @@ impl Batcher {
                 continue;
             };
             bits.fill(0);
-            let allowed = constraint.allow(&mut bits);
+            let allowed = asked(|| constraint.allow(&mut bits));
             match allowed {
                 Ok(()) if bits.iter().any(|word| *word != 0) => self.steps.allow(row, &bits)?,
                 other => {

@@ -1,0 +1,92 @@
+//! What becomes of requests when the device fails: they go on from their tokens once the model is on it again.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::batcher::Batcher;
+use super::request::{EngineEvent, Waiting};
+use super::{EngineOptions, Shared, lock};
+use crate::{Error, Model};
+
+/// Brings the model onto the device again after it failed of the error given; it is called on the engine's thread, which
+/// has let go of all that it had on the device before.
+pub type Reload = Box<dyn FnMut(&Error) -> Result<Model, Box<dyn std::error::Error + Send + Sync>> + Send>;
+
+/// How often the model is brought onto a device that gives no further token.
+const ATTEMPTS: u32 = 5;
+/// The time before the second of them; before each further one it is twice as long.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Brings requests back onto a device that was opened again.
+pub(super) struct Recovery {
+    pub reload: Option<Reload>,
+    options: EngineOptions,
+    /// Attempts since the last token.
+    attempts: u32,
+    /// Tokens that had been picked when the device last failed.
+    tokens: u64,
+}
+
+impl Recovery {
+    pub fn new(reload: Option<Reload>, options: EngineOptions) -> Recovery {
+        Recovery {
+            reload,
+            options,
+            attempts: 0,
+            tokens: 0,
+        }
+    }
+
+    /// A batcher with the requests of one whose device failed; `None` if there is to be none. Then all have heard why.
+    pub fn go_on(&mut self, failed: Batcher, mut error: Error, shared: &Shared) -> Option<Batcher> {
+        let (requests, mut counted) = failed.into_requests();
+        if counted.generated_tokens > self.tokens {
+            self.attempts = 0;
+        }
+        self.tokens = counted.generated_tokens;
+        shared.recovering.store(true, Ordering::Relaxed);
+        while let Some(reload) = self.reload.as_mut().filter(|_| self.attempts < ATTEMPTS) {
+            std::thread::sleep(PAUSE * ((1 << self.attempts) - 1));
+            self.attempts += 1;
+            let reloaded = guarded(|| reload(&error));
+            let model = reloaded.and_then(|model| model.map_err(|why| Error::Engine(why.to_string())));
+            match model.and_then(|model| Batcher::new(&model, &self.options)) {
+                Ok(mut batcher) => {
+                    counted.restarts += 1;
+                    batcher.take_over(requests, counted);
+                    *lock(&shared.load) = batcher.load();
+                    shared.recovering.store(false, Ordering::Relaxed);
+                    return Some(batcher);
+                }
+                Err(why) => error = why,
+            }
+        }
+        shared.failed.store(true, Ordering::Relaxed);
+        fail(requests, &error.to_string());
+        None
+    }
+}
+
+/// Tells each request that it cannot go on.
+pub(super) fn fail(requests: impl IntoIterator<Item = Waiting>, why: &str) {
+    for mut request in requests {
+        request.tell(EngineEvent::Failed(Error::Engine(why.to_owned())));
+    }
+}
+
+/// What `work` gives; a panic in it is an error.
+///
+/// # Errors
+/// If it panics.
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Error::Bug(said(&*panic).to_owned()))
+}
+
+/// What a panic says.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("nobody says which")
+}

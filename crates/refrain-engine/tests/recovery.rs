@@ -1,0 +1,241 @@
+//! Devices that fail under an engine, and requests that panic: nobody else hears of it.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::TestGpu;
+use common::null::reporting;
+use refrain::Array;
+use refrain_engine::{
+    Device, Engine, EngineEvent, EngineListener, EngineOptions, EngineRequest, EngineTicket, Error, Finish,
+    GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions, Session, TokenConstraint,
+};
+use refrain_models::Checkpoint;
+use refrain_vulkan::Fault;
+
+fn model(spec: &str, device: &Device) -> Model {
+    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
+    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
+}
+
+fn prompt(number: u32, length: u32) -> Vec<u32> {
+    (0..length).map(|at| (7 * number + 13 * at) % 200 + 3).collect()
+}
+
+fn options(tokens: usize, seed: u64) -> GenerateOptions {
+    let sampler = SamplerOptions {
+        temperature: 0.9,
+        repeat_penalty: 1.1,
+        seed,
+        ..SamplerOptions::default()
+    };
+    GenerateOptions {
+        max_tokens: Some(tokens),
+        sampler: Sampler::new(sampler).expect("valid"),
+        ..GenerateOptions::default()
+    }
+}
+
+fn engine_options(streams: usize) -> EngineOptions {
+    EngineOptions {
+        context: 256,
+        streams,
+        cache_tokens: 64 * streams,
+        queue: 1000,
+        ..EngineOptions::default()
+    }
+}
+
+struct Asked(
+    #[allow(dead_code, reason = "it ends with this")] EngineTicket,
+    Receiver<EngineEvent>,
+);
+
+impl Asked {
+    fn answer(&self) -> Result<(Vec<u32>, Finish), Error> {
+        let mut tokens = vec![];
+        loop {
+            match self
+                .1
+                .recv_timeout(Duration::from_secs(120))
+                .expect("the engine goes on")
+            {
+                EngineEvent::Token(token) => tokens.push(token.id),
+                EngineEvent::End(finish) => return Ok((tokens, finish)),
+                EngineEvent::Failed(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Asks; `and` is called with each event too, on the engine's thread.
+fn ask(engine: &Engine, request: EngineRequest, mut and: impl FnMut(&EngineEvent) + Send + 'static) -> Asked {
+    let (events, heard) = channel();
+    let listener: EngineListener = Box::new(move |event| {
+        and(&event);
+        let _ = events.send(event);
+    });
+    Asked(engine.submit(request, listener).expect("taken"), heard)
+}
+
+fn alone(model: &Model, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
+    let mut session = Session::new(model, 256).expect("fits");
+    let tokens = session.generate(prompt, options).expect("begins");
+    tokens.collect::<Result<_, _>>().expect("goes on")
+}
+
+#[test]
+fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
+    let request = |number: u32| (prompt(number, 20 + 30 * number), options(24, number.into()));
+    let gpu = TestGpu::open();
+    let expected: Vec<Vec<u32>> = (0..4)
+        .map(|number| alone(&model("tiny:f32", &gpu.device), &request(number).0, &request(number).1))
+        .collect();
+    let first = model("tiny:f32", &gpu.device);
+    let open = Arc::new(Mutex::new(gpu));
+    let reload = {
+        let open = open.clone();
+        move |_: &Error| {
+            let mut gpu = open.lock().unwrap();
+            gpu.assert_silent();
+            *gpu = TestGpu::open();
+            Ok(model("tiny:f32", &gpu.device))
+        }
+    };
+    let engine = Engine::start_reloading(first, &engine_options(4), Box::new(reload)).expect("starts");
+    let count = Arc::new(AtomicU64::new(0));
+    let asked: Vec<Asked> = (0..4)
+        .map(|number| {
+            let (prompt, options) = request(number);
+            let (open, count) = (open.clone(), count.clone());
+            ask(&engine, EngineRequest::new(prompt, options), move |event| {
+                let tokens = count.fetch_add(1, Ordering::Relaxed);
+                if matches!(event, EngineEvent::Token(_)) && [3, 31, 32, 70].contains(&tokens) {
+                    let device = open.lock().unwrap().device.clone();
+                    if device.check_status().is_err() {
+                        return;
+                    }
+                    // What runs on a real card has ended when the card is lost.
+                    let one = Array::from_slice(&device, &[1f32], &[1]);
+                    (&one + &one).to_vec::<f32>().expect("in order behind all others");
+                    device.note_loss();
+                }
+            })
+        })
+        .collect();
+    for (asked, expected) in asked.iter().zip(expected) {
+        assert_eq!(asked.answer().expect("no error"), (expected, Finish::Length));
+    }
+    let load = engine.load();
+    assert!((2..=4).contains(&load.restarts), "{load:?}");
+    assert_eq!(load.generated_tokens, 4 * 24, "each token is told once");
+    assert!(!engine.has_failed() && !engine.is_recovering());
+    drop(engine);
+    open.lock().unwrap().assert_silent();
+}
+
+#[test]
+fn a_thousand_streams_lose_no_token_to_devices_that_are_lost_at_random_points() {
+    let mut random = 1u64;
+    let mut lost_somewhere = move || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let list = 20 + (random >> 33) % 1000;
+        let faults = [Fault::LostAt(list), Fault::SilentFrom(list), Fault::JumpsAt(list)];
+        model("tiny:f16", &reporting(&[faults[(random >> 60) as usize % 3]]).0)
+    };
+    let first = lost_somewhere();
+    let engine = Engine::start_reloading(first, &engine_options(32), Box::new(move |_| Ok(lost_somewhere())));
+    let engine = engine.expect("starts");
+    let tokens = |number: usize| 1 + number % 23;
+    let asked: Vec<Asked> = (0..1000)
+        .map(|number| {
+            let greedy = GenerateOptions {
+                max_tokens: Some(tokens(number)),
+                ..GenerateOptions::default()
+            };
+            let prompt = prompt(number as u32, 1 + number as u32 % 90);
+            ask(&engine, EngineRequest::new(prompt, greedy), |_| ())
+        })
+        .collect();
+    for (number, asked) in asked.iter().enumerate() {
+        let (heard, finish) = asked.answer().unwrap_or_else(|why| panic!("stream {number}: {why}"));
+        assert_eq!(
+            (heard.len(), finish),
+            (tokens(number), Finish::Length),
+            "stream {number}"
+        );
+    }
+    assert!(engine.load().restarts >= 3, "{:?}", engine.load());
+}
+
+#[test]
+fn a_device_that_gives_no_more_tokens_is_given_up_and_all_hear_why() {
+    let lost = || model("tiny:f16", &reporting(&[Fault::LostAt(3)]).0);
+    let reloads = Arc::new(AtomicU64::new(0));
+    let reload = {
+        let reloads = reloads.clone();
+        move |_: &Error| match reloads.fetch_add(1, Ordering::Relaxed) {
+            1 => Err("the card is not there yet".into()),
+            _ => Ok(lost()),
+        }
+    };
+    let engine = Engine::start_reloading(lost(), &engine_options(2), Box::new(reload)).expect("starts");
+    let request = || EngineRequest::new(prompt(1, 150), options(20, 1));
+    let asked = [(); 3].map(|()| ask(&engine, request(), |_| ()));
+    for asked in &asked {
+        let why = asked.answer().expect_err("nothing computes it").to_string();
+        assert!(why.contains("the device was lost"), "{why}");
+    }
+    assert_eq!(reloads.load(Ordering::Relaxed), 5);
+    assert!(engine.has_failed() && !engine.is_recovering());
+    assert!(matches!(
+        engine.submit(request(), Box::new(|_| ())),
+        Err(Error::EngineFailed)
+    ));
+}
+
+struct Panics;
+
+impl TokenConstraint for Panics {
+    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        bits.fill(u32::MAX);
+        Ok(())
+    }
+
+    fn take(&mut self, token: u32) -> Result<bool, String> {
+        panic!("made up, at token {token}");
+    }
+}
+
+#[test]
+fn a_panic_in_one_request_ends_that_request_alone() {
+    let model = model("tiny:f32", &Device::cpu());
+    let engine = Engine::start(&model, &engine_options(4)).expect("starts");
+    let request = |number: u32| EngineRequest::new(prompt(number, 9), options(30, number.into()));
+    let sound = ask(&engine, request(1), |_| ());
+    let constrained = EngineRequest {
+        constraint: Some(Box::new(Panics)),
+        ..request(2)
+    };
+    let constrained = ask(&engine, constrained, |_| ());
+    let heard = Arc::new(AtomicU64::new(0));
+    let count = heard.clone();
+    let _listens = ask(&engine, request(3), move |_| {
+        assert!(count.fetch_add(1, Ordering::Relaxed) < 2, "made up");
+    });
+    assert_eq!(
+        sound.answer().expect("goes on").0,
+        alone(&model, &prompt(1, 9), &options(30, 1))
+    );
+    let why = constrained.answer().expect_err("panics");
+    assert!(
+        matches!(&why, Error::Constraint(why) if why.contains("made up, at token")),
+        "{why}"
+    );
+    assert_eq!(heard.load(Ordering::Relaxed), 3, "who panics hears no more");
+    assert!(!engine.has_failed());
+}
