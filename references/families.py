@@ -3,6 +3,8 @@
 from transformers import (
     Cohere2Config,
     CohereConfig,
+    DeepseekV2Config,
+    DeepseekV3Config,
     Gemma3Config,
     Gemma3TextConfig,
     Glm4MoeConfig,
@@ -242,6 +244,50 @@ def glm4_moe(*shape, head_dim, experts, width, dense=1, groups=(1, 1), scale=1.0
         num_mtp_layers=0,
         rope_parameters=rope(1e6, partial_rotary_factor=part),
     )
+
+
+def latent(*shape, head, ranks, experts, width, shared, dense, groups, scale, yarn):
+    """What both versions of DeepSeek call the same. `head` is what of a key is not rotated, what is, and a value; `ranks`
+    those of queries (or None) and of keys and values; `width` that inside an expert, `shared` how many of them the shared
+    one is as wide as; `yarn` a factor with `mscale` and `mscale_all_dim`, or None.
+    """
+    rotation = rope(10000.0)
+    if yarn is not None:
+        factor, own, of_all = yarn
+        rotation = rope(10000.0, rope_type="yarn", factor=factor, mscale=own, mscale_all_dim=of_all, **LATENT_YARN)
+    return {
+        **sizes(*shape),
+        "qk_nope_head_dim": head[0],
+        "qk_rope_head_dim": head[1],
+        "v_head_dim": head[2],
+        "q_lora_rank": ranks[0],
+        "kv_lora_rank": ranks[1],
+        "n_routed_experts": experts[0],
+        "num_experts_per_tok": experts[1],
+        "moe_intermediate_size": width,
+        "n_shared_experts": shared,
+        "first_k_dense_replace": dense,
+        "n_group": groups[0],
+        "topk_group": groups[1],
+        "routed_scaling_factor": scale,
+        "rope_parameters": rotation,
+    }
+
+
+LATENT_YARN = {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 16}
+
+
+def deepseek_v2(*shape, head, ranks, experts, width, shared=2, dense=1, groups=None, scale=1.0, yarn=None):
+    """Experts chosen by a softmax, from the best groups if there are such."""
+    method = "greedy" if groups is None else "group_limited_greedy"
+    both = {"ranks": ranks, "experts": experts, "width": width, "shared": shared, "dense": dense, "scale": scale}
+    return DeepseekV2Config(**latent(*shape, head=head, groups=groups or (1, 1), yarn=yarn, **both), topk_method=method)
+
+
+def deepseek_v3(*shape, head, ranks, experts, width, shared=1, dense=1, groups=(1, 1), scale=2.5, yarn=None):
+    """Experts chosen by sigmoids and what corrects them."""
+    both = {"ranks": ranks, "experts": experts, "width": width, "shared": shared, "dense": dense, "scale": scale}
+    return DeepseekV3Config(**latent(*shape, head=head, groups=groups, yarn=yarn, **both), num_mtp_layers=0)
 
 
 def cohere(*shape, logits, normalised=False, tied=True):

@@ -52,7 +52,8 @@ def write_mlx(fixture, directory):
             dtype = mx.float32 if name.endswith("A_log") else mlx_affine.DTYPES[options["dtype"]]
             original = mx.array(value).astype(dtype)
             module = part.removesuffix(".weight")
-            plain = config.model_type == "glm4_moe" and module.endswith("mlp.gate")  # no linear layer there
+            unrouted = ("glm4_moe", "deepseek_v2", "deepseek_v3")
+            plain = config.model_type in unrouted and module.endswith("mlp.gate")  # no linear layer there
             if value.ndim == 1 or "conv1d" in name or plain:
                 tensors[part] = original
                 parts.append(np.array(original.astype(mx.float32)))

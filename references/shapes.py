@@ -99,6 +99,7 @@ def fixtures():
         *with_sinks(),
         *side_by_side(),
         *chosen_in_groups(),
+        *latent(),
     ]
 
 
@@ -505,4 +506,16 @@ def chosen_in_groups():
         Fixture("glm4-moe-bf16", bf16, "bf16", 141, "qwen2", 311, 1, 29, options={"published": True}),
         Fixture("glm4-moe-gguf-q8_0", gguf, "gguf", 142, "qwen2", 311, 1, 29, options={"kind": "Q8_0"}),
         Fixture("glm4-moe-mlx8-group32", mlx, "hybrid-mlx", 143, "qwen2", 311, 1, 29, options=mlx_options),
+    ]
+
+
+def latent():
+    """DeepSeek-V2 and V3."""
+    experts = {"experts": (8, 3), "width": 16, "groups": (4, 2), "scale": 1.7}
+    v3 = families.deepseek_v3(32, 48, 3, 2, 2, 311, head=(24, 16, 32), ranks=(24, 16), yarn=(4.0, 1.0, 0.7), **experts)
+    v2 = families.deepseek_v2(64, 64, 2, 2, 2, 311, head=(32, 16, 64), ranks=(None, 32), experts=(4, 2), width=32)
+    mlx_options = {"bits": 8, "group": 32, "dtype": "bf16"}
+    return [
+        Fixture("deepseek-v3-bf16", v3, "bf16", 151, "qwen2", 311, 1, 23, options={"published": True}),
+        Fixture("deepseek-v2-mlx8-group32", v2, "hybrid-mlx", 152, "qwen2", 311, 1, 23, options=mlx_options),
     ]

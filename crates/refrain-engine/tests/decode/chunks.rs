@@ -67,6 +67,7 @@ fn prompts_in_chunks_agree_with_single_tokens_and_the_cpu_executor() {
     for (name, count) in [
         ("qwen3-gguf-q4_0/model.gguf", 264),
         ("gemma3-bf16", 70),
+        ("deepseek-v3-bf16", 70),
         ("qwen3.5-moe-bf16", 100),
     ] {
         assert_chunks_agree(&gpu, name, count);

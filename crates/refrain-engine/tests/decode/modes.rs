@@ -88,6 +88,7 @@ fn trying_both_modes_changes_no_token() {
         "gpt-oss-mxfp4",
         "glm4-moe-bf16",
         "cohere2-bf16",
+        "deepseek-v3-bf16",
     ] {
         let model = model(name, &gpu.device);
         let run = |mode| {

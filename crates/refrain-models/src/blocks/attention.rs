@@ -2,7 +2,7 @@ use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 
-use super::{BlockNorm, Linear, Ropes};
+use super::{BlockNorm, LatentProjections, Linear, Rope, Ropes};
 use crate::config::{AttentionConfig, LayerRope, ModelConfig};
 use crate::tensors::Table;
 use crate::{Batch, Cache, Error, Loader};
@@ -50,7 +50,7 @@ pub struct Attention {
     rope: LayerRope,
 }
 
-/// How queries, keys and values are projected.
+/// How queries, keys and values are projected, where they are not made of latent vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum QkvStyle {
     /// `q_proj`, `k_proj` and `v_proj`.
@@ -85,6 +85,7 @@ impl Widths {
 enum Qkv {
     Apart(Box<[Linear; 3]>),
     Fused(Linear),
+    Latent(Box<LatentProjections>),
 }
 
 impl Attention {
@@ -98,7 +99,9 @@ impl Attention {
             mixed,
         } = Widths::of(&config.attention);
         let stored = RowOrder::AsStored;
-        if style.qkv == QkvStyle::Fused {
+        if let Some(latent) = &config.attention.latent {
+            LatentProjections::tensors(layer, config, latent);
+        } else if style.qkv == QkvStyle::Fused {
             let all = [inner + keys + values, hidden];
             layer.linear(["self_attn.qkv_proj", "attn_qkv"], all, bias, stored);
         } else {
@@ -152,9 +155,10 @@ impl Attention {
         };
         let own = config.layer_attention(layer);
         Ok(Attention {
-            qkv: match qkv {
-                QkvStyle::Fused => Qkv::Fused(project("qkv_proj", inner + keys + values)?),
-                QkvStyle::Apart | QkvStyle::Gated => Qkv::Apart(Box::new([
+            qkv: match (qkv, &config.attention.latent) {
+                (_, Some(latent)) => Qkv::Latent(Box::new(LatentProjections::load(loader, name, latent)?)),
+                (QkvStyle::Fused, _) => Qkv::Fused(project("qkv_proj", inner + keys + values)?),
+                _ => Qkv::Apart(Box::new([
                     project("q_proj", if qkv == QkvStyle::Gated { inner + mixed } else { inner })?,
                     project("k_proj", keys)?,
                     project("v_proj", values)?,
@@ -197,14 +201,7 @@ impl Attention {
 
     /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.
     pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut Cache) -> Array {
-        let [q, k, v] = self.project(x);
-        let (q, gate) = self.gate(q);
-        let [q, k] = self.normalise(q, k);
-        let (q, k) = match ropes.of(self.rope) {
-            Some(rope) => (rope.forward(&q, &batch.positions), rope.forward(&k, &batch.positions)),
-            None => (q, k),
-        };
-        let v = v.reshape(&[-1, self.kv_heads as isize, self.value_dim as isize]);
+        let ([q, k, v], gate) = self.project(x, &batch.positions, ropes.of(self.rope));
         cache.write(&k, &v, slots);
 
         let params = AttentionParams {
@@ -236,9 +233,10 @@ impl Attention {
         (q.slice(-1, 0, queries), Some(q.slice(-1, queries, both)))
     }
 
-    /// Queries and keys `[T, heads · Dk]`, values `[T, heads · Dv]`.
-    fn project(&self, x: &Array) -> [Array; 3] {
-        match &self.qkv {
+    /// Queries and keys `[T, heads, Dk]`, values `[T, heads, Dv]`, and perhaps a gate of the queries' heads.
+    fn project(&self, x: &Array, positions: &Array, rope: Option<&Rope>) -> ([Array; 3], Option<Array>) {
+        let [q, k, v] = match &self.qkv {
+            Qkv::Latent(projections) => return (projections.forward(x, positions, rope), None),
             Qkv::Apart(projections) => projections.each_ref().map(|projection| projection.forward(x)),
             Qkv::Fused(projection) => {
                 let all = projection.forward(x);
@@ -250,7 +248,15 @@ impl Attention {
                 ]
                 .map(|(start, n)| all.slice(-1, start, start + n))
             }
-        }
+        };
+        let (q, gate) = self.gate(q);
+        let [q, k] = self.normalise(q, k);
+        let (q, k) = match rope {
+            Some(rope) => (rope.forward(&q, positions), rope.forward(&k, positions)),
+            None => (q, k),
+        };
+        let v = v.reshape(&[-1, self.kv_heads as isize, self.value_dim as isize]);
+        ([q, k, v], gate)
     }
 
     /// Queries (of whichever shape) and keys `[T, heads · D]` → `[T, heads, D]`.

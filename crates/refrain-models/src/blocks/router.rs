@@ -66,10 +66,11 @@ impl Router {
     }
 
     /// Scores `[T, E]`, but of groups that a token's experts are not taken from as low as can be.
-    fn of_best_groups(&self, scores: &Array, ExpertGroups { count, used }: ExpertGroups) -> Array {
+    fn of_best_groups(&self, scores: &Array, groups: ExpertGroups) -> Array {
+        let ExpertGroups { count, used, judged } = groups;
         let each = (self.experts / count) as isize;
         let grouped = scores.reshape(&[-1, count as isize, each]);
-        let best = grouped.take_along(&grouped.top_k(2)).sum(&[-1]).top_k(used);
+        let best = grouped.take_along(&grouped.top_k(judged)).sum(&[-1]).top_k(used);
         let numbers = Array::arange(scores.device(), DType::U32, count);
         let chosen = best.expand_dims(2).eq(&numbers).astype(DType::U32).sum(&[1]);
         let kept = chosen.expand_dims(2).select(&grouped, f32::MIN);

@@ -18,7 +18,7 @@ use refrain_formats::{Error, MatrixPlace, Quantisation};
 use crate::family::Family;
 
 pub use layers::{Activation, LayerAttention, LayerRope};
-pub use parts::{AttentionConfig, FeedForwardConfig, Multipliers, NormConfig, PositionConfig};
+pub use parts::{AttentionConfig, FeedForwardConfig, LatentConfig, Multipliers, NormConfig, PositionConfig};
 pub use rope::{RopeScaling, all_close};
 use sizes::check_counts;
 pub use sizes::{DeltaNets, ExpertGroups, MixtureConfig, MixtureStyle, RouterConfig, RouterScore, is_norm, is_router};
@@ -154,6 +154,10 @@ impl ModelConfig {
             ("max_position_embeddings", self.max_position, MAX_POSITION),
         ];
         check_counts(file, &counts)?;
+        if let Some(LatentConfig { q_rank, kv_rank }) = self.attention.latent {
+            let counts = [("q_lora_rank", q_rank.unwrap_or(1)), ("kv_lora_rank", kv_rank)];
+            check_counts(file, &counts.map(|(name, count)| (name, count, MAX_WIDTH)))?;
+        }
         if let Some(nets) = &self.delta_nets {
             nets.validate(file)?;
         }

@@ -50,6 +50,8 @@ pub struct AttentionConfig {
     pub head_dim: usize,
     /// Width of one head of values.
     pub value_dim: usize,
+    /// The vectors that queries, keys and values are made of, where that is not what the layer reads.
+    pub latent: Option<LatentConfig>,
     /// Whether the projections to queries, keys and values have biases.
     pub bias: bool,
     /// Whether the projection of what was mixed has a bias.
@@ -63,6 +65,15 @@ pub struct AttentionConfig {
     pub layers: Vec<LayerAttention>,
 }
 
+/// Latent vectors of a token (DeepSeek-AI 2024, arXiv:2405.04434).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentConfig {
+    /// Width of the one that queries are made of, if there is one.
+    pub q_rank: Option<usize>,
+    /// Width of the one that keys and values are made of.
+    pub kv_rank: usize,
+}
+
 impl AttentionConfig {
     /// Without biases, all layers alike.
     pub fn of_heads(heads: usize, kv_heads: usize, head_dim: usize) -> AttentionConfig {
@@ -71,6 +82,7 @@ impl AttentionConfig {
             kv_heads,
             head_dim,
             value_dim: head_dim,
+            latent: None,
             bias: false,
             output_bias: false,
             qk_norm: false,

@@ -113,13 +113,15 @@ pub enum RouterScore {
     Sigmoid,
 }
 
-/// Experts in groups of as many neighbours. A group is as good as its two best experts together.
+/// Experts in groups of as many neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// Number of groups; divides the number of experts.
     pub count: usize,
     /// Those that a token's experts are taken from.
     pub used: usize,
+    /// How many experts, its best, a group is as good as together.
+    pub judged: usize,
 }
 
 impl RouterConfig {
@@ -198,17 +200,17 @@ impl MixtureConfig {
         if !(self.router.scale.is_finite() && self.router.scale > 0.0) {
             return Err(Error::file(file, "routed_scaling_factor is not a positive number"));
         }
-        let Some(ExpertGroups { count, used }) = self.router.groups else {
+        let Some(ExpertGroups { count, used, judged }) = self.router.groups else {
             return Ok(());
         };
         check_counts(file, &[("n_group", count, self.experts), ("topk_group", used, count)])?;
         let each = self.experts / count;
-        match self.experts.is_multiple_of(count) && each >= 2 && self.router.used <= used * each {
+        match self.experts.is_multiple_of(count) && each >= judged && self.router.used <= used * each {
             true => Ok(()),
             false => Err(Error::file(
                 file,
                 format!(
-                    "{} of {} experts cannot be chosen from {used} of {count} groups of at least two",
+                    "{} of {} experts cannot be chosen from {used} of {count} groups of at least {judged}",
                     self.router.used, self.experts
                 ),
             )),

@@ -66,11 +66,11 @@ pub fn put_old_keys(fields: &mut Map<String, Value>, config: &ModelConfig) {
         }
     };
     put("rope_theta", json!(config.positions.theta));
-    put("rope_scaling", rope_scaling(&config.positions.scaling));
     let own = own_fields(config);
     for key in config.family.old_keys {
         put(key, own[*key].clone());
     }
+    put("rope_scaling", rope_scaling(&config.positions.scaling));
 }
 
 /// The type of numbers that are not quantised, or were before.
@@ -132,7 +132,8 @@ fn wrapped([class, name]: [&str; 2], mut text: Value) -> Value {
     Value::Object(whole)
 }
 
-fn rope_scaling(scaling: &RopeScaling) -> Value {
+/// The settings of stretched rotary embeddings; null where there are none.
+pub fn rope_scaling(scaling: &RopeScaling) -> Value {
     match scaling {
         RopeScaling::Llama3 {
             factor,

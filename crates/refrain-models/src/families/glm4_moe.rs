@@ -134,6 +134,7 @@ fn read_mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, Error> {
         true => Some(ExpertGroups {
             count: groups as usize,
             used: metadata.count(GROUPS_USED)?.unwrap_or(1),
+            judged: 2,
         }),
         false => None,
     };
@@ -164,7 +165,11 @@ fn config_json(config: &ModelConfig) -> Value {
         return Value::Null;
     };
     let router = &mixture.router;
-    let groups = router.groups.unwrap_or(ExpertGroups { count: 1, used: 1 });
+    let groups = router.groups.unwrap_or(ExpertGroups {
+        count: 1,
+        used: 1,
+        judged: 2,
+    });
     json!({
         "first_k_dense_replace": mixture.dense_layers,
         "moe_intermediate_size": mixture.intermediate_size,
@@ -196,7 +201,7 @@ fn gguf_metadata(config: &ModelConfig) -> Vec<(&'static str, MetadataValue)> {
         (SCALE.gguf, MetadataValue::F32(mixture.router.scale)),
         (RENORMALISED.gguf, MetadataValue::Bool(mixture.router.renormalise)),
     ];
-    if let Some(ExpertGroups { count: all, used }) = mixture.router.groups {
+    if let Some(ExpertGroups { count: all, used, .. }) = mixture.router.groups {
         keys.extend([count(GROUPS, all), count(GROUPS_USED, used)]);
     }
     keys
@@ -236,7 +241,11 @@ fn tiny() -> ModelConfig {
     config.attention.qk_norm = true;
     let mut mixture = mixture(8, 256, 1, 1.5);
     mixture.router.used = 2;
-    mixture.router.groups = Some(ExpertGroups { count: 4, used: 2 });
+    mixture.router.groups = Some(ExpertGroups {
+        count: 4,
+        used: 2,
+        judged: 2,
+    });
     config.feed_forward.mixture = Some(mixture);
     config.bos_ids = vec![1];
     config.eos_ids = vec![2];

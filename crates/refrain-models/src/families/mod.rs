@@ -1,6 +1,7 @@
 //! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
 
 mod cohere;
+mod deepseek;
 mod gemma3;
 mod glm4_moe;
 mod gpt_oss;
@@ -36,6 +37,8 @@ pub const FAMILIES: &[&Family] = &[
     &glm4_moe::GLM4_MOE,
     &cohere::COHERE,
     &cohere::COHERE2,
+    &deepseek::DEEPSEEK_V2,
+    &deepseek::DEEPSEEK_V3,
     &qwen3_5::QWEN3_5,
     &qwen3_5::QWEN3_5_MOE,
 ];

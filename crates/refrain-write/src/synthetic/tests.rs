@@ -85,6 +85,13 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
     // A dense layer before mixtures; norms of each head.
     let shared = ["bf16", "q4_k_m", "mlx4"].map(|format| format!("tiny-glm-moe:{format}"));
     let norms = ["f16", "q8_0", "mlx4"].map(|format| format!("tiny-cohere:{format}"));
+    // Latent vectors, of queries too.
+    let latent = [
+        "tiny-deepseek-v2:bf16",
+        "tiny-deepseek-v2:mlx4",
+        "tiny-deepseek-v3:mlx4",
+    ]
+    .map(str::to_owned);
     let specs = formats
         .iter()
         .map(|format| format!("tiny:{format}"))
@@ -94,6 +101,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .chain(sinks)
         .chain(shared)
         .chain(norms)
+        .chain(latent)
         .chain(dense);
     for spec in specs {
         let is_gguf = SyntheticSpec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
@@ -103,7 +111,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         assert_written(&spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 32);
+    assert_eq!(left.len(), formats.len() + 35);
 }
 
 #[test]

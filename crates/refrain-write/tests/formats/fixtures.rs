@@ -52,10 +52,10 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// What GLM-4.5 has around the experts of a layer, or in their place.
+/// What GLM-4.5 and DeepSeek have around the experts of a layer, or in their place.
 fn around_experts(config: &ModelConfig, layer: usize) -> Vec<(&'static str, Vec<usize>)> {
     let hidden = config.hidden_size;
-    if config.family.name != "glm4_moe" {
+    if !["glm4_moe", "deepseek_v2", "deepseek_v3"].contains(&config.family.name) {
         return Vec::new();
     }
     let Some(mixture) = config.layer_mixture(layer) else {
@@ -67,13 +67,15 @@ fn around_experts(config: &ModelConfig, layer: usize) -> Vec<(&'static str, Vec<
         ];
     };
     let shared = mixture.shared_intermediate_size.unwrap();
-    vec![
+    let correction = ("mlp.gate.e_score_correction_bias", vec![mixture.experts]);
+    let mut around = vec![
         ("mlp.gate.weight", vec![mixture.experts, hidden]),
-        ("mlp.gate.e_score_correction_bias", vec![mixture.experts]),
         ("mlp.shared_experts.gate_proj.weight", vec![shared, hidden]),
         ("mlp.shared_experts.up_proj.weight", vec![shared, hidden]),
         ("mlp.shared_experts.down_proj.weight", vec![hidden, shared]),
-    ]
+    ];
+    around.extend(mixture.router.corrected.then_some(correction));
+    around
 }
 
 /// The norms of one layer and their widths.
@@ -90,6 +92,15 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
             ("self_attn.k_norm", config.attention.kv_heads * head),
         ],
         "cohere" | "cohere2" => vec![("input_layernorm", hidden)],
+        "deepseek_v2" | "deepseek_v3" => {
+            let latent = config.attention.latent.unwrap();
+            let queries = latent.q_rank.map(|rank| ("self_attn.q_a_layernorm", rank));
+            let keys = ("self_attn.kv_a_layernorm", latent.kv_rank);
+            [("input_layernorm", hidden), after, keys]
+                .into_iter()
+                .chain(queries)
+                .collect()
+        }
         "glm4_moe" if config.attention.qk_norm => [[("input_layernorm", hidden), after], heads].concat(),
         "gemma3_text" => {
             let feedforward = ["pre_feedforward_layernorm", "post_feedforward_layernorm"].map(|name| (name, hidden));
@@ -134,10 +145,40 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
         }
         // Experts are in a test of their own.
         "qwen3_moe" | "gpt_oss" | "glm4_moe" => [&apart[..3], &both[..1]].concat(),
+        "deepseek_v2" | "deepseek_v3" => latent_projections(config),
         // What its layers do not share is in a test of its own.
         "qwen3_5_text" | "qwen3_5_moe_text" => Vec::new(),
         _ => [&apart[..], &both].concat(),
     }
+}
+
+/// Those of DeepSeek, to latent vectors and from them.
+fn latent_projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
+    let (hidden, attention, rotated) = (config.hidden_size, &config.attention, config.positions.dims);
+    let latent = attention.latent.unwrap();
+    let queries = attention.heads * attention.head_dim;
+    let keys_values = attention.heads * (attention.head_dim - rotated + attention.value_dim);
+    let mut all = vec![
+        (
+            "self_attn.kv_a_proj_with_mqa",
+            [latent.kv_rank + rotated, hidden],
+            false,
+        ),
+        ("self_attn.kv_b_proj", [keys_values, latent.kv_rank], false),
+        (
+            "self_attn.o_proj",
+            [hidden, attention.heads * attention.value_dim],
+            false,
+        ),
+    ];
+    match latent.q_rank {
+        Some(rank) => all.extend([
+            ("self_attn.q_a_proj", [rank, hidden], false),
+            ("self_attn.q_b_proj", [queries, rank], false),
+        ]),
+        None => all.push(("self_attn.q_proj", [queries, hidden], false)),
+    }
+    all
 }
 
 #[test]

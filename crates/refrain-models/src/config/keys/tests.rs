@@ -51,6 +51,14 @@ fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> 
         config["n_group"] = json!(4);
         config["topk_group"] = json!(2);
     }
+    if family.keys.followed.contains(&"qk_rope_head_dim") {
+        config["num_key_value_heads"] = json!(4);
+        config["qk_rope_head_dim"] = json!(32);
+        config["num_experts_per_tok"] = json!(3);
+    }
+    if family.name == "deepseek_v2" {
+        config["topk_method"] = json!("group_limited_greedy");
+    }
     config[key] = value;
     let metadata = Metadata::of_json(config.as_object().unwrap(), "config.json");
     let family = family::find(&metadata, FAMILIES)?;
@@ -72,7 +80,7 @@ fn usual(family: &Family) -> ModelConfig {
 fn other(family: &Family, key: &str) -> Value {
     match key {
         "attention_bias" if family.name == "gpt_oss" => json!(false),
-        "norm_topk_prob" if family.name == "glm4_moe" => json!(false),
+        "norm_topk_prob" if ["glm4_moe", "deepseek_v3"].contains(&family.name) => json!(false),
         "partial_rotary_factor" if family.name == "glm4_moe" => json!(0.75),
         "n_group" => json!(8),
         "topk_group" => json!(3),
