@@ -29,20 +29,19 @@ pub(super) fn call(
     let AttentionSizes {
         head_dim, value_dim, ..
     } = *sizes;
-    let size = cores.size as usize;
-    let positions = tuning.attention.matrix_fragments / (1 + usize::from(head_dim.max(value_dim) > 128)) * size;
-    // Of a position's values, those that a lane takes: of every lane as many.
-    let lanes = (traits.subgroup_size / cores.lanes_per_row()) as usize;
-    let lane_values = value_dim / lanes;
+    let shares = KeyShares::new(tuning, traits, cores, sizes);
     let suits = sizes.tokens >= tuning.attention.least_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
-        && value_dim.is_multiple_of(size)
-        && value_dim.is_multiple_of(4 * lanes)
-        && (params.page_size as usize).is_multiple_of(positions);
-    let runs = [positions, lane_values];
-    let shares = KeyShares::new(tuning, traits, cores, sizes);
-    suits.then(|| made(cores, traits, operands, sinks, sizes, params, runs, shares))
+        && value_dim.is_multiple_of(cores.size as usize)
+        && value_dim.is_multiple_of(4 * rows_each(traits, cores))
+        && (params.page_size as usize).is_multiple_of(shares.positions);
+    suits.then(|| made(cores, traits, operands, sinks, sizes, params, shares))
+}
+
+/// Rows of a fragment that a subgroup's lanes hold together: so many lanes share a position's values.
+fn rows_each(traits: &Traits, cores: MatrixCores) -> usize {
+    (traits.subgroup_size / cores.lanes_per_row()) as usize
 }
 
 /// How a workgroup's subgroups share tokens and the positions that they see.
@@ -53,6 +52,8 @@ struct KeyShares {
     units: usize,
     /// Subgroups that take turns with a fragment's positions.
     parts: usize,
+    /// Positions that a subgroup takes at a time.
+    positions: usize,
 }
 
 impl KeyShares {
@@ -76,10 +77,12 @@ impl KeyShares {
         }
         let (subgroups, parts) = shares;
         let heads = sizes.grouped_heads((subgroups / parts) as u32);
+        let wide = sizes.head_dim.max(sizes.value_dim) > 128;
         KeyShares {
             heads,
             units: subgroups / parts / heads * heads,
             parts,
+            positions: attention.matrix_fragments / (1 + usize::from(wide)) * cores.size as usize,
         }
     }
 }
@@ -91,9 +94,14 @@ fn made(
     sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
-    [positions, lane_values]: [usize; 2],
-    KeyShares { heads, units, parts }: KeyShares,
+    shares: KeyShares,
 ) -> Result<Call, Unsupported> {
+    let KeyShares {
+        heads,
+        units,
+        parts,
+        positions,
+    } = shares;
     let [q, .., out] = operands;
     let mut push = addresses(operands, output(sinks), sinks)?;
     let ratio = sizes.heads / sizes.kv_heads;
@@ -120,7 +128,7 @@ fn made(
         let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let (run, words) = if lane_values.is_multiple_of(8) {
+    let (run, words) = if sizes.value_dim.is_multiple_of(8 * rows_each(traits, cores)) {
         ("8u", "uvec4")
     } else {
         ("4u", "uvec2")
