@@ -10,6 +10,8 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "run",
             "chat",
             "serve",
+            "ps",
+            "stop",
             "pull",
             "list",
             "rm",

@@ -42,6 +42,13 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
     base_dir("XDG_STATE_HOME", ".local/state")
 }
 
+/// Where what runs now is known: `refrain` below `$XDG_RUNTIME_DIR`, or `running` where histories are.
+pub(crate) fn runtime_dir() -> Option<PathBuf> {
+    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let below = |path: PathBuf| path.is_absolute().then(|| path.join("refrain"));
+    given.and_then(below).or_else(|| Some(state_dir()?.join("running")))
+}
+
 /// The program's folder in one of the XDG base directories.
 fn base_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);

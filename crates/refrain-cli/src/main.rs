@@ -20,6 +20,7 @@ mod model;
 mod numbers;
 mod output;
 mod sampling;
+mod servers;
 mod version;
 mod words;
 
@@ -30,8 +31,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, pull,
-    rm, run, serve, soak, synth, template, tokenize,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, ps,
+    pull, rm, run, serve, soak, stop, synth, template, tokenize,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
@@ -85,6 +86,9 @@ enum CliCommand {
     Run(run::Arguments),
     Chat(chat::Arguments),
     Serve(serve::Arguments),
+    /// List the servers that you run on this computer
+    Ps(ps::Arguments),
+    Stop(stop::Arguments),
     /// Download a model from the Hugging Face hub
     Pull(pull::Arguments),
     /// List the models that have been downloaded
@@ -172,6 +176,8 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         CliCommand::Synth(arguments) => return synth::run(global, arguments),
         CliCommand::Logits(arguments) => return logits::run(global, arguments),
         CliCommand::Serve(arguments) => serve::run(global, arguments)?,
+        CliCommand::Ps(arguments) => ps::run(arguments)?,
+        CliCommand::Stop(arguments) => stop::run(global, arguments)?,
         CliCommand::Soak(arguments) => return soak::run(global, arguments),
         CliCommand::Pull(arguments) => pull::run(global, arguments)?,
         CliCommand::List(arguments) => list::run(global, arguments)?,

@@ -28,9 +28,8 @@ const WORDS: [(&[&str], &str); 18] = [
         "`refrain serve MODEL` answers many clients at once, by OpenAI's, Anthropic's and Ollama's HTTP",
     ),
     (
-        &["ps", "stop", "unload"],
-        "no model stays in memory when a command has ended, so there are none to list or stop; `refrain list` shows \
-         what has been downloaded",
+        &["unload", "kill"],
+        "a model stays in memory as long as its command runs: `refrain ps` lists the servers, `refrain stop` ends one",
     ),
     (
         &["show", "info", "describe", "gguf-dump"],

@@ -43,7 +43,7 @@ pub use gguf::{
 };
 pub use metadata::{Key, Metadata};
 pub use mixed::{MatrixPlace, MixedFile};
-pub use platform::{allow_open_files, end_at_once, say_when_files_are_cut_short};
+pub use platform::{allow_open_files, ask_to_end, end_at_once, say_when_files_are_cut_short};
 pub use refrain_quant::QuantRecord;
 pub use state::{Basis, Plane, State};
 pub use tensor::{Tensor, TensorInfo};

@@ -78,6 +78,27 @@ pub fn end_at_once(code: u8) -> ! {
     std::process::exit(code.into())
 }
 
+/// Asks a process to end, as pressing Ctrl-C there would, if the system knows such a wish.
+///
+/// # Errors
+/// If there is no such process, it is somebody else's, or the system has no such wish.
+pub fn ask_to_end(process: u32) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        let process = process.try_into().map_err(io::Error::other)?;
+        // SAFETY: the call takes two numbers.
+        match unsafe { libc::kill(process, libc::SIGTERM) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = process;
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+}
+
 /// Lets the program hold as many files and connections open as the system's administrator allows, where it would have to
 /// ask for that many. For programs to call that serve others.
 pub fn allow_open_files() {

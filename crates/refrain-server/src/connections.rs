@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,6 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Sleep;
 
@@ -46,13 +45,6 @@ pub(crate) struct Connections {
     pub router: Router,
     pub certificate: Option<Certificate>,
     pub patience: Duration,
-}
-
-/// The address behind a connection; what is written to it goes at once.
-pub(crate) fn of_tcp(stream: &TcpStream, address: SocketAddr) -> Option<IpAddr> {
-    // Each token is a small packet: none shall wait for the one before to be confirmed.
-    let _ = stream.set_nodelay(true);
-    Some(address.ip())
 }
 
 impl Connections {

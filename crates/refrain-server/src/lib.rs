@@ -28,6 +28,7 @@ mod ollama;
 mod openai;
 mod page;
 mod parts;
+mod platform;
 mod record;
 mod served;
 mod tls;
@@ -43,6 +44,7 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use connections::Connections;
+pub use platform::Entrance;
 pub use record::Log;
 pub use served::{ServedModel, ServedText};
 pub use tls::{Certificate, CertificateError};
@@ -86,14 +88,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// # Errors
 /// If the system does not let it listen.
 pub fn serve(
-    listener: std::net::TcpListener,
+    entrance: Entrance,
     model: ServedModel,
     options: &ServerOptions,
     is_over: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
-    listener.set_nonblocking(true)?;
     let connections = Connections {
         router: router(Arc::new(model), options),
         certificate: options.certificate.clone(),
@@ -104,11 +105,7 @@ pub fn serve(
             tokio::time::sleep(LOOK).await;
         }
     };
-    let served = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        connections.answer(listener, connections::of_tcp, over).await;
-        Ok(())
-    });
+    let served = runtime.block_on(entrance.answer(&connections, over));
     runtime.shutdown_background();
     served
 }

@@ -1,6 +1,6 @@
 //! `refrain serve`: a model for many clients at once.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use anyhow::Context;
 use clap::Args;
 use refrain_engine::{Engine, EngineOptions, Reload, Session};
 use refrain_models::Checkpoint;
-use refrain_server::{Certificate, ServedModel, ServedText, ServerOptions};
+use refrain_server::{Certificate, Entrance, ServedModel, ServedText, ServerOptions};
 
 use crate::output::{self, human_bytes};
+use crate::servers::ServerNote;
 use crate::{Global, device, interrupt, load, model};
 
 const EXAMPLES: &str = "Examples:
@@ -37,9 +38,9 @@ pub(crate) struct Arguments {
     /// The model
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Address to listen on; 0.0.0.0 is all of this computer's
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: IpAddr,
+    /// Address to listen on; 0.0.0.0 is all of this computer's, unix:PATH a socket in the file system
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = host)]
+    host: Host,
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
@@ -109,17 +110,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     // Before the weights are loaded: what is in use already is said at once.
-    let address = (arguments.host, arguments.port);
-    let listener = TcpListener::bind(address).with_context(|| {
-        format!(
-            "cannot listen on {}:{}; --port 0 takes a free port",
-            address.0, address.1
-        )
-    })?;
-    let bound = listener.local_addr()?;
+    let entrance = arguments.entrance()?;
     let files = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
     let certificate = files.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
-    if !arguments.host.is_loopback() && arguments.api_key.is_empty() && !global.quiet {
+    if arguments.host.is_open() && arguments.api_key.is_empty() && !global.quiet {
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
     let checkpoint = Arc::new(model::open_or_pull(global, &arguments.model)?);
@@ -158,8 +152,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     // Should it be lost, nothing of it is left.
     drop(device);
-    let scheme = if certificate.is_some() { "https" } else { "http" };
-    output::print(&format!("listening on {scheme}://{bound}\n"))?;
+    let scheme = match (&arguments.host, &certificate) {
+        (Host::Socket(_), _) => "",
+        (_, Some(_)) => "https://",
+        (_, None) => "http://",
+    };
+    let address = format!("{scheme}{entrance}");
+    // Without its note it is served all the same.
+    let _note = ServerNote::leave(&arguments.name(), &address);
+    output::print(&format!("listening on {address}\n"))?;
     let server = ServerOptions {
         api_keys: arguments.api_key.clone(),
         origins: arguments.cors.clone(),
@@ -168,7 +169,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         log: arguments.log.then_some(output::complain as refrain_server::Log),
         ..ServerOptions::default()
     };
-    Ok(refrain_server::serve(listener, served, &server, interrupt::requested)?)
+    Ok(refrain_server::serve(entrance, served, &server, interrupt::requested)?)
 }
 
 /// Opens the device again after it was lost, and loads the model.
@@ -185,7 +186,39 @@ fn reload(global: Global, checkpoint: Arc<Checkpoint>, context: usize) -> Reload
     })
 }
 
+/// Where to listen.
+#[derive(Debug, Clone)]
+enum Host {
+    Address(IpAddr),
+    Socket(PathBuf),
+}
+
+impl Host {
+    /// Whether others than this computer's own may reach it.
+    fn is_open(&self) -> bool {
+        matches!(self, Host::Address(address) if !address.is_loopback())
+    }
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Host::Socket(path.into()));
+    }
+    let address = text.parse().map(Host::Address);
+    address.map_err(|_| "neither an address such as 127.0.0.1 or ::1, nor unix:PATH".to_owned())
+}
+
 impl Arguments {
+    /// Where it listens, from here on.
+    fn entrance(&self) -> anyhow::Result<Entrance> {
+        match &self.host {
+            Host::Address(address) => Entrance::at((*address, self.port))
+                .with_context(|| format!("cannot listen on {address}:{}; --port 0 takes a free port", self.port)),
+            Host::Socket(path) => Entrance::at_socket(path)
+                .with_context(|| format!("cannot listen on {}; another server may", path.display())),
+        }
+    }
+
     /// What clients call the model.
     fn name(&self) -> String {
         let path = std::path::Path::new(&self.model);

@@ -39,10 +39,20 @@ fn examples(command: &str) -> Vec<String> {
             // One repetition of each test.
             "bench" => tiny + " -r 1",
             "serve" => served(&tiny),
+            "stop" => stopped(&tiny),
             _ => tiny,
         }
     };
     examples.into_iter().map(small).collect()
+}
+
+/// An example that ends a server, which runs before.
+fn stopped(example: &str) -> String {
+    let example = example.replace("8080", "$(sed 's/.*://' said)");
+    format!(
+        "refrain serve demo --port 0 > said & server=$!; until grep -q listening said; do kill -0 $server; sleep 0.1; done; \
+         {example}; wait $server"
+    )
 }
 
 /// An example of a server on a free port, which is told to end once it answers.

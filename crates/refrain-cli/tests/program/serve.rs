@@ -6,6 +6,7 @@ mod forms;
 mod likelihoods;
 mod load;
 mod requests;
+mod servers;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -72,7 +72,7 @@ pub fn refrain(arguments: &[&str]) -> Command {
     command.env("HF_HUB_OFFLINE", "1");
     // Shared by the tests, so that each shader is compiled once; by Mesa too, whichever cache of ours a test
     // looks at.
-    for name in ["XDG_CACHE_HOME", "MESA_SHADER_CACHE_DIR"] {
+    for name in ["XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "MESA_SHADER_CACHE_DIR"] {
         command.env(name, env!("CARGO_TARGET_TMPDIR"));
     }
     command

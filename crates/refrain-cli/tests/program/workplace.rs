@@ -66,6 +66,7 @@ impl Workplace {
             .env("REFRAIN_DEVICE", "cpu");
         shell
             .env("HOME", self.0.path())
+            .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("XDG_STATE_HOME", self.path("state"));
         shell.env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "0");
         shell.env("HF_ENDPOINT", &self.1.address);

@@ -1,13 +1,16 @@
 //! Clients that take their time, and those that ask much.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::Server;
+use crate::support::{refrain, run};
 
 /// What is left to read, and how long that took.
 fn rest(mut stream: TcpStream) -> (String, Duration) {
@@ -64,6 +67,37 @@ fn who_does_not_read_loses_the_connection() {
         "{answers} in {took:?}"
     );
     assert_eq!(server.get("/health").0, 200);
+}
+
+#[test]
+fn a_server_may_be_reached_by_a_socket_in_the_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("refrain.sock");
+    let host = format!("unix:{}", path.display());
+    // What a server that was killed leaves behind is no obstacle.
+    drop(UnixListener::bind(&path).unwrap());
+    let start = || {
+        let mut command = refrain(&["serve", "demo", "--host", &host, "--device", "cpu", "-q"]);
+        command.stdout(Stdio::piped()).spawn().expect("starts")
+    };
+    let mut server = start();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, format!("listening on {host}\n"));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    run(&["serve", "demo", "--host", &host]).failed(1, &["refrain.sock", "another server"]);
+    let id = server.id().to_string();
+    Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    assert!(server.wait().unwrap().success());
+    assert!(!path.exists(), "it takes its socket along");
 }
 
 #[test]
