@@ -324,9 +324,7 @@ fn projected(
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
     let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
-    if made.tickets > 0 {
-        operands.push((false, OperandSpec::contiguous(DType::U32, &[made.tickets])));
-    }
+    operands.extend((made.tickets > 0).then(|| (false, OperandSpec::contiguous(DType::U32, &[made.tickets]))));
     Made::new(made.calls, &operands)
 }
 

@@ -1,0 +1,127 @@
+//! A case: random operands, what the reference makes of them, and the comparison.
+
+use refrain_kernels::matmul::SliceRows;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{DType, OperandSpec, Traits, Values, attention};
+
+use crate::common::Random;
+use crate::support::{assert_close, floats, outcome_with, stored};
+
+/// A state of 64 slots in pages, two sequences, and tokens at given positions.
+#[derive(Clone)]
+pub struct Case {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Values of a head of values, where they are not as many as those of a key.
+    pub value_dim: Option<usize>,
+    /// Of q, keys, values and the result.
+    pub dtypes: [DType; 4],
+    pub positions: Vec<i32>,
+    pub sequences: Vec<u32>,
+    pub pages: Vec<u32>,
+    pub slots: usize,
+    /// The type of the sinks, if there are any.
+    pub sinks: Option<DType>,
+    pub params: attention::AttentionParams,
+}
+
+impl Default for Case {
+    fn default() -> Case {
+        Case {
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 32,
+            value_dim: None,
+            dtypes: [DType::F32; 4],
+            positions: vec![0, 5, 31, 17, -1, 30],
+            sequences: vec![0, 0, 0, 1, 1, 1],
+            // Pages of both sequences interleave, in no order.
+            pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
+            slots: 64,
+            sinks: None,
+            params: attention::AttentionParams {
+                scale: 0.3,
+                page_size: 8,
+                window: None,
+                decode: false,
+            },
+        }
+    }
+}
+
+impl Case {
+    pub fn q(&self) -> OperandSpec {
+        OperandSpec::contiguous(self.dtypes[0], &[self.positions.len(), self.heads, self.head_dim])
+    }
+
+    pub fn out(&self) -> OperandSpec {
+        OperandSpec::contiguous(self.dtypes[3], &[self.positions.len(), self.heads, self.value_dim()])
+    }
+
+    fn value_dim(&self) -> usize {
+        self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    pub fn check(&self, tuning: &Tuning, traits: &Traits) {
+        self.check_into(tuning, traits, &self.q(), &self.out());
+    }
+
+    pub fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &OperandSpec, out: &OperandSpec) {
+        let tokens = self.positions.len();
+        let what = format!(
+            "{tokens} tokens, {} over {} heads of {} and {}, {:?}, {:?}, subgroups of {}",
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.value_dim(),
+            self.dtypes,
+            self.params,
+            traits.subgroup_size
+        );
+        let [keys, values] = [(1, self.head_dim), (2, self.value_dim())]
+            .map(|(i, dim)| OperandSpec::contiguous(self.dtypes[i], &[self.slots, self.kv_heads, dim]));
+        let mut random = Random::new(self.slots as u64);
+        let [q_values, key_values, value_values] =
+            [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
+        let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
+        let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
+        let pages = OperandSpec::contiguous(DType::U32, &[2, self.pages.len() / 2]);
+        let sinks = self.sinks.map(|dtype| OperandSpec::contiguous(dtype, &[self.heads]));
+        // Some that outweigh all scores, some that do not count.
+        let sink_values = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
+        let sink_values = Vec::from_iter(sink_values);
+        let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
+        let (calls, workspace) = attention::calls_tuned(tuning, traits, operands, sinks.as_ref(), &self.params)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let columns = [self.head_dim, self.value_dim()].map(|dim| self.kv_heads * dim);
+        let expected = attention::reference(
+            &attention::AttentionInputs {
+                q: &q_values,
+                keys: &SliceRows::new(&key_values, columns[0]),
+                values: &SliceRows::new(&value_values, columns[1]),
+                positions: &self.positions,
+                sequences: &self.sequences,
+                pages: &self.pages,
+                sinks: sinks.as_ref().map(|_| &sink_values[..]),
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                pages_per_sequence: self.pages.len() / 2,
+            },
+            &self.params,
+        );
+        let mut inputs = vec![
+            (q, Values::F32(q_values)),
+            (&keys, Values::F32(key_values)),
+            (&values, Values::F32(value_values)),
+            (&positions, Values::I32(self.positions.clone())),
+            (&sequences, Values::U32(self.sequences.clone())),
+            (&pages, Values::U32(self.pages.clone())),
+        ];
+        inputs.extend(sinks.as_ref().map(|sinks| (sinks, Values::F32(sink_values))));
+        let actual = outcome_with(&calls, &inputs, out, workspace.as_ref());
+        // Matrix cores take halves.
+        let halves = calls[0].kernel.name.starts_with("attention.matrix") && out.dtype == DType::F32;
+        assert_close(&actual, expected, if halves { DType::F16 } else { out.dtype }, &what);
+    }
+}
