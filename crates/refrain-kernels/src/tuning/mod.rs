@@ -2,10 +2,12 @@
 //! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
 
 mod matrix;
+mod measurement;
 mod settings;
 mod table;
 
 pub use matrix::{Experts, MatrixTile, SharedBy};
+pub use measurement::{Family, Measurement};
 pub use settings::{BadTuning, read};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
@@ -163,19 +165,6 @@ pub struct Delta {
     pub least_tokens: usize,
 }
 
-/// What a row's sizes were found with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Measurement {
-    /// The device by its driver's name.
-    pub device: &'static str,
-    /// The driver.
-    pub driver: &'static str,
-    /// Year, month and day.
-    pub date: &'static str,
-    /// What was reached.
-    pub figure: &'static str,
-}
-
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuning {
@@ -183,8 +172,8 @@ pub struct Tuning {
     pub vendor: Option<u32>,
     /// The line of cards for which alone it is; `None` for any.
     pub architecture: Option<Architecture>,
-    /// What it was measured with; `None` where it was not, or no record is kept.
-    pub measured: Option<Measurement>,
+    /// What its families were measured with; none where they were not, or no record is kept.
+    pub measured: &'static [Measurement],
     /// The smallest subgroup for which it is used.
     pub smallest_subgroup: u32,
     /// Matrix of floats times few vectors.
@@ -360,11 +349,17 @@ mod tests {
     #[test]
     fn rows_that_were_measured_say_where_when_and_what_and_are_for_no_other_line_of_cards() {
         for (number, row) in TABLE.iter().enumerate() {
-            let Some(measured) = row.measured else { continue };
-            let said = [measured.device, measured.driver, measured.date, measured.figure];
-            assert!(said.iter().all(|word| !word.is_empty()), "row {number}");
-            let line = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
-            assert_eq!(row.architecture, Some(line), "row {number}");
+            for measured in row.measured {
+                let said = [measured.device, measured.driver, measured.date, measured.figure];
+                assert!(said.iter().all(|word| !word.is_empty()), "row {number}");
+                let line = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
+                assert_eq!(row.architecture, Some(line), "row {number}");
+            }
+            let families: Vec<Family> = row.measured.iter().map(|measured| measured.family).collect();
+            assert!(
+                families.is_empty() || families == Family::ALL,
+                "row {number}: each once"
+            );
         }
     }
 
@@ -416,7 +411,7 @@ mod tests {
             architecture: Architecture::Unknown,
             ..traits.clone()
         };
-        assert!(choose(&card).vendor == Some(NVIDIA) && choose(&card).measured.is_none());
+        assert!(choose(&card).vendor == Some(NVIDIA) && choose(&card).measured.is_empty());
         let amd = |architecture| Traits {
             vendor: AMD,
             architecture,
@@ -426,7 +421,7 @@ mod tests {
         for architecture in [Architecture::Gcn, Architecture::Rdna] {
             let row = *choose(&amd(architecture));
             assert_eq!((row.vendor, row.architecture), (Some(AMD), Some(architecture)));
-            assert_eq!(row.measured, None);
+            assert!(row.measured.is_empty());
         }
         let other = Traits { vendor: 1, ..traits };
         assert_eq!(choose(&other).vendor, None);

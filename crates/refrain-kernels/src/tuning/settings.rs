@@ -158,7 +158,7 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
 /// A line that is none, sets what there is not or to what it cannot be; workgroups larger than the device's.
 pub fn read(text: &str, traits: &Traits) -> Result<Tuning, BadTuning> {
     let mut row = Tuning {
-        measured: None,
+        measured: &[],
         ..*super::choose(traits)
     };
     for (number, line) in text.lines().enumerate() {
