@@ -2,8 +2,7 @@
 // tokens of one query head and goes through the positions that they see, POSITIONS at a time, with running maxima
 // and sums; subgroups of a workgroup share a key head. Keys and values go from memory, through the caches, to
 // registers: of a head's values each lane takes those that lie together, in whatever order that makes, since sums
-// over them do not depend on it, and results are stored where they belong. KEY_PARTS subgroups take turns with the
-// positions of a fragment of tokens: some tokens see few and others many, and few tokens fill no card.
+// over them do not depend on it, and results are stored where they belong.
 layout(local_size_x_id = 0) in;
 
 // Values of a head, where they are not as many as those of a key.
@@ -195,9 +194,6 @@ void attend(uint current, uint kv_head, Positions here, Positions next, bool who
     }
 }
 
-// Which of the subgroups that share a fragment of tokens this is.
-uint key_part() { return gl_SubgroupID % uint(KEY_PARTS); }
-
 void attend_sequence(uint current, uint kv_head) {
     int last = -1;
     int least = 0x7fffffff;
@@ -215,17 +211,15 @@ void attend_sequence(uint current, uint kv_head) {
     least = subgroupMin(least);
     first = subgroupMin(first);
     alone = subgroupMin(alone ? 1 : 0) == 1;
-    const int step = int(POSITIONS) * KEY_PARTS;
-    int begin = (first / int(POSITIONS) + int(key_part())) * int(POSITIONS);
-    if (last < first || last < begin) return;
+    if (last < first) return;
     uvec4 keys[SLOTS][BLOCKS];
-    Positions here = positions_at(current, begin, last);
+    Positions here = positions_at(current, first / int(POSITIONS) * int(POSITIONS), last);
     load_keys(here.slot, kv_head, 0u, here.last, keys);
     while (true) {
         int base = int(here.base);
         // Of the last block the next is itself: what is loaded of it is not used.
-        bool is_last = base + step > last;
-        Positions next = positions_at(current, is_last ? base : base + step, last);
+        bool is_last = base + int(POSITIONS) > last;
+        Positions next = positions_at(current, is_last ? base : base + int(POSITIONS), last);
         bool before = base + int(POSITIONS) - 1 <= least;
         bool within = uint(last - base) < pc.window;
         attend(current, kv_head, here, next, alone && before && within, keys);
@@ -234,62 +228,13 @@ void attend_sequence(uint current, uint kv_head) {
     }
 }
 
-#if KEY_PARTS > 1
-const uint UNITS = SUBGROUPS / uint(KEY_PARTS);
-const uint LEFT_EACH = VALUE_DEPTHS * ELEMENTS + 2u * SLOTS;
-
-shared float left[(SUBGROUPS - UNITS) * LEFT_EACH * SUBGROUP];
-
-uint left_at(uint part, uint i) {
-    uint number = gl_SubgroupID / uint(KEY_PARTS) * uint(KEY_PARTS - 1) + part - 1u;
-    return (number * LEFT_EACH + i) * SUBGROUP + gl_SubgroupInvocationID;
-}
-
-// Joins what the subgroups of a fragment found, in their order; to the first of them.
-void join_parts() {
-    if (key_part() > 0u) {
-        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            left[left_at(key_part(), 2u * r)] = maximum[r];
-            left[left_at(key_part(), 2u * r + 1u)] = total[r];
-        }
-        [[unroll]] for (uint i = 0u; i < VALUE_DEPTHS * ELEMENTS; ++i) {
-            left[left_at(key_part(), 2u * SLOTS + i)] = mixed[i / ELEMENTS][i % ELEMENTS];
-        }
-    }
-    barrier();
-    if (key_part() > 0u) return;
-    [[unroll]] for (uint part = 1u; part < uint(KEY_PARTS); ++part) {
-        float kept[SLOTS], added[SLOTS];
-        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            float other = left[left_at(part, 2u * r)];
-            float top = max(maximum[r], other);
-            kept[r] = exp2(max(maximum[r] - top, -126.0));
-            added[r] = exp2(max(other - top, -126.0));
-            maximum[r] = top;
-            total[r] = total[r] * kept[r] + left[left_at(part, 2u * r + 1u)] * added[r];
-        }
-        [[unroll]] for (uint i = 0u; i < VALUE_DEPTHS * ELEMENTS; ++i) {
-            uint r = i % ELEMENTS / VALUES;
-            float other = left[left_at(part, 2u * SLOTS + i)];
-            mixed[i / ELEMENTS][i % ELEMENTS] = mixed[i / ELEMENTS][i % ELEMENTS] * kept[r] + other * added[r];
-        }
-    }
-}
-#endif
-
 void main() UNIFORM_FLOW {
     // The last tokens see most: they begin.
     uint tiles = (pc.tokens + FRAGMENT - 1u) / FRAGMENT;
-    uint unit = gl_SubgroupID / uint(KEY_PARTS);
-    uint tile = gl_WorkGroupID.y * (SUBGROUPS / uint(KEY_PARTS) / HEADS) + unit / HEADS;
-#if KEY_PARTS > 1
-    // Where there are none left, tokens that see nothing: others wait for all subgroups.
-    uint first = tile < tiles ? (tiles - 1u - tile) * FRAGMENT : pc.tokens;
-#else
+    uint tile = gl_WorkGroupID.y * (SUBGROUPS / HEADS) + gl_SubgroupID / HEADS;
     if (tile >= tiles) return;
     uint first = (tiles - 1u - tile) * FRAGMENT;
-#endif
-    uint head = gl_WorkGroupID.x * HEADS + unit % HEADS;
+    uint head = gl_WorkGroupID.x * HEADS + gl_SubgroupID % HEADS;
     load_query(first, head);
     [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
     uint next = 0u;
@@ -303,10 +248,6 @@ void main() UNIFORM_FLOW {
         attend_sequence(current, head / pc.ratio);
         next = current + 1u;
     }
-#if KEY_PARTS > 1
-    join_parts();
-    if (key_part() > 0u) return;
-#endif
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
         uint token = first + lane_row() + r * ROWS_EACH;
         float sum = join_sum(total[r]);

@@ -128,11 +128,6 @@ pub struct AttentionTuning {
     pub enough_groups: GroupCount,
     /// The fewest tokens that matrix cores take.
     pub least_matrix_tokens: usize,
-    /// The most subgroups with matrix cores that take turns with the positions of a fragment of tokens: a power of two,
-    /// at most 8.
-    pub most_matrix_parts: u32,
-    /// Such subgroups that keep the device busy.
-    pub enough_matrix_subgroups: GroupCount,
     /// Fragments of positions that a subgroup with matrix cores takes together; half as many of heads of
     /// more than 128 values.
     pub matrix_fragments: usize,

@@ -123,14 +123,6 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             "attention.least_matrix_tokens",
             Slot::Size(&mut attention.least_matrix_tokens, [1, 1 << 20]),
         ),
-        (
-            "attention.most_matrix_parts",
-            Slot::Power(&mut attention.most_matrix_parts, [1, 8]),
-        ),
-        (
-            "attention.enough_matrix_subgroups",
-            Slot::Groups(&mut attention.enough_matrix_subgroups),
-        ),
         ("decode.threads", Slot::Power(&mut decode.threads, [1, 1024])),
         ("decode.positions", Slot::Power(&mut decode.positions, [4, 256])),
         ("decode.most_heads", Slot::Number(&mut decode.most_heads, [1, 16])),

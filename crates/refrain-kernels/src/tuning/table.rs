@@ -146,8 +146,6 @@ pub(super) const H200: Tuning = Tuning {
         most_heads: 4,
         enough_groups: GroupCount::of_units(256, H200_UNITS),
         least_matrix_tokens: 64,
-        most_matrix_parts: 4,
-        enough_matrix_subgroups: GroupCount::of_units(2048, H200_UNITS),
         matrix_fragments: 4,
     },
     decode: DecodeTuning {
@@ -264,8 +262,6 @@ const USUAL: Tuning = Tuning {
         most_heads: 2,
         enough_groups: GroupCount::of_units(128, 64),
         least_matrix_tokens: 64,
-        most_matrix_parts: 4,
-        enough_matrix_subgroups: GroupCount::of_units(1024, 64),
         matrix_fragments: 4,
     },
     decode: DecodeTuning {
@@ -361,8 +357,6 @@ pub const TABLE: [Tuning; 9] = [
             most_heads: 4,
             enough_groups: GroupCount::fixed(2),
             least_matrix_tokens: 64,
-            most_matrix_parts: 1,
-            enough_matrix_subgroups: GroupCount::fixed(1),
             matrix_fragments: 2,
         },
         decode: DecodeTuning {
@@ -426,8 +420,6 @@ pub const TABLE: [Tuning; 9] = [
             most_heads: 2,
             enough_groups: GroupCount::of_units(64, 32),
             least_matrix_tokens: 64,
-            most_matrix_parts: 4,
-            enough_matrix_subgroups: GroupCount::of_units(512, 32),
             matrix_fragments: 4,
         },
         decode: DecodeTuning {

@@ -150,39 +150,6 @@ fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
 }
 
 #[test]
-fn subgroups_with_matrix_cores_that_share_positions_give_the_same_result() {
-    let traits = device_traits();
-    for (most_matrix_parts, head_dim) in [(1, 64), (2, 128), (4, 64), (4, 128), (8, 32)] {
-        let mut tuning = *tuning::choose(&traits);
-        tuning.attention.least_matrix_tokens = 1;
-        tuning.attention.most_matrix_parts = most_matrix_parts;
-        tuning.attention.enough_matrix_subgroups = GroupCount::fixed(65_535);
-        for (window, sinks) in [(None, None), (Some(40), None), (None, Some(DType::F32))] {
-            let tokens = 75;
-            let case = Case {
-                heads: 8,
-                kv_heads: 2,
-                head_dim,
-                dtypes: [DType::F32, DType::F16, DType::F16, DType::F32],
-                slots: 16 * 64,
-                pages: (0..16).map(|page| (page * 7 + 3) % 16).collect(),
-                positions: (0..tokens).map(|t| if t < 50 { 300 + t } else { t - 51 }).collect(),
-                sequences: (0..tokens as u32).map(|t| u32::from(t < 50)).collect(),
-                sinks,
-                params: attention::AttentionParams {
-                    scale: 0.2,
-                    page_size: 64,
-                    window,
-                    decode: false,
-                },
-                ..Case::default()
-            };
-            case.check(&tuning, &traits);
-        }
-    }
-}
-
-#[test]
 fn sinks_take_their_share() {
     for traits in all_traits() {
         for (sinks, enough_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
