@@ -27,16 +27,22 @@ use crate::tls::Certificate;
 const MOST: usize = 4096;
 /// Bytes that are held of what comes and goes by a connection.
 const BUFFER: usize = 64 << 10;
+/// Bytes of bodies on their way at most.
+const BODIES: usize = 256 << 20;
 /// How long texts under way may take when no more are taken.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// What a request came by.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Connection {
     /// Whose it is, if it is from an address.
     pub address: Option<IpAddr>,
     /// How long its client may take for its part.
     pub patience: Duration,
+    /// Bytes of a request's body at most.
+    pub body_bytes: usize,
+    /// Bytes that bodies may have of which not all has come yet, those of all connections together.
+    pub room: Arc<Semaphore>,
 }
 
 /// How whoever connects is answered.
@@ -45,6 +51,7 @@ pub(crate) struct Connections {
     pub router: Router,
     pub certificate: Option<Certificate>,
     pub patience: Duration,
+    pub body_bytes: usize,
 }
 
 impl Connections {
@@ -56,6 +63,7 @@ impl Connections {
         over: impl Future<Output = ()>,
     ) {
         let places = Arc::new(Semaphore::new(MOST));
+        let room = Arc::new(Semaphore::new(BODIES));
         let (ending, ends) = watch::channel(());
         let mut over = pin!(over);
         loop {
@@ -69,6 +77,8 @@ impl Connections {
             let connection = Connection {
                 address: address(&stream, from),
                 patience: self.patience,
+                body_bytes: self.body_bytes,
+                room: room.clone(),
             };
             let (connections, ends) = (self.clone(), ends.clone());
             tokio::spawn(async move {
@@ -102,7 +112,7 @@ impl Connections {
     {
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(connection);
+            request.extensions_mut().insert(connection.clone());
             router.call(request)
         });
         let mut exchange = pin!(

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::FromRequest;
-use axum::extract::rejection::JsonRejection;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use crate::connections::Connection;
@@ -20,6 +20,8 @@ pub(crate) enum Refusal {
     Malformed(String),
     #[error("the body is larger than this server takes")]
     TooLarge,
+    #[error("too many bytes are on their way to this server; try again later")]
+    NoRoom,
     #[error("the body did not come within {} seconds", .0.as_secs())]
     TooSlow(Duration),
     /// A field with a value that cannot be followed.
@@ -62,7 +64,9 @@ impl Refusal {
             Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
-            Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::NoRoom | Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::Engine(
                 Engine::ContextFull { .. }
                 | Engine::TokenRange { .. }
@@ -128,17 +132,31 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
     async fn from_request(mut request: axum::extract::Request, state: &S) -> Result<Self, Refusal> {
         let kind = axum::http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
-        let connection = request.extensions().get::<Connection>();
-        let patience = connection.map_or(Duration::MAX, |connection| connection.patience);
-        let body = tokio::time::timeout(patience, Json::from_request(request, state)).await;
-        match body.map_err(|_| Refusal::TooSlow(patience))? {
+        if let Some(connection) = request.extensions().get::<Connection>().cloned() {
+            let whole = tokio::time::timeout(connection.patience, within(request, &connection)).await;
+            request = whole.map_err(|_| Refusal::TooSlow(connection.patience))??;
+        }
+        match Json::from_request(request, state).await {
             Ok(Json(body)) => Ok(Body(body)),
-            Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Refusal::TooLarge)
-            }
             Err(rejection) => Err(Refusal::Malformed(rejection.body_text())),
         }
     }
+}
+
+/// The request with all of its body, if there is room for that beside the bodies of others.
+async fn within(request: axum::extract::Request, connection: &Connection) -> Result<axum::extract::Request, Refusal> {
+    let (head, body) = request.into_parts();
+    let (mut stream, mut bytes, mut taken) = (body.into_data_stream(), vec![], vec![]);
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|why| Refusal::Malformed(why.to_string()))?;
+        if bytes.len() + piece.len() > connection.body_bytes {
+            return Err(Refusal::TooLarge);
+        }
+        let held = connection.room.try_acquire_many(piece.len() as u32);
+        taken.push(held.map_err(|_| Refusal::NoRoom)?);
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(axum::extract::Request::from_parts(head, bytes.into()))
 }
 
 pub(crate) async fn no_such_path(uri: Uri) -> Refusal {

@@ -99,6 +99,7 @@ pub fn serve(
         router: router(Arc::new(model), options),
         certificate: options.certificate.clone(),
         patience: options.patience,
+        body_bytes: options.body_bytes,
     };
     let over = async move {
         while !is_over() {
@@ -132,7 +133,7 @@ fn router(model: Arc<ServedModel>, options: &ServerOptions) -> Router {
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(health::metrics))
         .layer(middleware::from_fn_with_state(keys, access::check))
-        .layer(DefaultBodyLimit::max(options.body_bytes));
+        .layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/", get(page::index))
         .route("/page/{name}", get(page::file))

@@ -51,6 +51,33 @@ fn who_does_not_finish_a_request_loses_the_connection() {
 }
 
 #[test]
+fn bodies_that_do_not_end_take_no_more_than_their_room() {
+    let server = Server::start(&[]);
+    let body = format!("{{\"prompt\": \"{}", "x".repeat(15 << 20));
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 16000000\r\n\r\n";
+    let mut open: Vec<(TcpStream, bool)> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let sent = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(body.as_bytes()));
+            (stream, sent.is_ok())
+        })
+        .collect();
+    let is_refused = |(stream, sent): &mut (TcpStream, bool)| {
+        let mut said = [0; 12];
+        !*sent || stream.read_exact(&mut said).is_ok() && said.ends_with(b"503")
+    };
+    let refused = open.iter_mut().map(is_refused).filter(|refused| *refused).count();
+    assert!((1..=4).contains(&refused), "{refused}");
+    assert_eq!(server.get("/health").0, 200);
+    drop(open);
+    let (status, _) = server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1}));
+    assert_eq!(status, 200, "room that is free again is given again");
+}
+
+#[test]
 fn who_does_not_read_loses_the_connection() {
     let server = Server::start(&["--timeout", "1"]);
     let mut stream = TcpStream::connect(&server.address).unwrap();
