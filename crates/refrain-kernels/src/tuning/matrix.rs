@@ -217,18 +217,6 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     MatrixTile {
         most_tokens: usize::MAX,
-        least_depth: 8192,
-        least_groups: GroupCount::of_units(60, H200_UNITS),
-        shared: SharedBy::Tokens,
-        subgroups: 8,
-        rows: 2,
-        tokens: 8,
-        halves: 1,
-        parts: 2,
-        unrolled: true,
-    },
-    MatrixTile {
-        most_tokens: usize::MAX,
         least_depth: 0,
         least_groups: GroupCount::of_units(200, H200_UNITS),
         shared: SharedBy::Tokens,

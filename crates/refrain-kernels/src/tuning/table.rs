@@ -1,10 +1,8 @@
 //! The rows of the table, by device.
 
 use super::matrix::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
-use super::{
-    AttentionTuning, DecodeTuning, Delta, Experts, Family, GemvTuning, GroupCount, Measurement, ShapedGemv, Tile,
-    Tuning,
-};
+use super::measurement::H200_MEASURED;
+use super::{AttentionTuning, DecodeTuning, Delta, Experts, GemvTuning, GroupCount, ShapedGemv, Tile, Tuning};
 use crate::Architecture;
 
 pub(super) const NVIDIA: u32 = 0x10de;
@@ -76,42 +74,6 @@ const DELTA: Delta = Delta {
     values: 2,
     least_tokens: 8,
 };
-
-/// What a family reached on an H200.
-const fn on_h200(family: Family, figure: &'static str) -> Measurement {
-    Measurement {
-        family,
-        device: "NVIDIA H200",
-        driver: "NVIDIA 580.159.04",
-        date: "2026-11-23",
-        figure,
-    }
-}
-
-/// By `refrain explain --profile`: the read bandwidth was 4.57 to 4.67 TB/s.
-const H200_MEASURED: &[Measurement] = &[
-    on_h200(
-        Family::Gemv,
-        "gate and up of Qwen3-8B: Q4_0 22.1 µs, Q8_0 31.5 µs, BF16 50.9 µs",
-    ),
-    on_h200(Family::Tile, "TILE"),
-    on_h200(
-        Family::Matrix,
-        "gate and up of Qwen3-8B Q4_0, 512 tokens: 305 µs, 338 TFLOP/s",
-    ),
-    on_h200(
-        Family::Experts,
-        "gate and up of Qwen3.5-35B-A3B, MLX 4-bit, a token: 10.2 µs; 512 tokens: 87 µs a matrix",
-    ),
-    on_h200(Family::Attention, "ATTENTION"),
-    on_h200(
-        Family::Decode,
-        "Qwen3-8B behind 16,384 tokens: 53.3 µs, 1.26 TB/s of keys and values",
-    ),
-    on_h200(Family::Delta, "512 tokens of Qwen3.5-35B-A3B: 608 µs"),
-    on_h200(Family::Convolution, "CONVOLUTION"),
-    on_h200(Family::Rows, "norms of 512 tokens' 40 heads of Qwen3-8B: 6.7 µs"),
-];
 
 /// Measured on an H200.
 pub(super) const H200: Tuning = Tuning {
