@@ -17,10 +17,10 @@ use crate::connections::Connections;
 
 /// A place where clients connect. A socket in the file system goes with it.
 #[derive(Debug)]
-pub struct Entrance(Kind);
+pub struct Entrance(Listening);
 
 #[derive(Debug)]
-enum Kind {
+enum Listening {
     Address(std::net::TcpListener, SocketAddr),
     #[cfg(unix)]
     Socket(UnixListener, PathBuf),
@@ -35,7 +35,7 @@ impl Entrance {
         let listener = std::net::TcpListener::bind(address.into())?;
         listener.set_nonblocking(true)?;
         let bound = listener.local_addr()?;
-        Ok(Entrance(Kind::Address(listener, bound)))
+        Ok(Entrance(Listening::Address(listener, bound)))
     }
 
     /// At a socket in the file system, for those who may write to it. One that nobody listens at is replaced.
@@ -50,7 +50,7 @@ impl Entrance {
         }
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
-        Ok(Entrance(Kind::Socket(listener, path.to_owned())))
+        Ok(Entrance(Listening::Socket(listener, path.to_owned())))
     }
 
     /// At a socket in the file system, which this system does not have.
@@ -65,12 +65,12 @@ impl Entrance {
     /// Answers whoever connects until it is over.
     pub(crate) async fn answer(&self, connections: &Connections, over: impl Future<Output = ()>) -> io::Result<()> {
         match &self.0 {
-            Kind::Address(listener, _) => {
+            Listening::Address(listener, _) => {
                 let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
                 connections.answer(listener, of_tcp, over).await;
             }
             #[cfg(unix)]
-            Kind::Socket(listener, _) => {
+            Listening::Socket(listener, _) => {
                 let listener = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                 connections.answer(listener, |_, _| None, over).await;
             }
@@ -83,9 +83,9 @@ impl Entrance {
 impl Display for Entrance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Address(_, bound) => bound.fmt(f),
+            Listening::Address(_, bound) => bound.fmt(f),
             #[cfg(unix)]
-            Kind::Socket(_, path) => write!(f, "unix:{}", path.display()),
+            Listening::Socket(_, path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Display for Entrance {
 #[cfg(unix)]
 impl Drop for Entrance {
     fn drop(&mut self) {
-        if let Kind::Socket(_, path) = &self.0 {
+        if let Listening::Socket(_, path) = &self.0 {
             let _ = std::fs::remove_file(path);
         }
     }

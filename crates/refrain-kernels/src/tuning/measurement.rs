@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Measurement {
     /// The family.
-    pub family: Family,
+    pub family: KernelFamily,
     /// The device by its driver's name.
     pub device: &'static str,
     /// The driver.
@@ -17,7 +17,7 @@ pub struct Measurement {
 
 /// Kernels whose sizes are a part of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Family {
+pub enum KernelFamily {
     /// Matrix times few vectors.
     Gemv,
     /// Tiled products without matrix cores.
@@ -38,23 +38,23 @@ pub enum Family {
     Rows,
 }
 
-impl Family {
+impl KernelFamily {
     /// All of them.
-    pub const ALL: [Family; 9] = [
-        Family::Gemv,
-        Family::Tile,
-        Family::Matrix,
-        Family::Experts,
-        Family::Attention,
-        Family::Decode,
-        Family::Delta,
-        Family::Convolution,
-        Family::Rows,
+    pub const ALL: [KernelFamily; 9] = [
+        KernelFamily::Gemv,
+        KernelFamily::Tile,
+        KernelFamily::Matrix,
+        KernelFamily::Experts,
+        KernelFamily::Attention,
+        KernelFamily::Decode,
+        KernelFamily::Delta,
+        KernelFamily::Convolution,
+        KernelFamily::Rows,
     ];
 }
 
 /// What a family reached on an H200.
-const fn on_h200(family: Family, figure: &'static str) -> Measurement {
+const fn on_h200(family: KernelFamily, figure: &'static str) -> Measurement {
     Measurement {
         family,
         device: "NVIDIA H200",
@@ -67,33 +67,33 @@ const fn on_h200(family: Family, figure: &'static str) -> Measurement {
 /// By `refrain explain --profile`: the read bandwidth was 4.57 to 4.67 TB/s.
 pub(super) const H200_MEASURED: &[Measurement] = &[
     on_h200(
-        Family::Gemv,
+        KernelFamily::Gemv,
         "gate and up of Qwen3-8B: Q4_0 22.1 µs, Q8_0 31.5 µs, BF16 50.9 µs",
     ),
     on_h200(
-        Family::Tile,
+        KernelFamily::Tile,
         "512 tokens of 2,048 floats by 128 rows of floats: 28.0 µs",
     ),
     on_h200(
-        Family::Matrix,
+        KernelFamily::Matrix,
         "gate and up of Qwen3-8B Q4_0, 512 tokens: 305 µs, 338 TFLOP/s",
     ),
     on_h200(
-        Family::Experts,
+        KernelFamily::Experts,
         "gate and up of Qwen3.5-35B-A3B, MLX 4-bit, a token: 10.2 µs; 512 tokens: 87 µs a matrix",
     ),
     on_h200(
-        Family::Attention,
+        KernelFamily::Attention,
         "512 tokens of Qwen3-8B: 58.3 µs; behind 16,384: 1,123 µs, 126 TFLOP/s",
     ),
     on_h200(
-        Family::Decode,
+        KernelFamily::Decode,
         "Qwen3-8B behind 16,384 tokens: 53.3 µs, 1.26 TB/s of keys and values",
     ),
-    on_h200(Family::Delta, "512 tokens of Qwen3.5-35B-A3B: 608 µs"),
-    on_h200(Family::Convolution, "512 tokens of 8,192 channels: 88.1 µs"),
+    on_h200(KernelFamily::Delta, "512 tokens of Qwen3.5-35B-A3B: 608 µs"),
+    on_h200(KernelFamily::Convolution, "512 tokens of 8,192 channels: 88.1 µs"),
     on_h200(
-        Family::Rows,
+        KernelFamily::Rows,
         "512 tokens' queries or keys of Qwen3-8B, head by head: 6.7 µs on average",
     ),
 ];

@@ -7,7 +7,7 @@ mod settings;
 mod table;
 
 pub use matrix::{Experts, MatrixTile, SharedBy};
-pub use measurement::{Family, Measurement};
+pub use measurement::{KernelFamily, Measurement};
 pub use settings::{BadTuning, read};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
@@ -350,9 +350,9 @@ mod tests {
                 let line = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
                 assert_eq!(row.architecture, Some(line), "row {number}");
             }
-            let families: Vec<Family> = row.measured.iter().map(|measured| measured.family).collect();
+            let families: Vec<KernelFamily> = row.measured.iter().map(|measured| measured.family).collect();
             assert!(
-                families.is_empty() || families == Family::ALL,
+                families.is_empty() || families == KernelFamily::ALL,
                 "row {number}: each once"
             );
         }
