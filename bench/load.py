@@ -7,6 +7,9 @@ Each of N clients asks for one text after another, with prompts of random tokens
 each number of clients is one row. Rows have the tokens a second of all together, the time to the first token, and the
 time between tokens. Python's own library is all it needs.
 
+With --newcomer N, somebody comes beside them again and again with a prompt of N tokens: the times between tokens are then
+those of streams while a prompt comes in.
+
 With --slow and --half-open, others that ask and do not read, or do not finish asking, are there all the time. With --pid,
 the memory of a server on this computer is looked at, and may grow by a twentieth from the middle of a row to its end.
 """
@@ -49,6 +52,7 @@ def arguments():
     parser.add_argument(
         "--check", action="store_true", help="all prompts are of a few, and each answer must be the one given alone"
     )
+    parser.add_argument("--newcomer", type=int, default=0, help="tokens of prompts that come in beside, one by one")
     parser.add_argument("--slow", type=int, default=0, help="clients beside that read nothing [%(default)s]")
     parser.add_argument("--half-open", type=int, default=0, help="clients beside that begin to ask [%(default)s]")
     parser.add_argument("--pid", type=int, help="the server's process, to look at its memory (Linux)")
@@ -97,12 +101,12 @@ class Client:
         # The body may come in chunks with their lengths between: the object is from the first brace to the last.
         return json.loads(text[text.index("{") : text.rindex("}") + 1])["data"][0]["id"]
 
-    async def ask(self, prompt):
+    async def ask(self, prompt, generate=None):
         """One text, streamed."""
         body = {
             "model": self.model,
             "prompt": prompt,
-            "max_tokens": self.options.generate,
+            "max_tokens": generate or self.options.generate,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -170,7 +174,7 @@ async def watch(pid, held):
 async def row(client, streams, alone):
     """What `streams` clients met, until the time is over."""
     options, begin = client.options, time.perf_counter()
-    asked, wrong = [], 0
+    asked, wrong, newcomers = [], 0, []
 
     async def one():
         nonlocal wrong
@@ -180,13 +184,17 @@ async def row(client, streams, alone):
             asked.append(done)
             wrong += expected is not None and not done.error and done.text != expected
 
+    async def come():
+        while options.newcomer and time.perf_counter() - begin < options.seconds:
+            newcomers.append(await client.ask(client.ids(options.newcomer), 1))
+
     held = []
     watching = asyncio.create_task(watch(options.pid, held))
-    await asyncio.gather(*(one() for _ in range(streams)))
+    await asyncio.gather(come(), *(one() for _ in range(streams)))
     took = time.perf_counter() - begin
     watching.cancel()
     good = [one for one in asked if not one.error]
-    errors = [one.error for one in asked if one.error]
+    errors = [one.error for one in asked + newcomers if one.error]
     first, gaps = sorted(one.first for one in good), sorted(gap for one in good for gap in one.gaps)
     part = lambda values, share: 1e3 * values[min(int(share * len(values)), len(values) - 1)] if values else 0.0
     return {
@@ -201,6 +209,8 @@ async def row(client, streams, alone):
         "first_ms_p99": part(first, 0.99),
         "gap_ms_p50": part(gaps, 0.5),
         "gap_ms_p99": part(gaps, 0.99),
+        "newcomers": len(newcomers),
+        "newcomer_ms_p50": part(sorted(one.first for one in newcomers if not one.error), 0.5),
         "memory_mib": [held[0], held[len(held) // 2], held[-1]] if held else None,
     }
 
@@ -235,6 +245,8 @@ async def main():
             " {gap_ms_p50:15.2f} {gap_ms_p99:7.2f}".format(**found),
             flush=True,
         )
+        if options.newcomer:
+            print("        {newcomers} newcomers, first ms p50 {newcomer_ms_p50:.1f}".format(**found))
         if found["errors"]:
             print(f"        the first error: {found['first_error']}")
         if options.pid:

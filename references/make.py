@@ -6,6 +6,7 @@ from pathlib import Path
 import blocks
 import checkpoints
 import expressions
+import hidden_states
 import perplexity
 import shapes
 import templates
@@ -48,12 +49,17 @@ def write_perplexity():
     perplexity.write(ROOT, FIXTURES / "perplexity.json")
 
 
+def write_hidden_states():
+    hidden_states.write(FIXTURES, FIXTURES / "hidden_states.safetensors")
+
+
 SUBJECTS = {
     "checkpoints": write_checkpoints,
     "quantised": write_blocks,
     "tokenizers": write_tokenizers,
     "templates": write_templates,
     "perplexity": write_perplexity,
+    "hidden_states": write_hidden_states,
 }
 
 

@@ -5,10 +5,16 @@ import sys
 import anthropic
 import ollama
 import openai
+import pydantic
 
 SUM = "What is 12 + 30?"
 STORY = "Tell me a story about a fox named Pip who loses a key."
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+class Weather(pydantic.BaseModel):
+    city: str
+    warm: bool
 
 
 def refused(kind, ask, word):
@@ -37,6 +43,16 @@ def openai_chats(client):
     assert chat.choices[0].finish_reason in ("stop", "length", "tool_calls"), chat
     text = client.completions.create(model="demo", prompt="Once upon", max_tokens=4)
     assert text.usage.completion_tokens == 4, text
+    texts = [SUM, STORY]
+    embedded = client.embeddings.create(model="demo", input=texts)
+    plain = client.embeddings.create(model="demo", input=texts, encoding_format="float")
+    for entry, other in zip(embedded.data, plain.data, strict=True):
+        # By themselves clients ask for base64.
+        assert entry.index == other.index and abs(sum(x * x for x in entry.embedding) - 1) < 1e-4, entry
+        assert max(abs(x - y) for x, y in zip(entry.embedding, other.embedding, strict=True)) < 1e-4, entry
+    assert embedded.usage.total_tokens > 20, embedded.usage
+    assert len(client.embeddings.create(model="demo", input=SUM, dimensions=8).data[0].embedding) == 8
+    refused(openai.BadRequestError, lambda: client.embeddings.create(model="demo", input=[]), "no text")
     assert [model.id for model in client.models.list()] == ["demo"]
     refused(openai.NotFoundError, lambda: client.chat.completions.create(**ask | {"model": "gpt-9"}), "gpt-9")
     refused(openai.BadRequestError, lambda: client.chat.completions.create(**ask | {"temperature": -1}), "temperature")
@@ -61,6 +77,13 @@ def openai_responses(client, answer):
     tools = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}]
     response = client.responses.create(**ask, input=history, tools=tools, instructions="Be brief.", max_output_tokens=2)
     assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens", response
+    parsed = client.responses.parse(**ask, input=STORY, text_format=Weather, max_output_tokens=200)
+    assert isinstance(parsed.output_parsed, Weather), parsed
+    told = client.responses.create(**ask, input=SUM, include=["message.output_text.logprobs"], top_logprobs=2)
+    likely = told.output[0].content[0].logprobs
+    assert len(likely) == told.usage.output_tokens and len(likely[0].top_logprobs) == 2, told
+    call = client.responses.create(**ask, input=SUM, tools=tools, tool_choice="required", max_output_tokens=100)
+    assert {item.type for item in call.output} == {"function_call"}, call
     refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "keeps no")
     refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
 
@@ -83,6 +106,10 @@ def anthropic_messages(client, answer):
     tools = [{"name": "weather", "description": "The weather", "input_schema": SCHEMA}]
     short = client.messages.create(**ask | {"messages": history, "max_tokens": 2}, tools=tools, system="Be brief.")
     assert short.stop_reason in ("max_tokens", "end_turn"), short
+    parsed = client.messages.parse(**ask, output_format=Weather)
+    assert isinstance(parsed.parsed_output, Weather), parsed
+    call = client.messages.create(**ask, tools=tools, tool_choice={"type": "tool", "name": "weather"})
+    assert call.stop_reason == "tool_use" and "city" in call.content[0].input, call
     refused(anthropic.NotFoundError, lambda: client.messages.create(**ask | {"model": "claude-9"}), "claude-9")
     image = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
     refused(anthropic.BadRequestError,
@@ -96,6 +123,21 @@ def ollama_chats(client, answer):
     assert client.chat(**ask).message.content == answer
     assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == answer
     assert client.generate(model="demo", prompt=SUM, options={"temperature": 0}).response == answer
+    told = client.chat(**ask, logprobs=True, top_logprobs=2)
+    assert len(told.logprobs) == told.eval_count and len(told.logprobs[0].top_logprobs) == 2, told
+    lines = list(client.generate(model="demo", prompt=SUM, options={"temperature": 0}, logprobs=True, stream=True))
+    streamed = [entry.logprob for line in lines for entry in line.logprobs or []]
+    assert streamed == [entry.logprob for entry in told.logprobs], lines
+    shaped = client.chat(**ask, format=Weather.model_json_schema())
+    Weather.model_validate_json(shaped.message.content)
+    embedded = client.embed(model="demo", input=[SUM, STORY])
+    assert len(embedded.embeddings) == 2 and embedded.prompt_eval_count > 20, embedded
+    old = client.embeddings(model="demo", prompt=SUM).embedding
+    length = sum(x * x for x in old) ** 0.5
+    assert max(abs(x / length - y) for x, y in zip(old, embedded.embeddings[0], strict=True)) < 1e-4, embedded
+    assert client.pull("demo").status == "success"
+    refused(ollama.ResponseError, lambda: list(client.pull("hf.co/acme/tiny", stream=True)), "--allow-pull")
+    refused(ollama.ResponseError, lambda: client.delete("demo"), "deletes no models")
     assert client.list().models[0].model == "demo" and client.show("demo").details.family == "qwen3"
     refused(ollama.ResponseError, lambda: client.chat(**ask | {"model": "llama9"}), "llama9")
 

@@ -1,4 +1,7 @@
-"""The web page of a running server, used in Chromium as people use it: page.py URL FOLDER."""
+"""The web page of a running server, used in Chromium as people use it: page.py URL FOLDER URL.
+
+The second server has two models, demo and other.
+"""
 
 import json
 import shutil
@@ -136,7 +139,21 @@ def serious(page):
     return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found if one["impact"] in ("serious", "critical")]
 
 
-def main(url, folder):
+def choose_a_model(page, url):
+    page.goto(url)
+    expect(page.locator("#models option")).to_have_text(["demo", "other"])
+    expect(page.locator("#model")).to_be_hidden()
+    found = serious(page)
+    page.locator("#models").select_option("other")
+    page.reload()
+    expect(page.locator("#models")).to_have_value("other")
+    with page.expect_request("**/completions") as asked:
+        ask(page, "What is 12 + 30?")
+    assert asked.value.post_data_json["model"] == "other"
+    return found
+
+
+def main(url, folder, several):
     folder.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -166,8 +183,10 @@ def main(url, folder):
         assert not found, f"axe finds {found}"
         assert not wrong, wrong
         assert not foreign, foreign
+        found = choose_a_model(context.new_page(), several)
+        assert not found, f"axe finds {found}"
         browser.close()
     print("the page does what it should")
 
 
-main(sys.argv[1], Path(sys.argv[2]))
+main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

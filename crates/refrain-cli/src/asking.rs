@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use refrain_grammar::ReasoningTokens;
 use refrain_models::Checkpoint;
 use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, Tokenizer};
 use serde_json::Value;
@@ -195,6 +196,18 @@ impl Prompter {
     pub fn watch(&self, prompt: &str, writer: &mut AnswerWriter) {
         let marks = self.marks.unwrap_or_default();
         writer.part(marks, marks.opened_by(prompt));
+    }
+
+    /// The tokens between which the model may think in the answer to a prompt, if it does.
+    pub fn reasoning(&self, prompt: &str, tokenizer: &Tokenizer) -> Option<ReasoningTokens> {
+        let marks = self.marks?;
+        let is_open = marks.opened_by(prompt);
+        let may_begin = !is_open && self.think != Some(false);
+        Some(ReasoningTokens {
+            open: tokenizer.id(marks.open).filter(|_| may_begin),
+            close: tokenizer.id(marks.close)?,
+            is_open,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "serve",
             "ps",
             "stop",
+            "top",
             "pull",
             "list",
             "rm",
@@ -76,7 +77,10 @@ mod tests {
 
     /// What stands under a heading in the help of commands that answer; everything else stands under none.
     const HEADINGS: [(&str, &[&str]); 6] = [
-        ("Output", &["json", "max-tokens", "stop", "thoughts"]),
+        (
+            "Output",
+            &["json", "json-schema", "grammar", "max-tokens", "stop", "thoughts"],
+        ),
         ("Context", &["ctx", "load-state", "save-state", "on-full"]),
         (
             "Sampling",

@@ -48,8 +48,7 @@ pub(crate) fn load(
     device: &Device,
     context: usize,
 ) -> anyhow::Result<Loaded> {
-    let kv_bytes = context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device);
-    check_room(weight_bytes(checkpoint) + kv_bytes, device.free_memory())?;
+    check_room(bytes(checkpoint, device, context), device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
         complain("images are not supported: only the text model of this checkpoint is used");
     }
@@ -65,6 +64,11 @@ pub(crate) fn load(
         model: model?,
         time: start.elapsed(),
     })
+}
+
+/// Bytes that a model takes up with a context of so many tokens.
+pub(crate) fn bytes(checkpoint: &Checkpoint, device: &Device, context: usize) -> u64 {
+    weight_bytes(checkpoint) + context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device)
 }
 
 /// Says what speed to expect before a model is loaded that will be slow on the CPU executor: by the bytes that

@@ -8,6 +8,7 @@ mod decoding;
 mod demo;
 mod device;
 mod drivers;
+mod figures;
 mod fit;
 mod help;
 mod host;
@@ -32,7 +33,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
     bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, ps,
-    pull, rm, run, serve, soak, stop, synth, template, tokenize,
+    pull, rm, run, serve, soak, stop, synth, template, tokenize, top,
 };
 
 /// Language models on any Vulkan GPU, or on the CPU.
@@ -89,6 +90,7 @@ enum CliCommand {
     /// List the servers that you run on this computer
     Ps(ps::Arguments),
     Stop(stop::Arguments),
+    Top(top::Arguments),
     /// Download a model from the Hugging Face hub
     Pull(pull::Arguments),
     /// List the models that have been downloaded
@@ -178,6 +180,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         CliCommand::Serve(arguments) => serve::run(global, arguments)?,
         CliCommand::Ps(arguments) => ps::run(arguments)?,
         CliCommand::Stop(arguments) => stop::run(global, arguments)?,
+        CliCommand::Top(arguments) => top::run(arguments)?,
         CliCommand::Soak(arguments) => return soak::run(global, arguments),
         CliCommand::Pull(arguments) => pull::run(global, arguments)?,
         CliCommand::List(arguments) => list::run(global, arguments)?,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fs4::{FileExt, TryLockError};
@@ -17,11 +17,12 @@ pub(crate) struct ServerNote {
 }
 
 impl ServerNote {
-    /// Notes that a model is served at an address.
+    /// Notes that models are served at an address; several are named with commas between. Over HTTPS it is known by a
+    /// certificate.
     ///
     /// # Errors
     /// If there is no place for such files.
-    pub fn leave(model: &str, address: &str) -> io::Result<ServerNote> {
+    pub fn leave(model: &str, address: &str, certificate: Option<&Path>) -> io::Result<ServerNote> {
         let folder = host::runtime_dir().ok_or(io::ErrorKind::NotFound)?;
         fs::create_dir_all(&folder)?;
         let process = std::process::id();
@@ -31,7 +32,14 @@ impl ServerNote {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let said = json!({"process": process, "model": model, "address": address, "since_unix_s": since});
+        let certificate = certificate.and_then(|path| path.canonicalize().ok());
+        let said = json!({
+            "process": process,
+            "model": model,
+            "address": address,
+            "certificate": certificate,
+            "since_unix_s": since,
+        });
         file.write_all(said.to_string().as_bytes())?;
         Ok(ServerNote { path, _locked: file })
     }
@@ -49,6 +57,8 @@ pub(crate) struct RunningServer {
     pub process: u32,
     pub model: String,
     pub address: String,
+    /// The file with the certificate that it shows.
+    pub certificate: Option<PathBuf>,
     pub since_unix_s: u64,
     path: PathBuf,
 }
@@ -73,6 +83,7 @@ impl RunningServer {
             process: said["process"].as_u64()?.try_into().ok()?,
             model: text("model")?,
             address: text("address")?,
+            certificate: text("certificate").map(PathBuf::from),
             since_unix_s: said["since_unix_s"].as_u64()?,
             path,
         };
@@ -89,9 +100,13 @@ impl RunningServer {
         matches!(locked, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    /// Whether `name` is its model, process, address or port.
+    /// Whether `name` is one of its models, its process, address or port.
     pub fn is_called(&self, name: &str) -> bool {
         let port = self.address.rsplit(':').next();
-        self.model == name || self.process.to_string() == name || self.address == name || port == Some(name)
+        self.model.split(", ").any(|model| model == name)
+            || self.model == name
+            || self.process.to_string() == name
+            || self.address == name
+            || port == Some(name)
     }
 }

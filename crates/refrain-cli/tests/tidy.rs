@@ -55,6 +55,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
             "refrain",
             "refrain-engine",
             "refrain-formats",
+            "refrain-grammar",
             "refrain-hub",
             "refrain-lm",
             "refrain-models",

@@ -23,9 +23,11 @@
 //! ```
 
 mod batcher;
+mod checkpoints;
 mod pages;
 mod recovery;
 mod request;
+mod rounds;
 mod steps;
 mod turns;
 
@@ -57,7 +59,8 @@ pub struct EngineOptions {
     pub cache_tokens: usize,
     /// Requests that may wait for their turn.
     pub queue: usize,
-    /// Whether requests find what others that began alike have computed. Recurrent models remember nothing yet.
+    /// Whether requests find what others that began alike have computed. Of recurrent states there are copies at ends of
+    /// pages: at the last of a prompt, and where a later prompt was seen to part from it.
     pub prefix_cache: bool,
     /// Whether a request's tokens are the same to the last bit of their logits, whoever else is there: steps always have
     /// rows for all streams, prompts are always cut alike, no request finds what another computed, and each has its pages
@@ -97,6 +100,8 @@ pub struct EngineLoad {
     pub generated_tokens: u64,
     /// Steps that picked a token for at least one request: each reads the weights once.
     pub decode_steps: u64,
+    /// Times that a request gave its place up and its tokens are taken in again: pages or memory ran out.
+    pub preemptions: u64,
     /// Times that the model was brought onto a device again which had failed.
     pub restarts: u64,
 }
@@ -195,14 +200,16 @@ impl Engine {
             options,
             likeliest,
             constraint,
+            embeds,
             client,
         } = request;
         let context = self.options.context;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if prompt.len() >= context {
-            let tokens = prompt.len() + 1;
+        // A text needs room for a token of its own.
+        let tokens = prompt.len() + usize::from(!embeds);
+        if tokens > context {
             return Err(Error::ContextFull { tokens, context });
         }
         check_ids(&prompt, self.vocabulary)?;
@@ -232,6 +239,7 @@ impl Engine {
             settings,
             likeliest,
             constraint,
+            embeds,
             client,
             listener,
             cancelled: cancelled.clone(),
@@ -281,7 +289,7 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
-            let next = match batcher.is_idle() {
+            let next = match batcher.is_idle() && batcher.is_prepared() {
                 true => requests.recv().map_err(|_| TryRecvError::Disconnected),
                 false => requests.try_recv(),
             };
@@ -291,7 +299,11 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
                 Err(TryRecvError::Disconnected) => is_open = false,
             }
         }
-        let turned = guarded(|| batcher.turn()).and_then(|turned| turned);
+        let turned = guarded(|| match batcher.turn() {
+            Err(error) if error.is_out_of_memory() => batcher.shed(error),
+            turned => turned,
+        });
+        let turned = turned.and_then(|turned| turned);
         *lock(&shared.load) = batcher.load();
         let Err(error) = turned else { continue };
         let why = error.to_string();

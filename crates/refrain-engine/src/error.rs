@@ -86,6 +86,9 @@ pub enum Error {
     /// What an engine failed of, told to each of its requests.
     #[error("{0}")]
     Engine(String),
+    /// A request of an engine for which the device or the host has no memory, even alone.
+    #[error("there is no memory for this request: {0}")]
+    NoMemory(String),
     /// A panic.
     #[error("this is a bug: {0}")]
     Bug(String),
@@ -109,6 +112,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether memory ran out, of the device or the host: with less of it in use it may go.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self.array() {
+            Some(refrain::Error::Vulkan(error)) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     /// What failed on the device, if that is what went wrong.
     pub fn array(&self) -> Option<&refrain::Error> {
         match self {

@@ -1,5 +1,6 @@
 //! Generating text: prompt in, tokens picked one by one, text out as soon as it is certain.
 
+mod constrained;
 mod stop;
 mod text;
 mod tokens;
@@ -139,6 +140,18 @@ impl Session {
     /// # Errors
     /// If the prompt is empty or does not fit the context, or the device fails.
     pub fn generate(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'_>, Error> {
+        self.generate_by(prompt, options, |session, settings| {
+            Ok(Box::new(session.stream(prompt, settings)?))
+        })
+    }
+
+    /// The same by what `begin` makes for the settings.
+    fn generate_by<'s>(
+        &'s mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        begin: impl FnOnce(&'s mut Session, &Settings) -> Result<Box<dyn Reports + 's>, Error>,
+    ) -> Result<GeneratedTokens<'s>, Error> {
         let start = Instant::now();
         let position = self.position() + prompt.len();
         if options.max_tokens == Some(0) {
@@ -147,14 +160,8 @@ impl Session {
         }
         let settings = options.settings(position);
         options.bias(self, &settings)?;
-        let stream = self.stream(prompt, &settings)?;
-        Ok(GeneratedTokens::new(
-            Some(Box::new(stream)),
-            position,
-            prompt.len(),
-            start,
-            options,
-        ))
+        let source = Some(begin(self, &settings)?);
+        Ok(GeneratedTokens::new(source, position, prompt.len(), start, options))
     }
 }
 

@@ -89,6 +89,17 @@ impl Pace {
         Some(self.due? + self.step? * (runs - 1) as u32)
     }
 
+    /// Notes that the device does something else first, which takes so long.
+    pub fn delay(&mut self, by: Duration) {
+        self.due = self.due.map(|due| due + by);
+    }
+
+    /// Notes that the next run was found done, and that this does not tell how long runs take.
+    pub fn passed(&mut self, now: Instant) {
+        self.last = Some(now);
+        self.due = self.step.map(|step| now + step);
+    }
+
     /// Notes that the next `runs` were found done, after how many looks.
     pub fn found(&mut self, looks: u32, runs: usize, now: Instant) {
         let expected = self.end(runs);

@@ -34,14 +34,17 @@ struct ShapeClass {
     tokens: usize,
     /// Tokens whose logits are computed; 0: the states alone are.
     wanted: usize,
+    /// Whether hidden states are wanted in place of logits.
+    hidden: bool,
 }
 
 impl ShapeClass {
-    fn of(tokens: usize, wanted: usize) -> ShapeClass {
+    fn of(tokens: usize, wanted: usize, hidden: bool) -> ShapeClass {
         let bucket = tokens.next_power_of_two();
         ShapeClass {
             tokens: bucket,
             wanted: if wanted <= 1 { wanted } else { bucket },
+            hidden,
         }
     }
 }
@@ -73,6 +76,11 @@ impl PromptPrograms {
     /// Sets how programs are lowered. Those that there are are made anew.
     pub fn set_lowering(&mut self, options: LowerOptions) {
         self.options = options;
+        self.release();
+    }
+
+    /// Lets go of the programs that there are. They are made anew.
+    pub fn release(&mut self) {
         self.functions.clear();
     }
 
@@ -101,7 +109,34 @@ impl PromptPrograms {
         chunk: &PromptChunk<'_>,
         table: &[u32],
     ) -> Result<&Function, Error> {
-        let (count, class) = (chunk.tokens.len(), ShapeClass::of(chunk.tokens.len(), chunk.wanted));
+        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, false);
+        self.call(class, model, states, chunk, table)
+    }
+
+    /// The same with hidden states behind the last norm in place of logits, `[wanted, hidden]`; at least one is wanted.
+    ///
+    /// # Errors
+    /// A failing device.
+    pub fn run_hidden(
+        &mut self,
+        model: &Model,
+        states: &[LayerState],
+        chunk: &PromptChunk<'_>,
+        table: &[u32],
+    ) -> Result<&Function, Error> {
+        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, true);
+        self.call(class, model, states, chunk, table)
+    }
+
+    fn call(
+        &mut self,
+        class: ShapeClass,
+        model: &Model,
+        states: &[LayerState],
+        chunk: &PromptChunk<'_>,
+        table: &[u32],
+    ) -> Result<&Function, Error> {
+        let count = chunk.tokens.len();
         let mut tokens = chunk.tokens.to_vec();
         tokens.resize(class.tokens, 0);
         let position = |t: usize| if t < count { (chunk.position + t) as i32 } else { -1 };
@@ -123,6 +158,14 @@ impl PromptPrograms {
         Ok(function)
     }
 
+    /// Makes the program that takes in so many tokens, if there is none yet.
+    ///
+    /// # Errors
+    /// As [`PromptPrograms::function`].
+    pub fn prepare(&mut self, model: &Model, states: &[LayerState], tokens: usize) -> Result<(), Error> {
+        Ok(self.function(model, states, tokens, 0)?.prepare()?)
+    }
+
     /// The program for `tokens` tokens and `wanted` rows of logits, made when it is first needed.
     ///
     /// # Errors
@@ -134,7 +177,7 @@ impl PromptPrograms {
         tokens: usize,
         wanted: usize,
     ) -> Result<&Function, Error> {
-        let class = ShapeClass::of(tokens, wanted);
+        let class = ShapeClass::of(tokens, wanted, false);
         Ok(&self.program_of(model, states, class)?.function)
     }
 
@@ -151,7 +194,7 @@ impl PromptPrograms {
         after: &str,
     ) -> Result<String, Error> {
         let options = self.options;
-        let program = self.program_of(model, states, ShapeClass::of(tokens, wanted))?;
+        let program = self.program_of(model, states, ShapeClass::of(tokens, wanted, false))?;
         let outputs: Vec<&Array> = program.outputs.iter().collect();
         Ok(refrain::passes::printed(&outputs, options, after)?)
     }
@@ -161,11 +204,14 @@ impl PromptPrograms {
             let batch = Batch::inputs(model.device(), class.tokens, self.sequences, class.wanted, self.pages);
             // The clones are the states' versions within the trace: the updates happen in the same memory.
             let mut states = states.to_vec();
-            let logits = model.decoder().forward(&batch, &mut states);
+            let rows = match class.hidden {
+                true => model.decoder().hidden(&batch, &mut states),
+                false => model.decoder().forward(&batch, &mut states),
+            };
             self.traced += 1;
             let outputs = match class.wanted {
                 0 => states.iter().flat_map(LayerState::arrays).cloned().collect(),
-                _ => vec![logits],
+                _ => vec![rows],
             };
             let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), self.options)?;
             self.functions.insert(class, PromptProgram { function, outputs });

@@ -7,7 +7,7 @@ use crate::mode::{Mode, ModeCache, ModeChoice, Trial};
 use crate::pace::Pace;
 use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens};
 use crate::rollback::Rollback;
-use crate::step::DecodeStep;
+use crate::step::{DecodeStep, StepExtras};
 use crate::{Error, Model, Stream};
 
 /// Positions per page of the KV cache.
@@ -273,11 +273,42 @@ impl Session {
         Ok(logits)
     }
 
+    /// Hidden states `[T, hidden]` behind the model's last norm, of each of `tokens`, which start a new sequence: what
+    /// logits are computed from, and embeddings are made of.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn hidden_states(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        self.rewind(0);
+        self.check(tokens)?;
+        self.take_in_again()?;
+        let mut hidden = Vec::with_capacity(tokens.len() * self.model.config().hidden_size);
+        let mut rest = tokens;
+        while let Some(chunk) = self.next_chunk(&mut rest) {
+            let rows = self.compute(chunk, chunk.len(), true);
+            hidden.extend(self.extended(chunk, rows)?);
+        }
+        Ok(hidden)
+    }
+
     /// Appends a prompt and begins to decode: the stream gives the tokens after it.
     ///
     /// # Errors
     /// As [`Session::prefill`]; settings that the device cannot hold.
     pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
+        self.stream_with(prompt, settings, StepExtras::default())
+    }
+
+    /// The same, of tokens that are allowed one by one ([`Stream::allow`]).
+    pub(crate) fn constrained_stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
+        let extras = StepExtras {
+            allowed: true,
+            ..StepExtras::default()
+        };
+        self.stream_with(prompt, settings, extras)
+    }
+
+    fn stream_with(&mut self, prompt: &[u32], settings: &Settings, extras: StepExtras) -> Result<Stream<'_>, Error> {
         self.check(prompt)?;
         settings.encode()?;
         let Some((&last, before)) = prompt.split_last() else {
@@ -285,6 +316,7 @@ impl Session {
         };
         self.feed(before)?;
         self.take_in_again()?;
+        self.set_extras(extras)?;
         self.prepare_step(last, settings)?;
         Stream::new(self, last, settings)
     }
@@ -318,18 +350,26 @@ impl Session {
     /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones, of the
     /// last sequence.
     fn extend(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
-        let logits = self.compute(chunk, wanted);
-        match logits.is_ok() {
+        let logits = self.compute(chunk, wanted, false);
+        self.extended(chunk, logits)
+    }
+
+    /// Notes what became of a chunk that was to be appended.
+    fn extended(&mut self, chunk: &[u32], rows: Result<Vec<f32>, Error>) -> Result<Vec<f32>, Error> {
+        match rows.is_ok() {
             true => self.tokens.extend(chunk),
             // Some of the chunk may have gone into recurrent states.
             false => self.leave_states(),
         }
-        logits
+        rows
     }
 
-    fn compute(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
+    /// Logits, or hidden states, of the last `wanted` tokens of a chunk, of the last sequence.
+    fn compute(&mut self, chunk: &[u32], wanted: usize, hidden: bool) -> Result<Vec<f32>, Error> {
         let pages: Vec<u32> = (0..(self.sequences * self.pages.per_sequence) as u32).collect();
-        let mut logits = vec![];
+        let config = self.model.config();
+        let width = if hidden { config.hidden_size } else { config.vocab_size };
+        let mut rows = vec![];
         for sequence in 0..self.sequences {
             let chunk = PromptChunk {
                 tokens: chunk,
@@ -337,12 +377,15 @@ impl Session {
                 position: self.tokens.len(),
                 wanted,
             };
-            let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
+            let function = match hidden {
+                true => self.prompts.run_hidden(&self.model, &self.states, &chunk, &pages)?,
+                false => self.prompts.run(&self.model, &self.states, &chunk, &pages)?,
+            };
             if wanted > 0 && sequence + 1 == self.sequences {
-                logits = function.read_range(0, 0, wanted * self.model.config().vocab_size)?;
+                rows = function.read_range(0, 0, wanted * width)?;
             }
         }
-        Ok(logits)
+        Ok(rows)
     }
 
     /// Takes the tokens that the next call sees from the front of `rest`.

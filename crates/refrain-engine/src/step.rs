@@ -110,6 +110,8 @@ pub(crate) struct DecodeStep {
     runs: u64,
     /// Pages of each sequence that the device knows of.
     pub granted: usize,
+    /// What it does beside.
+    pub extras: StepExtras,
 }
 
 /// A table of pages for `sequences` sequences, u32 `[N, P]`.
@@ -190,6 +192,7 @@ impl DecodeStep {
             tape: None,
             runs: 0,
             granted: 0,
+            extras,
         })
     }
 

@@ -33,6 +33,8 @@ pub struct Stream<'s> {
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
     trial: Option<Trial>,
+    /// Whether each run waits for what is allowed behind the one before.
+    is_constrained: bool,
 }
 
 impl<'s> Stream<'s> {
@@ -43,7 +45,9 @@ impl<'s> Stream<'s> {
         let left = (settings.last_position as usize)
             .min(session.context())
             .saturating_sub(position);
-        let trial = session.trial();
+        let is_constrained = session.step()?.extras.allowed;
+        // Such runs say nothing of how fast others are.
+        let trial = if is_constrained { None } else { session.trial() };
         let step = session.step()?;
         let mut writes = step.place(last, position);
         writes.extend(step.set(settings)?);
@@ -62,6 +66,7 @@ impl<'s> Stream<'s> {
             untimed: Vec::new(),
             writes,
             trial,
+            is_constrained,
             session,
         })
     }
@@ -103,6 +108,14 @@ impl<'s> Stream<'s> {
         Ok(Some(reported))
     }
 
+    /// Lets the next run of a constrained stream pick only tokens whose bits are set, in the first sequence.
+    pub(crate) fn allow(&mut self, bits: &[u32]) -> Result<(), Error> {
+        debug_assert!(self.in_flight.is_empty(), "what is under way has its own");
+        let step = self.session.step()?;
+        let allowed = step.control.allowed.as_ref().expect("a step that asks");
+        Ok(allowed.write_state(0, bytemuck::cast_slice(bits))?)
+    }
+
     /// Whether the next tokens are there already: they came together with the last ones.
     pub fn has_next(&self) -> bool {
         self.found > 0
@@ -121,7 +134,10 @@ impl<'s> Stream<'s> {
             // A trial's executors are not mixed: the device runs dry between them.
             let tried = self.trial.as_ref().map_or(usize::MAX, |trial| trial.left(in_flight));
             // As many as one submit had: then that is the only one.
-            let ahead = if self.is_on_cpu() { 0 } else { self.submitted };
+            let ahead = match self.is_on_cpu() || self.is_constrained {
+                true => 0,
+                false => self.submitted,
+            };
             let runs = self.runs_per_submit().min(self.left).min(tried);
             if in_flight > ahead || runs == 0 {
                 break;
@@ -137,7 +153,7 @@ impl<'s> Stream<'s> {
     }
 
     fn runs_per_submit(&self) -> usize {
-        if !self.session.executor().submits_many() {
+        if !self.session.executor().submits_many() || self.is_constrained {
             return 1;
         }
         if let Some(asked) = self.session.tokens_per_submit() {
@@ -192,7 +208,9 @@ impl<'s> Stream<'s> {
     /// If the device fails.
     pub fn end(mut self) -> Result<(), Error> {
         self.take_times()?;
-        self.session.keep_pace(self.pace.clone());
+        if !self.is_constrained {
+            self.session.keep_pace(self.pace.clone());
+        }
         let taken = self.taken();
         let beyond = self.in_flight.len();
         let executor = self.session.executor();
@@ -206,7 +224,9 @@ impl<'s> Stream<'s> {
         self.in_flight.clear();
         self.seen.truncate(taken);
         let settled = self.session.settle(&self.seen, self.first_run, beyond > 0);
-        self.session.keep_trial(self.trial.take());
+        if !self.is_constrained {
+            self.session.keep_trial(self.trial.take());
+        }
         settled
     }
 }

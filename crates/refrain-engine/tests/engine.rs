@@ -5,19 +5,13 @@ mod common;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::TestGpu;
+use common::{TestGpu, model};
 use refrain_engine::{
-    Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, Error, Finish, GenerateOptions,
-    LoadOptions, Model, PickedToken, Sampler, SamplerOptions, Session, TokenConstraint,
+    Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, Error, Finish, GenerateOptions, Model,
+    PickedToken, Sampler, SamplerOptions, Session, TokenConstraint,
 };
-use refrain_models::Checkpoint;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
-
-fn model(spec: &str, device: &Device) -> Model {
-    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
-    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
-}
 
 /// `length` tokens that differ by `number`.
 fn prompt(number: u32, length: u32) -> Vec<u32> {
@@ -70,6 +64,7 @@ impl Asked {
                 EngineEvent::Token(token) => tokens.push(token),
                 EngineEvent::End(finish) => return (tokens, finish),
                 EngineEvent::Failed(error) => panic!("{error}"),
+                EngineEvent::Embedding(_) => panic!("a text was asked for"),
             }
         }
     }
@@ -137,7 +132,7 @@ fn options(streams: usize, cache_tokens: usize) -> EngineOptions {
 fn texts_computed_together_are_those_computed_alone() {
     let gpu = TestGpu::open();
     for device in [&Device::cpu(), &gpu.device] {
-        for spec in ["tiny:f32", "tiny-hybrid:f32"] {
+        for spec in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
             compare(&model(spec, device), &options(4, 1024), &requests());
         }
     }
@@ -151,14 +146,14 @@ fn where_pages_run_out_the_last_come_waits_and_nothing_is_lost() {
     let requests: Vec<_> = (0..4).map(request).collect();
     for device in [&Device::cpu(), &gpu.device] {
         // Each request comes to need three of four pages.
-        compare(&model("tiny:f32", device), &options(4, 256), &requests);
+        compare(&model("qwen3-bf16", device), &options(4, 256), &requests);
     }
 }
 
 #[test]
 fn a_prompt_that_begins_like_another_is_computed_from_where_they_part() {
     let gpu = TestGpu::open();
-    let model = model("tiny:f32", &gpu.device);
+    let model = model("qwen3-bf16", &gpu.device);
     let engine = Engine::start(&model, &options(2, 1024)).expect("starts");
     let mut prompt = prompt(1, 150);
     let first = ask(&engine, &prompt, &greedy(20)).expect("taken").answer().0;
@@ -180,6 +175,32 @@ fn a_prompt_that_begins_like_another_is_computed_from_where_they_part() {
         ask(&engine, &prompt, &greedy(2)).expect("taken").answer();
     }
     assert_eq!(engine.load().cached_tokens, 0);
+}
+
+#[test]
+fn recurrent_states_are_known_where_a_prompt_ended_and_where_others_part_from_it() {
+    let gpu = TestGpu::open();
+    for device in [&Device::cpu(), &gpu.device] {
+        let model = model("qwen3.5-moe-bf16", device);
+        let engine = Engine::start(&model, &options(2, 2048)).expect("starts");
+        let mut cached = 0;
+        // Tokens of the prompt that need not be taken in again.
+        let mut known = |prompt: &[u32]| {
+            let text = ask(&engine, prompt, &greedy(3)).expect("taken").answer().0;
+            assert_eq!(text, alone(&model, 256, prompt, &greedy(3)), "{} tokens", prompt.len());
+            let before = std::mem::replace(&mut cached, engine.load().cached_tokens);
+            (cached - before, text)
+        };
+        let first = prompt(1, 150);
+        let (none, text) = known(&first);
+        assert_eq!((none, known(&first).0), (0, 128));
+        let next_turn = [&first, &text[..], &prompt(2, 20)].concat();
+        assert_eq!(known(&next_turn).0, 128);
+        // Known are the tokens of the page, but not the states behind it, until a second prompt has shown the way.
+        let parts = |number| [&first[..70], &prompt(number, 50)].concat();
+        assert_eq!([3, 4, 5].map(|number| known(&parts(number)).0), [0, 64, 64]);
+        assert_eq!(known(&next_turn).0, 128);
+    }
 }
 
 #[test]
@@ -340,9 +361,9 @@ impl TokenConstraint for EveryThird {
 #[test]
 fn constraints_leave_the_likeliest_of_what_they_allow_and_others_their_texts() {
     let gpu = TestGpu::open();
-    let reference = model("tiny:f32", &Device::cpu());
+    let reference = model("llama-f32", &Device::cpu());
     for device in [&Device::cpu(), &gpu.device] {
-        let model = model("tiny:f32", device);
+        let model = model("llama-f32", device);
         // The last to come finds no page at first, and gives its own up on the way.
         let engine = Engine::start(&model, &options(4, 256)).expect("starts");
         let free = ask(&engine, &prompt(9, 30), &seeded(60, 5)).expect("taken");
@@ -380,7 +401,7 @@ fn constraints_leave_the_likeliest_of_what_they_allow_and_others_their_texts() {
 fn deterministic_engines_compute_the_same_bits_whoever_else_is_there() {
     let gpu = TestGpu::open();
     for device in [&Device::cpu(), &gpu.device] {
-        let model = model("tiny:q4_0", device);
+        let model = model("qwen3-gguf-q4_0/model.gguf", device);
         let options = EngineOptions {
             deterministic: true,
             ..options(3, 512)

@@ -1,4 +1,4 @@
-//! Logits of every reference checkpoint against transformers.
+//! Logits of every reference checkpoint against transformers, hidden states of some.
 
 mod common;
 
@@ -41,12 +41,12 @@ fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
     (ids, bytemuck::allocation::pod_collect_to_vec(data))
 }
 
-/// Compares all checkpoints, each computed with prompts cut into chunks of `chunk`.
-fn check(device: &Device, chunk: usize, bound: f64) {
+/// Compares checkpoints, each computed with prompts cut into chunks of `chunk`.
+fn check(fixtures: &[PathBuf], device: &Device, chunk: usize, bound: f64) {
     let mut failed = Vec::new();
-    for fixture in fixtures() {
-        let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
-        let (rows, reference) = expected(&fixture);
+    for fixture in fixtures {
+        let model = Model::load(&open(fixture), device, &LoadOptions::default()).expect("loads");
+        let (rows, reference) = expected(fixture);
         let mut session = Session::new(&model, rows.iter().map(Vec::len).max().expect("rows")).expect("fits");
         session.set_chunk(chunk);
         let logits: Vec<f32> = rows
@@ -65,24 +65,68 @@ fn check(device: &Device, chunk: usize, bound: f64) {
 
 #[test]
 fn cpu_agrees_with_transformers() {
-    check(&Device::cpu(), 512, 1e-4);
+    check(&fixtures(), &Device::cpu(), 512, 1e-4);
 }
 
 #[test]
 fn cpu_agrees_with_transformers_in_small_chunks() {
-    check(&Device::cpu(), 7, 1e-4);
+    check(&fixtures(), &Device::cpu(), 7, 1e-4);
 }
 
 #[test]
 fn vulkan_agrees_with_transformers() {
     let gpu = TestGpu::open();
-    check(&gpu.device, 512, 5e-3);
+    check(&fixtures(), &gpu.device, 512, 5e-3);
     gpu.assert_silent();
 }
 
 #[test]
 fn vulkan_agrees_with_transformers_in_small_chunks() {
     let gpu = TestGpu::open();
-    check(&gpu.device, 5, 5e-3);
+    // Each family as it was trained, and each format of one: a software driver compiles the rest for half a minute.
+    let is_meant = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        name.starts_with("qwen3-") || !(name.contains("-gguf-") || name.contains("-mlx"))
+    };
+    let meant: Vec<PathBuf> = fixtures().into_iter().filter(is_meant).collect();
+    check(&meant, &gpu.device, 5, 5e-3);
+    gpu.assert_silent();
+}
+
+/// Compares hidden states behind the last norm, with prompts cut into chunks of `chunk`.
+fn check_hidden(device: &Device, chunk: usize, bound: f64) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let bytes = std::fs::read(root.join("hidden_states.safetensors")).expect("hidden states");
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    for (name, tensor) in file.tensors() {
+        let fixture = root.join(&name);
+        let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
+        let row = &expected(&fixture).0[0];
+        let reference: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(tensor.data());
+        let mut session = Session::new(&model, row.len()).expect("fits");
+        session.set_chunk(chunk);
+        let hidden = session.hidden_states(row).expect("computes");
+        let error = relative_l2(&hidden, &reference);
+        println!("{name}: {error:.2e}");
+        assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
+        // The sequence goes on from them as from logits.
+        let before = session.logits(&row[..4]).expect("computes");
+        session.hidden_states(&row[..3]).expect("computes");
+        let after = session.prefill(&row[3..4]).expect("computes");
+        let last = &before[before.len() - session.vocabulary()..];
+        assert!(relative_l2(&after, last) <= bound, "{name}");
+    }
+}
+
+#[test]
+fn hidden_states_are_those_of_transformers() {
+    check_hidden(&Device::cpu(), 512, 1e-4);
+    check_hidden(&Device::cpu(), 5, 1e-4);
+}
+
+#[test]
+fn hidden_states_on_vulkan_are_those_of_transformers() {
+    let gpu = TestGpu::open();
+    check_hidden(&gpu.device, 512, 5e-3);
     gpu.assert_silent();
 }

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::TestGpu;
-use common::null::reporting;
+use common::null::{reporting, reporting_within};
+use common::{TestGpu, model};
 use refrain::Array;
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, Error, Finish,
@@ -16,11 +16,6 @@ use refrain_engine::{
 };
 use refrain_models::Checkpoint;
 use refrain_vulkan::Fault;
-
-fn model(spec: &str, device: &Device) -> Model {
-    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
-    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
-}
 
 fn prompt(number: u32, length: u32) -> Vec<u32> {
     (0..length).map(|at| (7 * number + 13 * at) % 200 + 3).collect()
@@ -67,6 +62,7 @@ impl Asked {
                 EngineEvent::Token(token) => tokens.push(token.id),
                 EngineEvent::End(finish) => return Ok((tokens, finish)),
                 EngineEvent::Failed(error) => return Err(error),
+                EngineEvent::Embedding(_) => panic!("a text was asked for"),
             }
         }
     }
@@ -102,9 +98,15 @@ fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
     let request = |number: u32| (prompt(number, 20 + 30 * number), options(24, number.into()));
     let gpu = TestGpu::open();
     let expected: Vec<Vec<u32>> = (0..4)
-        .map(|number| alone(&model("tiny:f32", &gpu.device), &request(number).0, &request(number).1))
+        .map(|number| {
+            alone(
+                &model("qwen3-bf16", &gpu.device),
+                &request(number).0,
+                &request(number).1,
+            )
+        })
         .collect();
-    let first = model("tiny:f32", &gpu.device);
+    let first = model("qwen3-bf16", &gpu.device);
     let open = Arc::new(Mutex::new(gpu));
     let reload = {
         let open = open.clone();
@@ -112,7 +114,7 @@ fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
             let mut gpu = open.lock().unwrap();
             gpu.assert_silent();
             *gpu = TestGpu::open();
-            Ok(model("tiny:f32", &gpu.device))
+            Ok(model("qwen3-bf16", &gpu.device))
         }
     };
     let engine = Engine::start_reloading(first, &engine_options(4), Box::new(reload)).expect("starts");
@@ -205,6 +207,79 @@ fn a_device_that_gives_no_more_tokens_is_given_up_and_all_hear_why() {
         engine.submit(request(), Box::new(|_| ())),
         Err(Error::EngineFailed)
     ));
+}
+
+fn without_reload(model: Model, streams: usize) -> Result<Engine, Error> {
+    let reload = Box::new(|why: &Error| -> Result<Model, _> { panic!("{why}: memory is no loss") });
+    Engine::start_reloading(model, &engine_options(streams), reload)
+}
+
+fn ask_greedily(engine: &Engine, number: usize, tokens: usize) -> Asked {
+    let greedy = GenerateOptions {
+        max_tokens: Some(tokens),
+        ..GenerateOptions::default()
+    };
+    let prompt = prompt(number as u32, 1 + number as u32 % 90);
+    ask(engine, EngineRequest::new(prompt, greedy), |_| ())
+}
+
+#[test]
+fn no_token_is_lost_where_the_host_runs_out_of_memory_at_random_points() {
+    let mut random = 1u64;
+    let faults: Vec<Fault> = (0..60)
+        .map(|number| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            Fault::SubmitFails(60 + 20 * number + (random >> 33) % 20)
+        })
+        .collect();
+    let engine = without_reload(model("tiny:f16", &reporting(&faults).0), 16).expect("starts");
+    let asked: Vec<Asked> = (0..300)
+        .map(|number| ask_greedily(&engine, number, 1 + number % 23))
+        .collect();
+    for (number, asked) in asked.iter().enumerate() {
+        let (heard, finish) = asked.answer().unwrap_or_else(|why| panic!("stream {number}: {why}"));
+        assert_eq!(
+            (heard.len(), finish),
+            (1 + number % 23, Finish::Length),
+            "stream {number}"
+        );
+    }
+    let load = settled(&engine);
+    assert!(load.preemptions >= 60 && load.restarts == 0, "{load:?}");
+}
+
+#[test]
+fn a_card_that_is_too_small_for_all_serves_some_at_a_time_or_says_so() {
+    let [mut started, mut squeezed, mut refused, mut roomy] = [0; 4];
+    for kilobytes in (9_000..16_384).step_by(96) {
+        let (card, _) = reporting_within(kilobytes << 10, &[]);
+        let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
+        let Ok(model) = Model::load(&checkpoint, &card, &LoadOptions::default()) else {
+            continue;
+        };
+        let Ok(engine) = without_reload(model, 8) else { continue };
+        let asked: Vec<Asked> = (0..10).map(|number| ask_greedily(&engine, 11 * number, 5)).collect();
+        started += 1;
+        for asked in &asked {
+            match asked.answer() {
+                Ok((tokens, finish)) => assert_eq!((tokens.len(), finish), (5, Finish::Length)),
+                Err(Error::NoMemory(_)) => refused += 1,
+                Err(other) => panic!("{kilobytes} KiB: {other}"),
+            }
+        }
+        let load = settled(&engine);
+        assert!(!engine.has_failed() && load.restarts == 0, "{kilobytes} KiB: {load:?}");
+        squeezed += usize::from(load.preemptions > 0);
+        roomy += usize::from(load.preemptions == 0);
+        if roomy > 2 {
+            break;
+        }
+    }
+    println!("{started} cards, {squeezed} of them short of memory; {refused} requests refused");
+    assert!(
+        squeezed > 3 && roomy > 0 && refused > 0,
+        "{started}, {squeezed}, {refused}"
+    );
 }
 
 struct Panics;

@@ -14,7 +14,7 @@ pub struct CallableFunction<'a> {
 }
 
 /// Nothing but calls of `functions`, each an object of a name and arguments between `marks`; `several`: one or more, a line
-/// each.
+/// each; `or`: that may come instead, unless it is in Lark's notation.
 ///
 /// # Errors
 /// Arguments that are described by no JSON schema.
@@ -22,9 +22,14 @@ pub fn calls_grammar(
     functions: &[CallableFunction<'_>],
     marks: [&str; 2],
     several: bool,
+    or: Option<&Grammar>,
 ) -> Result<Grammar, GrammarError> {
     let [open, close] = marks.map(literal);
-    let mut rules = vec![format!("start: call{}", if several { " (\"\\n\" call)*" } else { "" })];
+    let mut rules = match or.map(Grammar::expansion).transpose()?.flatten() {
+        Some(other) => vec!["start: calls | other".to_owned(), format!("other: {other}")],
+        None => vec!["start: calls".to_owned()],
+    };
+    rules.push(format!("calls: call{}", if several { " (\"\\n\" call)*" } else { "" }));
     let names: Vec<String> = (0..functions.len()).map(|number| format!("call_{number}")).collect();
     rules.push(format!("call: {}", names.join(" | ")));
     for (name, function) in names.iter().zip(functions) {

@@ -103,7 +103,7 @@ impl Decoder for Hybrid {
         self.layers.iter().map(state).collect()
     }
 
-    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
+    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
         let ropes = self.ropes.within(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
@@ -116,6 +116,10 @@ impl Decoder for Hybrid {
                 };
             x = &x + layer.feed_forward.forward(&layer.before_feed_forward.forward(&x));
         }
-        self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
+        self.norm.forward(&batch.wanted_rows(&x))
+    }
+
+    fn logits(&self, hidden: &Array) -> Array {
+        self.head.forward(hidden)
     }
 }

@@ -59,9 +59,18 @@ pub trait Decoder: Send + Sync {
     /// Too little memory.
     fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error>;
 
+    /// Hidden states `[O, hidden]` (f32) behind the last norm, of the `O` tokens that the batch asks for. The layers' states
+    /// take in all tokens.
+    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array;
+
+    /// Logits `[O, vocabulary]` (f32) of hidden states.
+    fn logits(&self, hidden: &Array) -> Array;
+
     /// Logits `[O, vocabulary]` (f32) for the `O` tokens that the batch asks for. The layers' states take
     /// in all tokens.
-    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array;
+    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
+        self.logits(&self.hidden(batch, states))
+    }
 }
 
 /// What the rotary embeddings of layers without a window are made of in sequences of at most `context` tokens: the

@@ -171,7 +171,7 @@ impl Decoder for Transformer {
         self.layers.iter().map(state).collect()
     }
 
-    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
+    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
         let ropes = self.ropes.within(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
@@ -186,7 +186,11 @@ impl Decoder for Transformer {
             let inner = layer.mlp.forward(&read);
             x = &x + self.scaled(normed(&inner, &layer.after_mlp));
         }
-        self.head.forward(&self.norm.forward(&batch.wanted_rows(&x)))
+        self.norm.forward(&batch.wanted_rows(&x))
+    }
+
+    fn logits(&self, hidden: &Array) -> Array {
+        self.head.forward(hidden)
     }
 }
 

@@ -7,23 +7,20 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
-use crate::anthropic::AnthropicRefusal;
 use crate::connections::Connection;
-use crate::error::Refusal;
+use crate::error::{Refusal, refused};
 use crate::record::RequestRecord;
 
 /// Lets a request pass that gives one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 pub(crate) async fn check(State(keys): State<Arc<[String]>>, request: Request, next: Next) -> Response {
-    let is_anthropics = request.uri().path().starts_with("/v1/messages");
     match is_allowed(&keys, request.headers()) {
         true => {
             RequestRecord::current().set_client(client(&keys, &request));
             next.run(request).await
         }
-        false if is_anthropics => AnthropicRefusal(Refusal::Unauthorized).into_response(),
-        false => Refusal::Unauthorized.into_response(),
+        false => refused(request.uri().path(), Refusal::Unauthorized),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
+use refrain_engine::{Engine, EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
 use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -20,11 +20,17 @@ pub(crate) struct TextOptions {
     pub may_reason: bool,
 }
 
+/// A request of an engine, which does not leave before it.
+pub(crate) struct AskedText {
+    pub events: UnboundedReceiver<EngineEvent>,
+    pub _ticket: EngineTicket,
+    pub _engine: Arc<Engine>,
+}
+
 /// A text that is being generated. Dropping it ends it.
 pub(crate) struct Answer {
-    model: Arc<ServedModel>,
-    events: UnboundedReceiver<EngineEvent>,
-    _ticket: EngineTicket,
+    pub model: Arc<ServedModel>,
+    asked: AskedText,
     stops: Vec<String>,
     options: TextOptions,
     begin: Instant,
@@ -32,17 +38,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub fn new(
-        model: Arc<ServedModel>,
-        events: UnboundedReceiver<EngineEvent>,
-        ticket: EngineTicket,
-        stops: Vec<String>,
-        options: TextOptions,
-    ) -> Answer {
+    pub fn new(model: Arc<ServedModel>, asked: AskedText, stops: Vec<String>, options: TextOptions) -> Answer {
         Answer {
             model,
-            events,
-            _ticket: ticket,
+            asked,
             stops,
             options,
             begin: Instant::now(),
@@ -58,7 +57,7 @@ impl Answer {
                 decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
                 splitter: self.options.reasoning.map(splitter),
             },
-            events: &mut self.events,
+            events: &mut self.asked.events,
             clock: AnswerClock {
                 model: &self.model,
                 begin: self.begin,
@@ -111,6 +110,8 @@ impl Pieces<'_> {
                 }
                 EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),
                 EngineEvent::Failed(error) => return Err(error.into()),
+                // Of texts there is none.
+                EngineEvent::Embedding(_) => return Err(Refusal::Silence),
             };
             if end.is_some() {
                 self.clock.model.figures.whole.add(self.clock.begin.elapsed());

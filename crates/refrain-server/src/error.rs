@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::FromRequest;
+use axum::extract::rejection::PathRejection;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
+use crate::anthropic::AnthropicRefusal;
 use crate::connections::Connection;
+use crate::ollama::OllamaRefusal;
+use crate::shelf::LoadFailure;
 
 /// Why a request is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +31,10 @@ pub(crate) enum Refusal {
     /// A field with a value that cannot be followed.
     #[error("{field}: {why}")]
     Field { field: &'static str, why: String },
-    #[error("{asked:?} is not served here; this server has {served:?}")]
-    NoSuchModel { asked: String, served: String },
+    #[error("{asked:?} is not served here; this server has {}", .served.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))]
+    NoSuchModel { asked: String, served: Vec<String> },
+    #[error("the model cannot be loaded: {0}")]
+    Load(#[from] LoadFailure),
     #[error("this model has no chat template, so it has no conversations; ask /v1/completions")]
     NoTemplate,
     #[error("an API key of this server is needed, as `Authorization: Bearer KEY`")]
@@ -43,6 +49,14 @@ pub(crate) enum Refusal {
     /// What the tokenizer or the template says.
     #[error(transparent)]
     Text(#[from] refrain_formats::Error),
+    /// What whoever runs the server does not let clients do.
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("another model is being downloaded; try again later")]
+    Downloading,
+    /// A download that failed.
+    #[error("{0}")]
+    Download(String),
     /// What only a bug or a dying server does.
     #[error("the text ended without a word")]
     Silence,
@@ -64,7 +78,12 @@ impl Refusal {
             Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
-            Refusal::NoRoom | Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed) => {
+            Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
+            Refusal::Download(_) => StatusCode::BAD_GATEWAY,
+            Refusal::NoRoom
+            | Refusal::Downloading
+            | Refusal::Load(LoadFailure::NoRoom(_))
+            | Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed | Engine::NoMemory(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Refusal::Engine(
@@ -72,9 +91,10 @@ impl Refusal {
                 | Engine::TokenRange { .. }
                 | Engine::EmptyPrompt
                 | Engine::Sampler(_)
+                | Engine::Constraint(_)
                 | Engine::Setting(_),
             ) => StatusCode::BAD_REQUEST,
-            Refusal::Engine(_) | Refusal::Silence => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Engine(_) | Refusal::Load(_) | Refusal::Silence => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -83,7 +103,9 @@ impl Refusal {
             Refusal::Engine(refrain_engine::Error::ContextFull { .. }) => Some("context_length_exceeded"),
             Refusal::NoSuchModel { .. } => Some("model_not_found"),
             Refusal::Unauthorized => Some("invalid_api_key"),
-            Refusal::Engine(refrain_engine::Error::Busy { .. }) => Some("overloaded"),
+            Refusal::Engine(refrain_engine::Error::Busy { .. } | refrain_engine::Error::NoMemory(_)) => {
+                Some("overloaded")
+            }
             _ => None,
         }
     }
@@ -159,10 +181,28 @@ async fn within(request: axum::extract::Request, connection: &Connection) -> Res
     Ok(axum::extract::Request::from_parts(head, bytes.into()))
 }
 
-pub(crate) async fn no_such_path(uri: Uri) -> Refusal {
-    Refusal::NoSuchPath(uri.path().to_owned())
+impl From<PathRejection> for Refusal {
+    fn from(why: PathRejection) -> Refusal {
+        Refusal::Malformed(why.body_text())
+    }
 }
 
-pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
-    Refusal::NoSuchMethod(uri.path().to_owned(), method.to_string())
+/// What is refused before the interface that a path belongs to is asked, in that interface's form.
+pub(crate) fn refused(path: &str, why: Refusal) -> Response {
+    if path.starts_with("/v1/messages") {
+        AnthropicRefusal(why).into_response()
+    } else if path.starts_with("/api/") {
+        OllamaRefusal(why).into_response()
+    } else {
+        why.into_response()
+    }
+}
+
+pub(crate) async fn no_such_path(uri: Uri) -> Response {
+    refused(uri.path(), Refusal::NoSuchPath(uri.path().to_owned()))
+}
+
+pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Response {
+    let why = Refusal::NoSuchMethod(uri.path().to_owned(), method.to_string());
+    refused(uri.path(), why)
 }

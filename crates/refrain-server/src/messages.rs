@@ -38,9 +38,13 @@ fn one(index: usize, mut message: Map<String, Value>) -> Result<Value, Refusal> 
     message.insert("content".to_owned(), content);
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
-        let arguments = &mut call["function"]["arguments"];
-        if let Some(Ok(object @ Value::Object(_))) = arguments.as_str().map(serde_json::from_str) {
-            *arguments = object;
+        let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
+            let why = format!("a call in message {index} has no function");
+            return Err(Refusal::field("messages", why));
+        };
+        let arguments = function.get("arguments").and_then(Value::as_str);
+        if let Some(Ok(object @ Value::Object(_))) = arguments.map(serde_json::from_str) {
+            function.insert("arguments".to_owned(), object);
         }
     }
     if message.get("tool_calls").is_some_and(Value::is_null) {
@@ -93,5 +97,14 @@ mod tests {
         assert!(said(vec![json!({"role": "user", "content": 7})]).contains("message 0"));
         let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
         assert!(said(vec![image]).contains("image_url"));
+        for call in [
+            json!(7),
+            json!("f"),
+            json!({"function": null}),
+            json!({"function": "f"}),
+        ] {
+            let message = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+            assert!(said(vec![message]).contains("a call in message 0"));
+        }
     }
 }

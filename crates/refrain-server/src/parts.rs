@@ -1,10 +1,12 @@
 //! An answer as its parts come: thoughts, text, calls of functions.
 
 use refrain_text::Parted;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::answer::{Answer, Ended};
 use crate::error::Refusal;
+use crate::openai::likelihood;
 use crate::tools::{CallSplitter, CallsAndText};
 
 /// Parts that may wait for a slow reader; then the text waits too.
@@ -24,6 +26,8 @@ pub(crate) enum Part {
 
 /// What is heard of an answer.
 pub(crate) enum News {
+    /// How likely the tokens of what comes next were, if that was asked: entries as chats have them.
+    Likelihoods(Vec<Value>),
     Part(Part),
     Ended(Ended),
     Failed(Refusal),
@@ -41,6 +45,7 @@ async fn tell(mut answer: Answer, calls: bool, news: mpsc::Sender<News>) {
         splitter: calls.then(CallSplitter::default),
         blanks: String::new(),
     };
+    let model = answer.model.clone();
     let mut pieces = answer.pieces();
     loop {
         let (parts, last) = match pieces.next().await {
@@ -48,6 +53,13 @@ async fn tell(mut answer: Answer, calls: bool, news: mpsc::Sender<News>) {
             Ok(None) => (reader.finish(), Some(News::Ended(pieces.ended()))),
             Err(why) => (vec![], Some(News::Failed(why))),
         };
+        let told = pieces.told();
+        if !told.is_empty() {
+            let entries = told.iter().map(|token| likelihood::of_chat(&model, token)).collect();
+            if news.send(News::Likelihoods(entries)).await.is_err() {
+                return;
+            }
+        }
         for news_of in parts.into_iter().map(News::Part) {
             if news.send(news_of).await.is_err() {
                 return;

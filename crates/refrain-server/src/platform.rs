@@ -10,10 +10,12 @@ use std::os::unix::{
     net::{UnixListener, UnixStream},
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 
 use crate::connections::Connections;
+use crate::visit::ByteStream;
 
 /// A place where clients connect. A socket in the file system goes with it.
 #[derive(Debug)]
@@ -77,6 +79,29 @@ impl Entrance {
         }
         Ok(())
     }
+}
+
+#[cfg(unix)]
+impl ByteStream for UnixStream {
+    fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))?;
+        self.set_write_timeout(Some(patience))
+    }
+}
+
+/// A connection to a socket in the file system.
+///
+/// # Errors
+/// If nobody listens there, or the system has no such thing.
+#[cfg(unix)]
+pub(crate) fn connect(path: &Path) -> io::Result<Box<dyn ByteStream>> {
+    Ok(Box::new(UnixStream::connect(path)?))
+}
+
+/// A connection to a socket in the file system, which this system does not have.
+#[cfg(not(unix))]
+pub(crate) fn connect(_: &Path) -> io::Result<Box<dyn ByteStream>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// `HOST:PORT`, or `unix:PATH`.

@@ -1,7 +1,7 @@
 //! A model that is served: the engine that computes, and what turns text into tokens and back.
 
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use refrain_engine::fit::Needs;
 use refrain_engine::{Device, Engine, EngineRequest, SamplerOptions, TokenConstraint};
@@ -10,10 +10,11 @@ use refrain_grammar::{Grammar, GrammarConstraint, GrammarError, Grammars, Reason
 use refrain_models::Checkpoint;
 use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, TokenBytes, Tokenizer};
 
-use crate::answer::{Answer, TextOptions};
+use crate::answer::{Answer, AskedText, TextOptions};
 use crate::error::Refusal;
 use crate::figures::RequestTimes;
 use crate::record::RequestRecord;
+use crate::shelf::{EngineLoader, EngineShelf};
 
 /// What turns a checkpoint's text into tokens, and its tokens into text.
 pub struct ServedText {
@@ -34,11 +35,27 @@ impl ServedText {
     }
 }
 
+/// Where a model's engine comes from.
+pub struct EngineSource {
+    /// Shared by all models of a server.
+    pub shelf: Arc<EngineShelf>,
+    /// Brings the model onto its device, if it is asked for and not there.
+    pub load: EngineLoader,
+    /// Its engine, if it is there already.
+    pub loaded: Option<Engine>,
+    /// Tokens that a request may have.
+    pub context: usize,
+}
+
 /// A model that is served.
 pub struct ServedModel {
     /// What clients call it.
     pub(crate) name: String,
-    pub(crate) engine: Engine,
+    pub(crate) shelf: Arc<EngineShelf>,
+    /// On the shelf.
+    place: usize,
+    /// Tokens that a request may have.
+    pub(crate) context: usize,
     pub(crate) tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     marks: Option<ReasoningMarks>,
@@ -47,10 +64,13 @@ pub struct ServedModel {
     grammars: OnceLock<Result<Grammars, GrammarError>>,
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
+    /// Numbers of an embedding.
+    pub(crate) width: usize,
     pub(crate) facts: ModelFacts,
     pub(crate) figures: RequestTimes,
-    /// Bytes of weights that a step of one request reads.
+    /// Bytes of weights that a step of one request reads, and of keys and values of a token.
     pub(crate) bytes_per_step: u64,
+    pub(crate) bytes_per_token: u64,
     /// Bytes a second that the device reads, where that was measured.
     pub(crate) bandwidth: Option<f64>,
     /// When it was made, in seconds since 1970.
@@ -89,10 +109,10 @@ impl ModelFacts {
 }
 
 impl ServedModel {
-    /// The model that `engine` computes on `device`, as `name`; `checkpoint` is what it was loaded from.
+    /// The model that engines of `source` compute on `device`, as `name`; `checkpoint` is what it is loaded from.
     pub fn new(
         name: String,
-        engine: Engine,
+        source: EngineSource,
         device: &Device,
         checkpoint: &Checkpoint,
         text: ServedText,
@@ -106,7 +126,9 @@ impl ServedModel {
         let needs = Needs::of(checkpoint, device);
         ServedModel {
             name,
-            engine,
+            place: source.shelf.add(source.load, source.loaded),
+            shelf: source.shelf,
+            context: source.context,
             tokenizer: tokenizer.show(&shown),
             template,
             marks,
@@ -115,11 +137,18 @@ impl ServedModel {
             facts: ModelFacts::of(checkpoint, device),
             figures: RequestTimes::default(),
             bytes_per_step: needs.weights_per_token,
+            bytes_per_token: needs.kv_per_position,
             bandwidth: None,
             suggested: SamplerOptions::suggested(suggestions),
             max_new_tokens: suggestions.max_new_tokens,
+            width: checkpoint.config().hidden_size,
             since: seconds(),
         }
+    }
+
+    /// What clients call it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The same, on a device that was seen to read so many bytes a second.
@@ -131,17 +160,6 @@ impl ServedModel {
     /// Seconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         seconds().max(self.since)
-    }
-
-    /// Whether this is the model that is meant; who names none means it.
-    pub(crate) fn check_name(&self, asked: Option<&str>) -> Result<(), Refusal> {
-        match asked {
-            Some(asked) if asked != self.name => Err(Refusal::NoSuchModel {
-                asked: asked.to_owned(),
-                served: self.name.clone(),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// The tokens of a conversation up to where the answer begins, and whether it begins within reasoning.
@@ -212,17 +230,63 @@ impl ServedModel {
         made.map_err(|why| Refusal::field(field, why.to_string()))
     }
 
-    /// Asks for a text.
-    pub(crate) fn ask(self: &Arc<Self>, mut request: EngineRequest, text: TextOptions) -> Result<Answer, Refusal> {
+    /// Its engine, which stays as long as this is held; it is loaded if it is not there. Who holds it must not ask again.
+    pub(crate) async fn engine(&self) -> Result<Arc<Engine>, Refusal> {
+        self.shelf.engine(self.place).await
+    }
+
+    /// Its engine, if it is loaded.
+    pub(crate) fn loaded(&self) -> Option<Arc<Engine>> {
+        self.shelf.loaded(self.place)
+    }
+
+    /// Notes how long it shall stay loaded when nobody asks for it.
+    pub(crate) fn keep(&self, time: Option<Duration>) {
+        self.shelf.keep(self.place, time);
+    }
+
+    /// In how long it leaves the device if nobody asks for it; `None`: it stays.
+    pub(crate) fn stays(&self) -> Option<Duration> {
+        self.shelf.stays(self.place)
+    }
+
+    /// Asks its engine for a text.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        mut request: EngineRequest,
+        text: TextOptions,
+    ) -> Result<Answer, Refusal> {
         let (events, heard) = tokio::sync::mpsc::unbounded_channel();
         let stops = std::mem::take(&mut request.options.stop_strings);
         let record = RequestRecord::current();
         record.add_prompt(request.prompt.len());
         request.client = record.client();
-        let ticket = self
-            .engine
-            .submit(request, Box::new(move |event| drop(events.send(event))))?;
-        Ok(Answer::new(self.clone(), heard, ticket, stops, text))
+        let ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
+        let asked = AskedText {
+            events: heard,
+            _ticket: ticket,
+            _engine: engine.clone(),
+        };
+        Ok(Answer::new(self.clone(), asked, stops, text))
+    }
+}
+
+/// The models of a server: one at least.
+pub(crate) struct ServedModels(pub Vec<Arc<ServedModel>>);
+
+impl ServedModels {
+    /// The model that is meant; who names none means the first. Ollama's clients may add a tag to a name.
+    pub fn named(&self, asked: Option<&str>) -> Result<Arc<ServedModel>, Refusal> {
+        let Some(asked) = asked else {
+            return Ok(self.0[0].clone());
+        };
+        let called = |name: &str| self.0.iter().find(|model| model.name == name);
+        let found = called(asked).or_else(|| called(asked.strip_suffix(":latest")?));
+        found.cloned().ok_or_else(|| Refusal::NoSuchModel {
+            asked: asked.to_owned(),
+            served: self.0.iter().map(|model| model.name.clone()).collect(),
+        })
     }
 }
 

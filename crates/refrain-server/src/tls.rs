@@ -1,15 +1,21 @@
 //! Connections over TLS, by a certificate from a file.
 
 use std::io;
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, SignatureScheme, StreamOwned};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::visit::ByteStream;
 
 /// What a server shows to those who connect.
 #[derive(Debug, Clone)]
@@ -77,5 +83,84 @@ impl CertificateError {
             pem::Error::NoItemsFound => CertificateError::Missing { path, what },
             why => CertificateError::Unreadable { path, why },
         }
+    }
+}
+
+/// What comes over `line` from the server at `host`, if that shows the certificate that is first in a file, whoever vouches
+/// for it.
+///
+/// # Errors
+/// A file without a certificate, a server with another one.
+pub(crate) fn connect(
+    line: TcpStream,
+    host: &str,
+    certificate: &Path,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let expected = CertificateDer::from_pem_file(certificate)
+        .map_err(|why| io::Error::other(CertificateError::of(certificate, "certificate", why)))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let known = KnownCertificate {
+        expected,
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(known))
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    Ok(StreamOwned::new(client, line))
+}
+
+impl ByteStream for StreamOwned<ClientConnection, TcpStream> {
+    fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.sock.set_patience(patience)
+    }
+}
+
+/// Trusts one certificate, and nothing else.
+#[derive(Debug)]
+struct KnownCertificate {
+    expected: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for KnownCertificate {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match *shown == self.expected {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(rustls::Error::General("it shows another certificate".to_owned())),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::ServedModel;
+use crate::served::ServedModels;
 
 /// A text, or a conversation.
 #[derive(Deserialize)]
@@ -24,10 +24,10 @@ pub(crate) struct TokenizeRequest {
 }
 
 pub(crate) async fn tokenize(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     Body(request): Body<TokenizeRequest>,
 ) -> Result<Json<Value>, Refusal> {
-    model.check_name(request.model.as_deref())?;
+    let model = models.named(request.model.as_deref())?;
     let tokens = match (&request.prompt, request.messages) {
         (Some(text), _) => model
             .tokenizer
@@ -41,7 +41,7 @@ pub(crate) async fn tokenize(
         }
         (None, None) => return Err(Refusal::field("prompt", "give a prompt or messages")),
     };
-    let most = model.engine.options().context;
+    let most = model.context;
     Ok(Json(
         json!({"count": tokens.len(), "max_model_len": most, "tokens": tokens}),
     ))
@@ -55,10 +55,10 @@ pub(crate) struct DetokenizeRequest {
 }
 
 pub(crate) async fn detokenize(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Json<Value>, Refusal> {
-    model.check_name(request.model.as_deref())?;
+    let model = models.named(request.model.as_deref())?;
     let text = model.tokenizer.decode(&request.tokens, false)?;
     Ok(Json(json!({"prompt": text, "content": text})))
 }

@@ -149,6 +149,19 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether memory ran out, of the device or the host.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::OutOfMemory { .. } | Error::BufferTooLarge { .. } => true,
+            Error::Driver { code, .. } => ["OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY", "out of memory"]
+                .iter()
+                .any(|known| code.contains(known)),
+            _ => false,
+        }
+    }
+}
+
 /// Bytes as people write them: `512 B`, `1.5 KiB`, `3.2 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -168,6 +181,18 @@ pub fn human_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_that_find_no_memory_are_told_from_others() {
+        let driver = |code: &str| Error::Driver {
+            call: "vkQueueSubmit2",
+            code: code.to_owned(),
+        };
+        assert!(driver("ERROR_OUT_OF_HOST_MEMORY").is_out_of_memory());
+        assert!(driver("ERROR_OUT_OF_DEVICE_MEMORY").is_out_of_memory());
+        assert!(crate::backend::Failure::OutOfMemory.plain().is_out_of_memory());
+        assert!(!driver("ERROR_UNKNOWN").is_out_of_memory());
+    }
 
     #[test]
     fn bytes_are_written_with_a_binary_unit() {

@@ -104,6 +104,14 @@ impl Function {
         self.plan().own_bytes()
     }
 
+    /// Takes the memory that calls need and makes what runs them, which else the first call does.
+    ///
+    /// # Errors
+    /// Too little memory, a device that fails.
+    pub fn prepare(&self) -> Result<(), Error> {
+        self.executable(&mut self.own()).map(drop)
+    }
+
     /// The program as a tape that `executor` runs: for one without arguments, whose values are all in states.
     ///
     /// # Errors

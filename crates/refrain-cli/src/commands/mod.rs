@@ -23,3 +23,4 @@ pub(crate) mod stop;
 pub(crate) mod synth;
 pub(crate) mod template;
 pub(crate) mod tokenize;
+pub(crate) mod top;

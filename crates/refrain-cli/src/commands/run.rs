@@ -1,5 +1,6 @@
 //! `refrain run`: text in, text out.
 
+mod form;
 mod prompt;
 
 use std::io::{self, IsTerminal};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use refrain_engine::{Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified};
 use refrain_formats::{State, WholeFile};
+use refrain_grammar::ReasoningTokens;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::json;
 
@@ -19,6 +21,7 @@ use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
 use crate::output::{self, human_seconds};
 use crate::{Global, Usage, device, interrupt, model, sampling};
+use form::FormArguments;
 use prompt::PromptArguments;
 
 const EXAMPLES: &str = "Examples:
@@ -26,7 +29,8 @@ const EXAMPLES: &str = "Examples:
   refrain run Qwen/Qwen3-0.6B \"Why is the sky blue?\" --temp 0 -n 200
   refrain run model.gguf --raw \"Once upon a time\" -n 50 --seed 7
   refrain run Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt
-  refrain run Qwen3-0.6B \"Who is this about?\" --no-think -n 50 < story.txt";
+  refrain run Qwen3-0.6B \"Who is this about?\" --no-think -n 50 < story.txt
+  refrain run demo \"Is the sky blue?\" --json-schema '{\"enum\": [\"yes\", \"no\"]}'";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,6 +43,8 @@ pub(crate) struct Arguments {
     /// Write one JSON object at the end instead of the text as it comes
     #[arg(long, help_heading = "Output")]
     json: bool,
+    #[command(flatten)]
+    form: FormArguments,
     #[command(flatten)]
     ask: AskArguments,
     #[command(flatten, next_help_heading = "Context")]
@@ -122,8 +128,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         false => ask.writer(),
     };
     let sampler = Sampler::new(sampling::options(&ask.sampling, &checkpoint)?)?;
+    let grammar = arguments.form.grammar()?;
     let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
-    let prompt = prompt_ids(&tokenizer, prompter, &prompt, ask, &mut writer)?;
+    let (prompt, reasoning) = prompt_ids(&tokenizer, prompter, &prompt, ask, &mut writer)?;
+    let constraint = grammar.map(|grammar| form::constraint(&grammar, &tokenizer, reasoning));
+    let constraint = constraint.transpose()?;
     let most = ask.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
@@ -152,6 +161,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         let freeze = check.freeze.map(Freeze::from);
         let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
         verified.generate(&prompt, &options)?
+    } else if let Some(constraint) = constraint {
+        session.generate_within(&prompt, &options, constraint)?
     } else {
         session.generate(&prompt, &options)?
     };
@@ -176,30 +187,32 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 impl Arguments {
     /// Whether someone at a terminal gave nothing but a model, and nothing that a single answer is needed for.
     fn is_talk(&self) -> bool {
-        let one_answer = self.raw || self.json || self.check.verify || self.state.is_wanted();
+        let one_answer = self.raw || self.json || self.check.verify || self.state.is_wanted() || self.form.is_given();
         !self.prompt.is_given() && io::stdout().is_terminal() && !one_answer
     }
 }
 
-/// The prompt's tokens: by the chat template if the model has one and the user does not object.
+/// The prompt's tokens: by the chat template if the model has one and the user does not object; and between which tokens
+/// the model may think then.
 fn prompt_ids(
     tokenizer: &Tokenizer,
     prompter: Option<Prompter>,
     prompt: &str,
     ask: &AskArguments,
     writer: &mut AnswerWriter,
-) -> anyhow::Result<Vec<u32>> {
+) -> anyhow::Result<(Vec<u32>, Option<ReasoningTokens>)> {
     let Some(prompter) = prompter else {
         return match ask.wants_template() {
             Some(wish) => Err(Usage(format!("{wish} needs a chat template, and this model has none")).into()),
-            None => Ok(tokenizer.encode(prompt, true)?),
+            None => Ok((tokenizer.encode(prompt, true)?, None)),
         };
     };
     let mut conversation = Conversation::from_prompt(ask.system.as_deref(), prompt);
     ask.set_variables(&mut conversation);
     let rendered = prompter.prompt(&conversation)?;
     prompter.watch(&rendered, writer);
-    Ok(tokenizer.encode_rendered(&rendered)?)
+    let reasoning = prompter.reasoning(&rendered, tokenizer);
+    Ok((tokenizer.encode_rendered(&rendered)?, reasoning))
 }
 
 /// Tells what the answer cost: a line, more if that is wanted.

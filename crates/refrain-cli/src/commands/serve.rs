@@ -1,25 +1,25 @@
-//! `refrain serve`: a model for many clients at once.
+//! `refrain serve`: models for many clients at once.
+
+mod models;
+mod pulls;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use refrain_engine::{Engine, EngineOptions, Reload, Session};
-use refrain_models::Checkpoint;
-use refrain_server::{Certificate, Entrance, ServedModel, ServedText, ServerOptions};
+use refrain_server::{Certificate, Downloads, Entrance, ServedModel, ServerOptions, keep_alive};
 
-use crate::output::{self, human_bytes};
 use crate::servers::ServerNote;
-use crate::{Global, device, interrupt, load, model};
+use crate::{Global, hub, interrupt, output};
 
 const EXAMPLES: &str = "Examples:
   refrain serve demo
   refrain serve Qwen/Qwen3-0.6B --ctx 4096 --parallel 16
   refrain serve model.gguf --host 0.0.0.0 --port 8000 --api-key SECRET
-  refrain serve demo --port 0 --alias my-model";
+  refrain serve demo --port 0 --alias my-model
+  refrain serve Qwen/Qwen3-8B Qwen/Qwen3-0.6B --keep-alive 10m";
 
 /// Tokens of a request unless the user says otherwise.
 const CONTEXT: usize = 8192;
@@ -29,15 +29,15 @@ const STREAMS_ON_CPU: usize = 4;
 
 /// Answer many clients at once, by OpenAI's, Anthropic's and Ollama's HTTP
 ///
-/// A page to chat is at http://HOST:PORT; chats, completions and the model's name at /v1; /health, /metrics, /tokenize
+/// A page to chat is at http://HOST:PORT; chats, completions and the models' names at /v1; /health, /metrics, /tokenize
 /// and /detokenize beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or
 /// SIGTERM, lets the texts under way come to their ends.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model
-    #[arg(value_name = "MODEL")]
-    model: String,
+    /// The model; of several the first is loaded at once, the others when they are asked for
+    #[arg(value_name = "MODEL", required = true)]
+    models: Vec<String>,
     /// Address to listen on; 0.0.0.0 is all of this computer's, unix:PATH a socket in the file system
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = host)]
     host: Host,
@@ -60,15 +60,21 @@ pub(crate) struct Arguments {
         help = "Let web pages of this origin ask, as https://example.org; * is all (may be repeated)"
     )]
     cors: Vec<String>,
+    /// Let clients download models of the Hugging Face hub to this computer (Ollama's /api/pull)
+    #[arg(long)]
+    allow_pull: bool,
     /// Write a line of JSON to the standard error for each request that is over
     #[arg(long)]
     log: bool,
     /// Seconds that a client may take to send a request, and to read what it was sent
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// What clients call the model [default: MODEL, of a path its last part]
+    /// What clients call the model [default: MODEL, of a path its last part]; once for each, in their order
     #[arg(long, value_name = "NAME", visible_alias = "served-model-name")]
-    alias: Option<String>,
+    alias: Vec<String>,
+    /// How long a model stays loaded when nobody asks for it, as 5m; -1: until its room is needed
+    #[arg(long, value_name = "TIME", default_value = "-1", value_parser = stay, allow_hyphen_values = true)]
+    keep_alive: Stay,
     /// Tokens that prompt and answer of a request may have together [default: 8192, or the model's limit]
     #[arg(
         short = 'c',
@@ -116,42 +122,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     if arguments.host.is_open() && arguments.api_key.is_empty() && !global.quiet {
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
-    let checkpoint = Arc::new(model::open_or_pull(global, &arguments.model)?);
-    let text = ServedText::of(&checkpoint)?;
-    let device = device::open(global)?;
-    let limit = checkpoint.config().max_position;
-    let asked = arguments.ctx.map(|context| context as usize);
-    let context = load::context(checkpoint.config(), asked.or(Some(CONTEXT.min(limit))), 0, None)?;
-    let fit = load::measured(&checkpoint, &device);
-    if !global.quiet && device.is_cpu() {
-        load::announce(fit.as_ref());
-    }
-    let loaded = load::load(global, &checkpoint, &device, context)?;
-    let options = arguments.engine_options(&checkpoint, &device, context);
-    let engine = if device.is_cpu() {
-        Engine::start(&loaded.model, &options)?
-    } else {
-        let reload = reload(global.clone(), checkpoint.clone(), context);
-        Engine::start_reloading(loaded.model, &options, reload)?
+    let downloads = match arguments.allow_pull {
+        true => Downloads::by(pulls::HubDownloader(hub::settings(global)?)),
+        false => Downloads::Refused(pulls::REFUSED.to_owned()),
     };
-    let served = ServedModel::new(arguments.name(), engine, &device, &checkpoint, text)
-        .with_bandwidth(fit.map(|fit| fit.offer.bandwidth));
+    let served = models::open(global, arguments)?;
+    let names: Vec<&str> = served.iter().map(ServedModel::name).collect();
+    let names = names.join(", ");
     refrain_formats::allow_open_files();
     let _deferred = interrupt::defer()?;
-    if !global.quiet {
-        let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(checkpoint.config(), &device);
-        output::aside(&format!(
-            "{} on {}: {} requests at once, {} tokens each, {} in all ({} of keys and values)",
-            arguments.name(),
-            device.name(),
-            options.streams,
-            options.context,
-            options.cache_tokens,
-            human_bytes(bytes),
-        ));
-    }
-    // Should it be lost, nothing of it is left.
-    drop(device);
     let scheme = match (&arguments.host, &certificate) {
         (Host::Socket(_), _) => "",
         (_, Some(_)) => "https://",
@@ -159,31 +138,18 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     };
     let address = format!("{scheme}{entrance}");
     // Without its note it is served all the same.
-    let _note = ServerNote::leave(&arguments.name(), &address);
+    let _note = ServerNote::leave(&names, &address, arguments.tls_cert.as_deref());
     output::print(&format!("listening on {address}\n"))?;
     let server = ServerOptions {
         api_keys: arguments.api_key.clone(),
         origins: arguments.cors.clone(),
         certificate,
+        downloads,
         patience: Duration::from_secs(arguments.timeout),
         log: arguments.log.then_some(output::complain as refrain_server::Log),
         ..ServerOptions::default()
     };
     Ok(refrain_server::serve(entrance, served, &server, interrupt::requested)?)
-}
-
-/// Opens the device again after it was lost, and loads the model.
-fn reload(global: Global, checkpoint: Arc<Checkpoint>, context: usize) -> Reload {
-    Box::new(move |why| {
-        output::complain(&format!(
-            "warning: {why}; the model is loaded again, and texts under way go on then"
-        ));
-        let device = device::open(&global)?;
-        if device.is_cpu() {
-            return Err("the device is not there any more".into());
-        }
-        Ok(load::load(&global, &checkpoint, &device, context)?.model)
-    })
 }
 
 /// Where to listen.
@@ -218,32 +184,14 @@ impl Arguments {
                 .with_context(|| format!("cannot listen on {}; another server may", path.display())),
         }
     }
+}
 
-    /// What clients call the model.
-    fn name(&self) -> String {
-        let path = std::path::Path::new(&self.model);
-        let last = || match path.exists() {
-            true => path.file_stem().or(path.file_name())?.to_str().map(str::to_owned),
-            false => None,
-        };
-        self.alias.clone().or_else(last).unwrap_or_else(|| self.model.clone())
-    }
+/// How long a model stays loaded; nothing: until its room is needed.
+#[derive(Debug, Clone, Copy)]
+struct Stay(Option<Duration>);
 
-    fn engine_options(&self, checkpoint: &Checkpoint, device: &refrain::Device, context: usize) -> EngineOptions {
-        let usual = if device.is_cpu() { STREAMS_ON_CPU } else { STREAMS };
-        let streams = self.parallel.map_or(usual, |streams| streams as usize);
-        let each = Session::kv_bytes_per_token(checkpoint.config(), device).max(1);
-        let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
-        let fit = (free / each as f64) as usize;
-        EngineOptions {
-            context,
-            streams,
-            cache_tokens: (streams * context).min(fit).max(context),
-            queue: self.queue,
-            prefix_cache: !self.no_prefix_cache,
-            deterministic: self.deterministic,
-        }
-    }
+fn stay(text: &str) -> Result<Stay, String> {
+    keep_alive(text).map(Stay)
 }
 
 fn origin(text: &str) -> Result<String, String> {

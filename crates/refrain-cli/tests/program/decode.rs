@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::support::{refrain, run};
+use super::support::{fixture, refrain, run};
 
 const QUESTION: &str = "What is 348 + 276?";
 
@@ -100,8 +100,10 @@ fn explain_tells_what_a_prompt_and_a_batch_cost() {
 
 #[test]
 fn explain_measures_every_step_of_a_token_and_of_a_prompt() {
+    let model = fixture("qwen3-gguf-q4_0/model.gguf");
+    let model = model.to_str().unwrap();
     for of in [&["--batch", "3"][..], &["--prompt", "20"]] {
-        let profiled = on_vulkan(&[&["explain", "synthetic:tiny:q4_0", "--profile", "--json"], of].concat()).json();
+        let profiled = on_vulkan(&[&["explain", model, "--profile", "--json"], of].concat()).json();
         let steps = profiled["steps"].as_array().unwrap();
         assert!(steps.len() > 6, "{profiled}");
         let us: Vec<f64> = steps.iter().map(|step| step["us"].as_f64().unwrap()).collect();

@@ -39,15 +39,16 @@ fn examples(command: &str) -> Vec<String> {
             // One repetition of each test.
             "bench" => tiny + " -r 1",
             "serve" => served(&tiny),
-            "stop" => stopped(&tiny),
+            "stop" => beside_a_server(&tiny),
+            "top" => beside_a_server(&format!("{tiny}; kill -TERM $server")),
             _ => tiny,
         }
     };
     examples.into_iter().map(small).collect()
 }
 
-/// An example that ends a server, which runs before.
-fn stopped(example: &str) -> String {
+/// An example behind which a server has ended that runs before.
+fn beside_a_server(example: &str) -> String {
     let example = example.replace("8080", "$(sed 's/.*://' said)");
     format!(
         "refrain serve demo --port 0 > said & server=$!; until grep -q listening said; do kill -0 $server; sleep 0.1; done; \

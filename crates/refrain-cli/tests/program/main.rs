@@ -14,6 +14,7 @@ mod examples;
 #[allow(dead_code)] // what the tests of the hub itself need
 #[path = "../../../refrain-hub/tests/hub/fake.rs"]
 mod fake_hub;
+mod forms;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod help;

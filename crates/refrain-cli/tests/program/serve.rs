@@ -2,11 +2,15 @@
 
 mod clients;
 mod connections;
+mod embeddings;
 mod forms;
 mod likelihoods;
 mod load;
+mod malformed;
+mod pulls;
 mod requests;
 mod servers;
+mod several;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,13 +23,13 @@ use serde_json::{Value, json};
 use super::support::{refrain, run};
 
 /// A running server; it ends with this.
-struct Server {
+pub struct Server {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Server {
-    fn start(arguments: &[&str]) -> Server {
+    pub fn start(arguments: &[&str]) -> Server {
         Server::of(refrain(
             &[&["serve", "demo", "--port", "0", "--device", "cpu", "-q"], arguments].concat(),
         ))
@@ -96,12 +100,33 @@ impl Server {
             .collect()
     }
 
+    /// What the events of a stream hold that have names.
+    fn named_events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let (status, body) = self.ask("POST", path, "", &body.to_string());
+        assert_eq!(status, 200, "{body}");
+        let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|event| serde_json::from_str(event).expect("JSON")).collect()
+    }
+
     /// The lines of JSON of a stream.
     fn lines(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, body) = self.ask("POST", path, "", &body.to_string());
         assert_eq!(status, 200, "{body}");
         let parse = |line| serde_json::from_str(line).expect("JSON");
         body.lines().map(parse).collect()
+    }
+
+    /// Waits until `/metrics` has a line: who is answered is counted out a little later.
+    fn comes_to(&self, line: &str) {
+        let begin = Instant::now();
+        loop {
+            let metrics = self.get("/metrics").1;
+            if metrics.lines().any(|found| found == line) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "no {line} in\n{metrics}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn end(mut self, signal: &str) -> Option<i32> {
@@ -241,19 +266,7 @@ fn many_at_once_hear_what_each_hears_alone() {
     .unwrap();
     leaving.read_exact(&mut [0; 16]).unwrap();
     drop(leaving);
-    let begin = Instant::now();
-    while !server
-        .get("/metrics")
-        .1
-        .contains("vllm:num_requests_running{model_name=\"demo\"} 0\n")
-    {
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "{}",
-            server.get("/metrics").1
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
+    server.comes_to("vllm:num_requests_running{model_name=\"demo\"} 0");
 }
 
 #[test]

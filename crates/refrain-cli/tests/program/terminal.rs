@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 
+use crate::serve::Server;
 use crate::support::refrain;
 use crate::thinking::thinker;
 
@@ -218,4 +219,24 @@ fn thoughts_and_figures_step_back_behind_the_answer() {
     let text = terminal.ends();
     assert!(!text.contains("think>"), "{text:?}");
     assert_eq!(text.matches("first token after").count(), 1, "{text:?}");
+}
+
+#[test]
+fn the_load_of_a_server_is_drawn_anew_in_its_place_until_ctrl_c() {
+    let server = Server::start(&["--alias", "watched"]);
+    let address = format!("http://{}", server.address);
+    let mut terminal = Terminal::new(&["top", &address, "--interval", "0.2"]);
+    terminal.shows("RUNNING");
+    terminal.shows("watched");
+    // Two lines up, and cleared.
+    terminal.shows("\x1b[2A");
+    terminal.shows("watched");
+    drop(server);
+    terminal.shows("does not answer");
+    let sent = Command::new("kill")
+        .args(["-INT", &terminal.child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let text = terminal.ends();
+    assert!(!text.contains("bug"), "{text:?}");
 }

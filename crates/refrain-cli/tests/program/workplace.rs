@@ -1,8 +1,12 @@
 //! A folder in which the command lines of help texts and of the guide run as they stand.
 
 use std::fs;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -70,9 +74,42 @@ impl Workplace {
             .env("XDG_STATE_HOME", self.path("state"));
         shell.env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "0");
         shell.env("HF_ENDPOINT", &self.1.address);
-        shell.stdin(std::process::Stdio::null()).output().unwrap().into()
+        outcome_of_group(&mut shell)
     }
 }
+
+/// Runs a command in a process group of its own, which ends with it: a server that a script leaves behind, as where
+/// a command after it fails, neither lives on nor is waited for. What takes minutes ends with code 124, as under
+/// `timeout`.
+fn outcome_of_group(command: &mut Command) -> Outcome {
+    let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+    command.stdin(Stdio::null()).process_group(0);
+    command
+        .stdout(stdout.try_clone().unwrap())
+        .stderr(stderr.try_clone().unwrap());
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            None if began.elapsed() < LONGEST => thread::sleep(Duration::from_millis(5)),
+            status => break status,
+        }
+    };
+    let group = format!("kill -KILL -{} 2>&-", child.id());
+    let _ = Command::new("sh").args(["-c", &group]).status();
+    let _ = child.wait();
+    let [stdout, stderr] = [&mut stdout, &mut stderr].map(|file| {
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).expect("the program writes UTF-8");
+        text
+    });
+    let code = status.map_or(Some(124), |status| status.code());
+    Outcome { code, stdout, stderr }
+}
+
+/// The longest that a script of the documentation may take, on a machine that does much else.
+const LONGEST: Duration = Duration::from_secs(240);
 
 /// With a checkpoint, and GGUF files of it.
 fn hub() -> FakeHub {

@@ -1,7 +1,13 @@
 //! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
 
+mod embedding;
+mod feeding;
 mod hearing;
+mod preparing;
 mod seating;
+mod shedding;
+#[cfg(test)]
+mod trial;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,13 +15,17 @@ use std::time::{Duration, Instant};
 use refrain::{Array, Run, Write};
 use refrain_models::{LayerState, Pages};
 
+use self::preparing::Preparation;
+use self::shedding::Squeeze;
+use super::checkpoints::StateCheckpoints;
 use super::pages::PagePool;
 use super::request::Waiting;
+use super::rounds::RoundTimes;
 use super::steps::{DecodeSteps, Seat};
 use super::turns::Turns;
 use super::{EngineLoad, EngineOptions, PAGE};
 use crate::pace::{MOST_RUNS, Pace};
-use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens, next_tokens};
+use crate::prompts::PromptPrograms;
 use crate::step::page_table;
 use crate::{Error, Model};
 
@@ -23,9 +33,6 @@ use crate::{Error, Model};
 const LONGEST_SUBMIT: Duration = Duration::from_millis(10);
 /// New pages of a request that come with a submit; more are written before it.
 const MOST_PAGES: usize = 4;
-/// Tokens of a prompt that are taken in at once while others wait for their next token, and on a CPU.
-const CHUNK_WITH_OTHERS: usize = 128;
-const CHUNK_ON_CPU: usize = 32;
 
 /// A request that has pages and a slot.
 struct Running {
@@ -33,6 +40,8 @@ struct Running {
     pages: Vec<u32>,
     /// Tokens that are in the cache, or on their way into it.
     fed: usize,
+    /// Numbers of tokens at which its states are copied for others, where they have to be.
+    copied_at: [usize; 2],
     /// Runs in flight that will go on with it.
     ahead: usize,
     /// Pages that the device knows of.
@@ -55,12 +64,16 @@ struct InFlight {
     first: u64,
     runs: Vec<Run>,
     rows: Vec<Option<Seat>>,
+    /// Tokens of the chunk that is taken in before them.
+    chunk: Option<usize>,
 }
 
 /// All requests of an engine, and what they share.
 pub(super) struct Batcher {
     model: Model,
     states: Vec<LayerState>,
+    /// `None` where keys and values are all that there is to know of a prefix, or none is kept.
+    checkpoints: Option<StateCheckpoints>,
     pages: Pages,
     pool: PagePool,
     /// u32 `[N, P]` on the device, and as the device will know it.
@@ -76,6 +89,13 @@ pub(super) struct Batcher {
     deterministic: bool,
     /// Of the step in use.
     pace: Pace,
+    rounds: RoundTimes,
+    /// Tokens of a chunk that was submitted since the last runs were.
+    chunk: Option<usize>,
+    /// Chunks so far.
+    chunks: u64,
+    squeeze: Squeeze,
+    preparation: Preparation,
     /// Tokens and steps so far.
     counted: EngineLoad,
 }
@@ -102,14 +122,18 @@ impl Batcher {
         let states = model
             .decoder()
             .new_states(crate::session::cache_dtype(device), held, slots)?;
-        let recurrent = states.iter().any(|state| matches!(state, LayerState::Recurrent(_)));
+        let remembers = options.prefix_cache && !options.deterministic;
+        let mut pool = PagePool::new(each * slots, PAGE, remembers);
+        let mut checkpoints = None;
+        if remembers {
+            checkpoints = StateCheckpoints::new(&states, device.executors()[0])?;
+        }
+        if let Some(checkpoints) = &checkpoints {
+            pool = pool.with_copies(checkpoints.count());
+        }
         Ok(Batcher {
-            // Of a prefix, recurrent states would have to be remembered too.
-            pool: PagePool::new(
-                each * slots,
-                PAGE,
-                options.prefix_cache && !options.deterministic && !recurrent,
-            ),
+            pool,
+            checkpoints,
             table: page_table(device, slots, pages)?,
             known_table: vec![0; slots * pages.per_sequence],
             prompts: PromptPrograms::new(slots, pages),
@@ -120,6 +144,11 @@ impl Batcher {
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
             pace: Pace::default(),
+            rounds: RoundTimes::default(),
+            chunk: None,
+            chunks: 0,
+            squeeze: Squeeze::default(),
+            preparation: Preparation::of(options),
             counted: EngineLoad::default(),
             model: model.clone(),
             states,
@@ -167,20 +196,29 @@ impl Batcher {
         (self.queue, self.counted) = (requests, counted);
     }
 
-    /// One round: requests join, a chunk of one prompt is taken in, the others' next tokens are submitted, and those of
-    /// the submit before are heard.
+    /// One round: requests join, a chunk of one prompt is taken in, as wide as those allow who wait for their next tokens;
+    /// these are submitted, and those of the submit before are heard. Where nobody asks, the next program is made.
     ///
     /// # Errors
     /// A device that fails.
     pub fn turn(&mut self) -> Result<(), Error> {
+        if self.is_idle() {
+            self.prepare_next();
+            return Ok(());
+        }
         self.drop_cancelled();
-        self.admit();
+        self.admit()?;
         self.feed()?;
+        self.embed()?;
         let submitted = self.submit()?;
         // While the device works at one submit, the next is queued.
         let queued = if self.model.device().is_cpu() { 0 } else { 1 };
         if self.in_flight.len() > queued || !submitted {
             self.hear()?;
+        }
+        if !submitted && self.in_flight.is_empty() {
+            self.rounds.interrupt();
+            self.chunk = None;
         }
         Ok(())
     }
@@ -200,25 +238,32 @@ impl Batcher {
     }
 
     /// Gives waiting requests slots and the pages of their prompts; clients take turns.
-    fn admit(&mut self) {
+    fn admit(&mut self) -> Result<(), Error> {
         while let Some(slot) = self.slots.iter().position(Option::is_none) {
             let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
+            if running.len() >= self.squeeze.streams(self.slots.len()) {
+                return Ok(());
+            }
             let waiting = || self.queue.iter().map(|request| request.client);
             let Some(at) = self.turns.next(waiting(), &running) else {
-                return;
+                return Ok(());
             };
             let present: Vec<u64> = waiting().chain(running).collect();
             let first = &self.queue[at];
             let tokens = first.tokens.len();
             // The last token is run for its logits, known or not.
-            let mut pages = self.pool.known(&first.tokens[..tokens - 1]);
+            let prefix = self.pool.known(&first.tokens[..tokens - 1]);
+            let mut pages = prefix.pages;
             // Who has all from the beginning never has to make room.
             let positions = if self.deterministic { first.limit } else { tokens };
             let (known, needed) = (pages.len() * PAGE, self.pool.pages_of(positions));
             while pages.len() < needed {
                 match self.pool.take() {
                     Some(page) => pages.push(page),
-                    None => return self.pool.give_back(&pages),
+                    None => {
+                        self.pool.give_back(&pages);
+                        return Ok(());
+                    }
                 }
             }
             let request = self.queue.remove(at).expect("looked at");
@@ -231,43 +276,13 @@ impl Batcher {
                 request,
                 pages,
                 fed: known,
+                copied_at: [prefix.length, (tokens - 1) / PAGE].map(|pages| pages * PAGE),
                 ahead: 0,
                 told: 0,
             });
-        }
-    }
-
-    /// Takes in a chunk of the prompt that came first.
-    fn feed(&mut self) -> Result<(), Error> {
-        let feeding = self.running().filter(|(_, running)| !running.decodes());
-        let Some(slot) = feeding.min_by_key(|(_, r)| r.request.number).map(|(slot, _)| slot) else {
-            return Ok(());
-        };
-        let others = self.deterministic || self.running().any(|(_, running)| running.decodes());
-        // Who reads waits for a chunk with each token: small ones, unless many prompts wait behind this.
-        let prompts = match self.deterministic {
-            true => 1,
-            false => self.queue.len() + self.running().filter(|(_, running)| !running.decodes()).count(),
-        };
-        let most = match (others, self.model.device().is_cpu()) {
-            (false, _) => MAX_CHUNK,
-            (true, false) => MAX_CHUNK.min(CHUNK_WITH_OTHERS * prompts),
-            (true, true) => CHUNK_ON_CPU,
-        };
-        let running = self.slots[slot].as_mut().expect("chosen");
-        let (tokens, position) = (&running.request.tokens, running.fed);
-        let most = most_tokens(&self.model, most, position);
-        let count = next_tokens(tokens.len() - 1 - position, most);
-        let chunk = PromptChunk {
-            tokens: &tokens[position..][..count],
-            sequence: slot,
-            position,
-            wanted: 0,
-        };
-        self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
-        running.fed += count;
-        if running.decodes() {
-            self.pool.remember(&tokens[..running.fed], &running.pages);
+            if let (Some(checkpoints), Some(copy)) = (&self.checkpoints, prefix.copy) {
+                checkpoints.restore(slot, copy)?;
+            }
         }
         Ok(())
     }
@@ -298,7 +313,13 @@ impl Batcher {
         if self.in_flight.is_empty() {
             self.pace.begin(Instant::now());
         }
-        self.in_flight.push_back(InFlight { first, runs, rows });
+        let chunk = self.chunk.take();
+        self.in_flight.push_back(InFlight {
+            first,
+            runs,
+            rows,
+            chunk,
+        });
         Ok(true)
     }
 
@@ -342,6 +363,7 @@ impl Batcher {
             return;
         };
         if let Some(request) = self.vacate(slot) {
+            self.counted.preemptions += 1;
             self.queue.push_front(request);
         }
     }

@@ -22,6 +22,8 @@ pub struct EngineRequest {
     /// Which tokens may come, if not all. Texts that are decoded together with such a one go on token by token: none of
     /// them is computed ahead.
     pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// Whether the prompt's embedding is asked for, and no text: the model's hidden state behind its last token.
+    pub embeds: bool,
     /// Who asks, by any number: where requests wait, clients take turns.
     pub client: u64,
 }
@@ -34,7 +36,16 @@ impl EngineRequest {
             options,
             likeliest: None,
             constraint: None,
+            embeds: false,
             client: 0,
+        }
+    }
+
+    /// A request for a text's embedding.
+    pub fn embedding(text: Vec<u32>) -> EngineRequest {
+        EngineRequest {
+            embeds: true,
+            ..EngineRequest::new(text, GenerateOptions::default())
         }
     }
 }
@@ -63,13 +74,16 @@ pub struct PickedToken {
     pub likelihoods: Option<Box<Likelihoods>>,
 }
 
-/// What an engine says of a request, in this order: tokens, then one of the others.
+/// What an engine says of a request, in this order: tokens, if it asks for a text, then one of the others.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// The next token.
     Token(PickedToken),
     /// The text ended.
     End(Finish),
+    /// What was asked for instead of a text: f32 `[hidden]`, behind the last norm, of the prompt's last token, as the
+    /// model has it: its length is not 1.
+    Embedding(Vec<f32>),
     /// It cannot go on.
     Failed(Error),
 }
@@ -100,6 +114,7 @@ pub(super) struct Waiting {
     pub settings: refrain_lm::sample::Settings,
     pub likeliest: Option<usize>,
     pub constraint: Option<Box<dyn TokenConstraint>>,
+    pub embeds: bool,
     pub client: u64,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,

@@ -66,6 +66,25 @@ impl DecodeSteps {
         states: &[LayerState],
         table: &Array,
     ) -> Result<(), Error> {
+        self.prepare((rows, extras), model, states, table)?;
+        (self.rows, self.extras) = (vec![None; rows], extras);
+        self.writes.clear();
+        let step = self.step();
+        let leave = write(&step.control.positions, 0, vec![-1i32 as u32; rows]);
+        let number = step.number();
+        self.writes.push(leave);
+        self.writes.extend(number);
+        Ok(())
+    }
+
+    /// Makes the step of so many rows with `extras`, if there is none yet.
+    pub fn prepare(
+        &mut self,
+        (rows, extras): (usize, StepExtras),
+        model: &Model,
+        states: &[LayerState],
+        table: &Array,
+    ) -> Result<(), Error> {
         let plain = (rows, StepExtras::default());
         if let Entry::Vacant(place) = self.by_kind.entry(plain) {
             let options = LowerOptions::default();
@@ -75,16 +94,15 @@ impl DecodeSteps {
             let step = self.by_kind[&plain].trace_beside(model, states, self.pages, extras)?;
             self.by_kind.insert((rows, extras), step);
         }
-        (self.rows, self.extras) = (vec![None; rows], extras);
+        let step = self.by_kind.get_mut(&(rows, extras)).expect("just made");
+        Ok(step.tape(self.executor)?.prepare_writes()?)
+    }
+
+    /// Lets go of all steps; none is in use then.
+    pub fn release(&mut self) {
+        self.by_kind.clear();
+        self.rows.clear();
         self.writes.clear();
-        let executor = self.executor;
-        let step = self.step();
-        step.tape(executor)?.prepare_writes()?;
-        let leave = write(&step.control.positions, 0, vec![-1i32 as u32; rows]);
-        let number = step.number();
-        self.writes.push(leave);
-        self.writes.extend(number);
-        Ok(())
     }
 
     fn step(&mut self) -> &mut DecodeStep {

@@ -12,6 +12,11 @@ pub(crate) trait Reports {
     /// As [`Stream::next_tokens`], of the first sequence.
     fn next(&mut self) -> Result<Option<u32>, Error>;
 
+    /// Whether the text is whole with the last token.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
     /// As [`Stream::end`].
     fn end(self: Box<Self>) -> Result<(), Error> {
         Ok(())
@@ -130,7 +135,9 @@ impl<'s> GeneratedTokens<'s> {
             return Ok(None);
         };
         let Some(id) = source.next()? else {
+            let is_complete = source.is_complete();
             self.stop(match self.max_tokens == Some(self.ids.len()) {
+                _ if is_complete => Finish::Stop,
                 true => Finish::Length,
                 false => Finish::Context,
             });

@@ -1,7 +1,7 @@
 //! What a session does for its streams.
 
 use super::*;
-use crate::step::page_table;
+use crate::step::{StepExtras, page_table};
 
 /// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
 const MOST_GRANTED: usize = refrain::MOST_WORDS / 4;
@@ -194,6 +194,17 @@ impl Session {
 
     pub(crate) fn tokens_per_submit(&self) -> Option<usize> {
         self.decoding.tokens_per_submit
+    }
+
+    /// Makes the decode step one that does `extras` beside.
+    pub(crate) fn set_extras(&mut self, extras: StepExtras) -> Result<(), Error> {
+        if self.step()?.extras != extras {
+            let step = self.step.as_ref().expect("traced");
+            let other = step.trace_beside(&self.model, &self.states, self.pages, extras)?;
+            self.model_calls += 1;
+            self.step = Some(other);
+        }
+        Ok(())
     }
 
     /// The decode step, traced when it is first needed.

@@ -42,8 +42,23 @@ fn every_kernel_compiles_for_amd_without_spills() {
             .is_none_or(|only| only.split(',').any(|name| name == family))
     };
     let (mut tables, mut spills) = (String::new(), String::new());
-    for (family, _) in FAMILIES.iter().filter(|(family, _)| is_wanted(family)) {
-        let Some([table, spilling]) = told_by(family, &folder) else {
+    let families: Vec<_> = FAMILIES.iter().map(|(family, _)| *family).collect();
+    let families = families.into_iter().filter(|family| is_wanted(family));
+    // Each has a process of its own, which mostly waits for one thread.
+    let told = std::thread::scope(|scope| {
+        let told_by = |family| {
+            scope.spawn({
+                let folder = &folder;
+                move || told_by(family, folder)
+            })
+        };
+        let all: Vec<_> = families.map(told_by).collect();
+        all.into_iter()
+            .map(|one| one.join().expect("does not panic"))
+            .collect::<Vec<_>>()
+    });
+    for told in told {
+        let Some([table, spilling]) = told else {
             let missing = "Mesa's driver for AMD is not here (Debian: apt install mesa-vulkan-drivers)";
             assert!(std::env::var_os("CI").is_none(), "{missing}");
             eprintln!("left out: {missing}");

@@ -5,7 +5,8 @@ pub mod null;
 
 use std::path::Path;
 
-use refrain_engine::Device;
+use refrain_engine::{Device, LoadOptions, Model};
+use refrain_models::Checkpoint;
 use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
 
 /// A Vulkan device under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also
@@ -40,6 +41,19 @@ impl TestGpu {
     pub fn assert_silent(&self) {
         assert_eq!(self.vulkan.validation_messages(), Vec::<String>::new());
     }
+}
+
+/// A synthetic model, or one of the fixtures where the name has no format behind a colon: those are small, which a
+/// software driver wants.
+#[allow(dead_code, reason = "not every test decodes")]
+pub fn model(name: &str, device: &Device) -> Model {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let checkpoint = if name.contains(':') {
+        Checkpoint::synthetic(name)
+    } else {
+        Checkpoint::open(&fixtures.join(name))
+    };
+    Model::load(&checkpoint.expect("a checkpoint"), device, &LoadOptions::default()).expect("loads")
 }
 
 /// ‖a − b‖ / ‖b‖ over all positions.

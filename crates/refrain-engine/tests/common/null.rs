@@ -11,6 +11,11 @@ pub type Delivered = Arc<Mutex<BTreeMap<u64, u32>>>;
 
 /// A device with these faults, and what its inbox delivers.
 pub fn reporting(faults: &[Fault]) -> (Device, Delivered) {
+    reporting_within(8 << 30, faults)
+}
+
+/// The same, with so many bytes of memory of its own.
+pub fn reporting_within(bytes: u64, faults: &[Fault]) -> (Device, Delivered) {
     let delivered = Delivered::default();
     let seen = delivered.clone();
     let options = NullOptions {
@@ -23,7 +28,12 @@ pub fn reporting(faults: &[Fault]) -> (Device, Delivered) {
         })),
         ..NullOptions::default()
     };
-    let device = refrain_vulkan::Device::null_with(DeviceInfo::made_up("card"), options);
+    let mut card = DeviceInfo::made_up("card");
+    card.heaps[0].size = bytes;
+    if bytes < card.heaps[2].size {
+        card.heaps[2].size = 0;
+    }
+    let device = refrain_vulkan::Device::null_with(card, options);
     (Device::vulkan(device), delivered)
 }
 

@@ -8,23 +8,10 @@ mod faults;
 mod modes;
 mod states;
 
-use std::path::Path;
-
-use common::TestGpu;
-use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
+use common::{TestGpu, model};
+use refrain_engine::{Device, Mode, Session};
 use refrain_lm::sample::Settings;
-use refrain_models::Checkpoint;
 use refrain_vulkan::DeviceKind;
-
-/// A synthetic model, or one of the fixtures where the name has no format behind a colon.
-fn model(name: &str, device: &Device) -> Model {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
-    let checkpoint = match name.contains(':') {
-        true => Checkpoint::synthetic(name),
-        false => Checkpoint::open(&fixtures.join(name)),
-    };
-    Model::load(&checkpoint.expect("a checkpoint"), device, &LoadOptions::default()).expect("loads")
-}
 
 /// Whether a processor does the device's work.
 fn is_software(gpu: &TestGpu) -> bool {

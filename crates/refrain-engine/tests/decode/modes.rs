@@ -83,7 +83,7 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
 fn trying_both_modes_changes_no_token() {
     let gpu = TestGpu::open();
     for name in [
-        "tiny:q4_0",
+        "qwen3-gguf-q4_0/model.gguf",
         "qwen3.5-moe-bf16",
         "gpt-oss-mxfp4",
         "glm4-moe-bf16",

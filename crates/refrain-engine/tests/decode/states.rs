@@ -116,8 +116,8 @@ fn a_fork_decodes_in_the_mode_of_its_origin() {
 #[test]
 fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
     let gpu = TestGpu::open();
-    for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
-        let model = model(spec, &gpu.device);
+    for name in pair(&gpu) {
+        let model = model(name, &gpu.device);
         let session = || {
             let mut session = Session::new(&model, 128).expect("fits");
             session.set_mode(Mode::By(&refrain::Replay), None);
@@ -133,7 +133,7 @@ fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
             taken.extend(decoded(&mut parts, &prompt, &seeded(), tokens));
             prompt = taken[taken.len() - 1..].to_vec();
         }
-        assert_eq!(taken, whole, "{spec}");
+        assert_eq!(taken, whole, "{name}");
     }
     gpu.assert_silent();
 }

@@ -102,6 +102,7 @@ fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         delta: Delta {
             values,
             least_tokens: 1,
+            ..row.delta
         },
         ..row
     })

@@ -33,8 +33,6 @@ const TOGETHER: usize = 4;
 /// The counters by which workgroups see which comes last.
 const COUNTERS: &str =
     "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref { uint at[]; };\n";
-/// Invocations that a head is worth.
-const THREADS: u32 = 1024;
 
 /// The numbers in it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -233,12 +231,23 @@ impl DeltaDivision {
     fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaDivision, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
-        let rows = (traits.workgroup(THREADS) / lanes).max(1);
+        let each = key_dim.div_ceil(lanes as usize);
+        let runs = |rows: u32| value_dim.div_ceil(rows as usize * TOGETHER);
+        let most = (traits.workgroup(u32::MAX) / lanes).max(1);
+        let threads = tuning::choose(traits).delta.head_threads;
+        let mut rows = (traits.workgroup(threads) / lanes).max(1);
+        // Registers want more of them, and more than there are values for would wait for the others.
+        while rows < most && runs(rows) * each * TOGETHER > MOST_KEPT {
+            rows *= 2;
+        }
+        while rows > 1 && runs(rows / 2) == 1 {
+            rows /= 2;
+        }
         let division = DeltaDivision {
             lanes,
             rows,
-            each: key_dim.div_ceil(lanes as usize),
-            runs: value_dim.div_ceil(rows as usize * TOGETHER),
+            each,
+            runs: runs(rows),
         };
         let shared = 4 * (2 * key_dim + value_dim + (1 + TOGETHER) * (lanes * rows) as usize) + 64;
         if division.runs * division.each * TOGETHER > MOST_KEPT || shared > traits.shared_bytes as usize {

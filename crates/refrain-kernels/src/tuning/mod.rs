@@ -158,6 +158,9 @@ pub struct Delta {
     pub values: u32,
     /// The fewest tokens of a sequence, if all have as many, that are many: of fewer it takes one value.
     pub least_tokens: usize,
+    /// Invocations of the workgroup that goes from the convolution of a head to its gate: where registers do not hold
+    /// the head's memory, more.
+    pub head_threads: u32,
 }
 
 /// One row of the table.

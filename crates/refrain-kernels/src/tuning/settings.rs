@@ -131,6 +131,10 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("decode.unrolled", Slot::Switch(&mut decode.unrolled)),
         ("delta.values", Slot::Power(&mut row.delta.values, [1, 8])),
         (
+            "delta.head_threads",
+            Slot::Power(&mut row.delta.head_threads, [1, 1024]),
+        ),
+        (
             "delta.least_tokens",
             Slot::Size(&mut row.delta.least_tokens, [1, 1 << 20]),
         ),

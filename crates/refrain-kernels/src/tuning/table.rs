@@ -73,6 +73,7 @@ const H200_SHAPES: [ShapedGemv; 4] = [
 const DELTA: Delta = Delta {
     values: 2,
     least_tokens: 8,
+    head_threads: 1024,
 };
 
 /// Measured on an H200.
@@ -333,6 +334,7 @@ pub const TABLE: [Tuning; 9] = [
         delta: Delta {
             values: 1,
             least_tokens: 1,
+            head_threads: 8,
         },
         most_convolved_in_turn: 16,
         row_threads: 64,

@@ -120,6 +120,7 @@ fn with_values(traits: &Traits, values: u32) -> Tuning {
         delta: Delta {
             values,
             least_tokens: 1,
+            ..tuning::choose(traits).delta
         },
         ..*tuning::choose(traits)
     }

@@ -71,9 +71,13 @@ impl Decoder for Bigram {
         Ok(Vec::new())
     }
 
-    fn forward(&self, batch: &Batch, _: &mut [LayerState]) -> Array {
+    fn hidden(&self, batch: &Batch, _: &mut [LayerState]) -> Array {
         let x = self.embedding.forward(&batch.tokens);
         let x = &x + self.mlp.forward(&self.norm.forward(&x));
-        self.head.forward(&self.last.forward(&batch.wanted_rows(&x)))
+        self.last.forward(&batch.wanted_rows(&x))
+    }
+
+    fn logits(&self, hidden: &Array) -> Array {
+        self.head.forward(hidden)
     }
 }

@@ -42,6 +42,7 @@ pub(super) async fn reply(
     }
     while let Some(news) = heard.recv().await {
         match news {
+            News::Likelihoods(_) => {}
             News::Part(part) => drop(message.take(part)),
             News::Ended(ended) => return Ok(Json(message.json(Some(ended))).into_response()),
             News::Failed(why) => return Err(why.into()),
@@ -109,6 +110,8 @@ impl Message {
 
     fn events(&mut self, news: News) -> Vec<Value> {
         match news {
+            // Nobody can ask for them.
+            News::Likelihoods(_) => vec![],
             News::Part(part) => self.take(part),
             News::Ended(ended) => {
                 let delta = json!({"stop_reason": self.stop_reason(ended), "stop_sequence": self.stop_sequence(ended)});

@@ -15,7 +15,8 @@ use super::refusal::OllamaRefusal;
 use super::reply::{OllamaForm, Said, reply};
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::{ServedModel, another};
+use crate::openai::structure::{AnswerForm, answer_form};
+use crate::served::{ServedModels, another};
 
 #[derive(Deserialize)]
 pub(crate) struct OllamaChat {
@@ -27,12 +28,14 @@ pub(crate) struct OllamaChat {
 }
 
 pub(crate) async fn chat(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     request: Result<Body<OllamaChat>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
+    let model = request.fields.named.model(&models)?;
     let options = request.fields.options(&model)?;
-    let tools = request.tools.filter(|tools| !tools.is_empty());
+    let likeliest = request.fields.likelihoods.of_ollama()?;
+    let AnswerForm { tools, constraint } = answer_form(request.tools, None, true, request.fields.form()?)?;
     let mut form = OllamaForm {
         model: model.clone(),
         begin,
@@ -41,7 +44,7 @@ pub(crate) async fn chat(
         put: message,
     };
     if request.messages.is_empty() {
-        return Ok(form.loaded());
+        return form.loaded(&request.fields.named).await;
     }
     let has_images = |message: &Value| message["images"].as_array().is_some_and(|images| !images.is_empty());
     if request.messages.iter().any(has_images) {
@@ -54,15 +57,23 @@ pub(crate) async fn chat(
     };
     let (prompt, text) = model.conversed(conversation, request.fields.think()).await?;
     form.prompt_tokens = prompt.len();
-    let constraint = match request.fields.form()? {
+    let constraint = match constraint {
         Some(asked) => Some(another(&model.constraint(asked, text).await?)),
         None => None,
     };
     let asked = EngineRequest {
+        likeliest,
         constraint,
         ..EngineRequest::new(prompt, options)
     };
-    reply(form, model.ask(asked, text)?, request.fields.stream.unwrap_or(true)).await
+    let engine = model.engine().await?;
+    request.fields.named.keep(&model);
+    reply(
+        form,
+        model.ask(&engine, asked, text)?,
+        request.fields.stream.unwrap_or(true),
+    )
+    .await
 }
 
 fn message(said: &Said) -> Value {

@@ -15,7 +15,7 @@ use super::refusal::OllamaRefusal;
 use super::reply::{OllamaForm, Said, reply};
 use crate::answer::TextOptions;
 use crate::error::{Body, Refusal};
-use crate::served::{ServedModel, another};
+use crate::served::{ServedModels, another};
 
 #[derive(Deserialize)]
 pub(crate) struct OllamaGenerate {
@@ -34,11 +34,13 @@ pub(crate) struct OllamaGenerate {
 }
 
 pub(crate) async fn generate(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     request: Result<Body<OllamaGenerate>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
+    let model = request.fields.named.model(&models)?;
     let options = request.fields.options(&model)?;
+    let likeliest = request.fields.likelihoods.of_ollama()?;
     let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     for (field, is_given) in [
         ("suffix", is_given(&request.suffix)),
@@ -57,7 +59,7 @@ pub(crate) async fn generate(
         put: response,
     };
     if request.prompt.is_empty() {
-        return Ok(form.loaded());
+        return form.loaded(&request.fields.named).await;
     }
     let (prompt, text) = if request.raw || !model.converses() {
         (model.tokenizer.encode(&request.prompt, true)?, TextOptions::default())
@@ -77,10 +79,18 @@ pub(crate) async fn generate(
         None => None,
     };
     let asked = EngineRequest {
+        likeliest,
         constraint,
         ..EngineRequest::new(prompt, options)
     };
-    reply(form, model.ask(asked, text)?, request.fields.stream.unwrap_or(true)).await
+    let engine = model.engine().await?;
+    request.fields.named.keep(&model);
+    reply(
+        form,
+        model.ask(&engine, asked, text)?,
+        request.fields.stream.unwrap_or(true),
+    )
+    .await
 }
 
 fn response(said: &Said) -> Value {

@@ -1,8 +1,12 @@
 //! Ollama's interface.
 
 pub(crate) mod chat;
+pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod models;
 mod options;
+pub(crate) mod pull;
 mod refusal;
 mod reply;
+
+pub(crate) use refusal::OllamaRefusal;

@@ -1,4 +1,4 @@
-//! `/api/tags`, `/api/ps`, `/api/show`, `/api/version`: the model that is served.
+//! `/api/tags`, `/api/ps`, `/api/show`, `/api/version`: the models that are served.
 
 use std::sync::Arc;
 
@@ -7,21 +7,38 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::options::check_name;
 use super::refusal::OllamaRefusal;
 use crate::error::{Body, Refusal};
-use crate::served::{ModelFacts, ServedModel};
+use crate::served::{ModelFacts, ServedModel, ServedModels};
 
-pub(crate) async fn tags(State(model): State<Arc<ServedModel>>) -> Json<Value> {
-    Json(json!({"models": [described(&model)]}))
+pub(crate) async fn tags(State(models): State<Arc<ServedModels>>) -> Json<Value> {
+    let all: Vec<Value> = models.0.iter().map(|model| described(model)).collect();
+    Json(json!({"models": all}))
 }
 
-/// It is loaded as long as the server runs.
-pub(crate) async fn running(State(model): State<Arc<ServedModel>>) -> Json<Value> {
-    let mut running = described(&model);
-    running["size_vram"] = model.facts.bytes_on_card.into();
-    running["context_length"] = model.engine.options().context.into();
-    Json(json!({"models": [running]}))
+/// Those that are loaded.
+pub(crate) async fn running(State(models): State<Arc<ServedModels>>) -> Json<Value> {
+    let running = models.0.iter().filter_map(|model| {
+        let cached = model.loaded()?.options().cache_tokens as u64 * model.bytes_per_token;
+        let mut said = described(model);
+        said["size"] = (model.facts.bytes + cached).into();
+        // Where weights lie in the card's memory, so do keys and values.
+        let on_card = model.facts.bytes_on_card;
+        said["size_vram"] = if on_card > 0 { on_card + cached } else { 0 }.into();
+        said["context_length"] = model.context.into();
+        said["expires_at"] = leaves_at(model).into();
+        Some(said)
+    });
+    Json(json!({"models": running.collect::<Vec<_>>()}))
+}
+
+/// When a model leaves if nobody asks for it: at the end of times if it stays.
+fn leaves_at(model: &ServedModel) -> String {
+    let never = || "9999-12-31T23:59:59Z".to_owned();
+    let leaves = model
+        .stays()
+        .and_then(|left| jiff::Timestamp::now().checked_add(left).ok());
+    leaves.map_or_else(never, |time| time.to_string())
 }
 
 pub(crate) async fn version() -> Json<Value> {
@@ -35,11 +52,11 @@ pub(crate) struct ShowRequest {
 }
 
 pub(crate) async fn show(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     request: Result<Body<ShowRequest>, Refusal>,
 ) -> Result<Json<Value>, OllamaRefusal> {
     let Body(request) = request?;
-    check_name(&model, request.model.as_deref())?;
+    let model = models.named(request.model.as_deref())?;
     let ModelFacts {
         architecture,
         parameters,
@@ -57,7 +74,7 @@ pub(crate) async fn show(
         "model_info": {
             "general.architecture": architecture,
             "general.parameter_count": parameters,
-            (format!("{architecture}.context_length")): model.engine.options().context,
+            (format!("{architecture}.context_length")): model.context,
         },
         "capabilities": capabilities,
         "modified_at": modified(&model),

@@ -1,23 +1,73 @@
 //! What Ollama's clients say beside the text.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use refrain_engine::GenerateOptions;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::refusal::OllamaRefusal;
 use crate::error::Refusal;
+use crate::openai::likelihood::LikelihoodFields;
 use crate::openai::options::GenerationFields;
 use crate::openai::structure::{self, AskedForm};
-use crate::served::ServedModel;
+use crate::served::{ServedModel, ServedModels};
+use crate::shelf::keep_alive;
 
-/// What `/api/chat` and `/api/generate` share; how long a model is kept and what it is loaded with is the server's affair.
+/// Which model is meant.
+#[derive(Deserialize)]
+pub(super) struct ModelFields {
+    model: Option<String>,
+    /// How long it stays loaded when nobody asks for it.
+    keep_alive: Option<Value>,
+}
+
+impl ModelFields {
+    /// The model that is meant.
+    ///
+    /// # Errors
+    /// One that is not served; a time that is none.
+    pub fn model(&self, models: &ServedModels) -> Result<Arc<ServedModel>, Refusal> {
+        self.stay()?;
+        models.named(self.model.as_deref())
+    }
+
+    /// Lets the model stay as long as is asked for, from now on; it goes only when its engine is let go.
+    pub fn keep(&self, model: &ServedModel) {
+        if let Ok(Some(stay)) = self.stay() {
+            model.keep(stay);
+        }
+    }
+
+    /// Whether the model is not to stay at all.
+    pub fn sends_away(&self) -> bool {
+        matches!(self.stay(), Ok(Some(Some(Duration::ZERO))))
+    }
+
+    /// How long the model is to stay, if that is said.
+    fn stay(&self) -> Result<Option<Option<Duration>>, Refusal> {
+        let text = match &self.keep_alive {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        let stay = keep_alive(&text).map_err(|why| Refusal::field("keep_alive", why))?;
+        Ok(Some(stay))
+    }
+}
+
+/// What `/api/chat` and `/api/generate` share; what a model is loaded with is the server's affair.
 #[derive(Deserialize)]
 pub(super) struct OllamaFields {
-    model: Option<String>,
+    #[serde(flatten)]
+    pub named: ModelFields,
     pub stream: Option<bool>,
     /// Whether the model thinks first, or how much.
     think: Option<Value>,
     format: Option<Value>,
+    #[serde(flatten)]
+    pub likelihoods: LikelihoodFields,
     #[serde(default)]
     options: Map<String, Value>,
 }
@@ -42,7 +92,6 @@ impl OllamaFields {
     /// # Errors
     /// What cannot be followed, by its name.
     pub fn options(&self, model: &ServedModel) -> Result<GenerateOptions, OllamaRefusal> {
-        check_name(model, self.model.as_deref())?;
         let mut fields = Map::new();
         for (name, field) in NAMES {
             match self.options.get(name) {
@@ -73,9 +122,4 @@ impl OllamaFields {
             _ => None,
         }
     }
-}
-
-/// Whether this is the model that is meant: Ollama's clients may add a tag to its name.
-pub(super) fn check_name(model: &ServedModel, asked: Option<&str>) -> Result<(), OllamaRefusal> {
-    Ok(model.check_name(asked.map(|name| name.strip_suffix(":latest").unwrap_or(name)))?)
 }

@@ -12,6 +12,7 @@ use futures_util::stream;
 use refrain_engine::Finish;
 use serde_json::{Value, json};
 
+use super::options::ModelFields;
 use super::refusal::OllamaRefusal;
 use crate::answer::{Answer, Ended};
 use crate::error::Refusal;
@@ -36,6 +37,8 @@ pub(super) struct Said {
     pub thinking: String,
     /// Functions with their arguments.
     pub calls: Vec<Value>,
+    /// How likely its tokens were, if that was asked.
+    pub likelihoods: Vec<Value>,
 }
 
 impl Said {
@@ -58,16 +61,20 @@ pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> R
     let mut first = None;
     if streamed {
         let lines = stream::unfold((form, heard, first), |(form, mut heard, mut first)| async move {
-            let news = heard.recv().await?;
-            let first_at = *first.get_or_insert_with(Instant::now);
-            let line = match news {
-                News::Part(part) => {
-                    let mut said = Said::default();
-                    said.add(part);
-                    form.line(&said)
+            let mut said = Said::default();
+            let line = loop {
+                let news = heard.recv().await?;
+                let first_at = *first.get_or_insert_with(Instant::now);
+                match news {
+                    // Their text comes next.
+                    News::Likelihoods(entries) => said.likelihoods.extend(entries),
+                    News::Part(part) => {
+                        said.add(part);
+                        break form.line(&said);
+                    }
+                    News::Ended(ended) => break form.last(&said, ended, first_at),
+                    News::Failed(why) => break OllamaRefusal(why).json(),
                 }
-                News::Ended(ended) => form.last(&Said::default(), ended, first_at),
-                News::Failed(why) => OllamaRefusal(why).json(),
             };
             Some((Ok::<String, Infallible>(format!("{line}\n")), (form, heard, first)))
         });
@@ -77,6 +84,7 @@ pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> R
     while let Some(news) = heard.recv().await {
         let first_at = *first.get_or_insert_with(Instant::now);
         match news {
+            News::Likelihoods(entries) => all.likelihoods.extend(entries),
             News::Part(part) => all.add(part),
             News::Ended(ended) => return Ok(Json(form.last(&all, ended, first_at)).into_response()),
             News::Failed(why) => return Err(why.into()),
@@ -88,6 +96,9 @@ pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> R
 impl OllamaForm {
     fn line(&self, said: &Said) -> Value {
         let mut line = (self.put)(said);
+        if !said.likelihoods.is_empty() {
+            line["logprobs"] = said.likelihoods.clone().into();
+        }
         line["model"] = self.model.name.clone().into();
         line["created_at"] = jiff::Timestamp::now().to_string().into();
         line["done"] = false.into();
@@ -114,11 +125,17 @@ impl OllamaForm {
         line
     }
 
-    /// What those hear that ask for nothing but that the model is there.
-    pub fn loaded(&self) -> Response {
+    /// What those hear that ask for nothing but that the model is there, or that it goes.
+    pub async fn loaded(&self, named: &ModelFields) -> Result<Response, OllamaRefusal> {
+        let goes = named.sends_away();
+        let _held = match goes {
+            true => None,
+            false => Some(self.model.engine().await?),
+        };
+        named.keep(&self.model);
         let mut line = self.line(&Said::default());
         line["done"] = true.into();
-        line["done_reason"] = "load".into();
-        Json(line).into_response()
+        line["done_reason"] = if goes { "unload" } else { "load" }.into();
+        Ok(Json(line).into_response())
     }
 }

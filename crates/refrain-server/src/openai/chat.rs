@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use super::likelihood;
 use super::options::GenerationFields;
 use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
-use super::structure::{self, ToolChoice};
+use super::structure::{self, AnswerForm};
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::{ServedModel, another};
+use crate::served::{ServedModel, ServedModels, another};
 use crate::tools::{CallSplitter, CallsAndText};
 
 #[derive(Deserialize)]
@@ -35,31 +35,17 @@ pub(crate) struct ChatRequest {
 }
 
 pub(crate) async fn chat(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Refusal> {
+    let model = models.named(request.generation.model.as_deref())?;
     let options = request.generation.options(&model)?;
-    let tools = request.tools.filter(|tools| !tools.is_empty());
-    let given = tools.as_deref().unwrap_or_default();
-    let choice = structure::tool_choice(
+    let AnswerForm { tools, constraint } = structure::answer_form(
+        request.tools,
         request.tool_choice.as_ref(),
-        given,
         request.parallel_tool_calls.unwrap_or(true),
+        request.generation.structure.form()?,
     )?;
-    let (tools, calls) = match choice {
-        ToolChoice::Free => (tools, None),
-        ToolChoice::None => (None, None),
-        ToolChoice::Forced(calls) => (tools, Some(calls)),
-    };
-    let asked = match (request.generation.structure.form()?, calls) {
-        (Some((field, _)), Some(_)) => {
-            return Err(Refusal::field(
-                field,
-                "the answer is to be a call: tool_choice asks for one",
-            ));
-        }
-        (asked, calls) => asked.or(calls),
-    };
     let likeliest = request.generation.likelihoods.of_chat()?;
     let form = ChatForm {
         calls: tools.is_some(),
@@ -72,7 +58,7 @@ pub(crate) async fn chat(
         variables: request.chat_template_kwargs,
     };
     let (prompt, text) = model.conversed(conversation, request.think).await?;
-    let constraint = match asked {
+    let constraint = match constraint {
         Some(asked) => Some(model.constraint(asked, text).await?),
         None => None,
     };
@@ -82,13 +68,14 @@ pub(crate) async fn chat(
         model: model.name.clone(),
         prompt_tokens: prompt.len(),
     };
+    let engine = model.engine().await?;
     let answers = options.into_iter().map(|options| {
         let request = EngineRequest {
             likeliest,
             constraint: constraint.as_ref().map(another),
             ..EngineRequest::new(prompt.clone(), options)
         };
-        model.ask(request, text)
+        model.ask(&engine, request, text)
     });
     let answers = answers.collect::<Result<Vec<_>, _>>()?;
     match request.generation.stream {

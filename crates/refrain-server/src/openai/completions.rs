@@ -14,7 +14,7 @@ use super::options::GenerationFields;
 use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
 use crate::answer::TextOptions;
 use crate::error::{Body, Refusal};
-use crate::served::{ServedModel, another};
+use crate::served::{ServedModel, ServedModels, another};
 
 #[derive(Deserialize)]
 pub(crate) struct CompletionRequest {
@@ -28,7 +28,7 @@ pub(crate) struct CompletionRequest {
 
 /// A text or tokens, or several of them.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "prompt is neither a text nor tokens, nor a list of these")]
 enum PromptField {
     Text(String),
     Tokens(Vec<u32>),
@@ -49,7 +49,7 @@ impl PromptField {
 }
 
 pub(crate) async fn completions(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     Body(request): Body<CompletionRequest>,
 ) -> Result<Response, Refusal> {
     let CompletionRequest {
@@ -61,6 +61,7 @@ pub(crate) async fn completions(
     if echo || suffix.is_some_and(|suffix| !suffix.is_empty()) {
         return Err(Refusal::field("echo", "echo and suffix are not supported"));
     }
+    let model = models.named(generation.model.as_deref())?;
     let options = generation.options(&model)?;
     let likeliest = generation.likelihoods.of_completion()?;
     let text = TextOptions::default();
@@ -69,6 +70,7 @@ pub(crate) async fn completions(
         None => None,
     };
     let prompts = prompt.tokens(&model)?;
+    let engine = model.engine().await?;
     let mut answers = vec![];
     for prompt in &prompts {
         for options in &options {
@@ -77,7 +79,7 @@ pub(crate) async fn completions(
                 constraint: constraint.as_ref().map(another),
                 ..EngineRequest::new(prompt.clone(), options.clone())
             };
-            answers.push(model.ask(request, text)?);
+            answers.push(model.ask(&engine, request, text)?);
         }
     }
     let head = ReplyHead {

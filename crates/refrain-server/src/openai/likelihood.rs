@@ -39,6 +39,19 @@ impl LikelihoodFields {
         }
     }
 
+    /// The same of Ollama's chats, which pass over the number where the switch is off.
+    ///
+    /// # Errors
+    /// What is neither a switch nor a number that there may be.
+    pub fn of_ollama(&self) -> Result<Option<usize>, Refusal> {
+        let most = number("top_logprobs", self.top_logprobs.as_ref(), MOST_OF_CHAT)?;
+        match &self.logprobs {
+            Some(Value::Bool(true)) => Ok(Some(most.unwrap_or(0))),
+            None | Some(Value::Null | Value::Bool(false)) => Ok(None),
+            Some(other) => Err(Refusal::field("logprobs", format!("{other} is neither true nor false"))),
+        }
+    }
+
     /// The same of a completion.
     ///
     /// # Errors
@@ -62,7 +75,7 @@ fn number(field: &'static str, value: Option<&Value>, most: u64) -> Result<Optio
 }
 
 /// A token as chats are told of it.
-pub(super) fn of_chat(model: &ServedModel, token: &PickedToken) -> Value {
+pub(crate) fn of_chat(model: &ServedModel, token: &PickedToken) -> Value {
     let entry = |id: u32, likely: f32| {
         let bytes = model.bytes_of(id);
         json!({"token": text(bytes), "logprob": finite(likely), "bytes": bytes})

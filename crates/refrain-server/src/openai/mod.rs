@@ -2,7 +2,8 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-mod likelihood;
+pub(crate) mod embeddings;
+pub(crate) mod likelihood;
 pub(crate) mod models;
 pub(crate) mod options;
 mod reply;

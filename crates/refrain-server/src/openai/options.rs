@@ -66,7 +66,6 @@ impl GenerationFields {
     /// # Errors
     /// What cannot be followed, by the name of its field.
     pub fn options(&self, model: &ServedModel) -> Result<Vec<GenerateOptions>, Refusal> {
-        model.check_name(self.model.as_deref())?;
         let n = self.n.unwrap_or(1);
         if !(1..=MOST_CHOICES).contains(&n) {
             return Err(Refusal::field("n", format!("{n} is not between 1 and {MOST_CHOICES}")));

@@ -41,7 +41,7 @@ impl StructureFields {
     pub fn form(&self) -> Result<Option<AskedForm>, Refusal> {
         let mut forms: Vec<AskedForm> = vec![];
         if let Some(format) = &self.response_format {
-            forms.extend(of_response_format(format)?.map(|grammar| ("response_format", grammar)));
+            forms.extend(of_format("response_format", format)?);
         }
         let schema = |field: &'static str, schema: &Option<Value>| {
             let schema = schema.as_ref().filter(|schema| !schema.is_null());
@@ -75,9 +75,11 @@ impl StructureFields {
     }
 }
 
-/// OpenAI's `response_format`.
-fn of_response_format(format: &Value) -> Result<Option<Grammar>, Refusal> {
-    let field = "response_format";
+/// What OpenAI's `response_format` is, and what stands elsewhere in other interfaces.
+///
+/// # Errors
+/// What is no format.
+pub(crate) fn of_format(field: &'static str, format: &Value) -> Result<Option<AskedForm>, Refusal> {
     if format.is_null() {
         return Ok(None);
     }
@@ -85,16 +87,20 @@ fn of_response_format(format: &Value) -> Result<Option<Grammar>, Refusal> {
         Some("text") => Ok(None),
         Some("json_object" | "json_schema") => {
             let nested = &format["json_schema"];
-            // llama.cpp's clients put the schema beside the type.
+            // Chats have it a level deeper than others.
             let schema = [&nested["schema"], &format["schema"]]
                 .into_iter()
                 .find(|schema| !schema.is_null());
             match schema {
-                Some(schema) => Ok(Some(Grammar::JsonSchema(schema.clone()))),
-                None if format["type"] == "json_object" => Ok(Some(Grammar::JsonObject)),
-                None => Err(Refusal::field(
+                Some(schema) => Ok(Some((field, Grammar::JsonSchema(schema.clone())))),
+                None if format["type"] == "json_object" => Ok(Some((field, Grammar::JsonObject))),
+                None if field == "response_format" => Err(Refusal::field(
                     field,
                     "json_schema needs a schema, as {\"json_schema\": {\"schema\": …}}",
+                )),
+                None => Err(Refusal::field(
+                    field,
+                    "json_schema needs a schema, as {\"type\": \"json_schema\", \"schema\": …}",
                 )),
             }
         }
@@ -127,38 +133,85 @@ pub(crate) fn of_ollama(format: Option<&Value>) -> Result<Option<AskedForm>, Ref
     }
 }
 
+/// What an answer may be.
+pub(crate) struct AnswerForm {
+    /// Functions that the model hears of.
+    pub tools: Option<Vec<Value>>,
+    /// What it is held to.
+    pub constraint: Option<AskedForm>,
+}
+
+/// Brings together functions as chats describe them, who has to call them by `tool_choice`, whether it may be several at
+/// once, and the form that is asked of texts.
+///
+/// # Errors
+/// A choice that there is not, functions without names where they are needed, a form of what is to be a call.
+pub(crate) fn answer_form(
+    tools: Option<Vec<Value>>,
+    choice: Option<&Value>,
+    several: bool,
+    asked: Option<AskedForm>,
+) -> Result<AnswerForm, Refusal> {
+    let tools = tools.filter(|tools| !tools.is_empty());
+    let grammar_of = |name: Option<&str>, or: Option<&Grammar>| {
+        let functions = callable(tools.as_deref().unwrap_or_default(), name)?;
+        let grammar = calls_grammar(&functions, MARKS, several && name.is_none(), or);
+        grammar.map_err(|why| Refusal::field("tools", why.to_string()))
+    };
+    let constraint = match (tool_choice(choice)?, asked) {
+        (ToolChoice::None, constraint) => {
+            return Ok(AnswerForm {
+                tools: None,
+                constraint,
+            });
+        }
+        (ToolChoice::Forced(_), Some((field, _))) => {
+            let why = "the answer is to be a call: tool_choice asks for one";
+            return Err(Refusal::field(field, why));
+        }
+        (ToolChoice::Forced(name), None) => Some(("tools", grammar_of(name, None)?)),
+        // Who may call need not, and then the text has its form.
+        (ToolChoice::Free, Some((field, form))) if tools.is_some() && !matches!(form, Grammar::Lark(_)) => {
+            form.lark().map_err(|why| Refusal::field(field, why.to_string()))?;
+            Some((field, grammar_of(None, Some(&form))?))
+        }
+        (ToolChoice::Free, asked) => asked,
+    };
+    Ok(AnswerForm { tools, constraint })
+}
+
 /// What `tool_choice` makes of tools.
-pub(super) enum ToolChoice {
+enum ToolChoice<'a> {
     /// The model may call them.
     Free,
     /// It has none.
     None,
-    /// It calls, whatever else it would do.
-    Forced(AskedForm),
+    /// It calls, this one if it is named.
+    Forced(Option<&'a str>),
 }
 
-/// Reads `tool_choice`; `several`: of more than one call at once.
-///
-/// # Errors
-/// A choice that there is not, tools without names.
-pub(super) fn tool_choice(choice: Option<&Value>, tools: &[Value], several: bool) -> Result<ToolChoice, Refusal> {
+fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice<'_>, Refusal> {
     let field = "tool_choice";
-    let name = match choice {
-        None | Some(Value::Null) => return Ok(ToolChoice::Free),
+    match choice {
+        None | Some(Value::Null) => Ok(ToolChoice::Free),
         Some(Value::String(word)) => match word.as_str() {
-            "auto" => return Ok(ToolChoice::Free),
-            "none" => return Ok(ToolChoice::None),
-            "required" => None,
+            "auto" => Ok(ToolChoice::Free),
+            "none" => Ok(ToolChoice::None),
+            "required" => Ok(ToolChoice::Forced(None)),
             _ => {
                 let why = format!("{word:?} is none of \"auto\", \"none\" and \"required\", and no function");
-                return Err(Refusal::field(field, why));
+                Err(Refusal::field(field, why))
             }
         },
         Some(named) => match named["function"]["name"].as_str() {
-            Some(name) => Some(name),
-            None => return Err(Refusal::field(field, "it names no function")),
+            Some(name) => Ok(ToolChoice::Forced(Some(name))),
+            None => Err(Refusal::field(field, "it names no function")),
         },
-    };
+    }
+}
+
+/// The functions that may be called: all, or the one of that name.
+fn callable<'a>(tools: &'a [Value], name: Option<&str>) -> Result<Vec<CallableFunction<'a>>, Refusal> {
     let mut functions = vec![];
     for tool in tools {
         let function = tool.get("function").unwrap_or(tool);
@@ -175,9 +228,7 @@ pub(super) fn tool_choice(choice: Option<&Value>, tools: &[Value], several: bool
         let why = name.map_or("there are no tools".to_owned(), |name| {
             format!("there is no function {name:?}")
         });
-        return Err(Refusal::field(field, why));
+        return Err(Refusal::field("tool_choice", why));
     }
-    let grammar = calls_grammar(&functions, MARKS, several && name.is_none());
-    let grammar = grammar.map_err(|why| Refusal::field("tools", why.to_string()))?;
-    Ok(ToolChoice::Forced(("tools", grammar)))
+    Ok(functions)
 }

@@ -10,7 +10,8 @@ function request(messages) {
   const settings = setting('settings', {});
   const said = messages.map(({ role, content }) => ({ role, content }));
   if (settings.system) said.unshift({ role: 'system', content: settings.system });
-  const body = { messages: said, stream: true, stream_options: { include_usage: true } };
+  const model = document.querySelector('#models').value || undefined;
+  const body = { model, messages: said, stream: true, stream_options: { include_usage: true } };
   for (const name of NUMBERS) if (settings[name]) body[name] = Number(settings[name]);
   if (settings.think) body.think = settings.think === 'true';
   return body;

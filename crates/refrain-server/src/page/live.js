@@ -4,12 +4,18 @@ import { ask } from './server.js';
 
 const EVERY = 1000;
 
-/** Values by their names, without labels. */
+/** What does not add up over models. */
+const SHARED = ['vllm:kv_cache_usage_perc', 'refrain:memory_bandwidth_bytes_per_second'];
+
+/** Values by their names, of all models together. */
 function parse(text) {
   const values = {};
   for (const line of text.split('\n')) {
     const found = /^([\w:]+)(?:\{.*\})? ([-+.\deE]+)$/.exec(line);
-    if (found) values[found[1]] = Number(found[2]);
+    if (!found) continue;
+    const [, name, value] = found;
+    const before = values[name] ?? 0;
+    values[name] = SHARED.includes(name) ? Math.max(before, Number(value)) : before + Number(value);
   }
   return values;
 }

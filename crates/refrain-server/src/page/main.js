@@ -141,9 +141,9 @@ function send() {
 
 async function greet() {
   try {
-    const models = await (await ask('v1/models')).json();
-    find('#model').textContent = models.data[0].id;
-    document.title = `${models.data[0].id} · Refrain`;
+    const models = (await (await ask('v1/models')).json()).data.map((model) => model.id);
+    const kept = store.setting('model');
+    showModels(models, models.includes(kept) ? kept : models[0]);
     say('');
   } catch (error) {
     say(error.message);
@@ -151,6 +151,19 @@ async function greet() {
   }
 }
 
+/** One model by its name, of several the choice. */
+function showModels(models, chosen) {
+  const [one, several] = [find('#model'), find('#models')];
+  [one.hidden, several.hidden] = [models.length > 1, models.length === 1];
+  one.textContent = models[0];
+  several.replaceChildren(...models.map((model) => new Option(model, model, false, model === chosen)));
+  document.title = `${chosen} · Refrain`;
+}
+
+find('#models').addEventListener('change', ({ target }) => {
+  store.keepSetting('model', target.value);
+  document.title = `${target.value} · Refrain`;
+});
 find('#ask').addEventListener('submit', (event) => {
   event.preventDefault();
   send();

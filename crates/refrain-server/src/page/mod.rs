@@ -4,6 +4,7 @@ pub(crate) mod markdown;
 
 use axum::Json;
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -39,11 +40,12 @@ const FILES: [(&str, &str, &str); 13] = [
 
 /// `GET /`.
 pub(crate) async fn index() -> Result<Response, Refusal> {
-    file(Path("index.html".to_owned())).await
+    file(Ok(Path("index.html".to_owned()))).await
 }
 
 /// `GET /page/NAME`.
-pub(crate) async fn file(Path(name): Path<String>) -> Result<Response, Refusal> {
+pub(crate) async fn file(name: Result<Path<String>, PathRejection>) -> Result<Response, Refusal> {
+    let Path(name) = name?;
     let found = FILES.iter().find(|(known, ..)| *known == name);
     let (_, kind, text) = found.ok_or_else(|| Refusal::NoSuchPath(format!("/page/{name}")))?;
     let headers = [

@@ -47,7 +47,9 @@ fn people_converse_on_the_page() {
     };
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
+    let several = super::several::two(&[]);
     page.arg(format!("http://{}", server.address)).arg(folder.path());
+    page.arg(format!("http://{}", several.address));
     succeeds(page);
 }
 

@@ -89,6 +89,79 @@ fn answers_have_the_schema_that_clients_ask_for_each_in_its_own_words() {
 }
 
 #[test]
+fn responses_and_messages_have_the_schema_that_is_asked_for_whole_and_streamed() {
+    let server = Server::start(&[]);
+    let format = json!({"type": "json_schema", "name": "thing", "strict": true, "schema": schema()});
+    let mut asked = json!({"input": "Say something.", "text": {"format": format}});
+    let (status, response) = server.post("/v1/responses", &asked);
+    assert_eq!(status, 200, "{response}");
+    check(response["output"][0]["content"][0]["text"].as_str().expect("a text"));
+    assert_eq!(response["text"]["format"], format, "what was asked is said");
+    asked["stream"] = true.into();
+    let events = server.named_events("/v1/responses", &asked);
+    let deltas = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_text.delta");
+    check(
+        &deltas
+            .map(|event| event["delta"].as_str().expect("a text"))
+            .collect::<String>(),
+    );
+
+    let format = json!({"type": "json_schema", "schema": schema()});
+    let messages = chat("Say something.")["messages"].clone();
+    let asked = json!({"messages": messages, "max_tokens": 200, "output_config": {"format": format}});
+    let (status, message) = server.post("/v1/messages", &asked);
+    assert_eq!(
+        (status, &message["stop_reason"]),
+        (200, &json!("end_turn")),
+        "{message}"
+    );
+    check(message["content"][0]["text"].as_str().expect("a text"));
+    let asked = json!({"messages": messages, "max_tokens": 200, "output_format": format, "stream": true});
+    let events = server.named_events("/v1/messages", &asked);
+    let deltas = events.iter().filter_map(|event| event["delta"]["text"].as_str());
+    check(&deltas.collect::<String>());
+
+    let none = json!({"type": "json_schema", "schema": 7});
+    for (path, field, asked) in [
+        (
+            "/v1/responses",
+            "text.format",
+            json!({"input": "a", "text": {"format": none}}),
+        ),
+        (
+            "/v1/responses",
+            "text.format",
+            json!({"input": "a", "text": {"format": {"type": "poem"}}}),
+        ),
+        ("/v1/responses", "text", json!({"input": "a", "text": "json"})),
+        (
+            "/v1/messages",
+            "output_config.format",
+            json!({"messages": messages, "output_config": {"format": none}}),
+        ),
+        (
+            "/v1/messages",
+            "output_format",
+            json!({"messages": messages, "output_format": none}),
+        ),
+        (
+            "/v1/messages",
+            "output_format",
+            json!({"messages": messages, "output_format": format, "output_config": {"format": format}}),
+        ),
+    ] {
+        let (status, said) = server.post(path, &asked);
+        let message = said["error"]["message"].as_str().expect("a message");
+        assert!(
+            status == 400 && message.starts_with(&format!("{field}: ")),
+            "{status} {said}"
+        );
+    }
+}
+
+#[test]
 fn texts_follow_regular_expressions_grammars_and_choices_beside_others_that_follow_none() {
     let server = Server::start(&[]);
     let free = json!({"prompt": "Once upon", "max_tokens": 40, "temperature": 0});
@@ -163,6 +236,93 @@ fn who_has_to_call_calls() {
         status == 400 && said["error"]["message"].as_str().unwrap().contains("sing"),
         "{said}"
     );
+}
+
+#[test]
+fn who_has_to_call_calls_by_every_interface() {
+    let server = Server::start(&[]);
+    let parameters = json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "additionalProperties": false});
+    let is_city = |arguments: &Value| arguments["city"] == "Rome" || arguments["city"] == "Oslo";
+    let functions = ["weather", "time"].map(|name| json!({"type": "function", "name": name, "parameters": parameters}));
+    for (choice, names) in [
+        (json!("required"), &["weather", "time"][..]),
+        (json!({"type": "function", "name": "time"}), &["time"]),
+    ] {
+        let asked = json!({"input": "What is 1 + 1?", "tools": functions, "tool_choice": choice,
+            "parallel_tool_calls": false});
+        let (status, response) = server.post("/v1/responses", &asked);
+        assert_eq!(status, 200, "{response}");
+        let [call] = &response["output"].as_array().expect("a list")[..] else {
+            panic!("{response}");
+        };
+        assert!(names.contains(&call["name"].as_str().expect("a name")), "{call}");
+        let arguments = serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("JSON");
+        assert!(is_city(&arguments), "{call}");
+    }
+    let tools = ["weather", "time"].map(|name| json!({"name": name, "input_schema": parameters}));
+    let mut asked = json!({"messages": chat("What is 1 + 1?")["messages"], "max_tokens": 200, "tools": tools});
+    for (choice, names) in [
+        (
+            json!({"type": "any", "disable_parallel_tool_use": true}),
+            &["weather", "time"][..],
+        ),
+        (json!({"type": "tool", "name": "time"}), &["time"]),
+    ] {
+        asked["tool_choice"] = choice;
+        let (status, message) = server.post("/v1/messages", &asked);
+        assert_eq!(
+            (status, &message["stop_reason"]),
+            (200, &json!("tool_use")),
+            "{message}"
+        );
+        let [call] = &message["content"].as_array().expect("a list")[..] else {
+            panic!("{message}");
+        };
+        assert!(
+            names.contains(&call["name"].as_str().expect("a name")) && is_city(&call["input"]),
+            "{call}"
+        );
+    }
+    for choice in [
+        json!({"type": "tool"}),
+        json!({"type": "tool", "name": "sing"}),
+        json!("any"),
+        json!({}),
+    ] {
+        asked["tool_choice"] = choice;
+        let (status, said) = server.post("/v1/messages", &asked);
+        assert!(
+            status == 400 && said["error"]["message"].as_str().unwrap().contains("tool_choice"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn who_may_call_calls_or_answers_in_the_form_that_is_asked_for() {
+    let server = Server::start(&[]);
+    let parameters = json!({"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"],
+        "additionalProperties": false});
+    let tool = json!({"type": "function", "function": {"name": "weather", "parameters": parameters}});
+    let mut asked = chat("What is 1 + 1?");
+    asked["tools"] = json!([tool]);
+    asked["json_schema"] = schema();
+    let mut begin_with = |text: &str| {
+        let body = json!({"prompt": text, "add_special_tokens": false});
+        let token = server.post("/tokenize", &body).1["tokens"][0].to_string();
+        asked["logit_bias"] = json!({(token): 100});
+        let (status, answer) = server.post("/v1/chat/completions", &asked);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    check(content(&begin_with("{")));
+    let answer = begin_with("<");
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    let arguments = choice["message"]["tool_calls"][0]["function"]["arguments"].as_str();
+    let arguments: Value = serde_json::from_str(arguments.expect("a text")).expect("JSON");
+    assert_eq!(arguments, json!({"city": "Rome"}));
 }
 
 #[test]

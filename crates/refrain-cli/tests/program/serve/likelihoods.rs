@@ -1,4 +1,4 @@
-//! How likely tokens were, as OpenAI's clients ask for it.
+//! How likely tokens were, as clients ask for it.
 
 use serde_json::{Value, json};
 
@@ -123,4 +123,55 @@ fn a_completion_is_told_how_likely_its_tokens_were() {
     let mut wrong = asked;
     wrong["logprobs"] = 6.into();
     assert_eq!(server.post("/v1/completions", &wrong).0, 400);
+}
+
+#[test]
+fn clients_of_ollama_and_of_responses_are_told_what_chats_are() {
+    let server = Server::start(&[]);
+    let question = "What is 348 + 276?";
+    let mut asked = chat(question);
+    asked["logprobs"] = true.into();
+    asked["top_logprobs"] = 3.into();
+    let (_, answer) = server.post("/v1/chat/completions", &asked);
+    let told = entries(&answer);
+
+    let mut ollamas = json!({"messages": asked["messages"], "prompt": question, "options": {"temperature": 0},
+        "logprobs": true, "top_logprobs": 3});
+    for path in ["/api/chat", "/api/generate"] {
+        ollamas["stream"] = false.into();
+        let (status, whole) = server.post(path, &ollamas);
+        assert_eq!((status, whole["logprobs"].as_array()), (200, Some(told)), "{path}");
+        ollamas["stream"] = true.into();
+        let lines = server.lines(path, &ollamas);
+        let streamed = lines.iter().filter_map(|line| line["logprobs"].as_array()).flatten();
+        assert_eq!(&streamed.cloned().collect::<Vec<_>>(), told);
+        let with_text = lines.iter().filter(|line| line["done"] == false);
+        assert!(
+            with_text.into_iter().all(|line| line["logprobs"].is_array()),
+            "{lines:?}"
+        );
+    }
+    ollamas["logprobs"] = false.into();
+    let silent = server.lines("/api/chat", &ollamas);
+    assert!(silent.iter().all(|line| line["logprobs"].is_null()), "{silent:?}");
+    ollamas["top_logprobs"] = 21.into();
+    let (status, said) = server.post("/api/chat", &ollamas);
+    assert!(
+        status == 400 && said["error"].as_str().unwrap().contains("from 0 to 20"),
+        "{said}"
+    );
+
+    let mut asked = json!({"input": question, "temperature": 0, "top_logprobs": 3,
+        "include": ["message.output_text.logprobs"]});
+    let (status, response) = server.post("/v1/responses", &asked);
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(response["output"][0]["content"][0]["logprobs"].as_array(), Some(told));
+    asked["stream"] = true.into();
+    let events = server.named_events("/v1/responses", &asked);
+    let of_kind = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
+    let streamed =
+        of_kind("response.output_text.delta").flat_map(|event| event["logprobs"].as_array().expect("a list"));
+    assert_eq!(&streamed.cloned().collect::<Vec<_>>(), told);
+    let done = of_kind("response.output_text.done").next().expect("an event");
+    assert_eq!(done["logprobs"].as_array(), Some(told));
 }

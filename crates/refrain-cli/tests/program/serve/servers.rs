@@ -1,10 +1,13 @@
-//! `refrain ps` and `refrain stop`.
+//! `refrain ps`, `refrain stop` and `refrain top`.
 
 use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Server;
+use super::{Server, chat};
 use crate::support::{Outcome, refrain};
 
 /// Runs the program with a folder of its own for what runs.
@@ -47,4 +50,109 @@ fn servers_are_listed_and_ended_by_name_and_those_that_were_killed_are_forgotten
     two.end("-KILL");
     assert!(names(folder).is_empty());
     assert_eq!(std::fs::read_dir(folder.join("refrain")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_servers_do_is_told_once_where_nobody_looks_at_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert!(outcome(folder, &["top"]).done().contains("refrain serve"));
+    assert_eq!(outcome(folder, &["top", "--json"]).json(), json!([]));
+    outcome(folder, &["top", "three"]).failed(1, &["three", "refrain ps"]);
+    outcome(folder, &["top", "--interval", "0"]).failed(2, &["--interval"]);
+    let socket = format!("unix:{}", folder.join("socket").display());
+    let start = |name: &str, arguments: &[&str]| {
+        let usual = ["serve", "demo", "--port", "0", "--device", "cpu", "-q", "--alias", name];
+        let mut command = refrain(&[&usual, arguments].concat());
+        command.env("XDG_RUNTIME_DIR", folder);
+        command
+    };
+    let one = Server::of(start("one", &["--api-key", "SECRET"]));
+    let child = start("two", &["--host", &socket])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut other = Server {
+        child,
+        address: socket.clone(),
+    };
+    while names(folder).len() < 2 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let text = outcome(folder, &["top", "--interval", "0.1"]).done();
+    let row = |word: &str| text.lines().find(|line| line.contains(word)).expect(&text).to_owned();
+    assert!(
+        row(&one.address).contains("--api-key KEY") && row("two").contains(&socket),
+        "{text}"
+    );
+    assert!(text.starts_with("MODEL ") && !text.contains('\x1b'), "{text}");
+
+    // What was done shows.
+    let key = "authorization: Bearer SECRET\r\n";
+    let told = thread::scope(|scope| {
+        let (one, begun) = (&one, Instant::now());
+        let mut question = chat("What is 12 + 30?");
+        question["model"] = "one".into();
+        let ask = move || one.ask("POST", "/v1/chat/completions", key, &question.to_string());
+        let asks = scope.spawn(move || {
+            while begun.elapsed() < Duration::from_secs(2) {
+                assert_eq!(ask().0, 200);
+            }
+        });
+        let told = outcome(folder, &["top", "one", "--json", "--api-key", "SECRET"]).json();
+        asks.join().unwrap();
+        told
+    });
+    assert_eq!(told.as_array().unwrap().len(), 1, "{told}");
+    let (load, number) = (&told[0], |name: &str| told[0][name].as_f64().expect(name));
+    assert_eq!(load["model"], "one");
+    assert!(
+        number("tokens_per_s") > 0.0 && number("prompt_tokens_per_s") > 0.0,
+        "{load}"
+    );
+    assert!(number("first_token_s") > 0.0 && number("cache_use") <= 1.0, "{load}");
+    assert!(outcome(folder, &["stop", "--all"]).done().is_empty());
+    assert!(other.child.wait().unwrap().success());
+    let gone = outcome(folder, &["top", &socket, "--once", "--interval", "0.1"]).done();
+    assert!(gone.contains("does not answer"), "{gone}");
+}
+
+#[test]
+fn servers_that_speak_https_are_known_by_their_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/localhost");
+    let file = |name: &str| clients.join(name).display().to_string();
+    let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+    let usual = [
+        "serve",
+        "demo",
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        "-q",
+        "--tls-cert",
+        &certificate,
+    ];
+    let mut command = refrain(&[&usual[..], &["--tls-key", &key]].concat());
+    command.env("XDG_RUNTIME_DIR", folder);
+    let server = Server::of(command);
+    let top = |place: &Path, arguments: &[&str]| {
+        outcome(place, &[&["top", "--interval", "0.1", "--once"], arguments].concat()).done()
+    };
+    assert!(top(folder, &[]).contains("RUNNING"), "{}", top(folder, &[]));
+    // Elsewhere nobody knows it.
+    let (elsewhere, address) = (folder.join("elsewhere"), format!("https://{}", server.address));
+    assert!(top(&elsewhere, &[&address]).contains("--tls-cert"));
+    assert!(top(&elsewhere, &[&address, "--tls-cert", &certificate]).contains("RUNNING"));
+    let other = folder.join("other.pem");
+    let text = std::fs::read_to_string(&certificate).unwrap();
+    let at = text.len() / 2;
+    let letter = if &text[at..=at] == "A" { "B" } else { "A" };
+    std::fs::write(&other, format!("{}{letter}{}", &text[..at], &text[at + 1..])).unwrap();
+    let said = top(&elsewhere, &[&address, "--tls-cert", other.to_str().unwrap()]);
+    assert!(said.contains("another certificate"), "{said}");
+    let said = top(&elsewhere, &[&address, "--tls-cert", &key]);
+    assert!(said.contains("holds no certificate"), "{said}");
 }

@@ -23,8 +23,17 @@ impl Batcher {
             return Ok(());
         };
         for (number, run) in heard.runs.iter().enumerate() {
+            let chunk = heard.chunk.filter(|_| number == 0);
+            if let Some(chunk) = chunk {
+                self.pace.delay(self.rounds.of_chunk(chunk));
+            }
             let looks = self.steps.wait(run, &self.pace)?;
-            self.pace.found(looks, 1, Instant::now());
+            let now = Instant::now();
+            match chunk {
+                Some(_) => self.pace.passed(now),
+                None => self.pace.found(looks, 1, now),
+            }
+            self.rounds.ended(chunk, now);
             let before = self.counted.generated_tokens;
             for (row, seat) in heard.rows.iter().enumerate() {
                 if let Some(seat) = *seat
@@ -89,6 +98,7 @@ impl Batcher {
     /// Ends the request in a slot with a last word.
     pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
         if let Some(mut request) = self.vacate(slot) {
+            self.squeeze.ended();
             request.tell(last);
         }
     }

@@ -71,6 +71,7 @@ impl Batcher {
                 let kind = (rows, needed);
                 self.steps.use_rows(kind, &self.model, &self.states, &self.table)?;
                 self.pace = Pace::default();
+                self.rounds.interrupt();
             }
             break;
         }

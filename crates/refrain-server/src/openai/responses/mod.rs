@@ -13,9 +13,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::options::GenerationFields;
+use super::structure::{AnswerForm, answer_form, of_format};
 use crate::error::{Body, Refusal};
 use crate::parts;
-use crate::served::ServedModel;
+use crate::served::{ServedModels, another};
 
 #[derive(Deserialize)]
 pub(crate) struct ResponsesRequest {
@@ -29,7 +30,12 @@ pub(crate) struct ResponsesRequest {
     background: bool,
     #[serde(default)]
     stream: bool,
+    /// What the text is like.
     text: Option<Value>,
+    parallel_tool_calls: Option<bool>,
+    /// What else is to be said.
+    include: Option<Vec<Value>>,
+    top_logprobs: Option<Value>,
     max_output_tokens: Option<Value>,
     metadata: Option<Value>,
     #[serde(flatten)]
@@ -40,12 +46,15 @@ pub(crate) struct ResponsesRequest {
 const SHARED: [&str; 6] = ["model", "temperature", "top_p", "top_k", "min_p", "seed"];
 
 pub(crate) async fn responses(
-    State(model): State<Arc<ServedModel>>,
+    State(models): State<Arc<ServedModels>>,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, Refusal> {
-    let options = request.generation()?.options(&model)?.swap_remove(0);
+    let generation = request.generation()?;
+    let model = models.named(generation.model.as_deref())?;
+    let options = generation.options(&model)?.swap_remove(0);
+    let likeliest = generation.likelihoods.of_chat()?;
     request.check()?;
-    let tools = request.tools()?;
+    let AnswerForm { tools, constraint } = request.answer_form()?;
     let calls = tools.is_some();
     let conversation = Conversation {
         messages: items::read(request.instructions.as_deref(), &request.input)?,
@@ -53,6 +62,10 @@ pub(crate) async fn responses(
         ..Conversation::default()
     };
     let (prompt, text) = model.conversed(conversation, None).await?;
+    let constraint = match constraint {
+        Some(form) => Some(another(&model.constraint(form, text).await?)),
+        None => None,
+    };
     let or_null = |value: &Option<Value>| value.clone().unwrap_or_default();
     let other = |name: &str| request.others.get(name).cloned().unwrap_or_default();
     let said = json!({
@@ -61,13 +74,21 @@ pub(crate) async fn responses(
         "instructions": request.instructions,
         "max_output_tokens": or_null(&request.max_output_tokens),
         "metadata": request.metadata.clone().unwrap_or_else(|| json!({})),
+        "parallel_tool_calls": request.parallel_tool_calls.unwrap_or(true),
         "temperature": other("temperature"),
+        "text": request.text.clone().filter(|text| !text["format"].is_null()).unwrap_or_else(plain_text),
         "top_p": other("top_p"),
         "tool_choice": request.tool_choice.clone().unwrap_or_else(|| "auto".into()),
         "tools": request.tools.clone().unwrap_or_default(),
     });
     let response = reply::Reply::new(said, prompt.len());
-    let heard = parts::hear(model.ask(EngineRequest::new(prompt, options), text)?, calls);
+    let asked = EngineRequest {
+        likeliest,
+        constraint,
+        ..EngineRequest::new(prompt, options)
+    };
+    let engine = model.engine().await?;
+    let heard = parts::hear(model.ask(&engine, asked, text)?, calls);
     reply::reply(response, heard, request.stream).await
 }
 
@@ -80,9 +101,11 @@ impl ResponsesRequest {
         }
         let most = self.max_output_tokens.clone();
         most.map(|most| fields.insert("max_tokens".to_owned(), most));
-        // What is asked of the text's form is the same, but not where it stands.
-        let format = self.text.as_ref().map(|text| text["format"].clone());
-        format.map(|format| fields.insert("response_format".to_owned(), as_in_chats(format)));
+        if self.wants_likelihoods() {
+            fields.insert("logprobs".to_owned(), true.into());
+            let most = self.top_logprobs.clone().unwrap_or_default();
+            fields.insert("top_logprobs".to_owned(), most);
+        }
         serde_json::from_value(fields.into()).map_err(|why| Refusal::Malformed(why.to_string()))
     }
 
@@ -97,16 +120,8 @@ impl ResponsesRequest {
         Ok(())
     }
 
-    /// Descriptions of functions as templates expect them.
-    fn tools(&self) -> Result<Option<Vec<Value>>, Refusal> {
-        match self.tool_choice.as_ref().map(|choice| choice.as_str()) {
-            None | Some(Some("auto")) => {}
-            Some(Some("none")) => return Ok(None),
-            _ => {
-                let why = "only \"auto\" and \"none\" are supported";
-                return Err(Refusal::field("tool_choice", why));
-            }
-        }
+    /// Functions, and what the answer is held to.
+    fn answer_form(&self) -> Result<AnswerForm, Refusal> {
         let one = |tool: &Value| match tool["type"].as_str() {
             Some("function") => {
                 let [name, description, parameters] = ["name", "description", "parameters"].map(|key| &tool[key]);
@@ -118,15 +133,37 @@ impl ResponsesRequest {
                 format!("{kind:?} is not supported; functions are"),
             )),
         };
-        let tools = self.tools.as_ref().filter(|tools| !tools.is_empty());
-        tools.map(|tools| tools.iter().map(one).collect()).transpose()
+        let format = match &self.text {
+            None | Some(Value::Null) => &Value::Null,
+            Some(Value::Object(text)) => text.get("format").unwrap_or(&Value::Null),
+            Some(_) => return Err(Refusal::field("text", "it is no object")),
+        };
+        // In chats names lie a level deeper.
+        let choice = match &self.tool_choice {
+            Some(Value::Object(choice)) => choice.get("name").map(|name| json!({"function": {"name": name}})),
+            _ => None,
+        };
+        let choice = choice.as_ref().or(self.tool_choice.as_ref());
+        let is_none = choice.is_some_and(|choice| choice == "none");
+        let tools = self.tools.as_ref().filter(|_| !is_none);
+        let tools = tools.map(|tools| tools.iter().map(one).collect::<Result<_, _>>());
+        let several = self.parallel_tool_calls.unwrap_or(true);
+        answer_form(tools.transpose()?, choice, several, of_format("text.format", format)?)
+    }
+
+    /// Whether it is to be said how likely tokens were.
+    fn wants_likelihoods(&self) -> bool {
+        let included = self.include.iter().flatten();
+        included.into_iter().any(|name| name == "message.output_text.logprobs")
+            || self
+                .top_logprobs
+                .as_ref()
+                .and_then(Value::as_u64)
+                .is_some_and(|most| most > 0)
     }
 }
 
-/// A schema's name and text lie a level deeper in chats.
-fn as_in_chats(format: Value) -> Value {
-    match format["type"].as_str() {
-        Some("json_schema") => json!({"type": "json_schema", "json_schema": format}),
-        _ => format,
-    }
+/// What a text is like if nothing else is said.
+fn plain_text() -> Value {
+    json!({"format": {"type": "text"}})
 }

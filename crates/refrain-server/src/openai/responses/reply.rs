@@ -37,6 +37,7 @@ pub(super) async fn reply(mut reply: Reply, mut heard: Receiver<News>, streams: 
                 reply.end(ended);
                 return Ok(Json(reply.response).into_response());
             }
+            News::Likelihoods(entries) => reply.likelihoods.extend(entries),
             News::Part(part) => drop(reply.take(part)),
         }
     }
@@ -48,6 +49,8 @@ pub(super) struct Reply {
     response: Value,
     output: Vec<Value>,
     input_tokens: usize,
+    /// How likely the tokens of the next part were, if that was asked.
+    likelihoods: Vec<Value>,
     /// Whether more may come of the last item.
     is_open: bool,
 }
@@ -80,11 +83,9 @@ impl Reply {
             "error": null,
             "incomplete_details": null,
             "output": [],
-            "parallel_tool_calls": true,
             "previous_response_id": null,
             "reasoning": {"effort": null, "summary": null},
             "store": false,
-            "text": {"format": {"type": "text"}},
             "truncation": "disabled",
             "usage": null,
         });
@@ -95,6 +96,7 @@ impl Reply {
             response,
             output: vec![],
             input_tokens,
+            likelihoods: vec![],
             is_open: false,
         }
     }
@@ -106,6 +108,10 @@ impl Reply {
 
     fn events(&mut self, news: News) -> Vec<Value> {
         match news {
+            News::Likelihoods(entries) => {
+                self.likelihoods.extend(entries);
+                vec![]
+            }
             News::Part(part) => self.take(part),
             News::Ended(ended) => {
                 let mut events = self.close();
@@ -170,18 +176,25 @@ impl Reply {
             events.push(self.of_part("response.content_part.added", "part", part.clone()));
             self.last()["content"] = json!([part]);
         }
-        if let Value::String(text) = &mut self.last()["content"][0]["text"] {
+        let entries = std::mem::take(&mut self.likelihoods);
+        let part = &mut self.last()["content"][0];
+        if let Value::String(text) = &mut part["text"] {
             text.push_str(&piece);
+        }
+        // Of thoughts it is not said.
+        if let Some(Value::Array(all)) = part.get_mut("logprobs") {
+            all.extend(entries.iter().cloned());
         }
         let mut event = self.of_part(&format!("response.{}.delta", kind.part), "delta", piece.into());
         if kind.part == "output_text" {
-            event["logprobs"] = json!([]);
+            event["logprobs"] = entries.into();
         }
         events.push(event);
         events
     }
 
     fn call(&mut self, name: &str, arguments: &str) -> Vec<Value> {
+        self.likelihoods.clear();
         let mut events = self.close();
         let item = json!({
             "id": new_id("fc"),
@@ -223,13 +236,18 @@ impl Reply {
         if !std::mem::take(&mut self.is_open) {
             return vec![];
         }
-        self.last()["status"] = "completed".into();
+        let rest = std::mem::take(&mut self.likelihoods);
+        let last = self.last();
+        last["status"] = "completed".into();
+        if let Some(Value::Array(all)) = last.pointer_mut("/content/0/logprobs") {
+            all.extend(rest);
+        }
         let mut events = vec![];
         let part = self.last()["content"][0].clone();
         if let Some(kind) = part["type"].as_str() {
             let mut done = self.of_part(&format!("response.{kind}.done"), "text", part["text"].clone());
             if kind == "output_text" {
-                done["logprobs"] = json!([]);
+                done["logprobs"] = part["logprobs"].clone();
             }
             events.push(done);
             events.push(self.of_part("response.content_part.done", "part", part.clone()));

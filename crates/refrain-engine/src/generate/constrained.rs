@@ -1,0 +1,69 @@
+//! Tokens among those that a constraint leaves.
+
+use refrain_lm::words_of_bits;
+
+use super::{GenerateOptions, GeneratedTokens, Reports};
+use crate::{Error, Session, Stream, TokenConstraint};
+
+/// A stream whose next tokens are told to the device one by one.
+struct ConstrainedStream<'s> {
+    stream: Stream<'s>,
+    constraint: Box<dyn TokenConstraint>,
+    stop_ids: Vec<u32>,
+    bits: Vec<u32>,
+    is_complete: bool,
+}
+
+impl Reports for ConstrainedStream<'_> {
+    fn next(&mut self) -> Result<Option<u32>, Error> {
+        if self.is_complete {
+            return Ok(None);
+        }
+        self.bits.fill(0);
+        self.constraint.allow(&mut self.bits).map_err(Error::Constraint)?;
+        if self.bits.iter().all(|word| *word == 0) {
+            return Err(Error::Constraint("no token may come next".to_owned()));
+        }
+        self.stream.allow(&self.bits)?;
+        let Some(id) = Reports::next(&mut self.stream)? else {
+            return Ok(None);
+        };
+        if id != refrain_lm::sample::NOT_A_NUMBER && !self.stop_ids.contains(&id) {
+            self.is_complete = self.constraint.take(id).map_err(Error::Constraint)?;
+        }
+        Ok(Some(id))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        self.stream.end()
+    }
+}
+
+impl Session {
+    /// As [`Session::generate`], among the tokens that a constraint leaves. The device computes none ahead.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate_within(
+        &mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        constraint: Box<dyn TokenConstraint>,
+    ) -> Result<GeneratedTokens<'_>, Error> {
+        let vocabulary = self.vocabulary();
+        self.generate_by(prompt, options, |session, settings| {
+            let stream = session.constrained_stream(prompt, settings)?;
+            Ok(Box::new(ConstrainedStream {
+                stream,
+                constraint,
+                stop_ids: options.stop_ids.clone(),
+                bits: vec![0; words_of_bits(vocabulary)],
+                is_complete: false,
+            }))
+        })
+    }
+}

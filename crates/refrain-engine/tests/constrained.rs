@@ -1,0 +1,120 @@
+//! Texts of a session among the tokens that a constraint leaves.
+
+mod common;
+
+use common::TestGpu;
+use refrain_engine::{Device, Error, Finish, GenerateOptions, LoadOptions, Model, Session, TokenConstraint};
+use refrain_models::Checkpoint;
+
+/// At the n-th token those are allowed whose number leaves n when divided by this.
+const KINDS: u32 = 5;
+
+struct InTurns {
+    taken: u32,
+    most: u32,
+}
+
+impl InTurns {
+    fn of(most: u32) -> Box<dyn TokenConstraint> {
+        Box::new(InTurns { taken: 0, most })
+    }
+}
+
+impl TokenConstraint for InTurns {
+    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        assert!(bits.iter().all(|word| *word == 0));
+        for id in (0..bits.len() as u32 * 32).filter(|id| id % KINDS == self.taken % KINDS) {
+            bits[id as usize / 32] |= 1 << (id % 32);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, token: u32) -> Result<bool, String> {
+        assert_eq!(token % KINDS, self.taken % KINDS);
+        self.taken += 1;
+        Ok(self.taken == self.most)
+    }
+}
+
+/// The likeliest of those that are allowed, by logits that are read.
+fn expected(session: &mut Session, prompt: &[u32], count: u32) -> Vec<u32> {
+    let (mut tokens, mut logits) = (vec![], session.prefill(prompt).expect("computes"));
+    for at in 0..count {
+        let allowed = (0..logits.len()).filter(|id| *id as u32 % KINDS == at % KINDS);
+        let best = allowed.max_by(|a, b| logits[*a].total_cmp(&logits[*b])).expect("some") as u32;
+        tokens.push(best);
+        logits = session.extend_logits(&[best]).expect("computes");
+    }
+    tokens
+}
+
+fn check(device: &Device, spec: &str) {
+    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
+    let model = Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads");
+    let (prompt, options) = ([3, 1, 4, 1, 5], GenerateOptions::default());
+    let greedy = |tokens| GenerateOptions {
+        max_tokens: Some(tokens),
+        ..options.clone()
+    };
+    let mut session = Session::new(&model, 64).expect("fits");
+    let free: Vec<u32> = session
+        .generate(&prompt, &greedy(12))
+        .expect("begins")
+        .map(Result::unwrap)
+        .collect();
+    let expected = expected(&mut Session::new(&model, 64).expect("fits"), &prompt, 12);
+    for _ in 0..2 {
+        session.rewind(0);
+        let mut tokens = session
+            .generate_within(&prompt, &options, InTurns::of(12))
+            .expect("begins");
+        let picked: Vec<u32> = tokens.by_ref().map(Result::unwrap).collect();
+        assert_eq!((&picked, tokens.finish()), (&expected, Some(Finish::Stop)), "{spec}");
+        drop(tokens);
+        assert_eq!(session.tokens().len(), prompt.len() + 12 - 1);
+        session.rewind(0);
+        let mut tokens = session
+            .generate_within(&prompt, &greedy(7), InTurns::of(12))
+            .expect("begins");
+        assert_eq!(tokens.by_ref().count(), 7);
+        assert_eq!(tokens.finish(), Some(Finish::Length));
+        drop(tokens);
+        // Whoever asks for nothing is free again.
+        session.rewind(0);
+        let again: Vec<u32> = session
+            .generate(&prompt, &greedy(12))
+            .expect("begins")
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(again, free, "{spec}");
+    }
+    struct Stuck;
+    impl TokenConstraint for Stuck {
+        fn allow(&mut self, _: &mut [u32]) -> Result<(), String> {
+            Ok(())
+        }
+        fn take(&mut self, _: u32) -> Result<bool, String> {
+            unreachable!("nothing is allowed")
+        }
+    }
+    session.rewind(0);
+    let mut tokens = session
+        .generate_within(&prompt, &options, Box::new(Stuck))
+        .expect("begins");
+    assert!(matches!(tokens.next(), Some(Err(Error::Constraint(why))) if why.contains("no token")));
+    assert!(tokens.next().is_none());
+}
+
+#[test]
+fn a_session_picks_among_what_a_constraint_leaves() {
+    for spec in ["tiny:f32", "tiny-hybrid:f32"] {
+        check(&Device::cpu(), spec);
+    }
+}
+
+#[test]
+fn a_session_on_vulkan_picks_among_what_a_constraint_leaves() {
+    let gpu = TestGpu::open();
+    check(&gpu.device, "tiny:f32");
+    gpu.assert_silent();
+}

@@ -1,0 +1,91 @@
+//! `POST /api/embed` and, as older clients ask, `/api/embeddings`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::options::ModelFields;
+use super::refusal::OllamaRefusal;
+use crate::embeddings::{InputField, dimensions, normalised};
+use crate::error::{Body, Refusal};
+use crate::served::ServedModels;
+
+#[derive(Deserialize)]
+pub(crate) struct EmbedRequest {
+    #[serde(flatten)]
+    named: ModelFields,
+    input: Option<InputField>,
+    /// Whether a text that is too long loses its end, and is not refused.
+    truncate: Option<bool>,
+    dimensions: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Embedded<'m> {
+    model: &'m str,
+    embeddings: Vec<Vec<f32>>,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+}
+
+pub(crate) async fn embed(
+    State(models): State<Arc<ServedModels>>,
+    request: Result<Body<EmbedRequest>, Refusal>,
+) -> Result<Response, OllamaRefusal> {
+    let (begin, Body(request)) = (Instant::now(), request?);
+    let model = request.named.model(&models)?;
+    let dimensions = dimensions(&model, request.dimensions.as_ref())?;
+    // Who gives no text asks for nothing but that the model is there.
+    let is_text = |input: &InputField| !matches!(input, InputField::Text(text) if text.is_empty());
+    let input = request.input.filter(is_text);
+    let mut texts = input.map_or(Ok(vec![]), |input| input.tokens(&model))?;
+    if request.truncate.unwrap_or(true) {
+        texts.iter_mut().for_each(|text| text.truncate(model.context));
+    }
+    let tokens = texts.iter().map(Vec::len).sum();
+    let embedded = model.embed(texts).await?.into_iter();
+    request.named.keep(&model);
+    let embedded = Embedded {
+        model: &model.name,
+        embeddings: embedded.map(|hidden| normalised(hidden, dimensions)).collect(),
+        total_duration: begin.elapsed().as_nanos() as u64,
+        load_duration: 0,
+        prompt_eval_count: tokens,
+    };
+    Ok(Json(embedded).into_response())
+}
+
+#[derive(Deserialize)]
+pub(crate) struct OldEmbedRequest {
+    #[serde(flatten)]
+    named: ModelFields,
+    #[serde(default)]
+    prompt: String,
+}
+
+#[derive(Serialize)]
+struct OldEmbedded {
+    /// As the model has it: its length is not 1.
+    embedding: Vec<f32>,
+}
+
+pub(crate) async fn embeddings(
+    State(models): State<Arc<ServedModels>>,
+    request: Result<Body<OldEmbedRequest>, Refusal>,
+) -> Result<Response, OllamaRefusal> {
+    let Body(request) = request?;
+    let model = request.named.model(&models)?;
+    let mut embedding = vec![];
+    if !request.prompt.is_empty() {
+        let texts = InputField::Text(request.prompt).tokens(&model)?;
+        embedding = model.embed(texts).await?.pop().unwrap_or_default();
+    }
+    request.named.keep(&model);
+    Ok(Json(OldEmbedded { embedding }).into_response())
+}
