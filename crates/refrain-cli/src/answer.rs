@@ -8,6 +8,7 @@ use refrain_engine::{GeneratedText, Generation};
 use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
 
 use crate::interrupt;
+use crate::markdown::MarkdownStream;
 use crate::output::{self, human_rate, human_seconds};
 
 /// Where reasoning is written.
@@ -60,15 +61,18 @@ pub(crate) struct AnswerWriter {
     splitter: Option<ReasoningSplitter>,
     /// `None`: nothing is written.
     look: Option<Look>,
+    /// Draws the answer, if it is drawn.
+    markdown: Option<MarkdownStream>,
     last: Last,
     failure: Option<anyhow::Error>,
 }
 
 impl AnswerWriter {
-    /// Writes to the standard output.
-    pub fn new(reasoning: ReasoningOutput) -> Self {
+    /// Writes to the standard output, `markdown` as it is meant where that is a terminal.
+    pub fn new(reasoning: ReasoningOutput, markdown: bool) -> Self {
         Self {
             look: Some(reasoning.look()),
+            markdown: output::canvas().filter(|_| markdown).map(|_| MarkdownStream::new()),
             ..Self::silent()
         }
     }
@@ -81,6 +85,7 @@ impl AnswerWriter {
             marks: ReasoningMarks::default(),
             splitter: None,
             look: None,
+            markdown: None,
             last: Last::Nothing,
             failure: None,
         }
@@ -131,6 +136,9 @@ impl AnswerWriter {
         }
         let rest = self.splitter.as_mut().map(ReasoningSplitter::finish);
         self.write(&rest.unwrap_or_default())?;
+        if self.markdown.is_some() && self.last == Last::Answer {
+            return self.end_markdown();
+        }
         match self.look.is_some() && !self.answer.ends_with('\n') {
             true => output::print("\n"),
             false => Ok(()),
@@ -149,6 +157,9 @@ impl AnswerWriter {
             return Ok(());
         };
         if !new.reasoning.is_empty() && look != Look::Hidden {
+            if self.last == Last::Answer {
+                self.end_markdown()?;
+            }
             match look {
                 Look::Dimmed => output::print_dimmed(&new.reasoning)?,
                 _ if self.last == Last::Nothing => {
@@ -160,15 +171,25 @@ impl AnswerWriter {
         }
         if !new.answer.is_empty() {
             match (self.last, look) {
-                (Last::Reasoning, Look::Marked) => {
-                    output::print_text(&format!("\n{}\n\n{}", self.marks.close, new.answer))?
-                }
-                (Last::Reasoning, _) => output::print_text(&format!("\n\n{}", new.answer))?,
+                (Last::Reasoning, Look::Marked) => output::print_text(&format!("\n{}\n\n", self.marks.close))?,
+                (Last::Reasoning, _) => output::print_text("\n\n")?,
+                _ => {}
+            }
+            match (&mut self.markdown, output::canvas()) {
+                (Some(markdown), Some(size)) => output::draw(&markdown.push(&new.answer, size))?,
                 _ => output::print_text(&new.answer)?,
             }
             self.last = Last::Answer;
         }
         Ok(())
+    }
+
+    /// Draws what was held back of an answer, and ends its line.
+    fn end_markdown(&mut self) -> anyhow::Result<()> {
+        match (&mut self.markdown, output::canvas()) {
+            (Some(markdown), Some(size)) => output::draw(&markdown.end(size)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) struct AskArguments {
         help_heading = "Output"
     )]
     pub reasoning: Option<ReasoningOutput>,
+    /// Write answers as the model has them: without it, a terminal shows their markdown as it is meant
+    #[arg(long, help_heading = "Output")]
+    pub no_markdown: bool,
     /// Tokens that prompt and answers may have together [default: 4096 or what the prompt and -n
     /// need, up to the model's limit]
     #[arg(
@@ -126,8 +129,8 @@ impl AskArguments {
     }
 
     /// A writer for the next answer.
-    pub fn writer(&self) -> AnswerWriter {
-        AnswerWriter::new(self.reasoning.unwrap_or_default())
+    pub fn writer(&self, markdown: bool) -> AnswerWriter {
+        AnswerWriter::new(self.reasoning.unwrap_or_default(), markdown)
     }
 
     /// Sets the variables that the user gives.

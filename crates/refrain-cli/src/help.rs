@@ -79,7 +79,15 @@ mod tests {
     const HEADINGS: [(&str, &[&str]); 6] = [
         (
             "Output",
-            &["json", "json-schema", "grammar", "max-tokens", "stop", "thoughts"],
+            &[
+                "json",
+                "json-schema",
+                "grammar",
+                "max-tokens",
+                "stop",
+                "thoughts",
+                "no-markdown",
+            ],
         ),
         ("Context", &["ctx", "load-state", "save-state", "on-full"]),
         (

@@ -16,6 +16,7 @@ mod hub;
 mod input;
 mod interrupt;
 mod load;
+mod markdown;
 mod memory;
 mod model;
 mod numbers;

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
+use crate::markdown::TerminalSize;
+
 pub(crate) use refrain_vulkan::human_bytes;
 
 /// Whoever read the standard output has closed it: no failure, but there is no one to write for.
@@ -58,6 +60,25 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
         true => print(text),
         false => print_as_it_is(text),
     }
+}
+
+/// Writes what a terminal is told to do, in which nothing comes from elsewhere but [`plain()`].
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn draw(text: &str) -> anyhow::Result<()> {
+    print_as_it_is(text)
+}
+
+/// The size of the terminal that the standard output is, if what stands on it can be drawn anew, in colours.
+pub(crate) fn canvas() -> Option<TerminalSize> {
+    let terminal = console::Term::stdout();
+    let draws = terminal.features().colors_supported() && console::colors_enabled();
+    let (lines, columns) = terminal.size_checked().filter(|_| draws)?;
+    Some(TerminalSize {
+        lines: lines.max(1).into(),
+        columns: columns.max(2).into(),
+    })
 }
 
 fn print_as_it_is(text: &str) -> anyhow::Result<()> {

@@ -149,6 +149,7 @@ pub(crate) fn talk(
         },
         options,
         interactive: lines.interactive(),
+        markdown: !ask.no_markdown,
         last: None,
     };
     if let Some(path) = &opening.load {
@@ -172,6 +173,8 @@ struct Chat<'a> {
     options: SamplerOptions,
     /// Whether someone types.
     interactive: bool,
+    /// Whether the markdown of answers is drawn.
+    markdown: bool,
     /// The last answer.
     last: Option<Answer>,
 }
@@ -234,6 +237,13 @@ impl Chat<'_> {
                     Some(true) => "the model thinks before it answers",
                     Some(false) => "the model answers at once",
                     None => "the model thinks if its template has it so",
+                });
+            }
+            Some(ChatCommand::Markdown(markdown)) => {
+                self.markdown = markdown;
+                self.note(match markdown {
+                    true => "answers are drawn as their markdown means, where this is a terminal",
+                    false => "answers are written as the model has them",
                 });
             }
             Some(ChatCommand::Context(None)) => {
@@ -326,7 +336,7 @@ impl Chat<'_> {
             stop_ids: self.tokenizer.eos_ids().to_vec(),
             stop_strings: self.ask.stop.clone(),
         };
-        let mut writer = self.ask.writer();
+        let mut writer = self.ask.writer(self.markdown);
         let left_out = self.dialogue.left_out();
         let deferred = interrupt::defer()?;
         let answer = self.dialogue.answer(&options, &mut writer);

@@ -125,7 +125,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     };
     let mut writer = match arguments.json {
         true => AnswerWriter::silent(),
-        false => ask.writer(),
+        false => ask.writer(!ask.no_markdown && !arguments.raw && !arguments.form.is_given()),
     };
     let sampler = Sampler::new(sampling::options(&ask.sampling, &checkpoint)?)?;
     let grammar = arguments.form.grammar()?;

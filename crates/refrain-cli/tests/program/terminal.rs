@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
+use serde_json::json;
 
 use crate::serve::Server;
-use crate::support::refrain;
+use crate::support::{Copy, refrain};
 use crate::thinking::thinker;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -27,6 +28,11 @@ struct Terminal {
 
 impl Terminal {
     fn new(arguments: &[&str]) -> Self {
+        Self::with(&[], arguments)
+    }
+
+    /// With variables of the environment.
+    fn with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let size = Winsize {
             ws_row: 50,
             ws_col: 200,
@@ -37,6 +43,7 @@ impl Terminal {
         let side = || Stdio::from(pty.slave.try_clone().unwrap());
         let mut command = refrain(arguments);
         command.env("REFRAIN_DEVICE", "cpu").env("TERM", "xterm");
+        command.envs(variables.iter().copied());
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let keyboard = File::from(pty.master);
         let mut screen = keyboard.try_clone().unwrap();
@@ -121,6 +128,24 @@ fn lines_pasted_at_once_are_answered_one_by_one() {
     for answer in ["12 + 30 = 42", "5 + 4 = 9", "1 + 1 = 2"] {
         terminal.shows(answer);
     }
+    terminal.ends();
+}
+
+#[test]
+fn lines_that_the_terminal_says_were_pasted_are_one_message() {
+    let mut terminal = Terminal::chat(&[]);
+    // The terminal is told that the program wants to know.
+    terminal.shows("\x1b[?2004h");
+    terminal.shows(">>> ");
+    terminal.types("\x1b[200~What is\r12 + 30?\\\x1b[201~\r");
+    terminal.shows("first token after");
+    terminal.types("/stats\r");
+    terminal.shows("2 messages");
+    terminal.types("\x1b[200~\"\"\"\rWhat is 12 + 30?\r\"\"\"\x1b[201~\r");
+    terminal.shows("12 + 30 = 42");
+    terminal.types("/stats\r");
+    terminal.shows("4 messages");
+    terminal.types("/exit\r");
     terminal.ends();
 }
 
@@ -219,6 +244,55 @@ fn thoughts_and_figures_step_back_behind_the_answer() {
     let text = terminal.ends();
     assert!(!text.contains("think>"), "{text:?}");
     assert_eq!(text.matches("first token after").count(), 1, "{text:?}");
+}
+
+/// The demo model, which says " **is**" for " =".
+fn emphatic() -> Copy {
+    let copy = Copy::of("../../demo/model");
+    copy.change_json("tokenizer.json", |tokenizer| {
+        let byte_level = tokenizer["decoder"].take();
+        let replace = json!({"type": "Replace", "pattern": {"String": " ="}, "content": " **is**"});
+        tokenizer["decoder"] = json!({"type": "Sequence", "decoders": [byte_level, replace]});
+    });
+    copy
+}
+
+#[test]
+fn answers_are_drawn_as_their_markdown_means() {
+    let model = emphatic();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut terminal = Terminal::new(&["chat", model.path(), "--temp", "0", "--no-history"]);
+    terminal.types("What is 12 + 30?\r");
+    terminal.shows("12 + 30");
+    terminal.shows("\x1b[1mis\x1b[0m");
+    terminal.shows(" 42\r\n");
+    terminal.types(format!("/save {}\r", file.path().display()));
+    terminal.shows("saved");
+    terminal.types("/set nomarkdown\r/regenerate\r");
+    terminal.shows("12 + 30 **is** 42\r\n");
+    terminal.types("/exit\r");
+    terminal.ends();
+    let saved = std::fs::read_to_string(file.path()).unwrap();
+    assert!(saved.contains("12 + 30 **is** 42"), "{saved}");
+}
+
+#[test]
+fn what_is_no_answer_or_not_to_be_drawn_is_shown_as_it_is() {
+    let model = emphatic();
+    let question = "What is 12 + 30?";
+    let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
+    let cases = [
+        (("LANG", "C"), question, "--no-markdown"),
+        (("LANG", "C"), &prompt, "--raw"),
+        (("NO_COLOR", "1"), question, "--no-think"),
+        (("TERM", "dumb"), question, "--no-think"),
+    ];
+    for (variable, prompt, option) in cases {
+        let arguments = ["run", model.path(), prompt, "--temp", "0", option];
+        let mut terminal = Terminal::with(&[variable], &arguments);
+        terminal.shows("12 + 30 **is** 42");
+        terminal.ends();
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(super) const HELP: &str = "  /system [TEXT]   set the system message, or sho
   /set             show the settings
   /set NAME VALUE  change one, such as temp 0.7, top-p 0.9, seed 1, max-tokens 200, on-full stop
   /set think       let the model think before it answers; /set nothink: not
+  /set nomarkdown  write answers as the model has them; /set markdown: as they are meant
   /ctx [N]         make room for N tokens, or show how many there are and are taken
   /regenerate      answer the last message again, with other random numbers
   /save FILE       write the conversation as JSON, and beside it what was computed
@@ -27,6 +28,8 @@ pub(super) enum ChatCommand {
     Set(Option<(String, String)>),
     /// Let the model think, not think, or do as its template has it.
     Think(Option<bool>),
+    /// Draw the markdown of answers, or write it as it is.
+    Markdown(bool),
     /// Change the length of the context, or show it.
     Context(Option<usize>),
     Clear,
@@ -81,6 +84,9 @@ impl ChatCommand {
             ("think", "false" | "off") | ("nothink" | "no-think", "") => Self::Think(Some(false)),
             ("think", "auto") => Self::Think(None),
             ("think", _) => return Err("/set think takes on, off or auto".to_owned()),
+            ("markdown", "" | "true" | "on") => Self::Markdown(true),
+            ("markdown", "false" | "off") | ("nomarkdown" | "no-markdown", "") => Self::Markdown(false),
+            ("markdown", _) => return Err("/set markdown takes on or off".to_owned()),
             ("system", text) => Self::System((!text.is_empty()).then(|| text.to_owned())),
             ("ctx" | "num-ctx", value) => Self::Context(Some(tokens(value)?)),
             (_, "") => return Err(format!("/set {name} needs a value")),
@@ -139,11 +145,21 @@ mod tests {
         assert_eq!(set("/set"), ChatCommand::Set(None));
         assert_eq!(set("/set think"), ChatCommand::Think(Some(true)));
         assert_eq!(set("/set nothink"), ChatCommand::Think(Some(false)));
+        assert_eq!(set("/set markdown off"), ChatCommand::Markdown(false));
+        assert_eq!(set("/set nomarkdown"), ChatCommand::Markdown(false));
+        assert_eq!(set("/set markdown"), ChatCommand::Markdown(true));
         assert_eq!(set("/set think auto"), ChatCommand::Think(None));
         assert_eq!(set("/set num_ctx 8192"), ChatCommand::Context(Some(8192)));
         assert_eq!(set("/ctx 8192"), ChatCommand::Context(Some(8192)));
         assert_eq!(set("/ctx"), ChatCommand::Context(None));
-        for wrong in ["/set temp", "/set think hard", "/ctx 0", "/ctx many", "/set ctx"] {
+        for wrong in [
+            "/set temp",
+            "/set think hard",
+            "/set markdown nice",
+            "/ctx 0",
+            "/ctx many",
+            "/set ctx",
+        ] {
             assert!(ChatCommand::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -163,7 +179,7 @@ mod tests {
     fn every_command_in_the_help_is_one() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  /"));
         let names: Vec<&str> = names.map(|line| line.split_whitespace().next().unwrap()).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 13);
         for name in names {
             assert!(matches!(
                 ChatCommand::parse(&format!("/{name} x")),

@@ -174,6 +174,11 @@ fn read_line(lines: &mut dyn BufRead) -> anyhow::Result<LineRead> {
 
 /// Adds a line to a message; true if the message goes on after it.
 fn take(message: &mut Vec<String>, fenced: &mut bool, line: &str) -> bool {
+    // Lines that were pasted together are a message as they stand.
+    if line.contains('\n') && !*fenced && !line.trim_start().starts_with(FENCE) {
+        message.push(line.to_owned());
+        return false;
+    }
     if *fenced {
         let Some(last) = line.trim_end().strip_suffix(FENCE) else {
             message.push(line.to_owned());
@@ -188,7 +193,7 @@ fn take(message: &mut Vec<String>, fenced: &mut bool, line: &str) -> bool {
     let opened = line.trim_start().strip_prefix(FENCE).filter(|_| message.is_empty());
     if let Some(first) = opened {
         if let Some(whole) = first.trim_end().strip_suffix(FENCE) {
-            message.push(whole.to_owned());
+            message.push(whole.trim_matches('\n').to_owned());
             return false;
         }
         if !first.is_empty() {
