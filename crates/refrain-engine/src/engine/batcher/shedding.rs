@@ -149,7 +149,7 @@ mod tests {
         let [first, second] = [0, 1].map(|number| ask(&mut batcher, number, 3));
         let mut told = None;
         for _ in 0..10 {
-            batcher.admit();
+            batcher.admit().expect("has room");
             batcher.shed(full()).expect("somebody is to blame");
             told = first.try_recv().ok();
             if told.is_some() {
