@@ -7,11 +7,20 @@ const MAX_FILE_LINES: usize = 450;
 const MAX_FUNCTION_LINES: usize = 80;
 
 /// What each crate of the workspace may depend on (its tests may also use what stands after the bar).
-const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 15] = [
+    ("refrain-testing", &[], &[]),
     ("refrain-vulkan", &[], &[]),
     ("refrain-quant", &[], &["refrain-quant"]),
-    ("refrain-kernels", &["refrain-quant"], &["refrain-vulkan"]),
-    ("refrain", &["refrain-kernels", "refrain-vulkan"], &["refrain-lm"]),
+    (
+        "refrain-kernels",
+        &["refrain-quant"],
+        &["refrain-testing", "refrain-vulkan"],
+    ),
+    (
+        "refrain",
+        &["refrain-kernels", "refrain-vulkan"],
+        &["refrain-lm", "refrain-testing"],
+    ),
     ("refrain-lm", &["refrain", "refrain-kernels"], &["refrain-vulkan"]),
     ("refrain-formats", &["refrain-quant"], &[]),
     ("refrain-text", &["refrain-formats"], &[]),
@@ -24,7 +33,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
     (
         "refrain-write",
         &["refrain-formats", "refrain-models", "refrain-quant", "refrain-text"],
-        &[],
+        &["refrain-testing"],
     ),
     (
         "refrain-engine",
@@ -35,7 +44,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
             "refrain-models",
             "refrain-text",
         ],
-        &["refrain-vulkan"],
+        &["refrain-testing", "refrain-vulkan"],
     ),
     ("refrain-grammar", &["refrain-engine", "refrain-text"], &[]),
     (
@@ -64,7 +73,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 14] = [
             "refrain-vulkan",
             "refrain-write",
         ],
-        &[],
+        &["refrain-testing"],
     ),
 ];
 

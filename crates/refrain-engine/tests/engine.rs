@@ -3,13 +3,14 @@
 mod common;
 
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{TestGpu, model};
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, Error, Finish, GenerateOptions, Model,
     PickedToken, Sampler, SamplerOptions, Session, TokenConstraint,
 };
+use refrain_testing::wait_until;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
@@ -212,10 +213,9 @@ fn who_leaves_makes_room() {
     assert!(matches!(long.next(), EngineEvent::Token(_)));
     drop(long);
     assert_eq!(waiting.answer().0.len(), 2);
-    let begin = Instant::now();
-    while engine.load().running + engine.load().pages_in_use > 0 && begin.elapsed() < LONGEST_WAIT {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("nobody is served", || {
+        engine.load().running + engine.load().pages_in_use == 0
+    });
     assert_eq!((engine.load().running, engine.load().waiting), (0, 0));
     assert_eq!(engine.load().pages_in_use, 0, "what is only remembered is free");
 }
@@ -264,10 +264,7 @@ fn what_cannot_be_computed_is_refused() {
     let waiting = ask(&engine, &[1, 2], &greedy(2)).expect("taken");
     assert!(said(&[1]).contains("2 requests are running or waiting already"));
     drop((release, held, waiting));
-    let begin = Instant::now();
-    while ask(&engine, &[1], &greedy(1)).is_err() && begin.elapsed() < LONGEST_WAIT {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("there is room", || ask(&engine, &[1], &greedy(1)).is_ok());
     assert!(Engine::start(&model, &options(1, 256)).is_ok());
     let beyond = EngineOptions {
         context: model.config().max_position + 1,

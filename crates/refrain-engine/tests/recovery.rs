@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::null::{reporting, reporting_within};
 use common::{TestGpu, model};
@@ -80,10 +80,7 @@ fn ask(engine: &Engine, request: EngineRequest, mut and: impl FnMut(&EngineEvent
 
 /// What was counted, once nobody is served: counters are shown behind a round, within which answers end.
 fn settled(engine: &Engine) -> EngineLoad {
-    let begin = Instant::now();
-    while engine.load().running > 0 && begin.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    refrain_testing::wait_until("nobody is served", || engine.load().running == 0);
     engine.load()
 }
 

@@ -226,9 +226,7 @@ fn a_second_ctrl_c_ends_the_program_at_once_whatever_it_waits_for() {
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
     };
-    while !listens() {
-        pause();
-    }
+    refrain_testing::wait_until("the program listens", listens);
     pause();
     interrupt(&child);
     pause();

@@ -49,7 +49,7 @@ fn hardware_without_memory_is_refused_by_name() {
         .iter()
         .any(|device| device["name"].as_str().unwrap().contains("POLARIS10"))
     {
-        assert!(std::env::var_os("CI").is_none(), "Mesa's driver for AMD is not here");
+        assert!(!refrain_testing::in_ci(), "Mesa's driver for AMD is not here");
         return;
     }
     let check = ["plan-check", "synthetic:tiny:q4_0", "--device", "POLARIS10"];

@@ -16,7 +16,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -118,29 +117,22 @@ impl Server {
 
     /// Waits until `/metrics` has a line: who is answered is counted out a little later.
     fn comes_to(&self, line: &str) {
-        let begin = Instant::now();
-        loop {
+        refrain_testing::wait_until(line, || {
             let metrics = self.get("/metrics").1;
-            if metrics.lines().any(|found| found == line) {
-                return;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "no {line} in\n{metrics}");
-            thread::sleep(Duration::from_millis(20));
-        }
+            metrics.lines().any(|found| found == line)
+        });
     }
 
     fn end(mut self, signal: &str) -> Option<i32> {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status();
         assert!(sent.expect("there is kill").success());
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(60) {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                return status.code();
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("the server goes on");
+        let mut status = None;
+        refrain_testing::wait_until("the server ends", || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
     }
 }
 

@@ -8,8 +8,10 @@ pub fn fetched(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!in_ci, "{name} is not below target: run references/fetch.sh");
+    assert!(
+        !refrain_testing::in_ci(),
+        "{name} is not below target: run references/fetch.sh"
+    );
     eprintln!("{name} is left out: references/fetch.sh has not been run");
     None
 }

@@ -3,6 +3,7 @@
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
 use refrain_lm::{BatchTokens, causal_conv, expert_matmul, gated_delta};
+use refrain_testing::sample;
 
 use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
@@ -97,7 +98,7 @@ pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
 
 #[test]
 fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
-    for seed in 740..748 {
+    for seed in sample(740..748, 3) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {

@@ -1,4 +1,5 @@
 use refrain::{Array, Axes, DType, fast};
+use refrain_testing::sample;
 
 use crate::check;
 
@@ -50,7 +51,7 @@ fn reductions_of_nothing_agree() {
 
 #[test]
 fn rows_agree_in_softmax_norms_and_argmax() {
-    for seed in 550..570 {
+    for seed in sample(550..570, 4) {
         check(seed, |device, random| {
             let rank = 1 + random.below(3);
             let mut shape = random.shape(rank, 600);

@@ -3,6 +3,7 @@
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, QuantFormat, Quantised, concatenate, fast};
 use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, paged_attention_with_sinks, slots};
+use refrain_testing::sample;
 
 use crate::assert_alike;
 use crate::common::{Random, assert_silent, vulkan};
@@ -227,7 +228,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
 
 #[test]
 fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
-    for seed in 720..726 {
+    for seed in sample(720..726, 3) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for device in [&Device::cpu(), vulkan()] {
             for regions in [false, true] {

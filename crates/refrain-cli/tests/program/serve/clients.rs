@@ -4,6 +4,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use refrain_testing::in_ci;
+
 use super::Server;
 use crate::support::run;
 
@@ -18,8 +20,7 @@ fn client(script: &str, programs: &[&str]) -> Option<Command> {
     let missing = programs.iter().find(|program| !is_there(program)).copied();
     let missing = missing.or((!packages.join("requirements.txt").exists()).then_some("target/clients"));
     if let Some(missing) = missing {
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!in_ci, "{missing} is not here: run ci/setup");
+        assert!(!in_ci(), "{missing} is not here: run ci/setup");
         eprintln!("{script} is left out: {missing} is not here (ci/setup)");
         return None;
     }

@@ -106,9 +106,7 @@ fn one_model_comes_at_a_time() {
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| place.server.lines("/api/pull", &json!({"model": "acme/tiny:Q8_0"})));
         let asked = json!({"model": "acme/tiny:Q4_0", "stream": false});
-        while place.hub.seen().is_empty() {
-            std::thread::yield_now();
-        }
+        refrain_testing::wait_until("the hub is asked", || !place.hub.seen().is_empty());
         let mut refusals = 0;
         while let (503, said) = place.server.post("/api/pull", &asked) {
             assert!(said["error"].as_str().unwrap().contains("another model"), "{said}");

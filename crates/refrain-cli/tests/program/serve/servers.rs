@@ -76,9 +76,7 @@ fn what_servers_do_is_told_once_where_nobody_looks_at_a_terminal() {
         child,
         address: socket.clone(),
     };
-    while names(folder).len() < 2 {
-        thread::sleep(Duration::from_millis(50));
-    }
+    refrain_testing::wait_until("both are listed", || names(folder).len() >= 2);
     let text = outcome(folder, &["top", "--interval", "0.1"]).done();
     let row = |word: &str| text.lines().find(|line| line.contains(word)).expect(&text).to_owned();
     assert!(

@@ -1,7 +1,7 @@
 //! Several models of one server.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -82,11 +82,7 @@ fn models_leave_when_their_time_is_over_and_come_back() {
     let leave = json!({"model": "demo", "keep_alive": 0});
     let (_, told) = server.post("/api/generate", &leave);
     assert_eq!(told["done_reason"], "unload");
-    let begin = Instant::now();
-    while !server.loaded().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", server.loaded());
-        thread::sleep(Duration::from_millis(20));
-    }
+    refrain_testing::wait_until("the model has left", || server.loaded().is_empty());
     assert_eq!(server.get("/health").0, 200, "it will be loaded again");
     let (_, told) = server.post("/api/generate", &json!({"model": "other", "keep_alive": "5m"}));
     assert_eq!(told["done_reason"], "load");
