@@ -24,6 +24,8 @@ mod plan_check;
 mod printing;
 mod prompts;
 mod serve;
+#[cfg(target_os = "linux")]
+mod service;
 mod support;
 mod synth;
 #[cfg(unix)]

@@ -41,7 +41,7 @@ impl Server {
         Server::of(command)
     }
 
-    fn of(mut command: Command) -> Server {
+    pub fn of(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
@@ -83,7 +83,7 @@ impl Server {
         (status, serde_json::from_str(&body).expect(&body))
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub fn get(&self, path: &str) -> (u16, String) {
         self.ask("GET", path, "", "")
     }
 
