@@ -81,7 +81,7 @@ const WORDS: [(&[&str], &str); 18] = [
     ),
     (
         &["embed", "embedding", "embeddings", "rerank"],
-        "there are no embeddings yet; `refrain logits` writes what a model thinks of each token",
+        "`refrain serve MODEL` answers with embeddings at /v1/embeddings, and at /api/embed as Ollama does",
     ),
     (
         &["gpus", "device", "list-devices"],
@@ -127,7 +127,7 @@ pub(crate) fn instead(error: &clap::Error) -> Option<String> {
 fn option(word: &str) -> Option<String> {
     let names_model = ["-m", "--model", "-hf", "--hf", "--hf-repo"].contains(&word);
     names_model.then(|| {
-        format!("there is no option {word} here; the model stands behind the command, as in `refrain bench MODEL`")
+        format!("there is no option {word} here; the model stands behind the command, as in `refrain run MODEL`")
     })
 }
 

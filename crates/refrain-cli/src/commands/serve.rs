@@ -3,7 +3,7 @@
 mod models;
 mod pulls;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
     /// Answer only who gives this key (may be repeated)
-    #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true, value_parser = key)]
     api_key: Vec<String>,
     /// Speak HTTPS by this certificate (PEM, with those that vouch for it)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -170,8 +170,11 @@ fn host(text: &str) -> Result<Host, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(Host::Socket(path.into()));
     }
+    if text == "localhost" {
+        return Ok(Host::Address(Ipv4Addr::LOCALHOST.into()));
+    }
     let address = text.parse().map(Host::Address);
-    address.map_err(|_| "neither an address such as 127.0.0.1 or ::1, nor unix:PATH".to_owned())
+    address.map_err(|_| "neither an address such as 127.0.0.1 or ::1, nor localhost, nor unix:PATH".to_owned())
 }
 
 impl Arguments {
@@ -183,6 +186,13 @@ impl Arguments {
             Host::Socket(path) => Entrance::at_socket(path)
                 .with_context(|| format!("cannot listen on {}; another server may", path.display())),
         }
+    }
+}
+
+fn key(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err("an empty key keeps nobody out; leave it away to let everybody ask".to_owned()),
+        false => Ok(text.to_owned()),
     }
 }
 

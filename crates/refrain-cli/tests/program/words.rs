@@ -44,6 +44,11 @@ fn other_words_are_unknown_and_typing_errors_get_the_nearest() {
 }
 
 #[test]
+fn embeddings_are_a_servers() {
+    run(&["embed", "demo"]).failed(2, &["`refrain serve MODEL`", "/v1/embeddings"]);
+}
+
+#[test]
 fn a_model_given_by_an_option_is_told_where_it_stands() {
     for arguments in [
         &["bench", "-m", "demo"][..],

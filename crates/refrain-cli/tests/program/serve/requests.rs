@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::{Server, chat};
-use crate::support::{refrain, run};
+use crate::support::{Outcome, refrain, run};
 
 #[test]
 fn a_request_keeps_its_name_in_the_answer_and_in_the_log() {
@@ -78,6 +78,15 @@ fn pages_from_elsewhere_may_ask_where_their_origin_is_named() {
     assert!(!head.contains("access-control"), "{head}");
     let refused = run(&["serve", "demo", "--cors", "example.org/path"]);
     assert!(refused.stderr.contains("https://example.org"), "{}", refused.stderr);
+}
+
+#[test]
+fn an_empty_key_is_none_and_localhost_is_an_address() {
+    run(&["serve", "demo", "--api-key", ""]).failed(2, &["keeps nobody out"]);
+    let output = refrain(&["serve", "demo"]).env("REFRAIN_API_KEY", "").output();
+    Outcome::from(output.unwrap()).failed(2, &["--api-key", "keeps nobody out"]);
+    let server = Server::start(&["--host", "localhost"]);
+    assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
 }
 
 #[test]
