@@ -70,6 +70,14 @@ pub fn sample<T>(cases: impl IntoIterator<Item = T>, one_in: usize) -> Vec<T> {
     Draw::own().sample(cases, one_in)
 }
 
+/// Of what is done `whole` times alike, one in `one_in`, but at least once; all in CI.
+pub fn share(whole: usize, one_in: usize) -> usize {
+    match Draw::own() {
+        Draw::All => whole,
+        Draw::Seeded(_) => whole.div_ceil(one_in),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,13 +21,14 @@ fn the_demo_model_answers_the_same_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
     let expected = answer("demo");
     assert!(expected.contains("15"), "{expected}");
-    for (format, name) in [
+    let formats = [
         ("f16", "f16.gguf"),
         ("q8_0", "q8_0.gguf"),
         ("q4_k_m", "q4_k_m.gguf"),
         ("f16", "f16"),
         ("mlx8", "mlx8"),
-    ] {
+    ];
+    for (format, name) in refrain_testing::sample(formats, 3) {
         let out = folder.path().join(name);
         let out = out.to_str().unwrap();
         let report = run(&["convert", "demo", out, "--format", format, "--json"]).json();

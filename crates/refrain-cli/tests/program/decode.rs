@@ -1,5 +1,6 @@
 //! How tokens are decoded: explained, compared, saved, soaked.
 
+use refrain_testing::sample;
 use serde_json::Value;
 
 use super::support::{fixture, refrain, run};
@@ -17,7 +18,7 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
         let arguments = [&["explain", "synthetic:tiny:q4_0", "--device", "null"], arguments].concat();
         run(&arguments).done()
     };
-    for stage in refrain::passes::NAMES {
+    for stage in sample(refrain::passes::NAMES, 4) {
         let text = explained(&["--after", stage]);
         assert!(text.contains("f32[1, 256]"), "{stage}: {text}");
     }
@@ -128,18 +129,11 @@ fn replay_is_verified_and_an_injected_fault_is_named() {
 
 #[test]
 fn modes_and_submits_change_no_token() {
+    let model = fixture("qwen3-bf16");
+    let model = model.to_str().unwrap();
     let story = |more: &[&str]| {
         let arguments = [
-            "run",
-            "demo",
-            "Tell me a story.",
-            "-n",
-            "40",
-            "--seed",
-            "3",
-            "--temp",
-            "0.9",
-            "-q",
+            "run", model, "a b c", "--raw", "-n", "110", "--seed", "3", "--temp", "0.9", "-q",
         ];
         on_vulkan(&[&arguments, more].concat()).done()
     };

@@ -2,12 +2,12 @@
 
 use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
 use refrain_lm::sample::Settings;
-use refrain_testing::sample;
+use refrain_testing::{sample, share};
 
 use crate::common::TestGpu;
 use crate::{decoded, model, pair, prompt, seeded};
 
-/// What a run of 1,000 tokens gave and left behind.
+/// What a run of 1,000 tokens, or a share of them, gave and left behind.
 struct Thousand {
     tokens: Vec<u32>,
     /// The logits after each part of the run.
@@ -27,13 +27,14 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
     };
     let likeliest = Settings::default();
     let parts = [
-        (130, 1, &likeliest),
-        (1, 60, &drawn),
-        (130, 1, &likeliest),
-        (1, 200, &drawn),
-        (1, 280, &likeliest),
-        (1, 200, &drawn),
+        (share(130, 3), 1, &likeliest),
+        (1, share(60, 3), &drawn),
+        (share(130, 3), 1, &likeliest),
+        (1, share(200, 3), &drawn),
+        (1, share(280, 3), &likeliest),
+        (1, share(200, 3), &drawn),
     ];
+    let all: usize = parts.iter().map(|(times, part, _)| times * part).sum();
     let mut session = Session::new(model, 1100).expect("fits");
     session.set_mode(mode, None);
     session.set_tokens_per_submit(Some(8));
@@ -51,7 +52,7 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
             next = tokens[tokens.len() - 1..].to_vec();
         }
     }
-    assert_eq!((tokens.len(), session.position()), (1000, 1020));
+    assert_eq!((tokens.len(), session.position()), (all, all + 20));
     let states = session.snapshot().expect("a snapshot");
     Thousand { tokens, logits, states }
 }

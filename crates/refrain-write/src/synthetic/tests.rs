@@ -5,6 +5,7 @@ use refrain_formats::write::WriteProgress;
 use refrain_formats::{Encoding, Error, Format, Tensor, synthetic::formats};
 use refrain_models::config::RopeScaling;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec, architectures};
+use refrain_testing::sample;
 
 use super::{write, write_shards};
 
@@ -103,15 +104,16 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .chain(norms)
         .chain(latent)
         .chain(dense);
-    for spec in specs {
-        let is_gguf = SyntheticSpec::parse(&spec, FAMILIES).unwrap().format() == Format::Gguf;
+    let specs = sample(specs, 4);
+    for spec in &specs {
+        let is_gguf = SyntheticSpec::parse(spec, FAMILIES).unwrap().format() == Format::Gguf;
         let ending = if is_gguf { ".gguf" } else { "" };
         let out = directory.path().join(spec.replace(':', "-") + ending);
-        write(&spec, &out, &quietly).unwrap();
-        assert_written(&spec, &out);
+        write(spec, &out, &quietly).unwrap();
+        assert_written(spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(left.len(), formats.len() + 35);
+    assert_eq!(left.len(), specs.len());
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn reductions_over_any_axes_agree() {
         (|x, axes| x.any(axes), &DType::ALL),
         (|x, axes| x.all(axes), &DType::ALL),
     ];
-    for (seed, (reduction, dtypes)) in (500..).zip(reductions.iter().cycle()).take(28) {
+    for (seed, (reduction, dtypes)) in sample((500..).zip(reductions.iter().cycle()).take(28), 3) {
         check(seed, |device, random| {
             let rank = 1 + random.below(4);
             let mut shape = random.shape(rank, 700);

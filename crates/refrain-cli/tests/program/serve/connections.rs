@@ -137,19 +137,16 @@ fn who_asks_much_lets_others_have_their_turns() {
         assert_eq!(status, 200, "{answer}");
         Instant::now()
     };
-    let waiting = |count: usize| {
-        let begin = Instant::now();
-        while !server
-            .ask("GET", "/metrics", "authorization: Bearer MUCH\r\n", "")
-            .1
-            .contains(&format!("num_requests_waiting{{model_name=\"demo\"}} {count}\n"))
-        {
-            assert!(begin.elapsed() < Duration::from_secs(60));
-        }
+    // At one time or another most of them wait, maybe all but the first.
+    let most_wait = || {
+        let (_, metrics) = server.ask("GET", "/metrics", "authorization: Bearer MUCH\r\n", "");
+        [6, 7]
+            .iter()
+            .any(|count| metrics.contains(&format!("num_requests_waiting{{model_name=\"demo\"}} {count}\n")))
     };
     thread::scope(|scope| {
         let much: Vec<_> = (0..8).map(|_| scope.spawn(|| ask("MUCH"))).collect();
-        waiting(6);
+        refrain_testing::wait_until("six wait", most_wait);
         let little = scope.spawn(|| ask("LITTLE")).join().unwrap();
         let later = much
             .into_iter()

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use refrain_testing::share;
 use serde_json::json;
 
 use super::{Server, chat, content};
@@ -40,14 +41,14 @@ fn sixty_four_streams_hear_what_each_hears_alone_and_take_no_more_memory_with_ti
         .iter()
         .map(|question| content(&server.post("/v1/chat/completions", &chat(question)).1).to_owned())
         .collect();
-    let round = |seconds: u64| {
+    let round = |seconds: usize| {
         let begin = Instant::now();
         thread::scope(|scope| {
             for first in 0..64 {
                 let (server, questions, alone) = (&server, &questions, &alone);
                 scope.spawn(move || {
                     let mut number = first;
-                    while number == first || begin.elapsed() < Duration::from_secs(seconds) {
+                    while number == first || begin.elapsed() < Duration::from_secs(seconds as u64) {
                         let one = number % questions.len();
                         assert_eq!(streamed(server, &questions[one]), alone[one], "{}", questions[one]);
                         number += 1;
@@ -57,7 +58,7 @@ fn sixty_four_streams_hear_what_each_hears_alone_and_take_no_more_memory_with_ti
         });
         server.memory()
     };
-    if let Some((steady, end)) = round(2).zip(round(4)) {
+    if let Some((steady, end)) = round(share(2, 2)).zip(round(share(4, 2))) {
         assert!(end as f64 <= 1.05 * steady as f64 + 2048.0, "{steady} KiB, then {end}");
     }
 }
