@@ -258,7 +258,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// A table: aligned, or as it was written where there is no room for that.
+    /// A table: aligned, or as it was written where there is no room for that, or a cell has no head.
     fn end_table(&mut self, range: Range<usize>) {
         let Some(table) = self.table.take() else {
             return;
@@ -266,7 +266,10 @@ impl Drawer<'_> {
         let room = self
             .limit()
             .saturating_sub(row::width(&self.prefix_of(self.containers.len(), false)));
-        match table.rows(room) {
+        let source = self.source;
+        let lines = source[range].trim_end().lines();
+        let lines: Vec<&str> = lines.map(|line| line.trim_start_matches([' ', '\t', '>'])).collect();
+        match table.rows(room).filter(|_| table.has_all(&lines)) {
             Some(rows) => {
                 for row in rows {
                     let prefix = self.prefix();
@@ -274,12 +277,7 @@ impl Drawer<'_> {
                 }
             }
             None => {
-                let source = self.source;
-                let lines = source[range]
-                    .trim_end()
-                    .lines()
-                    .map(|line| line.trim_start_matches([' ', '\t', '>']));
-                self.push(&lines.collect::<Vec<_>>().join("\n"), Look::default());
+                self.push(&lines.join("\n"), Look::default());
                 self.flush();
             }
         }

@@ -29,6 +29,17 @@ impl Table {
         }
     }
 
+    /// Whether no line of it has more cells than the head: such cells are left out.
+    pub fn has_all(&self, lines: &[&str]) -> bool {
+        let cells = |line: &str| {
+            let line = line.replace("\\|", "");
+            let line = line.trim();
+            let line = line.strip_prefix('|').unwrap_or(line);
+            line.strip_suffix('|').unwrap_or(line).matches('|').count() + 1
+        };
+        lines.iter().all(|line| cells(line) <= self.alignments.len())
+    }
+
     /// The table if it has room in so many columns.
     pub fn rows(&self, room: usize) -> Option<Vec<Row>> {
         let columns = 0..self.alignments.len();

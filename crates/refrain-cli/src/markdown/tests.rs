@@ -1,5 +1,9 @@
 //! What a terminal shows of texts, however they come.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
 use super::*;
 
 const SIZE: TerminalSize = TerminalSize { lines: 60, columns: 40 };
@@ -23,7 +27,7 @@ fn shown(text: &str) -> String {
 
 /// One text a construct, and what a terminal of 40 columns shows of it.
 /// (The emulator leaves out U+FFFD.)
-const CONSTRUCTS: [(&str, &str); 24] = [
+const CONSTRUCTS: [(&str, &str); 25] = [
     ("plain words\n", "plain words"),
     (
         "a line\nand another\n\n\n\nand a paragraph",
@@ -70,6 +74,7 @@ const CONSTRUCTS: [(&str, &str); 24] = [
         "|a|b|\n|-|-|\n|a cell with many words in it|another such cell|\nx",
         "|a|b|\n|-|-|\n|a cell with many words in it|another\nsuch cell|\nx",
     ),
+    ("|a|b|\n|-|-|\n|c|d|e|", "|a|b|\n|-|-|\n|c|d|e|"),
     (
         "[text](http://a.b/c) <http://d.e> [http://f.g](http://f.g) ![](x.png)",
         "text (http://a.b/c) http://d.e\nhttp://f.g x.png",
@@ -292,5 +297,76 @@ fn what_is_drawn_anew_does_not_grow_with_the_answer() {
             assert!(stream.text.len() <= MOST_BYTES, "{unit:?}");
         }
         assert!(written < 30 * PIECES * unit.len(), "{unit:?}: {written} bytes");
+    }
+}
+
+/// What texts are made of, to be put together in any order.
+const PARTS: [&str; 40] = [
+    "a",
+    "word ",
+    "\n",
+    "\n\n",
+    " ",
+    "  ",
+    "    ",
+    "- ",
+    "1. ",
+    "> ",
+    "```",
+    "```rs\n",
+    "~~~",
+    "`",
+    "**",
+    "*",
+    "_",
+    "|",
+    "|-|-|\n",
+    "| a | b |\n",
+    "# ",
+    "===\n",
+    "---\n",
+    "[",
+    "]",
+    "](x)",
+    "]: u",
+    "\\(",
+    "\\)",
+    "\\[",
+    "\\]",
+    "$$",
+    "$",
+    "<b>",
+    "<div>\n",
+    "\t",
+    "漢",
+    "&#27;",
+    "\\",
+    "e\u{301}",
+];
+
+proptest! {
+    #[test]
+    fn marks_in_any_order_lose_no_text_and_do_not_depend_on_cuts(
+        parts in vec(select(&PARTS[..]), 0..30),
+        columns in select(&[40, 9, 3][..]),
+        sizes in vec((1..5usize, 2..14usize), 1..9),
+    ) {
+        let text = parts.concat();
+        let size = TerminalSize { lines: 120, columns };
+        let whole = screen([&text[..]], size);
+        let one_by_one = screen(text.split_inclusive(|_| true), size);
+        prop_assert_eq!(one_by_one.contents_formatted(), whole.contents_formatted());
+        let mut stream = MarkdownStream::new();
+        let mut written = String::new();
+        for (part, (lines, columns)) in parts.iter().zip(sizes.iter().copied().cycle()) {
+            written += &stream.push(part, TerminalSize { lines, columns });
+        }
+        written += &stream.end(size);
+        // The language of code is not shown.
+        if !["``", "~~"].iter().any(|mark| text.contains(mark)) {
+            let count = |text: &str| text.matches('漢').count();
+            prop_assert_eq!(count(&whole.contents()), count(&text));
+            prop_assert!(count(&written) >= count(&text));
+        }
     }
 }
