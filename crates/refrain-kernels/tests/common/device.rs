@@ -1,7 +1,9 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{Call, OperandSpec, Push, Traits, Values};
+use refrain_testing::sample;
 use refrain_vulkan::{Access, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 
 use super::driver;
@@ -39,6 +41,11 @@ pub fn device() -> &'static Arc<Device> {
 /// What the device can do, and the least that Vulkan promises: the variants that tests force.
 pub fn variants() -> Vec<Traits> {
     vec![driver::traits(device()), Traits::minimal()]
+}
+
+/// Rows of the tuning table for such a device.
+pub fn rows(traits: &Traits) -> Vec<&'static Tuning> {
+    sample(tuning::TABLE.iter().filter(|row| row.fits(traits)), 3)
 }
 
 /// Runs the calls one after another on copies of the operands' bytes; returns what operand `output`

@@ -9,6 +9,6 @@ mod random;
 mod texts;
 
 pub use compare::{assert_close, tolerance};
-pub use device::{Arena, device, run, values, variants};
+pub use device::{Arena, device, rows, run, values, variants};
 pub use random::{Random, bytes_of, index_values, operand};
 pub use texts::{all_features, both_traits, check_texts};

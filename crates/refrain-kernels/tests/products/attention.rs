@@ -4,14 +4,15 @@ mod case;
 
 use refrain_kernels::tuning::{self, GroupCount};
 use refrain_kernels::{DType, OperandSpec, Unsupported, attention};
+use refrain_testing::sample;
 
-use crate::common::Random;
+use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, device_traits, gappy, swapped};
 use case::Case;
 
 #[test]
 fn every_dtype_and_padding() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let tuning = tuning::choose(&traits);
         for i in 0..3 {
             let dtypes = [0, 1, 2, i].map(|j| FLOATS[(i + j) % 3]);
@@ -42,7 +43,7 @@ fn heads_of_any_even_size_and_ratio() {
 #[test]
 fn values_of_another_size_than_keys() {
     let mut random = Random::new(7);
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (head_dim, value_dim) in [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)] {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
@@ -74,7 +75,7 @@ fn values_of_another_size_than_keys() {
 
 #[test]
 fn windows() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for window in [0, 1, 6, 1000] {
             let params = attention::AttentionParams {
                 window: Some(window),
@@ -93,7 +94,7 @@ fn windows() {
 #[test]
 fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         let tokens = 150;
         Case {
             heads: 8,
@@ -151,7 +152,7 @@ fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
 
 #[test]
 fn sinks_take_their_share() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (sinks, enough_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
             let mut tuning = *tuning::choose(&traits);
             tuning.attention.enough_groups = GroupCount::fixed(enough_groups);
@@ -166,7 +167,7 @@ fn sinks_take_their_share() {
 
 #[test]
 fn parts_of_the_positions_are_joined() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let mut tuning = *tuning::choose(&traits);
         tuning.attention.enough_groups = GroupCount::fixed(1000);
         let case = Case {
@@ -202,7 +203,7 @@ fn parts_of_the_positions_are_joined() {
 
 #[test]
 fn numbers_out_of_range_are_clamped() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let case = Case {
             positions: vec![3, 9, i32::MAX, i32::MIN, 20],
             sequences: vec![1, u32::MAX, 0, 0, 1],

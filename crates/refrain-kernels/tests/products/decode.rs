@@ -6,14 +6,15 @@ use refrain_kernels::attention;
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, rope};
+use refrain_testing::sample;
 
-use crate::common::Random;
+use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, device_traits};
 use case::{Case, NORM, halves};
 
 #[test]
 fn queries_and_keys_are_made_kept_and_attended_with() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (i, state) in FLOATS.into_iter().enumerate() {
             Case {
                 state,
@@ -55,7 +56,7 @@ fn pieces_may_be_missing() {
 
 #[test]
 fn gates_lie_between_queries() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for positions in [vec![100], vec![31, -1, 190]] {
             Case {
                 positions,
@@ -69,7 +70,7 @@ fn gates_lie_between_queries() {
 
 #[test]
 fn sinks_take_their_share_of_one_part_and_of_several() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (enough_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
             let mut tuning = *tuning::choose(&traits);
             tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
@@ -105,7 +106,7 @@ fn heads_of_any_even_size_and_ratio() {
 fn values_of_another_size_than_keys() {
     let mut random = Random::new(11);
     let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (i, (head_dim, value_dim)) in dims.into_iter().enumerate() {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
@@ -135,7 +136,7 @@ fn values_of_another_size_than_keys() {
 #[test]
 fn every_tuning_row_joins_parts_of_long_contexts() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for enough_groups in [1, 1 << 20] {
             let mut tuning = *tuning;
             tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
@@ -155,7 +156,7 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
 #[test]
 fn workgroups_for_many_sequences_attend_as_those_for_few() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         let Some(mut many) = tuning.decode_many else { continue };
         many.enough_groups = GroupCount::fixed(1);
         let tuning = Tuning {

@@ -1,7 +1,8 @@
-use crate::common::Random;
+use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, swapped};
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values, matmul};
+use refrain_testing::sample;
 
 struct Case<'a> {
     tuning: &'a Tuning,
@@ -41,7 +42,7 @@ fn weight(dtype: DType, k: usize, n: usize) -> OperandSpec {
 
 #[test]
 fn every_mix_of_dtypes_and_few_or_many_rows() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (i, dtype) in FLOATS.into_iter().enumerate() {
             for m in [1, 3, 33] {
                 let (b, c) = (FLOATS[(i + 1) % 3], FLOATS[(i + m) % 3]);
@@ -60,7 +61,7 @@ fn every_mix_of_dtypes_and_few_or_many_rows() {
 
 #[test]
 fn odd_sizes_and_any_strides() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (m, k, n) in [(1, 1, 1), (2, 7, 5), (5, 70, 3), (40, 33, 67), (70, 5, 1), (1, 70, 130)] {
             for dtype in [DType::F32, DType::F16] {
                 let operands = [
@@ -125,7 +126,7 @@ fn batches_repeat_and_permute() {
 #[test]
 fn every_tuning_row_gives_the_same_result() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for (m, k, n) in [(1, 1032, 77), (4, 1032, 77), (70, 65, 70)] {
             Case {
                 tuning,
@@ -230,7 +231,7 @@ fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [OperandSpec; 3] {
 #[test]
 fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for (m, gaps) in [(1, false), (1, true), (8, true), (8, false), (512, false)] {
             for dtype in FLOATS {
                 let [a, b, out] = long(dtype, [m, 32_768, 4096], gaps);

@@ -1,4 +1,5 @@
 use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, rms_norm, rope};
+use refrain_testing::sample;
 
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
@@ -21,7 +22,7 @@ fn check_norm(traits: &Traits, x: &OperandSpec, weight: Option<&OperandSpec>, ou
 
 #[test]
 fn norms_of_short_and_long_rows() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (i, shape) in [[3, 5, 1], [2, 7, 64], [1, 300, 33], [1, 2, 2051]]
             .into_iter()
             .enumerate()
@@ -38,7 +39,7 @@ fn norms_of_short_and_long_rows() {
 
 #[test]
 fn norms_of_strided_rows() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let shape = [2, 3, 4, 20];
         let x = swapped(DType::F16, &shape, 0, 2);
         check_norm(&traits, &x, None, &gappy(DType::F16, &shape));
@@ -86,7 +87,7 @@ fn check_rotation(traits: &Traits, x: &OperandSpec, out: &OperandSpec, positions
 #[test]
 fn rotations_by_small_and_huge_positions() {
     let positions = [0, 1, 77, 32_767, 1_048_575, 2_000_000_011, -3];
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for interleaved in [false, true] {
             for (i, dims) in [32, 24, 2, 0].into_iter().enumerate() {
                 let params = rope::RopeParams {

@@ -1,9 +1,10 @@
-use crate::common::Random;
+use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
 use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
+use refrain_testing::sample;
 
 /// A random matrix in the resident layout.
 pub struct RandomWeights {
@@ -124,7 +125,7 @@ impl RandomWeights {
 
 #[test]
 fn products_in_every_format() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let chosen = tuning::choose(&traits);
         let fixed = Tuning {
             fixed_point: true,
@@ -132,7 +133,7 @@ fn products_in_every_format() {
         };
         // Traits change how sums are formed, whatever the format: one of each zero will do.
         let step = if traits == device_traits() { 1 } else { 3 };
-        for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
+        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 3) {
             // Whole groups of every size, and a number of words that is no multiple of the lanes.
             let k = if format.has_records() { 768 } else { 384 };
             let weights = RandomWeights::random(format, [37, k], FLOATS[i % 3]);
@@ -200,7 +201,7 @@ fn products_with_leading_dimensions_gaps_and_permuted_results() {
 #[test]
 fn every_tuning_row_gives_the_same_product() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for format in [QuantFormat::Q4_0, QuantFormat::mlx(8, 32)] {
             let weights = RandomWeights::random(format, [67, 2080], DType::F16);
             for tokens in [1, 4, 67] {
@@ -214,8 +215,8 @@ fn every_tuning_row_gives_the_same_product() {
 
 #[test]
 fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
-    for traits in all_traits() {
-        for format in QuantFormat::ALL {
+    for traits in sample(all_traits(), 3) {
+        for format in sample(QuantFormat::ALL, 3) {
             for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
                 for parameters in FLOATS {
                     let weights = RandomWeights::random(format, [9, 256], parameters);
@@ -308,7 +309,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 
 #[test]
 fn exponents_are_read_by_devices_with_and_without_bytes() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let weights = RandomWeights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
         for tokens in [1, 40] {
             let x = OperandSpec::contiguous(DType::F32, &[tokens, 96]);
@@ -321,7 +322,7 @@ fn exponents_are_read_by_devices_with_and_without_bytes() {
 #[test]
 fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for format in QuantFormat::ALL {
             let (n, k) = (4096, 32_768);
             let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
