@@ -155,6 +155,8 @@ def choose_a_model(page, url):
 
 def main(url, folder, several):
     folder.mkdir(exist_ok=True)
+    # On a machine that does much else.
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": 1100, "height": 760}, color_scheme="light",
