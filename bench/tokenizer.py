@@ -9,7 +9,8 @@ import pathlib
 import sys
 
 directory = pathlib.Path(sys.argv[1])
-count = json.loads((directory / "config.json").read_text())["vocab_size"]
+config = json.loads((directory / "config.json").read_text())
+count = config.get("text_config", config)["vocab_size"]
 words = {f"w{number}": number for number in range(count)}
 (directory / "tokenizer.json").write_text(
     json.dumps(

@@ -1,6 +1,8 @@
 //! For trying on a real card what the tests can only make up: a device that is lost, or hangs, in the middle
-//! of a stream, and another opened after it in the same process. It tells what happened, and fails if anything
-//! took long, or if tokens differ afterwards.
+//! of a stream, and another opened after it in the same process; then the same in the middle of an engine's
+//! streams, which go on from their tokens. It tells what happened, and fails if anything took long, if tokens of a
+//! stream differ afterwards, or if any of an engine's are missing. (They may differ: other kernels take in what was
+//! decoded.)
 //!
 //! ```text
 //! cargo run --release -p refrain-engine --example lost_device -- DEVICE [lose|hang] [MODEL]
@@ -12,10 +14,14 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use refrain_engine::{Device, LoadOptions, Mode, Model, Session};
+use refrain_engine::{
+    Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, LoadOptions, Mode, Model,
+    Session,
+};
 use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_vulkan::{
@@ -139,6 +145,93 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     }
 }
 
+/// Streams of an engine, and tokens of each before the harm and in all.
+const STREAMS: u32 = 8;
+const BEFORE: usize = 100;
+const IN_ALL: usize = 300;
+
+/// Tokens of each stream of an engine; once the first has [`BEFORE`] of them, `then` is called.
+fn streamed(engine: &Engine, mut then: impl FnMut() -> Result<()>) -> Result<(Vec<Vec<u32>>, Duration)> {
+    let ask = |number: u32| -> Result<(EngineTicket, Receiver<EngineEvent>)> {
+        let (events, heard) = channel();
+        let prompt = (0..40 + 30 * number)
+            .map(|at| (7 * number + 13 * at) % 200 + 3)
+            .collect();
+        let options = GenerateOptions {
+            max_tokens: Some(IN_ALL),
+            ..GenerateOptions::default()
+        };
+        let listener = Box::new(move |event| drop(events.send(event)));
+        Ok((engine.submit(EngineRequest::new(prompt, options), listener)?, heard))
+    };
+    let asked = (0..STREAMS).map(ask).collect::<Result<Vec<_>>>()?;
+    let (mut all, mut longest) = (vec![], Duration::ZERO);
+    for (number, (_ticket, heard)) in asked.iter().enumerate() {
+        let (mut tokens, mut last) = (vec![], Instant::now());
+        while let EngineEvent::Token(token) = match heard.recv()? {
+            EngineEvent::Failed(error) => return Err(error.into()),
+            event => event,
+        } {
+            tokens.push(token.id);
+            if number == 0 {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+                if tokens.len() == BEFORE {
+                    then()?;
+                }
+            }
+        }
+        if tokens.len() != IN_ALL {
+            return Err(format!("stream {number} ends after {} tokens", tokens.len()).into());
+        }
+        all.push(tokens);
+    }
+    Ok((all, longest))
+}
+
+/// An engine's streams, first in peace, then with a device that is harmed under them.
+fn streams_go_on(checkpoint: &Arc<Checkpoint>, vulkan: &Arc<Vulkan>, wish: &str, kind: Harm) -> Result<()> {
+    let current = Arc::new(Mutex::new(open(vulkan, wish)?));
+    let load = {
+        let (checkpoint, current) = (checkpoint.clone(), current.clone());
+        move || {
+            Model::load(
+                &checkpoint,
+                &Device::vulkan(current.lock().unwrap().clone()),
+                &LoadOptions::default(),
+            )
+        }
+    };
+    let reload = {
+        let (load, current, vulkan, wish) = (load.clone(), current.clone(), vulkan.clone(), wish.to_owned());
+        move |_: &refrain_engine::Error| {
+            *current.lock().unwrap() = open(&vulkan, &wish).map_err(|error| error.to_string())?;
+            Ok(load()?)
+        }
+    };
+    let options = EngineOptions {
+        context: 1024,
+        streams: STREAMS as usize,
+        cache_tokens: 1024 * STREAMS as usize,
+        prefix_cache: false,
+        ..EngineOptions::default()
+    };
+    let engine = Engine::start_reloading(load()?, &options, Box::new(reload))?;
+    let (expected, usual) = streamed(&engine, || Ok(()))?;
+    let (heard, pause) = streamed(&engine, || harm(&current.lock().unwrap().clone(), kind))?;
+    let alike = |(one, other): &(&Vec<u32>, &Vec<u32>)| one == other;
+    println!(
+        "{STREAMS} streams: all {IN_ALL} tokens each, {} texts as in peace; longest pause {pause:.1?} (in peace {usual:.1?}), \
+         opened again {} times",
+        expected.iter().zip(&heard).filter(alike).count(),
+        engine.load().restarts
+    );
+    match engine.load().restarts {
+        1 => Ok(()),
+        _ => Err("the harm was to be noticed once".into()),
+    }
+}
+
 fn tried() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |number: usize, usual: &'static str| arguments.get(number).map_or(usual, String::as_str);
@@ -148,11 +241,11 @@ fn tried() -> Result<()> {
         "hang" => Harm::Hang,
         other => return Err(format!("{other:?} is neither lose nor hang").into()),
     };
-    let checkpoint = match Path::new(model).exists() {
+    let checkpoint = Arc::new(match Path::new(model).exists() {
         true => Checkpoint::open(Path::new(model))?,
         false => Checkpoint::synthetic(model)?,
-    };
-    let vulkan = Vulkan::load(Options::default())?;
+    });
+    let vulkan = Arc::new(Vulkan::load(Options::default())?);
     let device = open(&vulkan, wish)?;
     println!("device: {}, driver {}", device.info().name, device.info().driver_info);
     let (whole, _) = decoded(&checkpoint, device, None)?;
@@ -176,7 +269,7 @@ fn tried() -> Result<()> {
         true => println!("decodes the same {} tokens as before", tokens.len()),
         false => return Err(format!("{tokens:?} instead of {whole:?}; {told}").into()),
     }
-    Ok(())
+    streams_go_on(&checkpoint, &vulkan, wish, kind)
 }
 
 fn main() -> ExitCode {

@@ -32,9 +32,10 @@ mod steps;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use batcher::Batcher;
 pub use recovery::Reload;
@@ -47,6 +48,8 @@ use crate::{Error, Finish, Model};
 
 /// Positions of a page.
 const PAGE: usize = 64;
+/// How long nobody asks before what later requests may need is made: who asks again at once shall not wait for it.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// How an engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -289,9 +292,13 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
-            let next = match batcher.is_idle() && batcher.is_prepared() {
-                true => requests.recv().map_err(|_| TryRecvError::Disconnected),
-                false => requests.try_recv(),
+            let next = match (batcher.is_idle(), batcher.is_prepared()) {
+                (true, true) => requests.recv().map_err(|_| TryRecvError::Disconnected),
+                (true, false) => requests.recv_timeout(QUIET).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => TryRecvError::Empty,
+                    RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+                }),
+                (false, _) => requests.try_recv(),
             };
             match next {
                 Ok(request) => batcher.add(request),

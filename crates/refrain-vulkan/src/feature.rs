@@ -43,6 +43,7 @@ features! {
     SubgroupUniformFlow "subgroup-uniform-flow" "A subgroup that parts comes together again where the text says so (`VK_KHR_shader_subgroup_uniform_control_flow`)."
     MemoryModel "memory-model" "The Vulkan memory model with device scope."
     CooperativeMatrix "cooperative-matrix" "Matrix products by a subgroup (`VK_KHR_cooperative_matrix`)."
+    FragmentOrder "fragment-order" "Elements of such matrices are set one by one, where a probe finds which lane holds which; else they go by way of shared memory."
     CooperativeMatrix2 "cooperative-matrix2" "All abilities of `VK_NV_cooperative_matrix2`."
     MemoryBudget "memory-budget" "Budget and use of each heap (`VK_EXT_memory_budget`)."
     TransferQueue "transfer-queue" "A queue family for copies alone, which overlap compute."

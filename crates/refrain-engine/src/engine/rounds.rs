@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 const NARROWEST: usize = 8;
 /// Steps whose time a round's chunk may take where so many prompts wait, or more.
 const MOST_SHARES: usize = 4;
+/// A chunk may take so long in any case: who reads has some forty tokens a second still, and narrow chunks compute
+/// fewer tokens in the same time.
+const UNNOTICED: Duration = Duration::from_millis(20);
 /// Rounds with chunks before one goes without, to see what they take then.
 const ROUNDS_WITH_CHUNKS: u32 = 32;
 /// How much of a mean the newest time is.
@@ -79,13 +82,14 @@ impl RoundTimes {
     }
 
     /// How many tokens the next round may take in, of `most`, while others read and `prompts` wait for theirs: so many that
-    /// a round takes no longer than two without, or a little more where many wait; none now and then.
+    /// a round takes no longer than two without, or a pause more that nobody notices, or a little more where many wait;
+    /// none now and then.
     pub fn width(&self, most: usize, prompts: usize) -> usize {
         let Some(step) = self.step.filter(|_| self.with_chunks < ROUNDS_WITH_CHUNKS) else {
             return 0;
         };
         let share = step * prompts.clamp(1, MOST_SHARES) as u32;
-        let share = share.max(self.of_chunk(NARROWEST).mul_f64(AS_GOOD));
+        let share = share.max(UNNOTICED).max(self.of_chunk(NARROWEST).mul_f64(AS_GOOD));
         let known = |width: usize| self.chunks.get(&width);
         let mut width = NARROWEST;
         while 2 * width <= most {
@@ -175,7 +179,7 @@ mod tests {
                 );
                 let (step, late) = (costs.step as f64, part(&gaps, 0.97));
                 assert!(
-                    late <= 2.1 * step,
+                    late <= (2.1 * step).max(step + 1.1 * UNNOTICED.as_micros() as f64),
                     "device {number}, prompt {prompt}: {late} and {step}"
                 );
                 // All of the time that it may take is taken.
@@ -190,13 +194,13 @@ mod tests {
     #[test]
     fn where_weights_take_longer_than_a_step_prompts_do_not_crawl() {
         let costs = Costs {
-            step: 3000,
-            chunk: |width, _| 3300 + 5 * width as u64,
+            step: 30_000,
+            chunk: |width, _| 33_000 + 50 * width as u64,
         };
         let mut times = RoundTimes::default();
         let gaps = gaps(&costs, &mut times, 4096, 1);
         assert!(gaps.len() < 40, "{} rounds", gaps.len());
-        assert!(part(&gaps, 0.99) <= 2.6 * 3000.0, "{gaps:?}");
+        assert!(part(&gaps, 0.99) <= 2.6 * 30_000.0, "{gaps:?}");
     }
 
     #[test]
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_time_that_was_wrong_is_forgotten() {
-        let costs = &DEVICES[0];
+        let costs = &DEVICES[1];
         let mut times = RoundTimes::default();
         gaps(costs, &mut times, 1024, 1);
         let wrong = |time: Duration| ChunkTime {
@@ -218,7 +222,7 @@ mod tests {
         times.chunks.values_mut().for_each(|time| *time = wrong(time.seen));
         gaps(costs, &mut times, 8192, 1);
         times.with_chunks = 0;
-        assert_eq!(times.width(512, 1), 32);
+        assert_eq!(times.width(512, 1), 16);
     }
 
     #[test]

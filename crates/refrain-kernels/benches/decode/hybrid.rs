@@ -3,7 +3,7 @@
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::Tuning;
+use refrain_kernels::tuning::{Delta, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
 
 use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Made, Workload, planes};
@@ -105,6 +105,11 @@ pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
     };
     let call = gated_delta::call_tuned(row, traits, &operands).expect("supported");
     Made::new(vec![call], &all.map(|operand| (false, operand)))
+}
+
+/// What of a tuning row matters to it: values of a row of lanes, those lanes, tokens of a tile.
+pub fn delta_row(delta: &Delta) -> String {
+    format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile)
 }
 
 /// Channels of the convolution, and taps of each.

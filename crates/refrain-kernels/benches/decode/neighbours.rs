@@ -96,12 +96,17 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     })
 }
 
-/// Rows that take other numbers of values of the delta rule together.
+/// Rows that take other numbers of values of the delta rule together, by other numbers of lanes, and bring other numbers
+/// of tokens.
 fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    [1, 2, 4, 8, 16].into_iter().map(move |values| Tuning {
+    let all = [1, 2, 4, 8]
+        .into_iter()
+        .flat_map(|values| [4, 8, 16, 32].map(|tile| (values, tile)));
+    all.map(move |(values, tile)| Tuning {
         delta: Delta {
             values,
             least_tokens: 1,
+            tile,
             ..row.delta
         },
         ..row

@@ -139,8 +139,7 @@ impl Workload {
                 let in_turn = *tokens <= row.most_convolved_in_turn;
                 return if in_turn { "in turn" } else { "at once" }.into();
             }
-            Workload::Delta { tokens } if *tokens < row.delta.least_tokens => return "1v".into(),
-            Workload::Delta { .. } => return format!("{}v", row.delta.values),
+            Workload::Delta { .. } => return hybrid::delta_row(&row.delta),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;

@@ -22,7 +22,7 @@ pub(super) fn call(
     sizes: &AttentionSizes,
     params: &AttentionParams,
 ) -> Option<Result<Call, Unsupported>> {
-    let cores = traits.matrix_cores?;
+    let cores = traits.matrix_cores.filter(|cores| !cores.is_hidden())?;
     let [_, keys, values, ..] = operands;
     let AttentionSizes {
         head_dim, value_dim, ..

@@ -3,7 +3,7 @@
 //!
 //! Vulkan does not say which lane holds which elements. Where a probe finds an order that kernels know, they
 //! set and read elements one by one, and weights go from memory to the cores without a way through shared
-//! memory.
+//! memory. Elsewhere products pass their fragments through it.
 
 use crate::kit::glsl;
 use crate::kit::text::Text;
@@ -17,6 +17,7 @@ impl MatrixCores {
             .define("LANES_PER_ROW", format!("{}u", self.lanes_per_row()))
             .define("SUBGROUP", format!("{}u", traits.subgroup_size))
             .define("VALUES", self.values())
+            .flag("HIDDEN_ORDER", self.is_hidden())
             .body(&format!("#define COLUMN_OF(lane, value) ({})\n", self.order.column()))
             .body(include_str!("fragments/order.glsl"))
     }
@@ -44,8 +45,8 @@ pub fn probe(traits: &Traits, size: u32) -> Call {
     }
 }
 
-/// The order in which a device holds fragments, from what [`probe`] wrote; none if it is not one that kernels
-/// know.
+/// The order in which a device holds fragments, from what [`probe`] wrote: hidden if it is not one that kernels
+/// know, none if its lanes do not share fragments as kernels do.
 pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrder> {
     let lanes = traits.subgroup_size;
     if size * size != lanes * ELEMENTS || written.len() != probe_words(traits) {
@@ -59,7 +60,8 @@ pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrde
             [of(0), of(1), of(2)] == [straight, across, straight]
         })
     };
-    FragmentOrder::ALL.into_iter().find(is)
+    let known = FragmentOrder::ALL.into_iter().find(is);
+    Some(known.unwrap_or(FragmentOrder::Hidden))
 }
 
 /// What kernels with fragments need beside the usual head.
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_known_by_what_lanes_hold_and_anything_else_is_none() {
+    fn an_order_is_known_by_what_lanes_hold_and_any_other_is_hidden() {
         for (order, size, lanes) in [(FragmentOrder::Quads, 16, 32), (FragmentOrder::Columns, 8, 8)] {
             let traits = Traits {
                 subgroup_size: lanes,
@@ -97,7 +99,8 @@ mod tests {
             }
             assert_eq!(super::order(&traits, size, &written), Some(order));
             written.swap(0, 1);
-            assert_eq!(super::order(&traits, size, &written), None);
+            assert_eq!(super::order(&traits, size, &written), Some(FragmentOrder::Hidden));
+            assert_eq!(super::order(&traits, 2 * size, &written), None);
         }
     }
 }

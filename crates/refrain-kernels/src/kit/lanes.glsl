@@ -1,13 +1,23 @@
 // LANES neighbouring invocations share a row, and ROWS rows are worked on at once: ROWS * LANES
-// invocations in all. Where the device runs subgroups of LANES invocations, a subgroup is a row;
-// where one row takes the whole workgroup, subgroups' results meet in shared memory; else all do.
+// invocations in all. Where the device runs subgroups of LANES invocations, a subgroup is a row; where
+// it is said that rows share subgroups, they do; where one row takes the whole workgroup, subgroups'
+// results meet in shared memory; else all do.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint ROWS = 1;
 
 shared LANE_VALUE lane_values[ROWS * LANES];
 
-#ifdef SUBGROUP_ARITHMETIC
+#ifdef ROWS_SHARE_SUBGROUPS
+uint row_in_group() { return gl_SubgroupID * (FULL_SUBGROUPS / LANES) + gl_SubgroupInvocationID / LANES; }
+uint lane() { return gl_SubgroupInvocationID % LANES; }
+
+#define COMBINE_BY_SUBGROUPS(JOIN, SUBGROUP_JOIN) \
+    [[unroll]] for (uint apart = LANES / 2u; apart > 0u; apart /= 2u) { \
+        value = JOIN(value, subgroupShuffleXor(value, apart)); \
+    } \
+    if (true) return value;
+#elif defined(SUBGROUP_ARITHMETIC)
 #ifdef FULL_SUBGROUPS
 // Known when the pipeline is made, so that only one of the forms below is a part of it.
 bool rows_are_subgroups() { return LANES == FULL_SUBGROUPS; }

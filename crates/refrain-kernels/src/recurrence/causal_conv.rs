@@ -6,8 +6,8 @@
 //! the sequence, oldest first. Afterwards it holds the last W−1. Tokens belong to sequences as in
 //! [`crate::gated_delta`].
 //!
-//! Few tokens are taken in turn, with a channel's last values at hand. Many are taken at once, each looking back for
-//! those before it, and then the state is renewed.
+//! Few tokens are taken in turn, with a channel's last values at hand. Many are taken at once, some neighbours each, of
+//! which the first looks back for those before it, and then the state is renewed.
 
 use crate::kit::text::{Text, address, grid, outer_strides, require_float, require_shape};
 use crate::recurrence::{self, Token};
@@ -17,6 +17,8 @@ use crate::{Call, OperandSpec, Push, Traits, Unsupported};
 const OP: &str = "causal_conv";
 /// Taps are kept in registers.
 const MOST_TAPS: usize = 16;
+/// Neighbouring tokens that an invocation takes where all are taken at once.
+const RUN: usize = 8;
 
 /// The calls, each depending on the one before it. Operands: x 0, weights 1, positions 2, sequences 3, state 4
 /// (updated), out 5.
@@ -81,7 +83,7 @@ pub fn calls_tuned(
     push.extend(outer_strides(OP, 0, x)?);
     push.extend(outer_strides(OP, 5, out)?);
     let threads = traits.workgroup(64);
-    let made = |way: &str, bodies: &[&str], rows: usize| -> Result<Call, Unsupported> {
+    let made = |way: &str, bodies: &[&str], groups: [u32; 3]| {
         let text = Text::new(traits, &format!("{OP}.{way}"))
             .input("x", x.dtype)
             .input("weights", weights.dtype)
@@ -91,22 +93,28 @@ pub fn calls_tuned(
             .output("y", out.dtype)
             .body(include_str!("causal_conv/common.glsl"));
         let text = bodies.iter().fold(text, |text, body| text.body(body));
-        Ok(Call {
-            kernel: text.kernel(vec![(0, threads), (3, taps as u32)]),
-            groups: grid(OP, (rows * channels).div_ceil(threads as usize))?,
+        Call {
+            kernel: text.kernel(vec![(0, threads), (3, taps as u32), (4, RUN as u32)]),
+            groups,
             push: push.clone(),
-        })
+        }
     };
     let in_turn = include_str!("causal_conv/in_turn.comp");
     let look_back = include_str!("causal_conv/look_back.glsl");
     let at_once = include_str!("causal_conv/at_once.comp");
     let remember = include_str!("causal_conv/remember.comp");
+    let of_rows = |rows: usize| grid(OP, (rows * channels).div_ceil(threads as usize));
     if tokens <= tuning.most_convolved_in_turn {
-        return Ok(vec![made("in_turn", &[in_turn], states)?]);
+        return Ok(vec![made("in_turn", &[in_turn], of_rows(states)?)]);
     }
+    if states.max(channels) > 65_535 {
+        let what = format!("{states} states of {channels} channels are more than a dispatch may have");
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let of_states = [channels.div_ceil(threads as usize), states, 1].map(|g| g.max(1) as u32);
     Ok(vec![
-        made("at_once", &[look_back, at_once], tokens)?,
-        made("remember", &[look_back, remember], states)?,
+        made("at_once", &[look_back, at_once], of_rows(tokens.div_ceil(RUN))?),
+        made("remember", &[look_back, remember], of_states),
     ])
 }
 

@@ -1,10 +1,11 @@
 // A row of invocations goes through the tokens of one sequence for VALUES values of one head: their rows of the
-// head's memory are spread over LANES invocations, EACH values of a row to one. Tokens depend on each other, so
-// what one costs is kept short: the next one is loaded meanwhile, and all sums that a token needs are of what was
-// there before it: (M + δ kᵀ) q = M q + δ (k · q). Nothing is left to compilers that they might round in two ways:
-// the bits are the same whatever VALUES is.
+// head's memory are spread over LANES invocations, EACH values of a row to one, by fours. Tokens depend on each other, so
+// what one costs is kept short: the workgroup brings TILE of them at once, and asks for the next ones meanwhile; all
+// sums that a token needs are of what was there before it: (M + δ kᵀ) q = M q + δ (k · q). Nothing is left to
+// compilers that they might round in two ways: the bits are the same whatever VALUES and TILE are.
 layout(constant_id = 5) const uint EACH = 4;
 layout(constant_id = 6) const uint VALUES = 1;
+layout(constant_id = 7) const uint TILE = 8;
 
 layout(push_constant, scalar) uniform Push {
     q_ref q;
@@ -22,100 +23,211 @@ layout(push_constant, scalar) uniform Push {
     uvec2 q_strides, k_strides, v_strides, y_strides; // between tokens, between heads
 } pc;
 
-float memory[VALUES][EACH];
+const uint THREADS = LANES * ROWS;
+const uint FOURS = EACH / 4u;
+const uint KEYS = LANES * EACH;
+const uint GROUP_VALUES = ROWS * VALUES;
+// What an invocation brings of a tile.
+const uint KEY_PARTS = (TILE * KEYS / 4u + THREADS - 1u) / THREADS;
+const uint VALUE_PARTS = (TILE * GROUP_VALUES + THREADS - 1u) / THREADS;
+const uint GATE_PARTS = (TILE + THREADS - 1u) / THREADS;
+// The position of a token that is another sequence's.
+const int OTHERS = -2;
 
-// The token that is next.
-float q_next[EACH], k_next[EACH], v_next[VALUES];
-float decay_next, beta_next;
-int position_next;
+shared vec4 q_tile[TILE * KEYS / 4u];
+shared vec4 k_tile[TILE * KEYS / 4u];
+shared float v_tile[TILE * GROUP_VALUES];
+shared float decay_tile[TILE];
+shared float beta_tile[TILE];
+shared int position_tile[TILE];
+// k · q of each token.
+shared float both_tile[TILE];
+// The sequence's first token, and the one behind its last.
+shared uint own_begin, own_end;
+
+vec4 memory[VALUES][FOURS];
+vec4 q_next[KEY_PARTS], k_next[KEY_PARTS];
+float v_next[VALUE_PARTS];
+float decay_next[GATE_PARTS], beta_next[GATE_PARTS];
+int position_next[GATE_PARTS];
 
 uint sequence() { return gl_WorkGroupID.z; }
 uint head() { return gl_WorkGroupID.y; }
+bool is_own(uint t) { return min(load_sequences(pc.sequences, t), gl_NumWorkGroups.z - 1u) == sequence(); }
 
-// The value of the head that is number `i` of this row, and whether there is such.
-uint value(uint i) { return (gl_WorkGroupID.x * ROWS + row_in_group()) * VALUES + i; }
-uint clamped(uint i) { return min(value(i), pc.value_dim - 1u); }
-
-// The first of the sequence's tokens from t on; the number of tokens if there is none.
-uint own_token(uint t) {
-    while (t < pc.tokens && min(load_sequences(pc.sequences, t), gl_NumWorkGroups.z - 1u) != sequence()) ++t;
-    return t;
-}
-
-void load_token(uint t) {
-    if (t >= pc.tokens) return;
-    uint key_head = head() / pc.ratio;
-    uint q_at = t * pc.q_strides.x + key_head * pc.q_strides.y;
-    uint k_at = t * pc.k_strides.x + key_head * pc.k_strides.y;
-    [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-        uint d = lane() + i * LANES;
-        bool inside = d < pc.key_dim;
-        q_next[i] = inside ? load_q(pc.q, q_at + d) : 0.0;
-        k_next[i] = inside ? load_k(pc.k, k_at + d) : 0.0;
-    }
-    uint v_at = t * pc.v_strides.x + head() * pc.v_strides.y;
-    [[unroll]] for (uint i = 0u; i < VALUES; ++i) v_next[i] = load_v(pc.v, v_at + clamped(i));
-    uint gate = t * gl_NumWorkGroups.y + head();
-    decay_next = load_decay(pc.decay, gate);
-    beta_next = load_beta(pc.beta, gate);
-    position_next = load_positions(pc.positions, t);
-}
+// The value of the head that is number `i` of this workgroup.
+uint value_of_group(uint i) { return gl_WorkGroupID.x * GROUP_VALUES + i; }
+// The one that is number `i` of this row.
+uint value(uint i) { return value_of_group(row_in_group() * VALUES + i); }
 
 uint memory_at(uint i) {
-    return ((sequence() * gl_NumWorkGroups.y + head()) * pc.value_dim + clamped(i)) * pc.key_dim;
+    uint clamped = min(value(i), pc.value_dim - 1u);
+    return ((sequence() * gl_NumWorkGroups.y + head()) * pc.value_dim + clamped) * pc.key_dim;
+}
+
+// Number `j` of a lane's keys, and of its fours in a tile of tokens: fours of neighbouring lanes are neighbours.
+uint key_of(uint j) { return (j / 4u * LANES + lane()) * 4u + j % 4u; }
+uint key_at(uint token, uint j) { return token * (KEYS / 4u) + j * LANES + lane(); }
+
+float sum_of(vec4 x) { return (x.x + x.y) + (x.z + x.w); }
+
+void forget() {
+    [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
+        [[unroll]] for (uint j = 0u; j < FOURS; ++j) memory[i][j] = vec4(0.0);
+    }
+}
+
+void find_own_tokens() {
+    if (gl_LocalInvocationIndex == 0u) {
+        own_begin = pc.tokens;
+        own_end = 0u;
+    }
+    barrier();
+    for (uint t = gl_LocalInvocationIndex; t < pc.tokens; t += THREADS) {
+        if (!is_own(t)) continue;
+        atomicMin(own_begin, t);
+        atomicMax(own_end, t + 1u);
+    }
+    barrier();
+}
+
+// Asks for the tokens from t on.
+void load_tile(uint t) {
+    if (t >= own_end) return;
+    uint last = pc.tokens - 1u;
+    uint key_head = head() / pc.ratio;
+    [[unroll]] for (uint i = 0u; i < KEY_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        uint token = min(t + n / (KEYS / 4u), last);
+        uint d = n % (KEYS / 4u) * 4u;
+        uint q_at = token * pc.q_strides.x + key_head * pc.q_strides.y + d;
+        uint k_at = token * pc.k_strides.x + key_head * pc.k_strides.y + d;
+        q_next[i] = k_next[i] = vec4(0.0);
+#ifdef KEYS_WIDE
+        if (d < pc.key_dim) {
+            load4_q(pc.q, q_at, q_next[i]);
+            load4_k(pc.k, k_at, k_next[i]);
+        }
+#else
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+            if (d + j >= pc.key_dim) continue;
+            q_next[i][j] = load_q(pc.q, q_at + j);
+            k_next[i][j] = load_k(pc.k, k_at + j);
+        }
+#endif
+    }
+    [[unroll]] for (uint i = 0u; i < VALUE_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        uint token = min(t + n / GROUP_VALUES, last);
+        uint d = min(value_of_group(n % GROUP_VALUES), pc.value_dim - 1u);
+        v_next[i] = load_v(pc.v, token * pc.v_strides.x + head() * pc.v_strides.y + d);
+    }
+    [[unroll]] for (uint i = 0u; i < GATE_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        if (n >= TILE) continue;
+        uint token = t + n;
+        uint gate = min(token, last) * gl_NumWorkGroups.y + head();
+        decay_next[i] = load_decay(pc.decay, gate);
+        beta_next[i] = load_beta(pc.beta, gate);
+        bool own = token < own_end && is_own(token);
+        position_next[i] = own ? max(load_positions(pc.positions, token), -1) : OTHERS;
+    }
+}
+
+// Shares what was asked for.
+void share_tile() {
+    [[unroll]] for (uint i = 0u; i < KEY_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        if (n < TILE * KEYS / 4u) {
+            q_tile[n] = q_next[i];
+            k_tile[n] = k_next[i];
+        }
+    }
+    [[unroll]] for (uint i = 0u; i < VALUE_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        if (n < TILE * GROUP_VALUES) v_tile[n] = v_next[i];
+    }
+    [[unroll]] for (uint i = 0u; i < GATE_PARTS; ++i) {
+        uint n = gl_LocalInvocationIndex + i * THREADS;
+        if (n < TILE) {
+            decay_tile[n] = decay_next[i];
+            beta_tile[n] = beta_next[i];
+            position_tile[n] = position_next[i];
+        }
+    }
+    barrier();
+    // Rows share what no memory takes part in.
+    for (uint first = 0u; first < TILE; first += ROWS) {
+        uint i = first + row_in_group();
+        vec4 products = vec4(0.0);
+        [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
+            uint at = key_at(min(i, TILE - 1u), j);
+            products = fma(k_tile[at], q_tile[at], products);
+        }
+        float both = sum_lanes(vec2(sum_of(products), 0.0)).x;
+        if (i < TILE && lane() == 0u) both_tile[i] = both;
+    }
+    barrier();
+}
+
+void take(uint i, uint t, int position) {
+    uint y_at = t * pc.y_strides.x + head() * pc.y_strides.y;
+    float answers[VALUES];
+    [[unroll]] for (uint n = 0u; n < VALUES; ++n) answers[n] = 0.0;
+    if (position >= 0) {
+        vec4 q[FOURS], k[FOURS];
+        [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
+            q[j] = q_tile[key_at(i, j)];
+            k[j] = k_tile[key_at(i, j)];
+        }
+        if (position == 0) forget();
+        float decay = decay_tile[i], beta = beta_tile[i], both = both_tile[i];
+        [[unroll]] for (uint n = 0u; n < VALUES; ++n) {
+            vec4 found = vec4(0.0), answered = vec4(0.0);
+            [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
+                memory[n][j] *= decay;
+                found = fma(memory[n][j], k[j], found);
+                answered = fma(memory[n][j], q[j], answered);
+            }
+            vec2 sums = sum_lanes(vec2(sum_of(found), sum_of(answered)));
+            float delta = beta * (v_tile[i * GROUP_VALUES + row_in_group() * VALUES + n] - sums.x);
+            [[unroll]] for (uint j = 0u; j < FOURS; ++j) memory[n][j] = fma(vec4(delta), k[j], memory[n][j]);
+            answers[n] = fma(delta, both, sums.y);
+        }
+    }
+    [[unroll]] for (uint n = 0u; n < VALUES; ++n) {
+        if (lane() == 0u && value(n) < pc.value_dim) store_y(pc.y, y_at + value(n), answers[n]);
+    }
 }
 
 void main() UNIFORM_FLOW {
+    find_own_tokens();
+    if (own_end == 0u) return;
+    load_tile(own_begin);
     [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
         [[unroll]] for (uint j = 0u; j < EACH; ++j) {
-            uint d = lane() + j * LANES;
-            memory[i][j] = d < pc.key_dim ? load_state(pc.state, memory_at(i) + d) : 0.0;
+            uint d = key_of(j);
+            memory[i][j / 4u][j % 4u] = d < pc.key_dim ? load_state(pc.state, memory_at(i) + d) : 0.0;
         }
     }
     bool changed = false;
-    uint t = own_token(0u);
-    load_token(t);
-    while (t < pc.tokens) {
-        float q[EACH], k[EACH], v[VALUES];
-        [[unroll]] for (uint j = 0u; j < EACH; ++j) {
-            q[j] = q_next[j];
-            k[j] = k_next[j];
+    for (uint t = own_begin; t < own_end; t += TILE) {
+        share_tile();
+        load_tile(t + TILE);
+        for (uint i = 0u; i < TILE; ++i) {
+            int position = position_tile[i];
+            if (position == OTHERS) continue;
+            changed = changed || position >= 0;
+            take(i, t + i, position);
         }
-        [[unroll]] for (uint i = 0u; i < VALUES; ++i) v[i] = v_next[i];
-        float decay = decay_next, beta = beta_next;
-        int position = position_next;
-        uint y_at = t * pc.y_strides.x + head() * pc.y_strides.y;
-        t = own_token(t + 1u);
-        load_token(t);
-        float answers[VALUES];
-        [[unroll]] for (uint i = 0u; i < VALUES; ++i) answers[i] = 0.0;
-        if (position >= 0) {
-            changed = true;
-            float both = 0.0;
-            [[unroll]] for (uint j = 0u; j < EACH; ++j) both = fma(k[j], q[j], both);
-            both = sum_lanes(vec2(both, 0.0)).x;
-            [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
-                vec2 sums = vec2(0.0);
-                [[unroll]] for (uint j = 0u; j < EACH; ++j) {
-                    memory[i][j] = position == 0 ? 0.0 : memory[i][j] * decay;
-                    sums = fma(vec2(memory[i][j]), vec2(k[j], q[j]), sums);
-                }
-                sums = sum_lanes(sums);
-                float delta = beta * (v[i] - sums.x);
-                [[unroll]] for (uint j = 0u; j < EACH; ++j) memory[i][j] = fma(delta, k[j], memory[i][j]);
-                answers[i] = fma(delta, both, sums.y);
-            }
-        }
-        [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
-            if (lane() == 0u && value(i) < pc.value_dim) store_y(pc.y, y_at + value(i), answers[i]);
-        }
+        barrier();
     }
     if (!changed) return;
     [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
         if (value(i) >= pc.value_dim) continue;
         [[unroll]] for (uint j = 0u; j < EACH; ++j) {
-            uint d = lane() + j * LANES;
-            if (d < pc.key_dim) store_state(pc.state, memory_at(i) + d, memory[i][j]);
+            uint d = key_of(j);
+            if (d < pc.key_dim) store_state(pc.state, memory_at(i) + d, memory[i][j / 4u][j % 4u]);
         }
     }
 }

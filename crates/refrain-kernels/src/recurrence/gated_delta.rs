@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::kit::dot::dot;
 use crate::kit::iterations::joined_lanes;
-use crate::kit::text::{Text, address, outer_strides, require_float, require_shape};
+use crate::kit::text::{Text, address, is_wide, outer_strides, require_float, require_shape};
 use crate::kit::threads::least_items;
 use crate::recurrence::{self, Token};
 use crate::tuning::Tuning;
@@ -64,16 +64,16 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
         let what = format!("q {:?} and v {:?} have no heads", q.layout.shape, v.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     };
-    let lanes = tuning::lanes(traits);
-    let rows = (traits.workgroup(128) / lanes).max(1);
-    let each = key_dim.div_ceil(lanes as usize);
-    let states = operands.state.layout.shape.first().copied().unwrap_or(0);
-    let values = match tokens >= tuning.delta.least_tokens * states {
-        true => tuning.delta.values,
-        false => 1,
-    };
+    let share = Share::of(tuning, traits, operands)?;
+    let Share {
+        lanes,
+        rows,
+        each,
+        values,
+        tile,
+    } = share;
     let sums = values as usize + 1;
-    let work = 3 + sums * (2 * each + joined_lanes(traits));
+    let work = 5 + sums * (2 * each as usize + joined_lanes(traits)) + 4 * each.div_ceil(rows) as usize;
     check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
     let GatedDeltaOperands {
         positions,
@@ -91,10 +91,19 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
     for (number, operand) in [(0, q), (1, k), (2, v), (8, out)] {
         push.extend(outer_strides(OP, number, operand)?);
     }
-    let mut text = Text::new(traits, OP).define("LANE_VALUE", "vec2");
+    let text = match lanes < tuning::lanes(traits) {
+        true => Text::with_shared_subgroups(traits, OP),
+        false => Text::new(traits, OP),
+    };
+    let mut text = text.define("LANE_VALUE", "vec2");
     let names = ["q", "k", "v", "decay", "beta", "positions", "sequences"];
     for (name, operand) in names.into_iter().zip(all) {
         text = text.input(name, operand.dtype);
+    }
+    let is_wide = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
+    if key_dim.is_multiple_of(4) && is_wide(q) && is_wide(k) {
+        text = text.runs("q", q.dtype, 4, true).runs("k", k.dtype, 4, true);
+        text = text.flag("KEYS_WIDE", true);
     }
     let kernel = text
         .output("state", state.dtype)
@@ -105,8 +114,9 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
             (0, lanes * rows),
             (3, lanes),
             (4, rows),
-            (5, each as u32),
+            (5, each),
             (6, values),
+            (7, tile),
         ]);
     let groups = [
         value_dim.div_ceil((rows * values) as usize),
@@ -125,6 +135,57 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
         groups: groups.map(|g| g.max(1) as u32),
         push,
     })
+}
+
+/// How the work on a head is divided.
+struct Share {
+    /// Lanes that share a value's memory, and values that a workgroup takes at once.
+    lanes: u32,
+    rows: u32,
+    /// Keys of a lane, and values that it takes one after another.
+    each: u32,
+    values: u32,
+    /// Tokens that a workgroup brings at once.
+    tile: u32,
+}
+
+impl Share {
+    fn of(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Share, Unsupported> {
+        let &[tokens, _, key_dim] = &operands.q.layout.shape[..] else {
+            unreachable!("looked at before")
+        };
+        let whole = tuning::lanes(traits);
+        let lanes = match traits.full_subgroups && traits.subgroup_arithmetic && traits.subgroup_shuffle {
+            true => tuning.delta.lanes.min(whole),
+            false => whole,
+        };
+        let rows = (traits.workgroup(128) / lanes).max(1);
+        let each = 4 * key_dim.div_ceil(4 * lanes as usize) as u32;
+        let states = operands.state.layout.shape.first().copied().unwrap_or(0);
+        // Of more tokens than there are sequences, one has several.
+        let values = match tokens > states && tokens >= tuning.delta.least_tokens {
+            true => tuning.delta.values,
+            false => 1,
+        };
+        // Floats of a token that lie in shared memory, beside those of the rows' sums.
+        let shared = 2 * each as usize * lanes as usize + (rows * values) as usize + 4;
+        let room = (traits.shared_bytes / 4 - 2 * lanes * rows - 4) as usize;
+        let tiles = std::iter::successors(Some(tuning.delta.tile), |tile| Some(tile / 2));
+        let tile = tiles
+            .take_while(|tile| *tile > 0)
+            .find(|tile| *tile as usize * shared <= room);
+        let Some(tile) = tile else {
+            let what = format!("keys of {key_dim} values are more than a workgroup shares");
+            return Err(Unsupported::Size { op: OP, what });
+        };
+        Ok(Share {
+            lanes,
+            rows,
+            each,
+            values,
+            tile,
+        })
+    }
 }
 
 /// `work` is how often a token makes an invocation loop.

@@ -60,10 +60,36 @@ impl MatrixTile {
         while tile.tokens > 1 && tile.rows * tile.tokens > MatrixTile::MOST_SUMS {
             tile.tokens /= 2;
         }
+        let is_hidden = traits.matrix_cores.is_some_and(|cores| cores.is_hidden());
         if tile.shared == SharedBy::Tokens {
-            tile.subgroups = tile.subgroups.min(4 * tile.tokens);
+            // Each invocation has a part of a stage to copy.
+            let stage = if is_hidden { 2 } else { 4 };
+            tile.subgroups = tile.subgroups.min(stage * tile.tokens);
+        }
+        if is_hidden {
+            tile.make_room_to_pass(traits, size);
         }
         tile
+    }
+
+    /// Makes the tile smaller where fragments that go through shared memory would not fit beside the rest of it.
+    fn make_room_to_pass(&mut self, traits: &Traits, size: u32) {
+        loop {
+            let passed = self.subgroups * (16 * self.rows * traits.subgroup_size + 4 * size * size);
+            let rest = match self.shared {
+                SharedBy::Tokens => 2 * 4 * 16 * traits.subgroup_size * self.tokens,
+                SharedBy::Sums => 4 * size * size * self.subgroups * self.rows * self.tokens,
+            };
+            match () {
+                () if passed + rest + 1024 <= traits.shared_bytes => return,
+                () if self.tokens > 1 && rest > passed => self.tokens /= 2,
+                () if self.subgroups > 1 => self.subgroups /= 2,
+                () => return,
+            }
+            if self.shared == SharedBy::Tokens {
+                self.subgroups = self.subgroups.min(2 * self.tokens);
+            }
+        }
     }
 }
 

@@ -90,8 +90,8 @@ pub(super) const H200_MEASURED: &[Measurement] = &[
         KernelFamily::Decode,
         "Qwen3-8B behind 16,384 tokens: 53.3 µs, 1.26 TB/s of keys and values",
     ),
-    on_h200(KernelFamily::Delta, "512 tokens of Qwen3.5-35B-A3B: 608 µs"),
-    on_h200(KernelFamily::Convolution, "512 tokens of 8,192 channels: 88.1 µs"),
+    on_h200(KernelFamily::Delta, "512 tokens of Qwen3.5-35B-A3B: 184 µs"),
+    on_h200(KernelFamily::Convolution, "512 tokens of 8,192 channels: 20.5 µs"),
     on_h200(
         KernelFamily::Rows,
         "512 tokens' queries or keys of Qwen3-8B, head by head: 6.7 µs on average",

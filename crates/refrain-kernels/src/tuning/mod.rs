@@ -156,8 +156,12 @@ pub struct DecodeTuning {
 pub struct Delta {
     /// Values that it takes, sharing what it loads of keys and queries, where there are many tokens.
     pub values: u32,
-    /// The fewest tokens of a sequence, if all have as many, that are many: of fewer it takes one value.
+    /// The fewest tokens that are many, if they are more than there are sequences: of fewer it takes one value.
     pub least_tokens: usize,
+    /// Lanes that share a value's memory, where rows of them can share a subgroup: else all of it.
+    pub lanes: u32,
+    /// Tokens whose keys, queries and values the workgroup brings at once, if there is room for them: a power of two.
+    pub tile: u32,
     /// Invocations of the workgroup that goes from the convolution of a head to its gate: where registers do not hold
     /// the head's memory, more.
     pub head_threads: u32,
@@ -388,6 +392,7 @@ mod tests {
             subgroup_uniform_flow: true,
             subgroup_arithmetic: true,
             subgroup_ballot: true,
+            subgroup_shuffle: true,
             storage16: true,
             storage8: true,
             integer_dot: true,

@@ -130,6 +130,8 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("decode.enough_groups", Slot::Groups(&mut decode.enough_groups)),
         ("decode.unrolled", Slot::Switch(&mut decode.unrolled)),
         ("delta.values", Slot::Power(&mut row.delta.values, [1, 8])),
+        ("delta.lanes", Slot::Power(&mut row.delta.lanes, [1, 128])),
+        ("delta.tile", Slot::Power(&mut row.delta.tile, [1, 256])),
         (
             "delta.head_threads",
             Slot::Power(&mut row.delta.head_threads, [1, 1024]),

@@ -67,6 +67,8 @@ pub struct Traits {
     pub subgroup_arithmetic: bool,
     /// `subgroupBallot` … may be used in compute shaders.
     pub subgroup_ballot: bool,
+    /// `subgroupShuffleXor` … may be used in compute shaders.
+    pub subgroup_shuffle: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
     pub storage16: bool,
     /// 8-bit loads and stores from buffers.
@@ -105,6 +107,7 @@ impl Traits {
             subgroup_uniform_flow: false,
             subgroup_arithmetic: false,
             subgroup_ballot: false,
+            subgroup_shuffle: false,
             storage16: false,
             storage8: false,
             integer_dot: false,

@@ -16,9 +16,17 @@ pub enum FragmentOrder {
     Quads,
     /// Each lane has a column: Mesa's software driver's.
     Columns,
+    /// None that kernels know: fragments are loaded and stored by way of shared memory, where a lane has eight
+    /// neighbours of a row.
+    Hidden,
 }
 
 impl MatrixCores {
+    /// Whether fragments go by way of shared memory, since nobody knows which lane holds what.
+    pub fn is_hidden(self) -> bool {
+        self.order == FragmentOrder::Hidden
+    }
+
     /// Lanes that share a row.
     pub fn lanes_per_row(self) -> u32 {
         self.order.lanes_per_row(self.size)
@@ -31,7 +39,7 @@ impl MatrixCores {
 }
 
 impl FragmentOrder {
-    /// The orders that kernels know.
+    /// The orders that kernels know of what a device does.
     pub const ALL: [FragmentOrder; 2] = [FragmentOrder::Quads, FragmentOrder::Columns];
 
     /// Lanes that share a row of fragments of `size` rows.
@@ -39,6 +47,7 @@ impl FragmentOrder {
         match self {
             FragmentOrder::Quads => 4,
             FragmentOrder::Columns => size,
+            FragmentOrder::Hidden => size / 8,
         }
     }
 
@@ -47,6 +56,7 @@ impl FragmentOrder {
         match self {
             FragmentOrder::Quads => "2u * (lane) + ((value) & 1u) + 8u * ((value) >> 1)",
             FragmentOrder::Columns => "(lane)",
+            FragmentOrder::Hidden => "8u * (lane) + (value)",
         }
     }
 
@@ -55,6 +65,7 @@ impl FragmentOrder {
         match self {
             FragmentOrder::Quads => 2 * lane + (value & 1) + 8 * (value >> 1),
             FragmentOrder::Columns => lane,
+            FragmentOrder::Hidden => 8 * lane + value,
         }
     }
 

@@ -6,7 +6,10 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::Random;
 use crate::quantised::RandomWeights;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome_with, stored};
+use crate::support::{
+    FLOATS, all_traits, assert_close, device_traits, floats, outcome_with, stored, with_matrix_cores,
+};
+use refrain_testing::sample;
 
 /// Experts, rows of each, tokens, experts of each token.
 type Sizes = [usize; 4];
@@ -98,7 +101,7 @@ fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> OperandSpec {
 
 #[test]
 fn products_with_the_matrices_of_chosen_experts() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         for (i, (sizes, k)) in [
             ([4, 5, 1, 2], 64),
             ([3, 33, 7, 3], 40),
@@ -127,7 +130,7 @@ fn products_with_the_matrices_of_chosen_experts() {
 
 #[test]
 fn products_with_quantised_experts() {
-    for traits in all_traits() {
+    for traits in sample(all_traits(), 3) {
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
             let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.has_records() { 768 } else { 384 });
@@ -184,85 +187,78 @@ fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
     }
 }
 
-/// The device's own traits if it has matrix cores.
-fn with_matrix_cores() -> Option<Traits> {
-    let traits = device_traits();
-    if traits.matrix_cores.is_none() {
-        eprintln!("no matrix cores whose order is known: nothing to compare");
-    }
-    traits.matrix_cores.is_some().then_some(traits)
-}
-
 #[test]
 fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
-    let Some(traits) = with_matrix_cores() else { return };
-    for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
-        let columns = match format.has_records() {
-            true => 256 * (1 + i % 3),
-            false => format.group as usize * (3 + i % 4),
-        };
-        let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
-        let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
-        let (quants, parameters) = weights.operands();
-        let biases = format.has_biases().then_some(&parameters);
-        let planes = weights.inputs(&quants, &parameters);
-        let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
-        let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
-        let rows = SliceRows::new(&values, columns);
-        let routed = Routed {
-            tuning: tuned(&traits, tiles()[i % 4]),
-            sizes,
-            ids: chosen(sizes),
-            largest: 1.0,
-        };
-        for x in [
-            shared(FLOATS[i % 3], sizes, columns),
-            OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
-        ] {
-            routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
+    for traits in with_matrix_cores() {
+        for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+            let columns = match format.has_records() {
+                true => 256 * (1 + i % 3),
+                false => format.group as usize * (3 + i % 4),
+            };
+            let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
+            let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
+            let (quants, parameters) = weights.operands();
+            let biases = format.has_biases().then_some(&parameters);
+            let planes = weights.inputs(&quants, &parameters);
+            let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
+            let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
+            let rows = SliceRows::new(&values, columns);
+            let routed = Routed {
+                tuning: tuned(&traits, tiles()[i % 4]),
+                sizes,
+                ids: chosen(sizes),
+                largest: 1.0,
+            };
+            for x in [
+                shared(FLOATS[i % 3], sizes, columns),
+                OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
+            ] {
+                routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
+            }
         }
     }
 }
 
 #[test]
 fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
-    let Some(traits) = with_matrix_cores() else { return };
-    let columns = 80;
-    for (i, (sizes, only)) in [
-        ([4, 5, 1, 1], None),
-        ([7, 33, 1, 3], None),
-        ([3, 64, 17, 1], Some(1)),
-        ([600, 3, 150, 2], None),
-        ([2, 129, 100, 3], Some(0)),
-        ([1, 17, 50, 4], None),
-        // Of experts that there are not alone.
-        ([3, 9, 20, 2], Some(7)),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let ids = match only {
-            Some(expert) => vec![expert; sizes[2] * sizes[3]],
-            None => chosen(sizes),
-        };
-        let w = OperandSpec::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
-        let values = stored(&w, &floats(&mut Random::new(9), w.layout.count()));
-        let planes = [(&w, Values::F32(values.clone()))];
-        let rows = SliceRows::new(&values, columns);
-        for (j, tile) in tiles().into_iter().enumerate() {
-            let routed = Routed {
-                tuning: tuned(&traits, tile),
-                sizes,
-                ids: ids.clone(),
-                largest: [1.0, 1e5, 1e-6][(i + j) % 3],
+    for traits in with_matrix_cores() {
+        let columns = 80;
+        for (i, (sizes, only)) in [
+            ([4, 5, 1, 1], None),
+            ([7, 33, 1, 3], None),
+            ([3, 64, 17, 1], Some(1)),
+            ([600, 3, 150, 2], None),
+            ([2, 129, 100, 3], Some(0)),
+            ([1, 17, 50, 4], None),
+            // Of experts that there are not alone.
+            ([3, 9, 20, 2], Some(7)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let ids = match only {
+                Some(expert) => vec![expert; sizes[2] * sizes[3]],
+                None => chosen(sizes),
             };
-            // Halves end before 1e5.
-            let dtype = if routed.largest > 1.0 { DType::BF16 } else { DType::F32 };
-            let x = match (i + j) % 2 {
-                0 => shared(dtype, sizes, columns),
-                _ => OperandSpec::contiguous(dtype, &[sizes[2], sizes[3], columns]),
-            };
-            routed.check(&traits, &x, Matrices::Dense(&w), &planes, &rows, DType::F32);
+            let w = OperandSpec::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
+            let values = stored(&w, &floats(&mut Random::new(9), w.layout.count()));
+            let planes = [(&w, Values::F32(values.clone()))];
+            let rows = SliceRows::new(&values, columns);
+            for (j, tile) in tiles().into_iter().enumerate() {
+                let routed = Routed {
+                    tuning: tuned(&traits, tile),
+                    sizes,
+                    ids: ids.clone(),
+                    largest: [1.0, 1e5, 1e-6][(i + j) % 3],
+                };
+                // Halves end before 1e5.
+                let dtype = if routed.largest > 1.0 { DType::BF16 } else { DType::F32 };
+                let x = match (i + j) % 2 {
+                    0 => shared(dtype, sizes, columns),
+                    _ => OperandSpec::contiguous(dtype, &[sizes[2], sizes[3], columns]),
+                };
+                routed.check(&traits, &x, Matrices::Dense(&w), &planes, &rows, DType::F32);
+            }
         }
     }
 }

@@ -1,14 +1,17 @@
 use std::collections::HashSet;
 
-use crate::common::Random;
+use crate::common::{Random, rows};
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored};
+use crate::support::{
+    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, with_matrix_cores,
+};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
+use refrain_testing::sample;
 
 /// Sections of a projection, with as many rows each.
 struct Case {
@@ -165,7 +168,7 @@ fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
 #[test]
 fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
     let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
-    for (i, traits) in all_traits().into_iter().enumerate() {
+    for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         Case {
             tokens: 1 + 2 * i,
             columns: 256,
@@ -182,7 +185,7 @@ fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
 #[test]
 fn biases_gates_and_residuals_follow_the_sums() {
     let mlx = WeightStorage::Quantised(QuantFormat::mlx(4, 64));
-    for (i, traits) in all_traits().into_iter().enumerate() {
+    for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         for sections in [
             vec![ended(&[mlx], 20), ended(&[mlx], 6), ended(&[mlx], 5)],
             vec![ended(&[WeightStorage::Dense; 2], 19)],
@@ -228,7 +231,7 @@ fn rows_of_any_length_and_more_tokens_than_fit_at_once() {
 #[test]
 fn every_tuning_row_gives_the_same_projection() {
     let traits = device_traits();
-    for tuning in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+    for tuning in rows(&traits) {
         for most_groups in [2, 65_535] {
             let mut tuning = *tuning;
             for gemv in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
@@ -251,41 +254,42 @@ fn every_tuning_row_gives_the_same_projection() {
 
 #[test]
 fn every_tile_of_matrix_cores_gives_the_same_projection() {
-    let Some(traits) = with_matrix_cores() else { return };
-    let mut tried = HashSet::new();
-    for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
-        let shared = row.matrix.iter().filter(|tile| tile.shared == SharedBy::Tokens);
-        let shared = shared.flat_map(|tile| [3, 64].map(|parts| MatrixTile { parts, ..*tile }));
-        for tile in row.matrix.iter().copied().chain(shared) {
-            let tile = MatrixTile {
-                most_tokens: usize::MAX,
-                least_depth: 0,
-                least_groups: GroupCount::fixed(1),
-                ..tile
-            };
-            if !tried.insert(tile) {
-                continue;
-            }
-            let tuning = Tuning {
-                matrix: Box::leak(Box::new([tile])),
-                ..*row
-            };
-            let four = WeightStorage::Quantised(QuantFormat::Q4_K);
-            let both = Section {
-                parts: vec![four; 2],
-                epilogue: epilogue(2, DType::F32),
-            };
-            for (tokens, section) in [(13, plain(four, 75)), (37, (both, 41))] {
-                Case {
-                    tokens,
-                    columns: 2304,
-                    x: DType::F32,
-                    out: DType::F32,
-                    norm: Some(NORM),
-                    sections: vec![section],
-                    weights: DType::F16,
+    for traits in with_matrix_cores() {
+        let mut tried = HashSet::new();
+        for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
+            let shared = row.matrix.iter().filter(|tile| tile.shared == SharedBy::Tokens);
+            let shared = shared.flat_map(|tile| [3, 64].map(|parts| MatrixTile { parts, ..*tile }));
+            for tile in row.matrix.iter().copied().chain(shared) {
+                let tile = MatrixTile {
+                    most_tokens: usize::MAX,
+                    least_depth: 0,
+                    least_groups: GroupCount::fixed(1),
+                    ..tile
+                };
+                if !tried.insert(tile) {
+                    continue;
                 }
-                .check(&tuning, &traits);
+                let tuning = Tuning {
+                    matrix: Box::leak(Box::new([tile])),
+                    ..*row
+                };
+                let four = WeightStorage::Quantised(QuantFormat::Q4_K);
+                let both = Section {
+                    parts: vec![four; 2],
+                    epilogue: epilogue(2, DType::F32),
+                };
+                for (tokens, section) in [(13, plain(four, 75)), (37, (both, 41))] {
+                    Case {
+                        tokens,
+                        columns: 2304,
+                        x: DType::F32,
+                        out: DType::F32,
+                        norm: Some(NORM),
+                        sections: vec![section],
+                        weights: DType::F16,
+                    }
+                    .check(&tuning, &traits);
+                }
             }
         }
     }
@@ -366,7 +370,7 @@ fn many_tokens_case(i: usize) -> Case {
 fn many_tokens_have_norms_and_epilogues_without_matrix_cores() {
     // Each kind of end for every device's traits, each format for one's.
     let counts = [QuantFormat::ALL.len() + 4].into_iter().chain(std::iter::repeat(4));
-    for (traits, count) in all_traits().into_iter().zip(counts) {
+    for (traits, count) in sample(all_traits().into_iter().zip(counts), 3) {
         let traits = Traits {
             matrix_cores: None,
             ..traits
@@ -377,74 +381,64 @@ fn many_tokens_have_norms_and_epilogues_without_matrix_cores() {
     }
 }
 
-/// The device's own traits if it has matrix cores.
-fn with_matrix_cores() -> Option<Traits> {
-    let traits = device_traits();
-    match traits.matrix_cores {
-        Some(_) => Some(traits),
-        None => {
-            eprintln!("no matrix cores whose order is known: nothing to compare");
-            None
-        }
-    }
-}
-
 #[test]
 fn many_tokens_meet_every_format_on_matrix_cores() {
-    let Some(traits) = with_matrix_cores() else { return };
-    for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
-        let weights = WeightStorage::Quantised(format);
-        let columns = if format.has_records() {
-            256 * (1 + i % 3)
-        } else {
-            format.group as usize * (3 + i % 4)
-        };
-        Case {
-            tokens: [9, 33, 64, 70, 130][i % 5],
-            columns,
-            x: FLOATS[i % 3],
-            out: DType::F32,
-            norm: (i % 2 == 0).then_some(NORM),
-            sections: vec![plain(weights, 37 + i)],
-            weights: DType::F16,
+    for traits in with_matrix_cores() {
+        for (i, format) in QuantFormat::ALL.into_iter().enumerate() {
+            let weights = WeightStorage::Quantised(format);
+            let columns = if format.has_records() {
+                256 * (1 + i % 3)
+            } else {
+                format.group as usize * (3 + i % 4)
+            };
+            Case {
+                tokens: [9, 33, 64, 70, 130][i % 5],
+                columns,
+                x: FLOATS[i % 3],
+                out: DType::F32,
+                norm: (i % 2 == 0).then_some(NORM),
+                sections: vec![plain(weights, 37 + i)],
+                weights: DType::F16,
+            }
+            .check(tuning::choose(&traits), &traits);
         }
-        .check(tuning::choose(&traits), &traits);
     }
 }
 
 #[test]
 fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
-    let Some(traits) = with_matrix_cores() else { return };
-    let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
-    let dense = WeightStorage::Dense;
-    for (i, sections) in [
-        vec![plain(four, 140), plain(four, 7), plain(six, 90)],
-        vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],
-        vec![ended(&[four; 2], 190)],
-        vec![ended(&[dense; 2], 33), plain(dense, 4)],
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        for tokens in [12, 65] {
-            Case {
-                tokens,
-                columns: 512,
-                x: DType::F32,
-                out: FLOATS[i % 3],
-                norm: (i != 1).then_some(NORM),
-                sections: sections
-                    .clone()
-                    .into_iter()
-                    .map(|(mut s, n)| {
-                        // All sections give the result's type.
-                        s.epilogue.inputs.iter_mut().for_each(|d| *d = FLOATS[i % 3]);
-                        (s, n)
-                    })
-                    .collect(),
-                weights: FLOATS[1 + i % 2],
+    for traits in with_matrix_cores() {
+        let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
+        let dense = WeightStorage::Dense;
+        for (i, sections) in [
+            vec![plain(four, 140), plain(four, 7), plain(six, 90)],
+            vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],
+            vec![ended(&[four; 2], 190)],
+            vec![ended(&[dense; 2], 33), plain(dense, 4)],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for tokens in [12, 65] {
+                Case {
+                    tokens,
+                    columns: 512,
+                    x: DType::F32,
+                    out: FLOATS[i % 3],
+                    norm: (i != 1).then_some(NORM),
+                    sections: sections
+                        .clone()
+                        .into_iter()
+                        .map(|(mut s, n)| {
+                            // All sections give the result's type.
+                            s.epilogue.inputs.iter_mut().for_each(|d| *d = FLOATS[i % 3]);
+                            (s, n)
+                        })
+                        .collect(),
+                    weights: FLOATS[1 + i % 2],
+                }
+                .check(tuning::choose(&traits), &traits);
             }
-            .check(tuning::choose(&traits), &traits);
         }
     }
 }

@@ -1,3 +1,4 @@
+use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::projection::ProjectionCalls;
 use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values};
 
@@ -22,6 +23,21 @@ pub fn all_traits() -> Vec<Traits> {
         ..own
     });
     traits
+}
+
+/// The device's own traits if it has matrix cores, and as if their order were hidden.
+pub fn with_matrix_cores() -> Vec<Traits> {
+    let own = device_traits();
+    let Some(cores) = own.matrix_cores else {
+        eprintln!("no matrix cores: nothing to compare");
+        return vec![];
+    };
+    let order = FragmentOrder::Hidden;
+    let hidden = Traits {
+        matrix_cores: Some(MatrixCores { order, ..cores }),
+        ..own.clone()
+    };
+    vec![own, hidden]
 }
 
 /// Numbers within ±1.

@@ -138,6 +138,8 @@ fn products_with_experts() {
     let cores = [
         (FragmentOrder::Quads, 16, 32, 0x10de),
         (FragmentOrder::Columns, 8, 8, 0x10005),
+        (FragmentOrder::Hidden, 16, 32, 0x1002),
+        (FragmentOrder::Hidden, 8, 8, 0x10005),
     ];
     let cores = cores.map(|(order, size, lanes, vendor)| Traits {
         vendor,

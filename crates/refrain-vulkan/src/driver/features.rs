@@ -182,6 +182,7 @@ const NEEDS: &[(Feature, Feature)] = &[
     (Feature::BFloat16Dot, Feature::BFloat16),
     (Feature::CooperativeMatrix, Feature::MemoryModel),
     (Feature::CooperativeMatrix2, Feature::CooperativeMatrix),
+    (Feature::FragmentOrder, Feature::CooperativeMatrix),
     (Feature::BFloat16Matrix, Feature::BFloat16),
     (Feature::BFloat16Matrix, Feature::CooperativeMatrix),
     (Feature::FullSubgroups, Feature::SubgroupSizeControl),

@@ -218,6 +218,8 @@ fn extended_properties(
         info.features.remove(Feature::SubgroupSizeControl);
         info.features.remove(Feature::FullSubgroups);
     }
+    let has_matrices = info.features.contains(Feature::CooperativeMatrix);
+    info.features.insert_if(Feature::FragmentOrder, has_matrices);
     if v11.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
         use vk::SubgroupFeatureFlags as Kind;
         for (kind, feature) in [

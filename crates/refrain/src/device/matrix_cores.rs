@@ -1,19 +1,21 @@
 //! The matrix cores of an opened device.
 
 use refrain_kernels::Traits;
-use refrain_kernels::fragments::{self, MatrixCores};
-use refrain_vulkan::{Access, Command, CommandList, Device, MemoryClass};
+use refrain_kernels::fragments::{self, FragmentOrder, MatrixCores};
+use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
 
 use crate::Error;
 use crate::execute::translate;
 
-/// The device's matrix cores, where it runs a probe that finds an order that kernels know. A device on which
-/// that fails goes without: whatever is wrong with it will be said of what it is asked to compute.
+/// The device's matrix cores, and their order if a probe finds one that kernels know. A device on which the probe
+/// fails goes without: whatever is wrong with it will be said of what it is asked to compute.
 pub(super) fn found(device: &Device, traits: &Traits) -> Option<MatrixCores> {
+    let told = device.features().contains(Feature::FragmentOrder);
     let sizes = device.fragment_sizes();
     sizes.into_iter().find_map(|size| {
         let written = probe(device, traits, size).ok()?;
         let order = fragments::order(traits, size, &written)?;
+        let order = if told { order } else { FragmentOrder::Hidden };
         Some(MatrixCores { size, order })
     })
 }

@@ -28,6 +28,7 @@ pub(super) fn of(info: &DeviceInfo, features: FeatureSet) -> Traits {
         subgroup_uniform_flow: features.contains(Feature::SubgroupUniformFlow),
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
         subgroup_ballot: features.contains(Feature::SubgroupBallot),
+        subgroup_shuffle: features.contains(Feature::SubgroupShuffle),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),

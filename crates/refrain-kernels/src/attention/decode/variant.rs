@@ -193,6 +193,7 @@ mod tests {
         subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
         subgroup_ballot: true,
+        subgroup_shuffle: true,
         storage16: true,
         storage8: true,
         integer_dot: false,

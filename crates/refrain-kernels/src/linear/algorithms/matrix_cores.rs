@@ -125,7 +125,7 @@ pub(crate) struct PackedTokens<'a> {
 
 /// The device's matrix cores.
 pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
-    let what = || "this device has no matrix cores whose order is known".to_string();
+    let what = || "this device has no matrix cores that kernels can use".to_string();
     traits
         .matrix_cores
         .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
@@ -286,8 +286,10 @@ impl ProjectionProblem<'_> {
         let tile = &fragments.tile;
         let token_tiles = self.tiles(fragments) / tile.tokens as usize;
         let sums = fragments.matrices(sections) * tile.subgroups * tile.tokens * fragments.cores.size.pow(2);
+        // Sums whose order is hidden are not put back into fragments.
+        let wanted = if fragments.cores.is_hidden() { 1 } else { tile.parts };
         SumParts {
-            count: SumParts::most(traits, tile.parts, fragments.blocks),
+            count: SumParts::most(traits, wanted, fragments.blocks),
             sums: sums as usize,
             results: fragments.row_blocks(sections) * token_tiles,
         }
@@ -361,6 +363,7 @@ impl ProjectionProblem<'_> {
                 "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
                 each * fragments.cores.size
             ));
+        let is_hidden = fragments.cores.is_hidden();
         let planes = &sections[0].parts[0].planes;
         let bfloat = matches!(planes, WeightPlanes::Dense { dtype: DType::BF16, .. });
         let text = fragments.define(
@@ -376,10 +379,16 @@ impl ProjectionProblem<'_> {
         };
         let kernel = text
             .flag("SKIPS", tokens.skips)
+            .flag("LOCKSTEP", is_hidden && traits.vendor == tuning::MESA_SOFTWARE)
             .body("layout(local_size_x_id = 0) in;\n")
             .body(include_str!("parts.glsl"))
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
+            .body(match is_hidden {
+                true => include_str!("matrix_cores/passed.glsl"),
+                false => include_str!("matrix_cores/held.glsl"),
+            })
+            .body(include_str!("matrix_cores/finish.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
         Ok(Call {

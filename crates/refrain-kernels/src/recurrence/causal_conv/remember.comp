@@ -1,9 +1,19 @@
-// What is left of each sequence for the next call; an invocation takes one sequence and one channel.
+// What is left of each sequence for the next call; an invocation takes one sequence and one channel. Most sequences may
+// have no token here: a workgroup looks for them together.
+shared uint end;
+
 void main() {
-    uint number = group_number() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    uint channel = number % pc.channels;
-    uint sequence = number / pc.channels;
-    if (sequence >= pc.states || look_back(pc.tokens, sequence, channel) == 0u) return;
+    uint channel = gl_WorkGroupID.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    uint sequence = gl_WorkGroupID.y;
+    if (gl_LocalInvocationID.x == 0u) end = 0u;
+    barrier();
+    uint own = 0u;
+    for (uint t = gl_LocalInvocationID.x; t < pc.tokens; t += gl_WorkGroupSize.x) {
+        if (sequence_of(t) == sequence) own = t + 1u;
+    }
+    if (own > 0u) atomicMax(end, own);
+    barrier();
+    if (end == 0u || channel >= pc.channels || look_back(end, sequence, channel) == 0u) return;
     uint at = state_at(sequence, channel);
     [[unroll]] for (uint j = 1u; j < TAPS; ++j) store_state(pc.state, at + (j - 1u) * pc.channels, values[j]);
 }

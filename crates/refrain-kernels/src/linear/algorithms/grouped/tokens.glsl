@@ -1,8 +1,10 @@
 // A workgroup's tokens are pairs of one expert: their vectors of x lie anywhere, and their results go there.
 #if VALUES == 1
 layout(buffer_reference, scalar, buffer_reference_align = 2) readonly buffer packed_ref { uint16_t at[]; };
-#else
+#elif VALUES == 4
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer packed_ref { uvec2 at[]; };
+#else
+layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer packed_ref { uvec4 at[]; };
 #endif
 
 // The expert, the first of its pairs in the sorted list, and their number.
@@ -53,8 +55,10 @@ uvec4 load_fragment(Place place, uint step) {
         bits[i] = low | uint(pc.packed.at[place.rows[2u * i + 1u] + at]) << 16;
     }
     return bits;
-#else
+#elif VALUES == 4
     return uvec4(pc.packed.at[place.rows[0] + at], pc.packed.at[place.rows[1] + at]);
+#else
+    return pc.packed.at[place.rows[0] + at];
 #endif
 }
 

@@ -7,7 +7,27 @@
 const uint STAGED = STAGE * TOKEN_TILES * SUBGROUP;
 const uint STAGED_EACH = STAGED / (SUBGROUPS * SUBGROUP);
 
+#ifdef HIDDEN_ORDER
+// Two fours of halves to a word.
+shared f16vec4 x_staged[2u * STAGED * 2u];
+
+void stage_x(uint at, uvec4 bits) {
+    x_staged[2u * at] = four_of(bits.x, bits.y);
+    x_staged[2u * at + 1u] = four_of(bits.z, bits.w);
+}
+
+B_FRAGMENT staged_x(uint at) {
+    B_FRAGMENT x;
+    coopMatLoad(x, x_staged, 2u * at, ROW_FOURS, gl_CooperativeMatrixLayoutColumnMajor);
+    return x;
+}
+#else
 shared uvec4 x_staged[2u * STAGED];
+
+void stage_x(uint at, uvec4 bits) { x_staged[at] = bits; }
+
+B_FRAGMENT staged_x(uint at) { return fragment_of(x_staged[at + gl_SubgroupInvocationID]); }
+#endif
 
 // What this invocation copies of a stage.
 Place places[STAGED_EACH];
@@ -28,7 +48,7 @@ void load_x(uint number, out uvec4 staged[STAGED_EACH]) {
 
 void store_x(uint side, uvec4 staged[STAGED_EACH]) {
     [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
-        x_staged[side + gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP] = staged[i];
+        stage_x(side + gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP, staged[i]);
     }
 }
 
@@ -76,8 +96,7 @@ void main() UNIFORM_FLOW {
             UNROLL for (uint s = 0u; s < STAGE; ++s) {
                 B_FRAGMENT x[TOKEN_TILES];
                 [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
-                    uint at = side + (s * TOKEN_TILES + tile) * SUBGROUP + gl_SubgroupInvocationID;
-                    x[tile] = fragment_of(x_staged[at]);
+                    x[tile] = staged_x(side + (s * TOKEN_TILES + tile) * SUBGROUP);
                 }
                 multiply(chunks, stage * STAGE + s, x);
             }
@@ -93,9 +112,7 @@ void main() UNIFORM_FLOW {
         [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
             float totals[PARTS][ELEMENTS];
             [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-                [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-                    totals[p][i] = sums[(number * PARTS + p) * TOKEN_TILES + tile][i];
-                }
+                part_of(sums[(number * PARTS + p) * TOKEN_TILES + tile], totals[p]);
             }
             finish(block, first + number * FRAGMENT, tile, totals);
         }

@@ -46,9 +46,9 @@ void main() UNIFORM_FLOW {
         }
     }
     [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) {
-        [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-            partial[partial_at(gl_SubgroupID, fragment, i)] = sums[fragment][i];
-        }
+        float part[ELEMENTS];
+        part_of(sums[fragment], part);
+        [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) partial[partial_at(gl_SubgroupID, fragment, i)] = part[i];
     }
     barrier();
     // Each subgroup finishes some of the fragments.
