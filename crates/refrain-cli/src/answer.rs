@@ -25,19 +25,19 @@ pub(crate) enum ReasoningOutput {
 
 /// How reasoning looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum ReasoningLook {
     Hidden,
     Dimmed,
     Marked,
 }
 
 impl ReasoningOutput {
-    fn look(self) -> Look {
+    fn look(self) -> ReasoningLook {
         match self {
-            Self::Hide => Look::Hidden,
-            Self::Auto if !io::stdout().is_terminal() => Look::Hidden,
-            _ if output::dims() => Look::Dimmed,
-            _ => Look::Marked,
+            Self::Hide => ReasoningLook::Hidden,
+            Self::Auto if !io::stdout().is_terminal() => ReasoningLook::Hidden,
+            _ if output::dims() => ReasoningLook::Dimmed,
+            _ => ReasoningLook::Marked,
         }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct AnswerWriter {
     marks: ReasoningMarks,
     splitter: Option<ReasoningSplitter>,
     /// `None`: nothing is written.
-    look: Option<Look>,
+    look: Option<ReasoningLook>,
     /// Draws the answer, if it is drawn.
     markdown: Option<MarkdownStream>,
     last: Last,
@@ -156,12 +156,12 @@ impl AnswerWriter {
         let Some(look) = self.look else {
             return Ok(());
         };
-        if !new.reasoning.is_empty() && look != Look::Hidden {
+        if !new.reasoning.is_empty() && look != ReasoningLook::Hidden {
             if self.last == Last::Answer {
                 self.end_markdown()?;
             }
             match look {
-                Look::Dimmed => output::print_dimmed(&new.reasoning)?,
+                ReasoningLook::Dimmed => output::print_dimmed(&new.reasoning)?,
                 _ if self.last == Last::Nothing => {
                     output::print_text(&format!("{}\n{}", self.marks.open, new.reasoning))?;
                 }
@@ -171,7 +171,7 @@ impl AnswerWriter {
         }
         if !new.answer.is_empty() {
             match (self.last, look) {
-                (Last::Reasoning, Look::Marked) => output::print_text(&format!("\n{}\n\n", self.marks.close))?,
+                (Last::Reasoning, ReasoningLook::Marked) => output::print_text(&format!("\n{}\n\n", self.marks.close))?,
                 (Last::Reasoning, _) => output::print_text("\n\n")?,
                 _ => {}
             }

@@ -64,14 +64,13 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
         let what = format!("q {:?} and v {:?} have no heads", q.layout.shape, v.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     };
-    let share = Share::of(tuning, traits, operands)?;
-    let Share {
+    let HeadShare {
         lanes,
         rows,
         each,
         values,
         tile,
-    } = share;
+    } = HeadShare::of(tuning, traits, operands)?;
     let sums = values as usize + 1;
     let work = 5 + sums * (2 * each as usize + joined_lanes(traits)) + 4 * each.div_ceil(rows) as usize;
     check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
@@ -138,7 +137,7 @@ pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperand
 }
 
 /// How the work on a head is divided.
-struct Share {
+struct HeadShare {
     /// Lanes that share a value's memory, and values that a workgroup takes at once.
     lanes: u32,
     rows: u32,
@@ -149,8 +148,8 @@ struct Share {
     tile: u32,
 }
 
-impl Share {
-    fn of(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Share, Unsupported> {
+impl HeadShare {
+    fn of(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<HeadShare, Unsupported> {
         let &[tokens, _, key_dim] = &operands.q.layout.shape[..] else {
             unreachable!("looked at before")
         };
@@ -178,7 +177,7 @@ impl Share {
             let what = format!("keys of {key_dim} values are more than a workgroup shares");
             return Err(Unsupported::Size { op: OP, what });
         };
-        Ok(Share {
+        Ok(HeadShare {
             lanes,
             rows,
             each,
