@@ -25,7 +25,7 @@ fn fixtures(is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found.sort();
     assert!(!found.is_empty(), "no checkpoint with logits found");
     match is_of_repository {
-        true => sample(found, 5),
+        true => sample(found, 10),
         false => found,
     }
 }
@@ -101,7 +101,7 @@ fn check_hidden(device: &Device, chunk: usize, bound: f64) {
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let mut tensors = file.tensors();
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    for (name, tensor) in sample(tensors, 3) {
+    for (name, tensor) in sample(tensors, 6) {
         let fixture = root.join(&name);
         let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
         let row = &expected(&fixture).0[0];

@@ -205,7 +205,7 @@ fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any
     let alike = ["yarn", "long", "dynamic", "images", "wide"];
     let differs = |path: &&PathBuf| !alike.iter().any(|word| path.to_string_lossy().contains(word));
     let families = families();
-    for path in sample(families.iter().filter(differs), 5) {
+    for path in sample(families.iter().filter(differs), 10) {
         let checkpoint = Checkpoint::open(path).expect("a checkpoint");
         let model = load(&checkpoint, &gpu.device);
         let mut session = Session::new(&model, 32).expect("fits");

@@ -28,7 +28,7 @@ fn the_demo_model_answers_the_same_in_every_format() {
         ("f16", "f16"),
         ("mlx8", "mlx8"),
     ];
-    for (format, name) in refrain_testing::sample(formats, 3) {
+    for (format, name) in refrain_testing::sample(formats, 6) {
         let out = folder.path().join(name);
         let out = out.to_str().unwrap();
         let report = run(&["convert", "demo", out, "--format", format, "--json"]).json();

@@ -18,7 +18,7 @@ fn explain_prints_every_stage_and_what_a_token_costs() {
         let arguments = [&["explain", "synthetic:tiny:q4_0", "--device", "null"], arguments].concat();
         run(&arguments).done()
     };
-    for stage in sample(refrain::passes::NAMES, 4) {
+    for stage in sample(refrain::passes::NAMES, 8) {
         let text = explained(&["--after", stage]);
         assert!(text.contains("f32[1, 256]"), "{stage}: {text}");
     }

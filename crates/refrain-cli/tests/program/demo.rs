@@ -37,7 +37,7 @@ fn is_one_turn(question: &Value) -> bool {
 fn sums_and_recall_are_right_on_the_cpu_executor() {
     let questions = questions();
     assert!(questions.len() > 8);
-    for question in sample(questions.iter().filter(|question| is_one_turn(question)), 4) {
+    for question in sample(questions.iter().filter(|question| is_one_turn(question)), 8) {
         let answer = run(&["run", "demo", prompt(question), "--temp", "0"]).done();
         assert_eq!(answer.trim_end(), question["answer"], "{question}");
     }

@@ -76,7 +76,7 @@ fn every_example_of_every_help_text_runs() {
         let each = |command: String| {
             scope.spawn(move || {
                 let examples = examples(&command);
-                for example in sample(&examples, 3) {
+                for example in sample(&examples, 6) {
                     assert!(example.starts_with("refrain "), "{example}");
                     let place = Workplace::new();
                     if command == "rm" {
@@ -142,7 +142,7 @@ fn the_commands_of_the_guide_run() {
     assert!(found >= 40, "{found}");
     pages.retain(|(_, scripts)| !scripts.is_empty());
     // What stands on a page may need what stands before it.
-    for (name, scripts) in sample(pages, 4) {
+    for (name, scripts) in sample(pages, 8) {
         let place = Workplace::new();
         for script in scripts {
             let outcome = place.shell(&script);

@@ -245,7 +245,7 @@ fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
         ("qwen3-mlx4", ""),
         ("llama-gguf-q4_0", "model.gguf"),
     ];
-    for (name, file) in refrain_testing::sample(models, 3) {
+    for (name, file) in refrain_testing::sample(models, 6) {
         let world = World::new(name);
         let asked = world.run(&["doctor", REPO, "--json"]).json();
         let here = fixture(name).join(file);

@@ -48,7 +48,7 @@ fn every_kernel_compiles_for_amd_without_spills() {
                 .filter(|family| only.split(',').any(|name| name == *family)),
         ),
         None if is_update => families.to_vec(),
-        None => sample(families, 3),
+        None => sample(families, 6),
     };
     // Each has a process of its own, which mostly waits for one thread.
     let told = std::thread::scope(|scope| {

@@ -71,7 +71,7 @@ fn prompts_in_chunks_agree_with_single_tokens_and_the_cpu_executor() {
         ("deepseek-v3-bf16", 70),
         ("qwen3.5-moe-bf16", 100),
     ];
-    for (name, count) in sample(prompts, 3) {
+    for (name, count) in sample(prompts, 6) {
         assert_chunks_agree(&gpu, name, count);
     }
     if !is_software(&gpu) {

@@ -114,7 +114,7 @@ fn a_submit_that_fails_is_repeated_with_all_that_it_carried() {
             );
             // Eagerly each token is a submit.
             let every = if mode == Mode::By(&refrain::Eager) { 3 } else { 1 };
-            for fails in sample((first + 1..=last).step_by(every), 4) {
+            for fails in sample((first + 1..=last).step_by(every), 8) {
                 let (repeated, _) = delivered(name, mode, Some(fails));
                 assert_eq!(repeated, whole, "{name}, {mode:?}, call {fails} of {first}..{last}");
             }

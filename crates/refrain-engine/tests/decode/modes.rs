@@ -27,12 +27,12 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
     };
     let likeliest = Settings::default();
     let parts = [
-        (share(130, 3), 1, &likeliest),
-        (1, share(60, 3), &drawn),
-        (share(130, 3), 1, &likeliest),
-        (1, share(200, 3), &drawn),
-        (1, share(280, 3), &likeliest),
-        (1, share(200, 3), &drawn),
+        (share(130, 6), 1, &likeliest),
+        (1, share(60, 6), &drawn),
+        (share(130, 6), 1, &likeliest),
+        (1, share(200, 6), &drawn),
+        (1, share(280, 6), &likeliest),
+        (1, share(200, 6), &drawn),
     ];
     let all: usize = parts.iter().map(|(times, part, _)| times * part).sum();
     let mut session = Session::new(model, 1100).expect("fits");
@@ -92,7 +92,7 @@ fn trying_both_modes_changes_no_token() {
         "cohere2-bf16",
         "deepseek-v3-bf16",
     ];
-    for name in sample(names, 3) {
+    for name in sample(names, 6) {
         let model = model(name, &gpu.device);
         let run = |mode| {
             let mut session = Session::new(&model, 300).expect("fits");

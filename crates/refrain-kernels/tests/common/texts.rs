@@ -29,7 +29,7 @@ pub fn check_texts(calls: Vec<Call>) {
         texts.insert(call.kernel.identity(), call);
     }
     assert!(!texts.is_empty());
-    let texts: Vec<Call> = sample(texts.into_values(), 4);
+    let texts: Vec<Call> = sample(texts.into_values(), 8);
     texts.par_iter().for_each(|call| {
         let spirv = compile(call);
         // Validators that distributions have may be older than cooperative matrices.

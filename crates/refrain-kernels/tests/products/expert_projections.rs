@@ -168,7 +168,7 @@ fn chooses(traits: &Traits) -> bool {
 fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
     for traits in sample(all_traits(), 3) {
         let step = if traits == device_traits() { 1 } else { 5 };
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 3) {
+        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 6) {
             let k = if format.has_records() { 768 } else { 384 };
             let j = i % 3;
             Case {

@@ -133,7 +133,7 @@ fn products_in_every_format() {
         };
         // Traits change how sums are formed, whatever the format: one of each zero will do.
         let step = if traits == device_traits() { 1 } else { 3 };
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 3) {
+        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 6) {
             // Whole groups of every size, and a number of words that is no multiple of the lanes.
             let k = if format.has_records() { 768 } else { 384 };
             let weights = RandomWeights::random(format, [37, k], FLOATS[i % 3]);
@@ -216,7 +216,7 @@ fn every_tuning_row_gives_the_same_product() {
 #[test]
 fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
     for traits in sample(all_traits(), 3) {
-        for format in sample(QuantFormat::ALL, 3) {
+        for format in sample(QuantFormat::ALL, 6) {
             for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
                 for parameters in FLOATS {
                     let weights = RandomWeights::random(format, [9, 256], parameters);

@@ -197,7 +197,7 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
             }
         }
     }
-    let cases = first.into_iter().chain(sample(others, 6));
+    let cases = first.into_iter().chain(sample(others, 12));
     let refused: BTreeSet<&str> = cases
         .filter_map(|(name, (format, gguf))| check_converted(&name, recipe(format), gguf))
         .collect();
@@ -212,7 +212,7 @@ fn the_tokenizer_goes_with_the_model() {
         "it's the end<|im_end|>",
         "",
     ];
-    for name in sample(names(), 4) {
+    for name in sample(names(), 8) {
         let source = open(&name);
         let old = source.tokenizer().unwrap();
         for (recipe, gguf) in [(recipe("q8_0"), true), (recipe("mlx8"), false)] {

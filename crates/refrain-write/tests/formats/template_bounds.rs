@@ -269,7 +269,7 @@ fn templates_take_little_memory_whatever_they_do() {
         return;
     }
     let mut wrong = Vec::new();
-    for (source, expected) in sample(of_memory(), 6) {
+    for (source, expected) in sample(of_memory(), 12) {
         wrong.extend(verdict(&source, Err(expected)));
         let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
             continue;

@@ -53,7 +53,7 @@ fn texts_become_the_ids_of_transformers_and_ids_the_texts() {
     }
     assert!(found.len() >= 3);
     found.sort();
-    for (directory, source) in sample(found, 4) {
+    for (directory, source) in sample(found, 8) {
         let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
         check(&tokenizer, &directory.join("expected.json"));
     }

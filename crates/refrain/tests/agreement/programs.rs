@@ -340,7 +340,7 @@ fn assert_all_equal(found: &[Contents], expected: &[Contents], context: &str) {
 
 #[test]
 fn whole_programs_equal_their_operations_one_by_one() {
-    for seed in sample(1000..1150, 4) {
+    for seed in sample(1000..1150, 8) {
         let cpu = Device::cpu();
         let expected = evaluated(seed, &cpu, true);
         assert_all_equal(&evaluated(seed, &cpu, false), &expected, &format!("seed {seed}, CPU"));
@@ -350,7 +350,7 @@ fn whole_programs_equal_their_operations_one_by_one() {
 
 #[test]
 fn programs_on_the_device_equal_those_on_the_cpu() {
-    for seed in sample(1000..1040, 4) {
+    for seed in sample(1000..1040, 8) {
         let expected = evaluated(seed, &Device::cpu(), true);
         let device = if seed % 4 == 0 { plain() } else { vulkan() };
         match seed % 3 {
@@ -363,7 +363,7 @@ fn programs_on_the_device_equal_those_on_the_cpu() {
 
 #[test]
 fn smooth_programs_agree() {
-    for seed in sample(1200..1212, 3) {
+    for seed in sample(1200..1212, 6) {
         crate::check(seed, |device, random| {
             let (t, n) = (random.pick(&[1, 5, 12]), random.pick(&[8, 24]));
             let mut x = random.viewed(device, DType::F32, &[t, n]);

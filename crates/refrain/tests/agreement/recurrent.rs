@@ -109,7 +109,7 @@ impl Layer {
 
 #[test]
 fn recurrences_over_several_calls_agree() {
-    for seed in sample(900..912, 3) {
+    for seed in sample(900..912, 6) {
         check(seed, |device, random| {
             let sizes = Sizes::random(random);
             let mut layer = Layer::new(device, sizes, random);
@@ -170,7 +170,7 @@ fn cutting_a_sequence_into_calls_changes_nothing() {
 
 #[test]
 fn products_with_experts_agree() {
-    for seed in sample(920..932, 3) {
+    for seed in sample(920..932, 6) {
         check(seed, |device, random| {
             let (experts, rows, columns) = (1 + random.below(6), 1 + random.below(40), 32 * (1 + random.below(5)));
             let (tokens, used) = (1 + random.below(7), 1 + random.below(experts));

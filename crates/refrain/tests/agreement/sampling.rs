@@ -99,7 +99,7 @@ fn sampled(device: &Device, random: &mut Random) -> Vec<Array> {
 
 #[test]
 fn sampled_sequences_agree() {
-    for seed in refrain_testing::sample(900..909, 3) {
+    for seed in refrain_testing::sample(900..909, 6) {
         check(seed, sampled);
     }
 }

@@ -49,7 +49,7 @@ fn every_dtype_is_sorted_along_any_axis() {
     let shape = [3, 700, 2];
     for device in devices() {
         let x = Array::from_slice(&device, &mixed(3 * 700 * 2), &shape);
-        for dtype in sample(DType::ALL, 3) {
+        for dtype in sample(DType::ALL, 6) {
             let x = x.abs().astype(dtype);
             let read = |x: &Array| x.astype(DType::F32).to_vec::<f32>().expect("computes");
             for axis in [0isize, 1, -1] {
@@ -138,7 +138,7 @@ fn the_largest_come_with_their_places_in_rows_of_every_length_and_dtype() {
     for device in devices() {
         // A workgroup's rows, longer ones, those that several share, and more results than one sorts.
         for (n, k) in [(64, 8), (512, 512), (1000, 7), (40_000, 5), (5000, 1500)] {
-            for dtype in sample(DType::ALL, 3) {
+            for dtype in sample(DType::ALL, 6) {
                 let x = Array::from_slice(&device, &mixed(2 * n), &[2, n]).abs().astype(dtype);
                 let x = x.reshape(&[n as isize, 2]).transpose();
                 let (largest, places) = x.top_k_with_values(k);

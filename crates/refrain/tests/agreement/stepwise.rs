@@ -54,7 +54,7 @@ fn in_order(device: &Device, seed: u64) -> Vec<(Block, Vec<u8>)> {
 
 #[test]
 fn steps_touch_no_bytes_but_those_of_their_operands() {
-    for seed in sample(0..16, 3) {
+    for seed in sample(0..16, 6) {
         for device in [vulkan(), plain()] {
             let alone = stepper(device, seed, |_| ());
             assert_eq!(
@@ -298,7 +298,7 @@ fn a_step_that_writes_or_reads_beyond_its_operands_is_noticed() {
 
 #[test]
 fn the_order_between_two_barriers_does_not_matter() {
-    for seed in sample(0..16, 3) {
+    for seed in sample(0..16, 6) {
         let expected = in_order(vulkan(), seed);
         let mut random = Random::new(1000 + seed);
         for _ in 0..2 {

@@ -382,7 +382,7 @@ fn whatever_is_malformed_is_refused_in_the_interfaces_own_form() {
         assert_eq!(status, 200, "{path}: {said}");
         assert_eq!(whole.fault(&server), None);
     }
-    let all = sample(all_malformed(), 6);
+    let all = sample(all_malformed(), 12);
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(vec![]));
     thread::scope(|scope| {
         for _ in 0..4 {
