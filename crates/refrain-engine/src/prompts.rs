@@ -59,6 +59,8 @@ pub(crate) struct PromptChunk<'t> {
     pub position: usize,
     /// The last tokens whose logits are computed.
     pub wanted: usize,
+    /// Whether their hidden states behind the last norm are wanted in place of logits: then of one at least.
+    pub hidden: bool,
 }
 
 impl PromptPrograms {
@@ -98,7 +100,7 @@ impl PromptPrograms {
     }
 
     /// Takes a chunk into `states`; `table` has the pages of all sequences, `[N, P]`. The function's first output has the
-    /// wanted logits, `[wanted, vocabulary]`, from its beginning on. Returns before the device is done.
+    /// wanted logits, `[wanted, vocabulary]`, or hidden states, `[wanted, hidden]`, from its beginning on. Returns before the device is done.
     ///
     /// # Errors
     /// A failing device.
@@ -109,33 +111,7 @@ impl PromptPrograms {
         chunk: &PromptChunk<'_>,
         table: &[u32],
     ) -> Result<&Function, Error> {
-        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, false);
-        self.call(class, model, states, chunk, table)
-    }
-
-    /// The same with hidden states behind the last norm in place of logits, `[wanted, hidden]`; at least one is wanted.
-    ///
-    /// # Errors
-    /// A failing device.
-    pub fn run_hidden(
-        &mut self,
-        model: &Model,
-        states: &[LayerState],
-        chunk: &PromptChunk<'_>,
-        table: &[u32],
-    ) -> Result<&Function, Error> {
-        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, true);
-        self.call(class, model, states, chunk, table)
-    }
-
-    fn call(
-        &mut self,
-        class: ShapeClass,
-        model: &Model,
-        states: &[LayerState],
-        chunk: &PromptChunk<'_>,
-        table: &[u32],
-    ) -> Result<&Function, Error> {
+        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, chunk.hidden);
         let count = chunk.tokens.len();
         let mut tokens = chunk.tokens.to_vec();
         tokens.resize(class.tokens, 0);

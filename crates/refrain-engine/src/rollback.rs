@@ -26,11 +26,7 @@ struct StateCopy {
 impl Rollback {
     /// Memory for copies of the recurrent states; `None` for a model without.
     pub fn new(states: &[LayerState], executor: &'static dyn Executor) -> Result<Option<Rollback>, Error> {
-        let recurrent: Vec<&Array> = states
-            .iter()
-            .filter(|state| matches!(state, LayerState::Recurrent(_)))
-            .flat_map(LayerState::arrays)
-            .collect();
+        let recurrent = LayerState::recurrent(states);
         if recurrent.is_empty() {
             return Ok(None);
         }

@@ -191,9 +191,7 @@ impl Session {
     }
 
     fn is_recurrent(&self) -> bool {
-        self.states
-            .iter()
-            .any(|state| matches!(state, LayerState::Recurrent(_)))
+        !LayerState::recurrent(&self.states).is_empty()
     }
 
     /// Appends tokens, in chunks, without computing logits.
@@ -376,11 +374,9 @@ impl Session {
                 sequence,
                 position: self.tokens.len(),
                 wanted,
+                hidden,
             };
-            let function = match hidden {
-                true => self.prompts.run_hidden(&self.model, &self.states, &chunk, &pages)?,
-                false => self.prompts.run(&self.model, &self.states, &chunk, &pages)?,
-            };
+            let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
             if wanted > 0 && sequence + 1 == self.sequences {
                 rows = function.read_range(0, 0, wanted * width)?;
             }

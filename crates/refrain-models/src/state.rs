@@ -39,6 +39,12 @@ impl LayerState {
         }
     }
 
+    /// Those of the arrays of all layers that are recurrent, in their order.
+    pub fn recurrent(states: &[LayerState]) -> Vec<&Array> {
+        let recurrent = states.iter().filter(|state| matches!(state, LayerState::Recurrent(_)));
+        recurrent.flat_map(LayerState::arrays).collect()
+    }
+
     /// The keys and values of an attention layer.
     ///
     /// # Panics

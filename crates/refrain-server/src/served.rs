@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime};
 use refrain_engine::fit::Needs;
 use refrain_engine::{Device, Engine, EngineRequest, SamplerOptions, TokenConstraint};
 use refrain_formats::{Format, TensorInfo};
-use refrain_grammar::{Grammar, GrammarConstraint, GrammarError, Grammars, ReasoningTokens};
+use refrain_grammar::{GrammarConstraint, GrammarError, Grammars, ReasoningTokens};
 use refrain_models::Checkpoint;
 use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, TokenBytes, Tokenizer};
 
 use crate::answer::{Answer, AskedText, TextOptions};
 use crate::error::Refusal;
 use crate::figures::RequestTimes;
+use crate::openai::structure::AskedForm;
 use crate::record::RequestRecord;
 use crate::shelf::{EngineLoader, EngineShelf};
 
@@ -211,9 +212,12 @@ impl ServedModel {
     /// A grammar that is none, by the name of its field.
     pub(crate) async fn constraint(
         self: &Arc<Self>,
-        (field, grammar): (&'static str, Grammar),
+        form: Option<AskedForm>,
         text: TextOptions,
-    ) -> Result<GrammarConstraint, Refusal> {
+    ) -> Result<Option<GrammarConstraint>, Refusal> {
+        let Some((field, grammar)) = form else {
+            return Ok(None);
+        };
         let reasoning = text.reasoning.and_then(|(marks, is_open)| {
             Some(ReasoningTokens {
                 open: self.tokenizer.id(marks.open).filter(|_| !is_open && text.may_reason),
@@ -227,7 +231,7 @@ impl ServedModel {
             grammars.as_ref().map_err(Clone::clone)?.constraint(&grammar, reasoning)
         });
         let made = made.await.map_err(|_| Refusal::Silence)?;
-        made.map_err(|why| Refusal::field(field, why.to_string()))
+        made.map(Some).map_err(|why| Refusal::field(field, why.to_string()))
     }
 
     /// Its engine, which stays as long as this is held; it is loaded if it is not there. Who holds it must not ask again.

@@ -123,16 +123,16 @@ impl Batcher {
             .decoder()
             .new_states(crate::session::cache_dtype(device), held, slots)?;
         let remembers = options.prefix_cache && !options.deterministic;
-        let mut pool = PagePool::new(each * slots, PAGE, remembers);
-        let mut checkpoints = None;
-        if remembers {
-            checkpoints = StateCheckpoints::new(&states, device.executors()[0])?;
-        }
-        if let Some(checkpoints) = &checkpoints {
-            pool = pool.with_copies(checkpoints.count());
-        }
+        let checkpoints = match remembers {
+            true => StateCheckpoints::new(&states, device.executors()[0])?,
+            false => None,
+        };
+        let pool = PagePool::new(each * slots, PAGE, remembers);
         Ok(Batcher {
-            pool,
+            pool: match &checkpoints {
+                Some(checkpoints) => pool.with_copies(checkpoints.count()),
+                None => pool,
+            },
             checkpoints,
             table: page_table(device, slots, pages)?,
             known_table: vec![0; slots * pages.per_sequence],

@@ -25,18 +25,16 @@ impl StateCheckpoints {
     /// # Errors
     /// Too little memory.
     pub fn new(states: &[LayerState], executor: &'static dyn Executor) -> Result<Option<StateCheckpoints>, Error> {
-        let (recurrent, keyed): (Vec<_>, Vec<_>) = states
-            .iter()
-            .partition(|state| matches!(state, LayerState::Recurrent(_)));
-        let of_sequences: Vec<&Array> = recurrent.into_iter().flat_map(LayerState::arrays).collect();
+        let of_sequences = LayerState::recurrent(states);
         let Some(first) = of_sequences.first() else {
             return Ok(None);
         };
         let (device, sequences) = (first.device(), first.dim(0));
-        let bytes = |array: &&Array| array.shape().iter().product::<usize>() * array.dtype().size();
-        let each = of_sequences.iter().map(bytes).sum::<usize>() / sequences;
-        let room: usize = keyed.into_iter().flat_map(LayerState::arrays).map(|a| bytes(&a)).sum();
-        let count = (room / each.max(1)).clamp(1, sequences);
+        let bytes = |array: &Array| array.shape().iter().product::<usize>() * array.dtype().size();
+        let recurrent: usize = of_sequences.iter().map(|array| bytes(array)).sum();
+        let all: usize = states.iter().flat_map(LayerState::arrays).map(bytes).sum();
+        let each = recurrent / sequences;
+        let count = ((all - recurrent) / each.max(1)).clamp(1, sequences);
         let spare = of_sequences.iter().map(|array| {
             let shape: Vec<usize> = [count].into_iter().chain(array.shape()[1..].iter().copied()).collect();
             Array::state(device, array.dtype(), &shape)

@@ -66,8 +66,6 @@ pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrde
 
 /// What kernels with fragments need beside the usual head.
 pub(crate) fn head(traits: &Traits) -> String {
-    let usual = glsl::head(traits);
-    let (version, rest) = usual.split_once('\n').expect("a version stands first");
     let extensions = [
         "GL_KHR_memory_scope_semantics",
         "GL_KHR_cooperative_matrix",
@@ -76,7 +74,7 @@ pub(crate) fn head(traits: &Traits) -> String {
         "GL_EXT_shader_explicit_arithmetic_types_float16",
     ];
     let required = extensions.map(|name| format!("#extension {name} : require\n")).concat();
-    format!("{version}\n#pragma use_vulkan_memory_model\n{required}{rest}")
+    glsl::head_with(traits, &format!("#pragma use_vulkan_memory_model\n{required}"))
 }
 
 #[cfg(test)]

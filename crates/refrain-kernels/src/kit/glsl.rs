@@ -52,6 +52,13 @@ pub fn head(traits: &Traits) -> String {
     text
 }
 
+/// The same with more lines, such as extensions, behind the version.
+pub(crate) fn head_with(traits: &Traits, lines: &str) -> String {
+    let head = head(traits);
+    let (version, rest) = head.split_once('\n').expect("a version stands first");
+    format!("{version}\n{lines}{rest}")
+}
+
 /// The GLSL type in which elements of `dtype` are computed with.
 pub fn compute_type(dtype: DType) -> &'static str {
     match dtype.compute() {

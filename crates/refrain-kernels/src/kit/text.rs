@@ -22,11 +22,8 @@ impl<'t> Text<'t> {
 
     /// Text of a kernel in which several rows of lanes may share a subgroup.
     pub(crate) fn with_shared_subgroups(traits: &'t Traits, family: &str) -> Text<'t> {
-        let head = glsl::head(traits);
-        let (version, rest) = head.split_once('\n').expect("a version stands first");
-        let extension = "#extension GL_KHR_shader_subgroup_shuffle : require";
-        let head = format!("{version}\n{extension}\n#define ROWS_SHARE_SUBGROUPS 1\n{rest}");
-        Text::with_head(traits, &format!("{family}+shared"), head)
+        let lines = "#extension GL_KHR_shader_subgroup_shuffle : require\n#define ROWS_SHARE_SUBGROUPS 1\n";
+        Text::with_head(traits, &format!("{family}+shared"), glsl::head_with(traits, lines))
     }
 
     pub(crate) fn traits(&self) -> &'t Traits {

@@ -51,12 +51,9 @@ pub(crate) async fn messages(
         input_tokens: asked.tokens.len(),
         stops: stops.unwrap_or_default(),
     };
-    let constraint = match asked.constraint {
-        Some(form) => Some(another(&model.constraint(form, asked.text).await?)),
-        None => None,
-    };
+    let constraint = model.constraint(asked.constraint, asked.text).await?;
     let request = EngineRequest {
-        constraint,
+        constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(asked.tokens, options)
     };
     let engine = model.engine().await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::options::OllamaFields;
 use super::refusal::OllamaRefusal;
-use super::reply::{OllamaForm, Said, reply};
+use super::reply::{OllamaForm, Said};
 use crate::error::{Body, Refusal};
 use crate::messages;
 use crate::openai::structure::{AnswerForm, answer_form};
@@ -36,7 +36,7 @@ pub(crate) async fn chat(
     let options = request.fields.options(&model)?;
     let likeliest = request.fields.likelihoods.of_ollama()?;
     let AnswerForm { tools, constraint } = answer_form(request.tools, None, true, request.fields.form()?)?;
-    let mut form = OllamaForm {
+    let form = OllamaForm {
         model: model.clone(),
         begin,
         prompt_tokens: 0,
@@ -56,24 +56,13 @@ pub(crate) async fn chat(
         ..Conversation::default()
     };
     let (prompt, text) = model.conversed(conversation, request.fields.think()).await?;
-    form.prompt_tokens = prompt.len();
-    let constraint = match constraint {
-        Some(asked) => Some(another(&model.constraint(asked, text).await?)),
-        None => None,
-    };
+    let constraint = model.constraint(constraint, text).await?;
     let asked = EngineRequest {
         likeliest,
-        constraint,
+        constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(prompt, options)
     };
-    let engine = model.engine().await?;
-    request.fields.named.keep(&model);
-    reply(
-        form,
-        model.ask(&engine, asked, text)?,
-        request.fields.stream.unwrap_or(true),
-    )
-    .await
+    form.reply(&request.fields, asked, text).await
 }
 
 fn message(said: &Said) -> Value {

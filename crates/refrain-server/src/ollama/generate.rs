@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::options::OllamaFields;
 use super::refusal::OllamaRefusal;
-use super::reply::{OllamaForm, Said, reply};
+use super::reply::{OllamaForm, Said};
 use crate::answer::TextOptions;
 use crate::error::{Body, Refusal};
 use crate::served::{ServedModels, another};
@@ -51,7 +51,7 @@ pub(crate) async fn generate(
             return Err(Refusal::field(field, "not supported").into());
         }
     }
-    let mut form = OllamaForm {
+    let form = OllamaForm {
         model: model.clone(),
         begin,
         prompt_tokens: 0,
@@ -73,24 +73,13 @@ pub(crate) async fn generate(
         };
         model.conversed(conversation, request.fields.think()).await?
     };
-    form.prompt_tokens = prompt.len();
-    let constraint = match request.fields.form()? {
-        Some(asked) => Some(another(&model.constraint(asked, text).await?)),
-        None => None,
-    };
+    let constraint = model.constraint(request.fields.form()?, text).await?;
     let asked = EngineRequest {
         likeliest,
-        constraint,
+        constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(prompt, options)
     };
-    let engine = model.engine().await?;
-    request.fields.named.keep(&model);
-    reply(
-        form,
-        model.ask(&engine, asked, text)?,
-        request.fields.stream.unwrap_or(true),
-    )
-    .await
+    form.reply(&request.fields, asked, text).await
 }
 
 fn response(said: &Said) -> Value {

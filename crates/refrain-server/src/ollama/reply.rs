@@ -9,12 +9,12 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use refrain_engine::Finish;
+use refrain_engine::{EngineRequest, Finish};
 use serde_json::{Value, json};
 
-use super::options::ModelFields;
+use super::options::{ModelFields, OllamaFields};
 use super::refusal::OllamaRefusal;
-use crate::answer::{Answer, Ended};
+use crate::answer::{Answer, Ended, TextOptions};
 use crate::error::Refusal;
 use crate::parts::{News, Part, hear};
 use crate::served::ServedModel;
@@ -56,7 +56,7 @@ impl Said {
 }
 
 /// An answer, streamed or whole.
-pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> Result<Response, OllamaRefusal> {
+async fn answered(form: OllamaForm, answer: Answer, streamed: bool) -> Result<Response, OllamaRefusal> {
     let mut heard = hear(answer, form.calls);
     let mut first = None;
     if streamed {
@@ -94,6 +94,20 @@ pub(super) async fn reply(form: OllamaForm, answer: Answer, streamed: bool) -> R
 }
 
 impl OllamaForm {
+    /// Has the model answer a request, as long to stay as the fields say.
+    pub async fn reply(
+        mut self,
+        fields: &OllamaFields,
+        asked: EngineRequest,
+        text: TextOptions,
+    ) -> Result<Response, OllamaRefusal> {
+        self.prompt_tokens = asked.prompt.len();
+        let engine = self.model.engine().await?;
+        fields.named.keep(&self.model);
+        let answer = self.model.ask(&engine, asked, text)?;
+        answered(self, answer, fields.stream.unwrap_or(true)).await
+    }
+
     fn line(&self, said: &Said) -> Value {
         let mut line = (self.put)(said);
         if !said.likelihoods.is_empty() {

@@ -58,10 +58,7 @@ pub(crate) async fn chat(
         variables: request.chat_template_kwargs,
     };
     let (prompt, text) = model.conversed(conversation, request.think).await?;
-    let constraint = match constraint {
-        Some(asked) => Some(model.constraint(asked, text).await?),
-        None => None,
-    };
+    let constraint = model.constraint(constraint, text).await?;
     let head = ReplyHead {
         id: reply::new_id("chatcmpl"),
         created: model.now(),

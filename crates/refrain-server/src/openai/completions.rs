@@ -65,10 +65,7 @@ pub(crate) async fn completions(
     let options = generation.options(&model)?;
     let likeliest = generation.likelihoods.of_completion()?;
     let text = TextOptions::default();
-    let constraint = match generation.structure.form()? {
-        Some(form) => Some(model.constraint(form, text).await?),
-        None => None,
-    };
+    let constraint = model.constraint(generation.structure.form()?, text).await?;
     let prompts = prompt.tokens(&model)?;
     let engine = model.engine().await?;
     let mut answers = vec![];

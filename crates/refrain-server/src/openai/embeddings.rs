@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,7 +72,10 @@ pub(crate) async fn embeddings(
     let data = embedded.map(|(index, hidden)| {
         let numbers = normalised(hidden, dimensions);
         let embedding = match as_base64 {
-            true => EncodedEmbedding::Base64(base64(numbers.iter().flat_map(|number| number.to_le_bytes()))),
+            true => {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                EncodedEmbedding::Base64(BASE64_STANDARD.encode(bytes))
+            }
             false => EncodedEmbedding::Numbers(numbers),
         };
         EmbeddingEntry {
@@ -90,35 +94,4 @@ pub(crate) async fn embeddings(
         },
     };
     Ok(Json(list).into_response())
-}
-
-/// The base64 of bytes (RFC 4648, padded).
-fn base64(bytes: impl Iterator<Item = u8>) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut text, mut bytes) = (String::new(), bytes.peekable());
-    while bytes.peek().is_some() {
-        let three = [bytes.next(), bytes.next(), bytes.next()];
-        let word = three
-            .iter()
-            .fold(0, |word, byte| word << 8 | u32::from(byte.unwrap_or(0)));
-        let known = three.iter().flatten().count();
-        for place in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= known { letter as char } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        let texts = ["", "f", "fo", "foo", "foob", "fooba", "foobar"];
-        let expected = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
-        assert_eq!(texts.map(|text| base64(text.bytes())), expected);
-        assert_eq!(base64([251, 255, 191].into_iter()), "+/+/");
-    }
 }

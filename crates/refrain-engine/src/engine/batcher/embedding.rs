@@ -20,11 +20,10 @@ impl Batcher {
                 sequence: slot,
                 position,
                 wanted: 1,
+                hidden: true,
             };
             let width = self.model.config().hidden_size;
-            let function = self
-                .prompts
-                .run_hidden(&self.model, &self.states, &chunk, &self.known_table)?;
+            let function = self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
             let hidden: Vec<f32> = function.read_range(0, 0, width)?;
             let last = match hidden.iter().all(|number| number.is_finite()) {
                 true => EngineEvent::Embedding(hidden),

@@ -28,16 +28,15 @@ impl Batcher {
         let running = self.slots[slot].as_mut().expect("chosen");
         let (tokens, position) = (&running.request.tokens, running.fed);
         let most = most_tokens(&self.model, most, position);
-        let (is_copied, end) = match self.checkpoints {
-            Some(_) => running.next_copy(),
-            None => (false, tokens.len() - 1),
-        };
+        let checkpoint = self.checkpoints.as_ref().zip(running.next_copy());
+        let end = checkpoint.map_or(tokens.len() - 1, |(_, at)| at);
         let count = next_tokens(end - position, most);
         let chunk = PromptChunk {
             tokens: &tokens[position..][..count],
             sequence: slot,
             position,
             wanted: 0,
+            hidden: false,
         };
         let traced = self.prompts.traced();
         self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
@@ -47,14 +46,16 @@ impl Batcher {
             self.rounds.interrupt();
         }
         running.fed += count;
-        let fed = &tokens[..running.fed];
-        if running.fed == tokens.len() - 1 || is_copied && running.fed == end {
-            self.pool.remember(fed, &running.pages);
+        if running.fed < end {
+            return Ok(());
         }
-        if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| is_copied && running.fed == end) {
-            self.pool.keep_states(fed, |copy| checkpoints.save(slot, copy))?;
+        self.pool.remember(&tokens[..end], &running.pages);
+        match checkpoint {
+            Some((checkpoints, _)) => self
+                .pool
+                .keep_states(&tokens[..end], |copy| checkpoints.save(slot, copy)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The most tokens of a prompt that this round takes in: as many as there may be where nobody waits for the next token.
@@ -74,11 +75,9 @@ impl Batcher {
 }
 
 impl Running {
-    /// Up to how many tokens the prompt is taken in before something is to be done, and whether that is a copy of its
-    /// states.
-    fn next_copy(&self) -> (bool, usize) {
-        let ahead = self.copied_at.iter().copied().filter(|at| *at > self.fed).min();
-        ahead.map_or((false, self.request.tokens.len() - 1), |at| (true, at))
+    /// The number of tokens at which its states are copied next.
+    fn next_copy(&self) -> Option<usize> {
+        self.copied_at.iter().copied().filter(|at| *at > self.fed).min()
     }
 }
 

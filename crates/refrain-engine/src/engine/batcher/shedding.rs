@@ -47,8 +47,7 @@ impl Squeeze {
 
 impl Batcher {
     /// Goes on after memory ran out in a round: programs are let go, all requests wait again, and fewer of them come back at
-    /// once. One that was alone and found none
-    /// again and again is told so.
+    /// once. One that was alone and found none again and again is told so.
     ///
     /// # Errors
     /// If something else fails; if there was no request to blame.

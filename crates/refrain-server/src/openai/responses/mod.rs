@@ -62,10 +62,7 @@ pub(crate) async fn responses(
         ..Conversation::default()
     };
     let (prompt, text) = model.conversed(conversation, None).await?;
-    let constraint = match constraint {
-        Some(form) => Some(another(&model.constraint(form, text).await?)),
-        None => None,
-    };
+    let constraint = model.constraint(constraint, text).await?;
     let or_null = |value: &Option<Value>| value.clone().unwrap_or_default();
     let other = |name: &str| request.others.get(name).cloned().unwrap_or_default();
     let said = json!({
@@ -84,7 +81,7 @@ pub(crate) async fn responses(
     let response = reply::Reply::new(said, prompt.len());
     let asked = EngineRequest {
         likeliest,
-        constraint,
+        constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(prompt, options)
     };
     let engine = model.engine().await?;
