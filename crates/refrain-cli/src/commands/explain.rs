@@ -2,6 +2,7 @@
 
 mod floor;
 mod graph;
+mod kinds;
 mod trace;
 
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ pub(crate) struct Arguments {
     /// Only what one token costs
     #[arg(long)]
     summary: bool,
-    /// Run some tokens and tell which steps are furthest from their floor
+    /// Run some tokens and tell which kinds of steps lose most time against their floor
     #[arg(long)]
     profile: bool,
     /// Write the profile as a Chrome trace, which Perfetto opens
@@ -146,7 +147,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
     if let Some(profile) = &profile {
-        text.push_str(&floor::table(function.plan(), profile, remembered, bandwidth));
+        text.push_str(&kinds::table(function.plan(), profile, remembered, bandwidth));
     }
     output::print(&text)
 }

@@ -114,6 +114,37 @@ fn explain_measures_every_step_of_a_token_and_of_a_prompt() {
 }
 
 #[test]
+fn a_profile_adds_like_steps_of_all_layers_up() {
+    let text = on_vulkan(&["explain", "demo", "--profile"]).done();
+    let (_, profile) = text.split_once("profile ").unwrap();
+    let numbers = |line: &str| -> Vec<f64> {
+        let words = line.split(|c: char| !c.is_ascii_digit() && c != '.');
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    let mut lines = profile.lines();
+    let head = numbers(lines.next().unwrap());
+    let [total, steps, kinds] = head[..] else {
+        panic!("{profile}");
+    };
+    // Count, microseconds of one, of all, and their share.
+    let lines: Vec<_> = lines.map(|line| (line, numbers(line))).collect();
+    let sum = |column: usize| lines.iter().map(|(_, numbers)| numbers[column]).sum::<f64>();
+    assert_eq!((sum(0), lines.len() as f64), (steps, kinds), "{profile}");
+    assert!(
+        (sum(2) - total).abs() < 0.1 * kinds && (sum(3) - 100.0).abs() < 0.1 * kinds,
+        "{profile}"
+    );
+    // The demo model's 8 layers are alike: but for the output's, each kind of projection is in all of them.
+    let projections = lines.iter().filter(|(line, _)| line.contains("projection"));
+    let counts: Vec<f64> = projections.map(|(_, numbers)| numbers[0]).collect();
+    assert!(
+        counts.contains(&1.0) && counts.iter().all(|&count| count == 1.0 || count == 8.0),
+        "{profile}"
+    );
+    assert!(counts.len() >= 3, "{profile}");
+}
+
+#[test]
 fn replay_is_verified_and_an_injected_fault_is_named() {
     let ask = |more: &[&str]| on_vulkan(&[&["run", "demo", QUESTION, "--temp", "0", "-q", "--verify"], more].concat());
     assert_eq!(ask(&[]).done(), "348 + 276 = 624\n");

@@ -6,9 +6,6 @@ use serde_json::{Value, json};
 
 use crate::output::human_bytes;
 
-/// Steps that the table names.
-const SHOWN: usize = 12;
-
 /// Figures of one token, for people and machines.
 pub(super) struct Summary {
     /// "token" or "prompt".
@@ -66,33 +63,6 @@ impl Summary {
             "read_gbps": self.bandwidth / 1e9,
         })
     }
-}
-
-/// The steps that lose most time against reading their weights, keys and values.
-pub(super) fn table(plan: &Plan, profile: &[f64], remembered: Remembered, bandwidth: f64) -> String {
-    let mut steps: Vec<(usize, f64, f64)> = plan
-        .steps
-        .iter()
-        .zip(profile)
-        .enumerate()
-        .map(|(number, (step, &us))| (number, us, 1e6 * step_floor_seconds(plan, step, remembered, bandwidth)))
-        .collect();
-    let total: f64 = profile.iter().sum();
-    steps.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
-    let mut text = format!(
-        "profile    {:.1} µs over {} steps, each timed with a barrier; furthest from their floor:\n",
-        total,
-        profile.len()
-    );
-    for (number, us, floor) in steps.into_iter().take(SHOWN) {
-        let step = &plan.steps[number];
-        text.push_str(&format!(
-            "  {number:4} {us:8.1} µs, floor {floor:7.1}, {:6.2} T multiplied a second  {}\n",
-            step.multiplications() as f64 / us.max(f64::MIN_POSITIVE) / 1e6,
-            step.primitive
-        ));
-    }
-    text
 }
 
 /// All steps, for machines.
