@@ -1,8 +1,9 @@
-// Attention of many tokens on matrix cores (Dao et al. 2022, arXiv:2205.14135). A subgroup takes a fragment of
-// tokens of one query head and goes through the positions that they see, POSITIONS at a time, with running maxima
-// and sums; subgroups of a workgroup share a key head. Keys and values go from memory, through the caches, to
-// registers: of a head's values each lane takes those that lie together, in whatever order that makes, since sums
-// over them do not depend on it, and results are stored where they belong.
+// Attention of many tokens on matrix cores (Dao et al. 2022, arXiv:2205.14135). A workgroup takes neighbouring tokens
+// of HEADS query heads that share a key head, each of its subgroups a fragment of tokens of one head. It goes through
+// the positions that its tokens see, POSITIONS at a time, with running maxima and sums: keys and values come to shared
+// memory once, in the order in which lanes take them for fragments, and those of the next block are under way while
+// this one is worked on. Of a head's values each lane takes those that lie together, in whatever order that makes, since
+// sums over them do not depend on it, and results are stored where they belong.
 layout(local_size_x_id = 0) in;
 
 // Values of a head, where they are not as many as those of a key.
@@ -35,13 +36,28 @@ layout(push_constant, scalar) uniform Push {
     float scale;
 } pc;
 
-const uint DEPTHS = HEAD_DIM / FRAGMENT;    // fragments along a key
+const uint DEPTHS = HEAD_DIM / FRAGMENT;        // fragments along a key
 const uint VALUE_DEPTHS = VALUE_DIM / FRAGMENT; // and along a value
-const uint TILES = POSITIONS / FRAGMENT;    // fragments of positions
-const uint BLOCKS = HEAD_DIM / (8u * LANES_PER_ROW);  // runs of eight values that a lane takes of a key
-const uint RUNS = VALUE_DIM / (RUN * ROWS_EACH);       // runs of RUN values that a lane takes of a position's value
-// Stands for minus infinity, of which differences would be NaN.
+const uint TILES = POSITIONS / FRAGMENT;        // fragments of positions
+const uint GRANULES = HEAD_DIM / 8u;            // runs of eight values of a key
+const uint RUNS = VALUE_DIM / (RUN * ROWS_EACH); // runs of RUN values of a position's value, for a lane
+const uint RUN_DEPTHS = RUN / SLOTS;            // fragments that a lane's run is a part of
+const uint TOKEN_TILES = SUBGROUPS / HEADS;     // fragments of tokens
+const uint THREADS = SUBGROUPS * SUBGROUP;
+const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS;  // granules that an invocation brings
+const uint VALUES_EACH = (TILES * RUNS + SUBGROUPS - 1u) / SUBGROUPS;    // runs of fragments that a subgroup brings
+const int NOWHERE = 0x7fffffff;
+// A score of what is not seen, and, larger, a maximum of none: differences are finite, and their powers zero.
 const float MASKED = -3.0e38;
+const float LOWEST = -1.0e38;
+
+// Of a block, keys row by row, and values as fragments.
+shared uvec4 keys[POSITIONS * GRANULES];
+shared uvec4 values[TILES * VALUE_DEPTHS * SUBGROUP];
+
+// What is under way there.
+uvec4 next_keys[KEYS_EACH];
+RUN_WORDS next_values[VALUES_EACH][VALUES];
 
 A_FRAGMENT query[DEPTHS];
 SUMS mixed[VALUE_DEPTHS];
@@ -60,16 +76,19 @@ float join_sum(float x) {
     return x;
 }
 
-void load_query(uint first, uint head) {
+uint sequence_of(uint token) { return min(load_sequences(pc.sequences, token), pc.sequence_count - 1u); }
+
+// Tokens from `first` on, none of them if there `are` none.
+void load_query(uint first, uint head, bool are) {
     // So that exponentials are powers of two.
     float scale = pc.scale * 1.44269504;
     [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
         uint token = first + lane_row() + slot * ROWS_EACH;
-        bool inside = token < pc.tokens;
+        bool inside = are && token < pc.tokens;
         token = min(token, pc.tokens - 1u);
         position[slot] = inside ? load_positions(pc.positions, token) : -1;
-        sequence[slot] = min(load_sequences(pc.sequences, token), pc.sequence_count - 1u);
-        maximum[slot] = MASKED;
+        sequence[slot] = sequence_of(token);
+        maximum[slot] = LOWEST;
         total[slot] = 0.0;
         uint at = token * pc.q_strides.x + head * pc.q_strides.y;
         [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
@@ -84,95 +103,125 @@ void load_query(uint first, uint head) {
 }
 
 // The first slot of a block of positions, which lies in one page.
-uint slot_of(uint current, uint base) {
-    uint page = load_pages(pc.pages, current * pc.table + base / PAGE_SIZE);
-    return min(page, (pc.slots - 1u) / PAGE_SIZE) * PAGE_SIZE + base % PAGE_SIZE;
+uint slot_of(uint current, int base) {
+    uint page = load_pages(pc.pages, current * pc.table + uint(base) / PAGE_SIZE);
+    return min(page, (pc.slots - 1u) / PAGE_SIZE) * PAGE_SIZE + uint(base) % PAGE_SIZE;
 }
 
-// A lane's part of a fragment of keys: loaded before it is wanted.
-void load_keys(uint slot, uint kv_head, uint tile, uint last, out uvec4 keys[SLOTS][BLOCKS]) {
-    [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-        uint row = slot + min(tile * FRAGMENT + lane_row() + r * ROWS_EACH, last);
-        uint at = (min(row, pc.slots - 1u) * pc.kv_heads + kv_head) * (HEAD_DIM / 8u) + lane_part();
-        [[unroll]] for (uint b = 0u; b < BLOCKS; ++b) keys[r][b] = pc.keys.at[at + b * LANES_PER_ROW];
+// Begins to load the block of positions whose first is in `slot`, none beyond the `last` of them.
+void load_block(uint slot, uint kv_head, int last) {
+    [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
+        uint number = gl_LocalInvocationIndex + i * THREADS;
+        uint row = min(slot + min(number / GRANULES, uint(last)), pc.slots - 1u);
+        next_keys[i] = pc.keys.at[(row * pc.kv_heads + kv_head) * GRANULES + number % GRANULES];
+    }
+    [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
+        uint number = gl_SubgroupID + i * SUBGROUPS;
+        uint run = number % RUNS * ROWS_EACH + lane_row();
+        [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
+            uint place = number / RUNS * FRAGMENT + COLUMN_OF(lane_part(), v);
+            uint row = min(slot + min(place, uint(last)), pc.slots - 1u);
+            next_values[i][v] = pc.values.at[(row * pc.kv_heads + kv_head) * (VALUE_DIM / RUN) + run];
+        }
     }
 }
 
-SUMS scores_of(uvec4 keys[SLOTS][BLOCKS]) {
-    SUMS scores = SUMS(0.0);
-    [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
-        B_FRAGMENT key;
-        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
-                uint value = depth * VALUES + v;
-                key[r * VALUES + v] = unpackFloat2x16(keys[r][value / 8u][value % 8u / 2u])[value % 2u];
+// Where a granule of a row of keys lies: where rows begin in the same bank, every second has neighbours exchanged.
+uint key_at(uint row, uint granule) {
+    const uint exchanged = GRANULES % (2u * LANES_PER_ROW) == 0u ? LANES_PER_ROW : 0u;
+    return row * GRANULES + (granule ^ ((row & 1u) * exchanged));
+}
+
+// A lane's part of the fragment of values that is number `depth` of a run: of VALUES positions, SLOTS values each.
+uvec4 value_part(RUN_WORDS runs[VALUES], uint depth) {
+    float16_t part[ELEMENTS];
+    [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+        uint d = depth * SLOTS + i / VALUES;
+        part[i] = unpackFloat2x16(runs[i % VALUES][d / 2u])[d % 2u];
+    }
+    uvec4 words;
+    [[unroll]] for (uint w = 0u; w < 4u; ++w) words[w] = packFloat2x16(f16vec2(part[2u * w], part[2u * w + 1u]));
+    return words;
+}
+
+// Puts what was loaded where all subgroups find it.
+void store_block() {
+    [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
+        uint number = gl_LocalInvocationIndex + i * THREADS;
+        if (KEYS_EACH * THREADS == POSITIONS * GRANULES || number < POSITIONS * GRANULES) {
+            keys[key_at(number / GRANULES, number % GRANULES)] = next_keys[i];
+        }
+    }
+    [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
+        uint number = gl_SubgroupID + i * SUBGROUPS;
+        if (VALUES_EACH * SUBGROUPS == TILES * RUNS || number < TILES * RUNS) {
+            [[unroll]] for (uint depth = 0u; depth < RUN_DEPTHS; ++depth) {
+                uint fragment = number * RUN_DEPTHS + depth;
+                values[fragment * SUBGROUP + gl_SubgroupInvocationID] = value_part(next_values[i], depth);
             }
         }
-        scores = coopMatMulAdd(query[depth], key, scores);
+    }
+}
+
+// Queries times the keys of a fragment of positions.
+SUMS scores_of(uint tile) {
+    SUMS scores = SUMS(0.0);
+    [[unroll]] for (uint depth = 0u; depth < DEPTHS; depth += 8u / VALUES) {
+        uvec4 granules[SLOTS];
+        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
+            uint row = tile * FRAGMENT + lane_row() + r * ROWS_EACH;
+            granules[r] = keys[key_at(row, depth * VALUES / 8u * LANES_PER_ROW + lane_part())];
+        }
+        [[unroll]] for (uint step = 0u; step < 8u / VALUES; ++step) {
+            B_FRAGMENT key;
+            [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+                uint value = step * VALUES + i % VALUES;
+                key[i] = unpackFloat2x16(granules[i / VALUES][value / 2u])[value % 2u];
+            }
+            scores = coopMatMulAdd(query[depth + step], key, scores);
+        }
     }
     return scores;
 }
 
-// The same of values.
-void load_values(uint slot, uint kv_head, uint tile, uint last, out RUN_WORDS values[VALUES][RUNS]) {
-    [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
-        uint row = slot + min(tile * FRAGMENT + COLUMN_OF(lane_part(), v), last);
-        uint at = (min(row, pc.slots - 1u) * pc.kv_heads + kv_head) * (VALUE_DIM / RUN) + lane_row();
-        [[unroll]] for (uint i = 0u; i < RUNS; ++i) values[v][i] = pc.values.at[at + i * ROWS_EACH];
-    }
-}
-
 // Adds the values of a fragment of positions, weighted.
-void mix(RUN_WORDS values[VALUES][RUNS], A_FRAGMENT weights) {
+void mix(uint tile, A_FRAGMENT weights) {
     [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
+        uvec4 words = values[(tile * VALUE_DEPTHS + depth) * SUBGROUP + gl_SubgroupInvocationID];
         B_FRAGMENT value;
-        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            uint d = depth * SLOTS + r;
-            [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
-                value[r * VALUES + v] = unpackFloat2x16(values[v][d / RUN][d % RUN / 2u])[d % 2u];
-            }
-        }
+        [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) value[i] = unpackFloat2x16(words[i / 2u])[i % 2u];
         mixed[depth] = coopMatMulAdd(weights, value, mixed[depth]);
     }
 }
 
-// A block of positions base … base + POSITIONS - 1, none beyond `last` of them.
-struct Positions { uint base, slot, last; };
-
-Positions positions_at(uint current, int base, int last) {
-    return Positions(uint(base), slot_of(current, uint(base)), uint(last - base));
+// Makes scores of positions that a token does not see as low as can be.
+void mask(uint current, int first, inout SUMS scores) {
+    [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+        int seen = first + int(COLUMN_OF(lane_part(), i % VALUES));
+        int own = position[i / VALUES];
+        bool sees = seen <= own && uint(own - seen) < pc.window && sequence[i / VALUES] == current;
+        scores[i] = sees ? scores[i] : MASKED;
+    }
 }
 
-// Attends over a block of a sequence's positions, of whose keys the first are loaded, and loads the first of the
-// next block; `whole` where every token sees all of them.
-void attend(uint current, uint kv_head, Positions here, Positions next, bool whole, inout uvec4 keys[SLOTS][BLOCKS]) {
+// Attends over the block of a sequence's positions that is in shared memory; `whole` where every token sees all of it.
+void attend(uint current, int base, bool whole) {
     SUMS scores[TILES];
-    [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) {
-        uvec4 now[SLOTS][BLOCKS] = keys;
-        if (tile + 1u < TILES) load_keys(here.slot, kv_head, tile + 1u, here.last, keys);
-        scores[tile] = scores_of(now);
-    }
-    RUN_WORDS values[VALUES][RUNS];
-    load_values(here.slot, kv_head, 0u, here.last, values);
+    [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) scores[tile] = scores_of(tile);
     if (!whole) {
         [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) {
-            [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-                int seen = int(here.base + tile * FRAGMENT + COLUMN_OF(lane_part(), i % VALUES));
-                int own = position[i / VALUES];
-                bool sees = seen <= own && uint(own - seen) < pc.window && sequence[i / VALUES] == current;
-                scores[tile][i] = sees ? scores[tile][i] : MASKED;
-            }
+            mask(current, base + int(tile * FRAGMENT), scores[tile]);
         }
     }
-    float top[SLOTS], kept[SLOTS];
+    float kept[SLOTS];
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-        top[r] = maximum[r];
+        float top = maximum[r];
         [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) {
-            [[unroll]] for (uint v = 0u; v < VALUES; ++v) top[r] = max(top[r], scores[tile][r * VALUES + v]);
+            [[unroll]] for (uint v = 0u; v < VALUES; ++v) top = max(top, scores[tile][r * VALUES + v]);
         }
-        top[r] = join_max(top[r]);
-        kept[r] = exp2(max(maximum[r] - top[r], -126.0));
-        maximum[r] = top[r];
+        top = join_max(top);
+        kept[r] = exp2(maximum[r] - top);
+        maximum[r] = top;
         total[r] *= kept[r];
     }
     [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
@@ -181,81 +230,100 @@ void attend(uint current, uint kv_head, Positions here, Positions next, bool who
     [[unroll]] for (uint tile = 0u; tile < TILES; ++tile) {
         A_FRAGMENT weights;
         [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-            float score = scores[tile][i];
-            // Of what no token of the row sees, a maximum that stands for none would make ones.
-            float weight = score == MASKED ? 0.0 : exp2(max(score - top[i / VALUES], -126.0));
+            float weight = exp2(scores[tile][i] - maximum[i / VALUES]);
             total[i / VALUES] += weight;
             weights[i] = float16_t(weight);
         }
-        RUN_WORDS now[VALUES][RUNS] = values;
-        if (tile + 1u < TILES) load_values(here.slot, kv_head, tile + 1u, here.last, values);
-        else load_keys(next.slot, kv_head, 0u, next.last, keys);
-        mix(now, weights);
+        mix(tile, weights);
     }
 }
 
-void attend_sequence(uint current, uint kv_head) {
-    int last = -1;
-    int least = 0x7fffffff;
-    int first = 0x7fffffff;
-    bool alone = true;
+// Positions from the first to the last that some tokens see; none where the last comes before it.
+struct Span { int first, last; };
+
+const Span NOTHING = Span(NOWHERE, -1);
+
+// With what a token at a position sees.
+Span joined(Span span, int at) {
+    int first = uint(at) < pc.window ? 0 : at - int(pc.window - 1u);
+    return Span(min(span.first, first), max(span.last, at));
+}
+
+Span joined_subgroup(Span span) { return Span(subgroupMin(span.first), subgroupMax(span.last)); }
+
+// The workgroup's tokens. Each subgroup looks at all of them, so that all agree on their way.
+struct Tokens { uint first, last; };
+
+uint token_of(Tokens all, uint turn) { return min(all.first + turn * SUBGROUP + gl_SubgroupInvocationID, all.last); }
+
+const uint TURNS = (TOKEN_TILES * FRAGMENT + SUBGROUP - 1u) / SUBGROUP;
+
+// Their first sequence from `least` on; ~0 where there is none.
+uint next_sequence(Tokens all, uint least) {
+    uint next = ~0u;
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint token = token_of(all, turn);
+        uint own = sequence_of(token);
+        if (load_positions(pc.positions, token) >= 0 && own >= least) next = min(next, own);
+    }
+    return subgroupMin(next);
+}
+
+// What those of a sequence see.
+Span seen_of(Tokens all, uint current) {
+    Span span = NOTHING;
+    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint token = token_of(all, turn);
+        int at = load_positions(pc.positions, token);
+        if (at >= 0 && sequence_of(token) == current) span = joined(span, at);
+    }
+    span = joined_subgroup(span);
+    return Span(span.first, min(span.last, int(pc.reach) - 1));
+}
+
+// Goes through the blocks that the workgroup's tokens of a sequence see.
+void attend_sequence(Tokens all, uint current, uint kv_head) {
+    Span seen = seen_of(all, current);
+    Span own = NOTHING;
+    // Up to where every token of the subgroup sees, if they all are the sequence's.
+    int least = NOWHERE;
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-        bool own = position[r] >= 0 && sequence[r] == current;
-        alone = alone && own;
-        if (!own) continue;
-        last = max(last, position[r]);
-        least = min(least, position[r]);
-        first = min(first, uint(position[r]) < pc.window ? 0 : position[r] - int(pc.window - 1u));
+        bool is_own = position[r] >= 0 && sequence[r] == current;
+        if (is_own) own = joined(own, position[r]);
+        least = min(least, is_own ? position[r] : -1);
     }
-    last = min(subgroupMax(last), int(pc.reach) - 1);
+    own = joined_subgroup(own);
     least = subgroupMin(least);
-    first = subgroupMin(first);
-    alone = subgroupMin(alone ? 1 : 0) == 1;
-    if (last < first) return;
-    uvec4 keys[SLOTS][BLOCKS];
-    Positions here = positions_at(current, first / int(POSITIONS) * int(POSITIONS), last);
-    load_keys(here.slot, kv_head, 0u, here.last, keys);
+    if (seen.last < seen.first) return;
+    int base = seen.first / int(POSITIONS) * int(POSITIONS);
+    load_block(slot_of(current, base), kv_head, seen.last - base);
     while (true) {
-        int base = int(here.base);
-        // Of the last block the next is itself: what is loaded of it is not used.
-        bool is_last = base + int(POSITIONS) > last;
-        Positions next = positions_at(current, is_last ? base : base + int(POSITIONS), last);
-        bool before = base + int(POSITIONS) - 1 <= least;
-        bool within = uint(last - base) < pc.window;
-        attend(current, kv_head, here, next, alone && before && within, keys);
+        bool is_last = seen.last - base < int(POSITIONS);
+        int next = base + int(POSITIONS);
+        // Asked for before it is wanted.
+        uint slot = is_last ? 0u : slot_of(current, next);
+        barrier();
+        store_block();
+        barrier();
+        if (!is_last) load_block(slot, kv_head, seen.last - next);
+        if (base <= own.last && own.first - base < int(POSITIONS)) {
+            bool whole = least - base >= int(POSITIONS) - 1 && uint(own.last - base) < pc.window;
+            attend(current, base, whole);
+        }
         if (is_last) break;
-        here = next;
+        base = next;
     }
 }
 
-void main() UNIFORM_FLOW {
-    // The last tokens see most: they begin.
-    uint tiles = (pc.tokens + FRAGMENT - 1u) / FRAGMENT;
-    uint tile = gl_WorkGroupID.y * (SUBGROUPS / HEADS) + gl_SubgroupID / HEADS;
-    if (tile >= tiles) return;
-    uint first = (tiles - 1u - tile) * FRAGMENT;
-    uint head = gl_WorkGroupID.x * HEADS + gl_SubgroupID % HEADS;
-    load_query(first, head);
-    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
-    uint next = 0u;
-    while (true) {
-        uint current = ~0u;
-        [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            if (position[r] >= 0 && sequence[r] >= next) current = min(current, sequence[r]);
-        }
-        current = subgroupMin(current);
-        if (current == ~0u) break;
-        attend_sequence(current, head / pc.ratio);
-        next = current + 1u;
-    }
+void store_results(uint first, uint head) {
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
         uint token = first + lane_row() + r * ROWS_EACH;
         float sum = join_sum(total[r]);
 #ifdef SINKS
         // 2¹²⁶ leaves nothing of the others.
-        sum += sum > 0.0 ? exp2(min(load_sinks(pc.sinks, head) * 1.44269504 - maximum[r], 126.0)) : 0.0;
+        sum += exp2(min(load_sinks(pc.sinks, head) * 1.44269504 - maximum[r], 126.0));
 #endif
-        float factor = sum > 0.0 ? 1.0 / sum : 0.0;
+        float factor = maximum[r] > LOWEST ? 1.0 / sum : 0.0;
         uint at = token * pc.y_strides.x + head * pc.y_strides.y;
         [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
             [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
@@ -266,4 +334,25 @@ void main() UNIFORM_FLOW {
             }
         }
     }
+}
+
+void main() UNIFORM_FLOW {
+    // The last tokens see most: they begin.
+    uint tiles = (pc.tokens + FRAGMENT - 1u) / FRAGMENT;
+    uint begun = gl_WorkGroupID.y * TOKEN_TILES;
+    uint left = tiles - begun;
+    Tokens all = Tokens((left - min(left, TOKEN_TILES)) * FRAGMENT, min(left * FRAGMENT, pc.tokens) - 1u);
+    // Subgroups that have no tokens help the others.
+    uint own = gl_SubgroupID / HEADS;
+    bool has_tokens = own < left;
+    uint first = has_tokens ? (left - 1u - own) * FRAGMENT : 0u;
+    uint head = gl_WorkGroupID.x * HEADS + gl_SubgroupID % HEADS;
+    load_query(first, head, has_tokens);
+    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
+    uint current = next_sequence(all, 0u);
+    while (current != ~0u) {
+        attend_sequence(all, current, head / pc.ratio);
+        current = next_sequence(all, current + 1u);
+    }
+    if (has_tokens) store_results(first, head);
 }

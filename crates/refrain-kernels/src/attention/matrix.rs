@@ -10,8 +10,59 @@ use crate::tuning::Tuning;
 use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
-/// Subgroups of a workgroup.
-const SUBGROUPS: usize = 8;
+/// The most bytes of keys and values that a workgroup brings at once: no workgroup may have much more shared memory, and
+/// registers hold as much that is under way.
+const BLOCK_BYTES: usize = 32 << 10;
+
+/// How the work is divided.
+struct MatrixVariant {
+    /// Subgroups of a workgroup, each with a fragment of tokens of one head.
+    subgroups: usize,
+    /// Query heads of a workgroup.
+    heads: usize,
+    /// Positions that it goes through at a time: a page holds whole blocks of them.
+    positions: usize,
+    groups: [usize; 3],
+}
+
+impl MatrixVariant {
+    /// What the tuning asks for, with as few positions at a time as there is room for; none where there is no room for
+    /// a fragment of them.
+    fn of(
+        tuning: &Tuning,
+        traits: &Traits,
+        cores: MatrixCores,
+        sizes: &AttentionSizes,
+        params: &AttentionParams,
+    ) -> Option<MatrixVariant> {
+        let attention = &tuning.attention;
+        let size = cores.size as usize;
+        let room = BLOCK_BYTES.min(traits.shared_bytes as usize);
+        let fits = |positions: &usize| {
+            (params.page_size as usize).is_multiple_of(*positions)
+                && 2 * positions * (sizes.head_dim + sizes.value_dim) <= room
+        };
+        let positions = (1..=attention.matrix_fragments).rev().map(|n| n * size).find(fits)?;
+        let most = traits.max_invocations / traits.subgroup_size;
+        let by = |subgroups: u32| {
+            let subgroups = subgroups.min(most);
+            let heads = sizes.grouped_heads(subgroups);
+            let tiles = subgroups as usize / heads;
+            MatrixVariant {
+                subgroups: tiles * heads,
+                heads,
+                positions,
+                groups: [sizes.heads / heads, sizes.tokens.div_ceil(size).div_ceil(tiles), 1],
+            }
+        };
+        let variant = by(attention.matrix_subgroups);
+        let enough = attention.enough_matrix_groups.on(traits);
+        Some(match variant.groups.iter().product::<usize>() >= enough {
+            true => variant,
+            false => by(attention.matrix_subgroups_few),
+        })
+    }
+}
 
 /// The call on matrix cores, where the device has some and operands suit them.
 pub(super) fn call(
@@ -27,34 +78,39 @@ pub(super) fn call(
     let AttentionSizes {
         head_dim, value_dim, ..
     } = *sizes;
-    let size = cores.size as usize;
-    let positions = tuning.attention.matrix_fragments / (1 + usize::from(head_dim.max(value_dim) > 128)) * size;
-    // Of a position's values, those that a lane takes: of every lane as many.
-    let lanes = (traits.subgroup_size / cores.lanes_per_row()) as usize;
-    let lane_values = value_dim / lanes;
+    let lanes = lanes_of_values(cores, traits);
     let suits = sizes.tokens >= tuning.attention.least_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
-        && value_dim.is_multiple_of(size)
-        && value_dim.is_multiple_of(4 * lanes)
-        && (params.page_size as usize).is_multiple_of(positions);
-    suits.then(|| made(cores, traits, operands, sinks, sizes, params, [positions, lane_values]))
+        && value_dim.is_multiple_of(cores.size as usize)
+        && value_dim.is_multiple_of(4 * lanes);
+    let variant = MatrixVariant::of(tuning, traits, cores, sizes, params).filter(|_| suits)?;
+    Some(made(&variant, cores, traits, operands, sinks, sizes, params))
+}
+
+/// Lanes among which a position's values are divided: each has as many.
+fn lanes_of_values(cores: MatrixCores, traits: &Traits) -> usize {
+    (traits.subgroup_size / cores.lanes_per_row()) as usize
 }
 
 fn made(
+    variant: &MatrixVariant,
     cores: MatrixCores,
     traits: &Traits,
     operands: AttentionOperands<'_>,
     sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
-    [positions, lane_values]: [usize; 2],
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
     let mut push = addresses(operands, output(sinks), sinks)?;
     let ratio = sizes.heads / sizes.kv_heads;
-    let heads = sizes.grouped_heads(SUBGROUPS as u32);
-    let subgroups = SUBGROUPS / heads * heads;
+    let &MatrixVariant {
+        subgroups,
+        heads,
+        positions,
+        groups,
+    } = variant;
     let numbers = [
         sizes.tokens,
         ratio,
@@ -71,12 +127,11 @@ fn made(
     ];
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
-    let tiles = sizes.tokens.div_ceil(cores.size as usize).div_ceil(subgroups / heads);
-    let groups = [sizes.heads / heads, tiles, 1];
     if groups.iter().any(|&g| g > 65_535) {
         let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
         return Err(Unsupported::Size { op: OP, what });
     }
+    let lane_values = sizes.value_dim / lanes_of_values(cores, traits);
     let (run, words) = if lane_values.is_multiple_of(8) {
         ("8u", "uvec4")
     } else {

@@ -128,9 +128,15 @@ pub struct AttentionTuning {
     pub enough_groups: GroupCount,
     /// The fewest tokens that matrix cores take.
     pub least_matrix_tokens: usize,
-    /// Fragments of positions that a subgroup with matrix cores takes together; half as many of heads of
-    /// more than 128 values.
+    /// The most fragments of positions that a workgroup with matrix cores takes together: fewer where there is no room
+    /// for their keys and values.
     pub matrix_fragments: usize,
+    /// Subgroups of a workgroup with matrix cores.
+    pub matrix_subgroups: u32,
+    /// The same where workgroups of so many would be too few.
+    pub matrix_subgroups_few: u32,
+    /// Workgroups with matrix cores that are not too few.
+    pub enough_matrix_groups: GroupCount,
 }
 
 /// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a

@@ -123,6 +123,22 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             "attention.least_matrix_tokens",
             Slot::Size(&mut attention.least_matrix_tokens, [1, 1 << 20]),
         ),
+        (
+            "attention.matrix_fragments",
+            Slot::Size(&mut attention.matrix_fragments, [1, 8]),
+        ),
+        (
+            "attention.matrix_subgroups",
+            Slot::Number(&mut attention.matrix_subgroups, [1, 16]),
+        ),
+        (
+            "attention.matrix_subgroups_few",
+            Slot::Number(&mut attention.matrix_subgroups_few, [1, 16]),
+        ),
+        (
+            "attention.enough_matrix_groups",
+            Slot::Groups(&mut attention.enough_matrix_groups),
+        ),
         ("decode.threads", Slot::Power(&mut decode.threads, [1, 1024])),
         ("decode.positions", Slot::Power(&mut decode.positions, [4, 256])),
         ("decode.most_heads", Slot::Number(&mut decode.most_heads, [1, 16])),

@@ -120,6 +120,9 @@ pub(super) const H200: Tuning = Tuning {
         enough_groups: GroupCount::of_units(256, H200_UNITS),
         least_matrix_tokens: 64,
         matrix_fragments: 4,
+        matrix_subgroups: 8,
+        matrix_subgroups_few: 4,
+        enough_matrix_groups: GroupCount::of_units(264, H200_UNITS),
     },
     decode: DecodeTuning {
         threads: 256,
@@ -236,6 +239,9 @@ const USUAL: Tuning = Tuning {
         enough_groups: GroupCount::of_units(128, 64),
         least_matrix_tokens: 64,
         matrix_fragments: 4,
+        matrix_subgroups: 8,
+        matrix_subgroups_few: 4,
+        enough_matrix_groups: GroupCount::of_units(128, 64),
     },
     decode: DecodeTuning {
         threads: 256,
@@ -331,6 +337,9 @@ pub const TABLE: [Tuning; 9] = [
             enough_groups: GroupCount::fixed(2),
             least_matrix_tokens: 64,
             matrix_fragments: 2,
+            matrix_subgroups: 8,
+            matrix_subgroups_few: 4,
+            enough_matrix_groups: GroupCount::fixed(4),
         },
         decode: DecodeTuning {
             threads: 32,
@@ -397,6 +406,9 @@ pub const TABLE: [Tuning; 9] = [
             enough_groups: GroupCount::of_units(64, 32),
             least_matrix_tokens: 64,
             matrix_fragments: 4,
+            matrix_subgroups: 4,
+            matrix_subgroups_few: 4,
+            enough_matrix_groups: GroupCount::of_units(64, 32),
         },
         decode: DecodeTuning {
             threads: 128,
