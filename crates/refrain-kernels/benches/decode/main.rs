@@ -1,11 +1,12 @@
-//! How fast the kernels of a decode step, and products of many tokens, are on the GPU at hand, for rows of the tuning table and their
-//! neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a part of a
-//! line's name, such as `8b.down q4_0 t1.` or `attention`; `all` tries the neighbours of the chosen row too and prints the best,
-//! `every` prints all.
+//! How fast the kernels of a decode step, and products and attention of many tokens, are on the GPU at hand, for rows
+//! of the tuning table and their neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a
+//! part of a line's name, such as `8b.down q4_0 t1.` or `prompt-attention`; `all` tries the neighbours of the chosen row
+//! too and prints the best, `every` prints all.
 //!
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
 //! caches hold. A line: name, tuning, µs, GB/s of weights (or of keys and values), TFLOP/s.
 
+mod attentions;
 #[path = "../../tests/common/driver.rs"]
 mod driver;
 mod hybrid;
@@ -14,12 +15,13 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
+use attentions::{attentions, prompt_attentions};
 use hybrid::{deltas, experts};
 use neighbours::neighbours;
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
-use workload::{Workload, attentions, projections};
+use workload::{Workload, projections};
 
 /// More than any cache holds, and enough for the largest matrix.
 const WORKING_SET: usize = 1536 << 20;
@@ -46,7 +48,7 @@ fn main() {
     let every = filters.iter().any(|f| f == "every");
     let all = every || filters.iter().any(|f| f == "all");
     let products = projections().chain(hybrid::projections()).chain(experts());
-    let workloads = products.chain(deltas()).chain(attentions());
+    let workloads = products.chain(deltas()).chain(attentions()).chain(prompt_attentions());
     for workload in workloads.filter(|w| wanted(&w.name())) {
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),

@@ -9,6 +9,7 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
     let row = *row;
     match *workload {
         Workload::Attention { .. } => Box::new(attention_rows(row)),
+        Workload::PromptAttention { .. } => Box::new(prompt_attention_rows(row)),
         Workload::Delta { .. } => Box::new(delta_rows(row)),
         Workload::Convolution { .. } => {
             Box::new([0, usize::MAX].into_iter().map(move |most_convolved_in_turn| Tuning {
@@ -37,6 +38,20 @@ fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             row
         })
     })
+}
+
+/// Rows with one number of subgroups, be their workgroups few or many, and blocks of other sizes.
+fn prompt_attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
+    let choices = [2, 4, 8, 12].into_iter().flat_map(|s| [1, 2, 4].map(|f| (s, f)));
+    let forced = choices.map(move |(subgroups, fragments)| {
+        let mut row = row;
+        row.attention.matrix_subgroups = subgroups;
+        row.attention.matrix_subgroups_few = subgroups;
+        row.attention.matrix_fragments = fragments;
+        row
+    });
+    // What the row itself chooses.
+    forced.chain([row])
 }
 
 fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {

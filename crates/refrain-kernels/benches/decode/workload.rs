@@ -1,14 +1,14 @@
 //! What is measured: the projections and the attention of two models, and the experts of a third, at their real
 //! sizes.
 
-use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{MatrixTile, Tuning};
-use refrain_kernels::{Call, DType, Layout, OperandSpec, Push, Traits, rope};
+use refrain_kernels::{Call, DType, OperandSpec, Push, Traits};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
 
+use crate::attentions::{HEAD_DIM, PAGE, attended, taken_in};
 use crate::driver::translated;
 use crate::hybrid::{self, EXPERTS, USED};
 
@@ -44,6 +44,14 @@ pub enum Workload {
         /// Positions that are attended over.
         context: usize,
     },
+    PromptAttention {
+        model: &'static str,
+        heads: usize,
+        kv_heads: usize,
+        tokens: usize,
+        /// Positions before them.
+        depth: usize,
+    },
 }
 
 /// Calls, and where their operands lie: in a copy of the large memory, or in the small one.
@@ -55,9 +63,6 @@ pub struct Made {
 }
 
 const TOKENS: [usize; 8] = [1, 16, 32, 64, 128, 256, 512, 2048];
-const HEAD_DIM: usize = 128;
-const PAGE: usize = 64;
-const PAGES: usize = 512;
 
 /// What most matrices of most files are.
 pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);
@@ -96,19 +101,6 @@ pub fn projections() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Attention at several depths.
-pub fn attentions() -> impl Iterator<Item = Workload> {
-    let models = [("0.6b", 16, 8), ("8b", 32, 8)];
-    models.into_iter().flat_map(|(model, heads, kv_heads)| {
-        [130, 1000, 4100, 16_400].map(|context| Workload::Attention {
-            model,
-            heads,
-            kv_heads,
-            context,
-        })
-    })
-}
-
 impl Workload {
     pub fn name(&self) -> String {
         match self {
@@ -125,6 +117,9 @@ impl Workload {
             Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
             Workload::Convolution { tokens } => format!("35b.conv t{tokens}."),
             Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
+            Workload::PromptAttention {
+                model, tokens, depth, ..
+            } => format!("{model}.prompt-attention t{tokens} d{depth}."),
         }
     }
 
@@ -134,6 +129,11 @@ impl Workload {
             Workload::Attention { .. } => {
                 let d = row.decode;
                 return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
+            }
+            Workload::PromptAttention { .. } => {
+                let a = row.attention;
+                let (many, few) = (a.matrix_subgroups, a.matrix_subgroups_few);
+                return format!("{many}/{few}s {}f {}g", a.matrix_fragments, a.enough_matrix_groups);
             }
             Workload::Convolution { tokens } => {
                 let in_turn = *tokens <= row.most_convolved_in_turn;
@@ -167,7 +167,7 @@ impl Workload {
         format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)
     }
 
-    /// Multiplications and additions of a product; 0 for attention.
+    /// Multiplications and additions of products; 0 for attention of a token.
     pub fn operations(&self) -> usize {
         match self {
             Workload::Projection {
@@ -178,6 +178,12 @@ impl Workload {
             } => 2 * tokens * USED * columns * rows,
             // Of each token three products with the state.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
+            Workload::PromptAttention {
+                heads, tokens, depth, ..
+            } => {
+                let seen: usize = (1..=*tokens).map(|own| depth + own).sum();
+                4 * heads * HEAD_DIM * seen
+            }
             Workload::Convolution { .. } | Workload::Attention { .. } => 0,
         }
     }
@@ -200,6 +206,12 @@ impl Workload {
             Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
             Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
+            Workload::PromptAttention {
+                kv_heads,
+                tokens,
+                depth,
+                ..
+            } => 2 * 2 * kv_heads * HEAD_DIM * (depth + tokens).next_multiple_of(PAGE),
         }
     }
 
@@ -228,6 +240,13 @@ impl Workload {
                 context,
                 ..
             } => attended(row, traits, *heads, *kv_heads, *context),
+            Workload::PromptAttention {
+                heads,
+                kv_heads,
+                tokens,
+                depth,
+                ..
+            } => taken_in(row, traits, [*heads, *kv_heads], [*tokens, *depth]),
         }
     }
 
@@ -241,6 +260,7 @@ impl Workload {
         if let Workload::Experts { tokens, .. } = self {
             put(1, &hybrid::chosen(*tokens));
         }
+        let pages = |context: usize| Vec::from_iter(0..context.div_ceil(PAGE) as u32);
         // A sequence that goes on.
         let positions = |tokens: usize| (1..=tokens as u32).collect::<Vec<_>>();
         match self {
@@ -250,8 +270,11 @@ impl Workload {
         }
         if let Workload::Attention { context, .. } = self {
             put(5, &[*context as u32 - 1]);
-            let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32).collect();
-            put(7, &pages);
+            put(7, &pages(*context));
+        }
+        if let Workload::PromptAttention { tokens, depth, .. } = self {
+            put(3, &Vec::from_iter(*depth as u32..(depth + tokens) as u32));
+            put(5, &pages(depth + tokens));
         }
         upload(device, &bytes)
     }
@@ -339,61 +362,6 @@ fn tile(tile: &MatrixTile) -> String {
         ..
     } = tile;
     format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p")
-}
-
-fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
-    let slots = context.div_ceil(PAGE) * PAGE;
-    let width = (heads + 2 * kv_heads) * HEAD_DIM;
-    let part = |heads: usize, offset: usize| OperandSpec {
-        dtype: DType::F32,
-        layout: Layout {
-            shape: vec![1, heads, HEAD_DIM].into(),
-            strides: vec![width, HEAD_DIM, 1].into(),
-            offset,
-        },
-    };
-    let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
-    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
-    let norm = Some(Norm {
-        eps: 1e-6,
-        weighted: true,
-    });
-    let params = DecodeParams {
-        attention: attention::AttentionParams {
-            scale: 0.088,
-            page_size: PAGE as u32,
-            window: None,
-            decode: true,
-        },
-        rope: Some(rope::RopeParams {
-            dims: HEAD_DIM,
-            interleaved: false,
-            scale: 1.0,
-        }),
-        q_norm: norm,
-        k_norm: norm,
-        sinks: false,
-        gated: false,
-    };
-    let mut operands = vec![
-        (true, state.clone()),
-        (true, state),
-        (false, part(heads, 0)),
-        (false, part(kv_heads, heads * HEAD_DIM)),
-        (false, part(kv_heads, (heads + kv_heads) * HEAD_DIM)),
-        (false, vector(DType::I32, 1)),
-        (false, vector(DType::U32, 1)),
-        (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
-        (false, vector(DType::F32, HEAD_DIM / 2)),
-        (false, vector(DType::F32, HEAD_DIM)),
-        (false, vector(DType::F32, HEAD_DIM)),
-        (false, OperandSpec::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
-    ];
-    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
-    let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
-    operands.extend(made.workspace.map(|workspace| (false, workspace)));
-    operands.push((false, vector(DType::U32, made.tickets)));
-    Made::new(made.calls, &operands)
 }
 
 impl Made {

@@ -91,12 +91,12 @@ void load_query(uint first, uint head, bool are) {
         maximum[slot] = LOWEST;
         total[slot] = 0.0;
         uint at = token * pc.q_strides.x + head * pc.q_strides.y;
-        [[unroll]] for (uint depth = 0u; depth < DEPTHS; ++depth) {
-            [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
-                uint value = depth * VALUES + v;
-                uint d = (value / 8u * LANES_PER_ROW + lane_part()) * 8u + value % 8u;
-                float x = load_q(pc.q, at + d) * scale;
-                query[depth][slot * VALUES + v] = float16_t(clamp(x, -65504.0, 65504.0));
+        [[unroll]] for (uint depth = 0u; depth < DEPTHS; depth += 8u / VALUES) {
+            vec4 loaded[2];
+            load8_q(pc.q, at + (depth * VALUES / 8u * LANES_PER_ROW + lane_part()) * 8u, loaded[0], loaded[1]);
+            [[unroll]] for (uint value = 0u; value < 8u; ++value) {
+                float x = clamp(loaded[value / 4u][value % 4u] * scale, -65504.0, 65504.0);
+                query[depth + value / VALUES][slot * VALUES + value % VALUES] = float16_t(x);
             }
         }
     }
@@ -315,6 +315,33 @@ void attend_sequence(Tokens all, uint current, uint kv_head) {
     }
 }
 
+// Stores a lane's results of a token, times a factor.
+void store_row(uint at, uint r, float factor) {
+#if VALUES == 1
+    // One of each fragment.
+    uint column = COLUMN_OF(lane_part(), 0u);
+    [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
+        uint value = depth * SLOTS + column / ROWS_EACH;
+        uint d = (value / RUN * ROWS_EACH + column % ROWS_EACH) * RUN + value % RUN;
+        store_y(pc.y, at + d, mixed[depth][r] * factor);
+    }
+#else
+    // Whole runs.
+    const uint each = VALUES / SLOTS;
+    [[unroll]] for (uint four = 0u; four < RUNS * RUN; four += 4u) {
+        [[unroll]] for (uint i = 0u; i < each; ++i) {
+            vec4 results;
+            [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+                uint value = four + j;
+                results[j] = mixed[value / SLOTS][r * VALUES + value % SLOTS * each + i] * factor;
+            }
+            uint run = four / RUN * ROWS_EACH + COLUMN_OF(lane_part(), i);
+            store4_y(pc.y, at + run * RUN + four % RUN, results);
+        }
+    }
+#endif
+}
+
 void store_results(uint first, uint head) {
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
         uint token = first + lane_row() + r * ROWS_EACH;
@@ -324,15 +351,7 @@ void store_results(uint first, uint head) {
         sum += exp2(min(load_sinks(pc.sinks, head) * 1.44269504 - maximum[r], 126.0));
 #endif
         float factor = maximum[r] > LOWEST ? 1.0 / sum : 0.0;
-        uint at = token * pc.y_strides.x + head * pc.y_strides.y;
-        [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) {
-            [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
-                uint column = COLUMN_OF(lane_part(), v);
-                uint value = depth * SLOTS + column / ROWS_EACH;
-                uint d = (value / RUN * ROWS_EACH + column % ROWS_EACH) * RUN + value % RUN;
-                if (token < pc.tokens) store_y(pc.y, at + d, mixed[depth][r * VALUES + v] * factor);
-            }
-        }
+        if (token < pc.tokens) store_row(token * pc.y_strides.x + head * pc.y_strides.y, r, factor);
     }
 }
 

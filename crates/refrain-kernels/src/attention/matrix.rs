@@ -5,7 +5,7 @@
 
 use super::sizes::AttentionSizes;
 use super::{AttentionOperands, AttentionParams, OP, addresses, output, with_sinks};
-use crate::kit::text::Text;
+use crate::kit::text::{Text, is_wide};
 use crate::tuning::Tuning;
 use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
@@ -146,10 +146,12 @@ fn made(
         .define("RUN", run)
         .define("RUN_WORDS", words)
         .input("q", q.dtype)
+        .runs("q", q.dtype, 8, is_wide(q, &q.layout.strides[..2]))
         .input("positions", DType::I32)
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
         .output("y", out.dtype)
+        .stored_fours("y", out.dtype, is_wide(out, &out.layout.strides[..2]))
         .define("HEAD_DIM", format!("{}u", sizes.head_dim))
         .define("POSITIONS", format!("{positions}u"))
         .define("PAGE_SIZE", format!("{}u", params.page_size))

@@ -96,6 +96,15 @@ impl<'t> Text<'t> {
         self
     }
 
+    /// Adds `void store4_{name}(p, i, values)`: four neighbouring floats, at once when `wide` (as for
+    /// [`Text::runs`]). Needs [`Text::output`] first.
+    pub(crate) fn stored_fours(mut self, name: &str, dtype: DType, wide: bool) -> Self {
+        self.source.push_str(&stored_four(name, dtype, wide));
+        let tag = if wide { "wide" } else { "narrow" };
+        self.name.push_str(&format!(".{tag}"));
+        self
+    }
+
     /// Adds type `{name}_pairs` and `load2_{name}(p, i)`: pair `i` of floats, loaded at once; `p` must
     /// be aligned to a pair.
     pub(crate) fn pairs(mut self, name: &str, dtype: DType) -> Self {
@@ -172,6 +181,27 @@ fn wide_run(name: &str, dtype: DType, parts: &[&str]) -> String {
     }
     text.push_str("}\n");
     text
+}
+
+fn stored_four(name: &str, dtype: DType, wide: bool) -> String {
+    let head = format!("void store4_{name}({name}_ref p, uint i, vec4 values)");
+    if !wide {
+        let stores = (0..4).map(|j| format!("    store_{name}(p, i + {j}u, values[{j}]);\n"));
+        return format!("{head} {{\n{}}}\n", stores.collect::<String>());
+    }
+    let half = |component: &str| match dtype {
+        DType::F16 => format!("f32_to_f16(values.{component})"),
+        _ => format!("f32_to_bf16(values.{component})"),
+    };
+    let pair = |low: &str, high: &str| format!("{} | {} << 16", half(low), half(high));
+    let (unit, align, value) = match dtype {
+        DType::F32 => ("vec4", 16, "values".to_string()),
+        _ => ("uvec2", 8, format!("uvec2({}, {})", pair("x", "y"), pair("z", "w"))),
+    };
+    format!(
+        "layout(buffer_reference, scalar, buffer_reference_align = {align}) writeonly buffer {name}_fours {{ {unit} at[]; }};\n\
+         {head} {{ {name}_fours(p).at[i / 4u] = {value}; }}\n"
+    )
 }
 
 fn pairs(name: &str, dtype: DType) -> String {

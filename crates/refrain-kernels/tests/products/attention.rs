@@ -1,6 +1,7 @@
 //! Attention of any tokens against its reference.
 
 mod case;
+mod prompts;
 
 use refrain_kernels::tuning::{self, GroupCount};
 use refrain_kernels::{DType, OperandSpec, Unsupported, attention};
@@ -56,6 +57,7 @@ fn values_of_another_size_than_keys() {
                 head_dim,
                 value_dim: Some(value_dim),
                 dtypes: [0; 4].map(|_| FLOATS[pick(3)]),
+                sequence_count: 2,
                 slots: 2 * 12 * 64,
                 pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
                 positions: vec![767, 300, 2, -1, 65, 64],
@@ -252,58 +254,4 @@ fn queries_and_results_may_be_strided_but_not_within_a_head() {
         operand: 0,
     };
     assert_eq!(error.err(), Some(expected));
-}
-
-#[test]
-fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
-    let traits = device_traits();
-    let Some(cores) = traits.matrix_cores else {
-        eprintln!("no matrix cores whose order is known: nothing to compare");
-        return;
-    };
-    let page_size = 8 * cores.size;
-    let slots = 8 * page_size as usize;
-    // 60 tokens in the middle of one sequence, 5 of another, padding, and a third's beginning.
-    let last = slots as i32 / 2 - 1;
-    let first = (0..60).map(|i| (last - 75 + i, 0));
-    let second = (0..5).map(|i| (40 + i, 1));
-    let padding = (0..3).map(|_| (-1, 0));
-    let third = (0..30).map(|i| (i, 1));
-    let tokens: Vec<(i32, u32)> = first.chain(second).chain(padding).chain(third).collect();
-    let sizes = [
-        (4, 2, 64, 64),
-        (6, 2, 128, 128),
-        (8, 1, 64, 64),
-        (2, 2, 256, 256),
-        (4, 4, 192, 128),
-        (4, 1, 64, 160),
-    ];
-    for (i, (heads, kv_heads, head_dim, value_dim)) in sizes.into_iter().enumerate() {
-        for (window, sinks) in [
-            (None, None),
-            (Some(9), None),
-            (Some(70), None),
-            (None, Some(DType::BF16)),
-        ] {
-            let case = Case {
-                heads,
-                kv_heads,
-                head_dim,
-                value_dim: Some(value_dim),
-                dtypes: [FLOATS[i % 3], DType::F16, DType::F16, FLOATS[(i + 1) % 3]],
-                positions: tokens.iter().map(|t| t.0).collect(),
-                sequences: tokens.iter().map(|t| t.1).collect(),
-                pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
-                slots,
-                sinks,
-                params: attention::AttentionParams {
-                    scale: 0.3,
-                    page_size,
-                    window,
-                    decode: false,
-                },
-            };
-            case.check(tuning::choose(&traits), &traits);
-        }
-    }
 }

@@ -236,9 +236,17 @@ fn attentions_on_matrix_cores() {
             matrix_cores: Some(MatrixCores { size, order }),
             ..all_features()
         };
-        for [key, value] in [[64, 64], [128, 128], [256, 256], [192, 128], [64, 160]] {
+        // The last has six subgroups, which have unequal parts of a block.
+        for (heads, [key, value]) in [
+            (8, [64, 64]),
+            (8, [128, 128]),
+            (8, [256, 256]),
+            (8, [192, 128]),
+            (8, [64, 160]),
+            (6, [128, 128]),
+        ] {
             let operand = |shape: &[usize]| OperandSpec::contiguous(DType::F16, shape);
-            let (q, out) = (operand(&[200, 8, key]), operand(&[200, 8, value]));
+            let (q, out) = (operand(&[200, heads, key]), operand(&[200, heads, value]));
             let (keys, values) = (operand(&[1024, 2, key]), operand(&[1024, 2, value]));
             let positions = OperandSpec::contiguous(DType::I32, &[200]);
             let sequences = OperandSpec::contiguous(DType::U32, &[200]);

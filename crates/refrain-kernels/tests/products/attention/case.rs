@@ -7,7 +7,7 @@ use refrain_kernels::{DType, OperandSpec, Traits, Values, attention};
 use crate::common::Random;
 use crate::support::{assert_close, floats, outcome_with, stored};
 
-/// A state of 64 slots in pages, two sequences, and tokens at given positions.
+/// A state of some slots in pages, sequences, and tokens at given positions.
 #[derive(Clone)]
 pub struct Case {
     pub heads: usize,
@@ -19,7 +19,9 @@ pub struct Case {
     pub dtypes: [DType; 4],
     pub positions: Vec<i32>,
     pub sequences: Vec<u32>,
+    /// Those of each of the sequences.
     pub pages: Vec<u32>,
+    pub sequence_count: usize,
     pub slots: usize,
     /// The type of the sinks, if there are any.
     pub sinks: Option<DType>,
@@ -38,6 +40,7 @@ impl Default for Case {
             sequences: vec![0, 0, 0, 1, 1, 1],
             // Pages of both sequences interleave, in no order.
             pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
+            sequence_count: 2,
             slots: 64,
             sinks: None,
             params: attention::AttentionParams {
@@ -63,11 +66,12 @@ impl Case {
         self.value_dim.unwrap_or(self.head_dim)
     }
 
-    pub fn check(&self, tuning: &Tuning, traits: &Traits) {
-        self.check_into(tuning, traits, &self.q(), &self.out());
+    /// Whether matrix cores computed it; fails where that is not what the reference makes of it.
+    pub fn check(&self, tuning: &Tuning, traits: &Traits) -> bool {
+        self.check_into(tuning, traits, &self.q(), &self.out())
     }
 
-    pub fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &OperandSpec, out: &OperandSpec) {
+    pub fn check_into(&self, tuning: &Tuning, traits: &Traits, q: &OperandSpec, out: &OperandSpec) -> bool {
         let tokens = self.positions.len();
         let what = format!(
             "{tokens} tokens, {} over {} heads of {} and {}, {:?}, {:?}, subgroups of {}",
@@ -86,7 +90,10 @@ impl Case {
             [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
         let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
         let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
-        let pages = OperandSpec::contiguous(DType::U32, &[2, self.pages.len() / 2]);
+        let pages = OperandSpec::contiguous(
+            DType::U32,
+            &[self.sequence_count, self.pages.len() / self.sequence_count],
+        );
         let sinks = self.sinks.map(|dtype| OperandSpec::contiguous(dtype, &[self.heads]));
         // Some that outweigh all scores, some that do not count.
         let sink_values = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
@@ -106,7 +113,7 @@ impl Case {
                 sinks: sinks.as_ref().map(|_| &sink_values[..]),
                 heads: self.heads,
                 kv_heads: self.kv_heads,
-                pages_per_sequence: self.pages.len() / 2,
+                pages_per_sequence: self.pages.len() / self.sequence_count,
             },
             &self.params,
         );
@@ -120,8 +127,10 @@ impl Case {
         ];
         inputs.extend(sinks.as_ref().map(|sinks| (sinks, Values::F32(sink_values))));
         let actual = outcome_with(&calls, &inputs, out, workspace.as_ref());
-        // Matrix cores take halves.
-        let halves = calls[0].kernel.name.starts_with("attention.matrix") && out.dtype == DType::F32;
+        let on_matrix_cores = calls[0].kernel.name.starts_with("attention.matrix");
+        // They take halves.
+        let halves = on_matrix_cores && out.dtype == DType::F32;
         assert_close(&actual, expected, if halves { DType::F16 } else { out.dtype }, &what);
+        on_matrix_cores
     }
 }

@@ -1,0 +1,116 @@
+//! Attention of single tokens and of prompts of two models, at their real sizes.
+
+use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::projection::Norm;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, rope};
+
+use crate::workload::{Made, Workload};
+
+pub const HEAD_DIM: usize = 128;
+pub const PAGE: usize = 64;
+const PAGES: usize = 512;
+
+/// Attention at several depths.
+pub fn attentions() -> impl Iterator<Item = Workload> {
+    let models = [("0.6b", 16, 8), ("8b", 32, 8)];
+    models.into_iter().flat_map(|(model, heads, kv_heads)| {
+        [130, 1000, 4100, 16_400].map(|context| Workload::Attention {
+            model,
+            heads,
+            kv_heads,
+            context,
+        })
+    })
+}
+
+/// Attention of a chunk of a prompt, at the beginning and behind others.
+pub fn prompt_attentions() -> impl Iterator<Item = Workload> {
+    let chunks = [("0.6b", 16, 0), ("8b", 32, 0), ("8b", 32, 2048), ("8b", 32, 16_384)];
+    chunks
+        .into_iter()
+        .map(|(model, heads, depth)| Workload::PromptAttention {
+            model,
+            heads,
+            kv_heads: 8,
+            tokens: 512,
+            depth,
+        })
+}
+
+/// Attention of a token.
+pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
+    let slots = context.div_ceil(PAGE) * PAGE;
+    let width = (heads + 2 * kv_heads) * HEAD_DIM;
+    let part = |heads: usize, offset: usize| OperandSpec {
+        dtype: DType::F32,
+        layout: Layout {
+            shape: vec![1, heads, HEAD_DIM].into(),
+            strides: vec![width, HEAD_DIM, 1].into(),
+            offset,
+        },
+    };
+    let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
+    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
+    let norm = Some(Norm {
+        eps: 1e-6,
+        weighted: true,
+    });
+    let params = DecodeParams {
+        attention: attention::AttentionParams {
+            scale: 0.088,
+            page_size: PAGE as u32,
+            window: None,
+            decode: true,
+        },
+        rope: Some(rope::RopeParams {
+            dims: HEAD_DIM,
+            interleaved: false,
+            scale: 1.0,
+        }),
+        q_norm: norm,
+        k_norm: norm,
+        sinks: false,
+        gated: false,
+    };
+    let mut operands = vec![
+        (true, state.clone()),
+        (true, state),
+        (false, part(heads, 0)),
+        (false, part(kv_heads, heads * HEAD_DIM)),
+        (false, part(kv_heads, (heads + kv_heads) * HEAD_DIM)),
+        (false, vector(DType::I32, 1)),
+        (false, vector(DType::U32, 1)),
+        (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
+        (false, vector(DType::F32, HEAD_DIM / 2)),
+        (false, vector(DType::F32, HEAD_DIM)),
+        (false, vector(DType::F32, HEAD_DIM)),
+        (false, OperandSpec::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
+    ];
+    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
+    let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
+    operands.extend(made.workspace.map(|workspace| (false, workspace)));
+    operands.push((false, vector(DType::U32, made.tickets)));
+    Made::new(made.calls, &operands)
+}
+
+/// That of a chunk of a prompt.
+pub fn taken_in(row: &Tuning, traits: &Traits, [heads, kv_heads]: [usize; 2], [tokens, depth]: [usize; 2]) -> Made {
+    let slots = (depth + tokens).next_multiple_of(PAGE);
+    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
+    let vectors = OperandSpec::contiguous(DType::F32, &[tokens, heads, HEAD_DIM]);
+    let operands = [
+        (false, vectors.clone()),
+        (true, state.clone()),
+        (true, state),
+        (false, OperandSpec::contiguous(DType::I32, &[tokens])),
+        (false, OperandSpec::contiguous(DType::U32, &[tokens])),
+        (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
+        (false, vectors),
+    ];
+    let params = attention::AttentionParams::new(HEAD_DIM, PAGE as u32);
+    let all = operands.each_ref().map(|(_, operand)| operand);
+    let (calls, workspace) = attention::calls_tuned(row, traits, all, None, &params).expect("supported");
+    let workspace = workspace.map(|workspace| (false, workspace));
+    Made::new(calls, &Vec::from_iter(operands.into_iter().chain(workspace)))
+}
