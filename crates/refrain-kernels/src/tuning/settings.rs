@@ -3,7 +3,7 @@
 //! Each line sets one number or switch of the row that the device has without it, as `decode.threads = 128`; what
 //! follows a `#` is a remark. Names are those of [`Tuning`]'s fields.
 
-use super::{GemvTuning, GroupCount, Tuning};
+use super::{AttentionTuning, GemvTuning, GroupCount, Tuning};
 use crate::Traits;
 
 /// What is wrong with a text of settings.
@@ -65,8 +65,8 @@ impl Slot<'_> {
 }
 
 /// The settings of a way to divide products with few vectors.
-fn gemv(gemv: &mut GemvTuning) -> [(&'static str, Slot<'_>); 9] {
-    [
+fn gemv(gemv: &mut GemvTuning) -> Vec<(&'static str, Slot<'_>)> {
+    vec![
         ("threads", Slot::Power(&mut gemv.threads, [1, 1024])),
         ("rows", Slot::Power(&mut gemv.rows, [1, 16])),
         ("loads", Slot::Power(&mut gemv.loads, [1, 8])),
@@ -79,15 +79,52 @@ fn gemv(gemv: &mut GemvTuning) -> [(&'static str, Slot<'_>); 9] {
     ]
 }
 
+/// The settings of attention of prompts.
+fn attention(attention: &mut AttentionTuning) -> Vec<(&'static str, Slot<'_>)> {
+    vec![
+        ("threads", Slot::Power(&mut attention.threads, [1, 1024])),
+        (
+            "grouped_threads",
+            Slot::Power(&mut attention.grouped_threads, [1, 1024]),
+        ),
+        ("threads_split", Slot::Power(&mut attention.threads_split, [1, 1024])),
+        (
+            "most_heads_split",
+            Slot::Number(&mut attention.most_heads_split, [1, 16]),
+        ),
+        ("most_parts", Slot::Number(&mut attention.most_parts, [1, 64])),
+        ("most_heads", Slot::Number(&mut attention.most_heads, [1, 16])),
+        ("enough_groups", Slot::Groups(&mut attention.enough_groups)),
+        (
+            "least_matrix_tokens",
+            Slot::Size(&mut attention.least_matrix_tokens, [1, 1 << 20]),
+        ),
+        ("matrix_fragments", Slot::Size(&mut attention.matrix_fragments, [1, 8])),
+        (
+            "matrix_subgroups",
+            Slot::Number(&mut attention.matrix_subgroups, [1, 16]),
+        ),
+        (
+            "matrix_subgroups_few",
+            Slot::Number(&mut attention.matrix_subgroups_few, [1, 16]),
+        ),
+        (
+            "enough_matrix_groups",
+            Slot::Groups(&mut attention.enough_matrix_groups),
+        ),
+    ]
+}
+
 /// All that can be set, by name.
 fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
-    let (attention, decode) = (&mut row.attention, &mut row.decode);
-    let products = [
+    let decode = &mut row.decode;
+    let parts = [
         ("dense", gemv(&mut row.dense)),
         ("four_bit", gemv(&mut row.four_bit)),
         ("eight_bit", gemv(&mut row.eight_bit)),
+        ("attention", attention(&mut row.attention)),
     ];
-    let named = |(of, slots): (&'static str, [(&'static str, _); 9])| {
+    let named = |(of, slots): (&'static str, Vec<(&'static str, _)>)| {
         slots
             .into_iter()
             .map(move |(name, slot)| (format!("{of}.{name}"), slot))
@@ -103,42 +140,6 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             Slot::Size(&mut row.experts.most_for_a_pair, [0, 64]),
         ),
         ("experts.choose", Slot::Switch(&mut row.experts.choose)),
-        ("attention.threads", Slot::Power(&mut attention.threads, [1, 1024])),
-        (
-            "attention.grouped_threads",
-            Slot::Power(&mut attention.grouped_threads, [1, 1024]),
-        ),
-        (
-            "attention.threads_split",
-            Slot::Power(&mut attention.threads_split, [1, 1024]),
-        ),
-        (
-            "attention.most_heads_split",
-            Slot::Number(&mut attention.most_heads_split, [1, 16]),
-        ),
-        ("attention.most_parts", Slot::Number(&mut attention.most_parts, [1, 64])),
-        ("attention.most_heads", Slot::Number(&mut attention.most_heads, [1, 16])),
-        ("attention.enough_groups", Slot::Groups(&mut attention.enough_groups)),
-        (
-            "attention.least_matrix_tokens",
-            Slot::Size(&mut attention.least_matrix_tokens, [1, 1 << 20]),
-        ),
-        (
-            "attention.matrix_fragments",
-            Slot::Size(&mut attention.matrix_fragments, [1, 8]),
-        ),
-        (
-            "attention.matrix_subgroups",
-            Slot::Number(&mut attention.matrix_subgroups, [1, 16]),
-        ),
-        (
-            "attention.matrix_subgroups_few",
-            Slot::Number(&mut attention.matrix_subgroups_few, [1, 16]),
-        ),
-        (
-            "attention.enough_matrix_groups",
-            Slot::Groups(&mut attention.enough_matrix_groups),
-        ),
         ("decode.threads", Slot::Power(&mut decode.threads, [1, 1024])),
         ("decode.positions", Slot::Power(&mut decode.positions, [4, 256])),
         ("decode.most_heads", Slot::Number(&mut decode.most_heads, [1, 16])),
@@ -163,7 +164,7 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("row_threads", Slot::Power(&mut row.row_threads, [1, 1024])),
     ];
     let others = others.into_iter().map(|(name, slot)| (name.to_owned(), slot));
-    products.into_iter().flat_map(named).chain(others).collect()
+    parts.into_iter().flat_map(named).chain(others).collect()
 }
 
 /// The row for a device that a text makes of the table's.
