@@ -26,8 +26,8 @@ struct MatrixVariant {
 }
 
 impl MatrixVariant {
-    /// What the tuning asks for, with as few positions at a time as there is room for; none where there is no room for
-    /// a fragment of them.
+    /// What the tuning asks for, with fewer positions at a time where there is no room for so many; none where there is
+    /// none for a fragment of them.
     fn of(
         tuning: &Tuning,
         traits: &Traits,
@@ -166,4 +166,72 @@ fn made(
         groups: groups.map(|g| g as u32),
         push,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning;
+    use crate::vocabulary::FragmentOrder;
+
+    /// Subgroups, heads and positions of a workgroup on a device of 132 units, with an H200's numbers.
+    fn divided(tokens: usize, head_dim: usize, page_size: u32, traits: Traits) -> Option<[usize; 3]> {
+        let cores = MatrixCores {
+            size: 16,
+            order: FragmentOrder::Quads,
+        };
+        let sizes = AttentionSizes {
+            tokens,
+            heads: 32,
+            kv_heads: 8,
+            head_dim,
+            value_dim: head_dim,
+            slots: 4096,
+            sequences: 1,
+            table: 4096 / page_size as usize,
+            reach: 4096,
+        };
+        let params = AttentionParams::new(head_dim, page_size);
+        let variant = MatrixVariant::of(&tuning::TABLE[0], &traits, cores, &sizes, &params)?;
+        let MatrixVariant {
+            subgroups,
+            heads,
+            positions,
+            groups,
+        } = variant;
+        let tiles = tokens.div_ceil(16).div_ceil(subgroups / heads);
+        assert_eq!(groups, [32 / heads, tiles, 1]);
+        Some([subgroups, heads, positions])
+    }
+
+    fn card() -> Traits {
+        Traits {
+            compute_units: Some(132),
+            subgroup_size: 32,
+            max_invocations: 1024,
+            shared_bytes: 48 << 10,
+            ..Traits::minimal()
+        }
+    }
+
+    #[test]
+    fn workgroups_are_smaller_where_they_would_be_too_few_and_no_larger_than_the_device_has_them() {
+        assert_eq!(divided(512, 128, 64, card()), Some([4, 4, 64]));
+        assert_eq!(divided(2048, 128, 64, card()), Some([8, 4, 64]));
+        let small = Traits {
+            max_invocations: 96,
+            ..card()
+        };
+        assert_eq!(divided(2048, 128, 64, small), Some([2, 2, 64]));
+    }
+
+    #[test]
+    fn blocks_of_positions_fit_into_pages_and_shared_memory() {
+        assert_eq!(divided(2048, 64, 96, card()), Some([8, 4, 48]));
+        assert_eq!(divided(2048, 256, 64, card()), Some([8, 4, 32]));
+        assert_eq!(divided(2048, 128, 24, card()), None);
+        let with = |shared_bytes| Traits { shared_bytes, ..card() };
+        assert_eq!(divided(2048, 128, 64, with(16 << 10)), Some([8, 4, 32]));
+        assert_eq!(divided(2048, 128, 64, with(4 << 10)), None);
+    }
 }
