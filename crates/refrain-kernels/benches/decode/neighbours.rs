@@ -48,6 +48,7 @@ fn prompt_attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         row.attention.matrix_subgroups = subgroups;
         row.attention.matrix_subgroups_few = subgroups;
         row.attention.matrix_fragments = fragments;
+        row.attention.matrix_fragments_few = fragments;
         row
     });
     // What the row itself chooses.

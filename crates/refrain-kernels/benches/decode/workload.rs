@@ -132,8 +132,9 @@ impl Workload {
             }
             Workload::PromptAttention { .. } => {
                 let a = row.attention;
-                let (many, few) = (a.matrix_subgroups, a.matrix_subgroups_few);
-                return format!("{many}/{few}s {}f {}g", a.matrix_fragments, a.enough_matrix_groups);
+                let many = format!("{}s {}f", a.matrix_subgroups, a.matrix_fragments);
+                let few = format!("{}s {}f", a.matrix_subgroups_few, a.matrix_fragments_few);
+                return format!("{many}, {few} {}g", a.enough_matrix_groups);
             }
             Workload::Convolution { tokens } => {
                 let in_turn = *tokens <= row.most_convolved_in_turn;

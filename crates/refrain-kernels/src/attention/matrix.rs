@@ -42,25 +42,25 @@ impl MatrixVariant {
             (params.page_size as usize).is_multiple_of(*positions)
                 && 2 * positions * (sizes.head_dim + sizes.value_dim) <= room
         };
-        let positions = (1..=attention.matrix_fragments).rev().map(|n| n * size).find(fits)?;
         let most = traits.max_invocations / traits.subgroup_size;
-        let by = |subgroups: u32| {
+        let by = |subgroups: u32, fragments: usize| {
+            let positions = (1..=fragments).rev().map(|n| n * size).find(fits)?;
             let subgroups = subgroups.min(most);
             let heads = sizes.grouped_heads(subgroups);
             let tiles = subgroups as usize / heads;
-            MatrixVariant {
+            Some(MatrixVariant {
                 subgroups: tiles * heads,
                 heads,
                 positions,
                 groups: [sizes.heads / heads, sizes.tokens.div_ceil(size).div_ceil(tiles), 1],
-            }
+            })
         };
-        let variant = by(attention.matrix_subgroups);
+        let variant = by(attention.matrix_subgroups, attention.matrix_fragments)?;
         let enough = attention.enough_matrix_groups.on(traits);
-        Some(match variant.groups.iter().product::<usize>() >= enough {
-            true => variant,
-            false => by(attention.matrix_subgroups_few),
-        })
+        match variant.groups.iter().product::<usize>() >= enough {
+            true => Some(variant),
+            false => by(attention.matrix_subgroups_few, attention.matrix_fragments_few),
+        }
     }
 }
 
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn workgroups_are_smaller_where_they_would_be_too_few_and_no_larger_than_the_device_has_them() {
-        assert_eq!(divided(512, 128, 64, card()), Some([4, 4, 64]));
-        assert_eq!(divided(2048, 128, 64, card()), Some([8, 4, 64]));
+        assert_eq!(divided(256, 128, 64, card()), Some([4, 4, 32]));
+        assert_eq!(divided(512, 128, 64, card()), Some([8, 4, 64]));
         let small = Traits {
             max_invocations: 96,
             ..card()

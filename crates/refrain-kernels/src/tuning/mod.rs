@@ -131,6 +131,8 @@ pub struct AttentionTuning {
     /// The most fragments of positions that a workgroup with matrix cores takes together: fewer where there is no room
     /// for their keys and values.
     pub matrix_fragments: usize,
+    /// The same where a workgroup has `matrix_subgroups_few` subgroups.
+    pub matrix_fragments_few: usize,
     /// Subgroups of a workgroup with matrix cores.
     pub matrix_subgroups: u32,
     /// The same where workgroups of so many would be too few.

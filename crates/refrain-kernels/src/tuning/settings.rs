@@ -101,6 +101,10 @@ fn attention(attention: &mut AttentionTuning) -> Vec<(&'static str, Slot<'_>)> {
         ),
         ("matrix_fragments", Slot::Size(&mut attention.matrix_fragments, [1, 8])),
         (
+            "matrix_fragments_few",
+            Slot::Size(&mut attention.matrix_fragments_few, [1, 8]),
+        ),
+        (
             "matrix_subgroups",
             Slot::Number(&mut attention.matrix_subgroups, [1, 16]),
         ),

@@ -136,6 +136,7 @@ fn prompts_drawn_at_random_are_attended_on_matrix_cores() {
         let mut tuning = *tuning::choose(&traits);
         tuning.attention.least_matrix_tokens = 1;
         tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
+        tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
         tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
         tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
         tuning.attention.enough_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
