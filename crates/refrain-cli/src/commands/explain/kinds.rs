@@ -9,7 +9,7 @@ const SHOWN: usize = 40;
 
 /// What a step does: what is equal of the steps of a kind.
 #[derive(Debug, Clone, PartialEq)]
-struct Work {
+struct EqualWork {
     primitive: String,
     /// Of what it reads.
     inputs: Vec<Shape>,
@@ -24,7 +24,7 @@ type Shape = (DType, Vec<usize>);
 /// Steps of equal work.
 #[derive(Debug)]
 struct StepKind {
-    work: Work,
+    work: EqualWork,
     count: usize,
     /// Microseconds of all together.
     us: f64,
@@ -36,14 +36,14 @@ impl StepKind {
     }
 }
 
-impl Work {
-    fn of(plan: &Plan, step: &Step, remembered: Remembered, bandwidth: f64) -> Work {
+impl EqualWork {
+    fn of(plan: &Plan, step: &Step, remembered: Remembered, bandwidth: f64) -> EqualWork {
         let shape = |operand: &Operand| (operand.dtype, operand.layout.shape.to_vec());
         let results = match &step.outputs[..] {
             [] => step.updated().map(shape).collect(),
             outputs => outputs.iter().map(shape).collect(),
         };
-        Work {
+        EqualWork {
             primitive: step.primitive.to_string(),
             inputs: step.inputs.iter().map(shape).collect(),
             results,
@@ -60,12 +60,12 @@ impl Work {
 
 /// A line for each kind of a plan's steps, of which each took so many microseconds.
 pub(super) fn table(plan: &Plan, profile: &[f64], remembered: Remembered, bandwidth: f64) -> String {
-    let work = |step| Work::of(plan, step, remembered, bandwidth);
+    let work = |step| EqualWork::of(plan, step, remembered, bandwidth);
     text(&grouped(plan.steps.iter().map(work).zip(profile.iter().copied())))
 }
 
 /// Those that lose most first.
-fn grouped(steps: impl Iterator<Item = (Work, f64)>) -> Vec<StepKind> {
+fn grouped(steps: impl Iterator<Item = (EqualWork, f64)>) -> Vec<StepKind> {
     let mut kinds: Vec<StepKind> = Vec::new();
     for (work, us) in steps {
         match kinds.iter_mut().find(|kind| kind.work == work) {
@@ -120,8 +120,8 @@ fn text(kinds: &[StepKind]) -> String {
 mod tests {
     use super::*;
 
-    fn work(name: &str, rows: usize, floor_us: f64) -> Work {
-        Work {
+    fn work(name: &str, rows: usize, floor_us: f64) -> EqualWork {
+        EqualWork {
             primitive: name.to_owned(),
             inputs: vec![(DType::F32, vec![rows, 4])],
             results: vec![(DType::F32, vec![rows, 2])],
