@@ -100,7 +100,8 @@ impl PromptPrograms {
     }
 
     /// Takes a chunk into `states`; `table` has the pages of all sequences, `[N, P]`. The function's first output has the
-    /// wanted logits, `[wanted, vocabulary]`, or hidden states, `[wanted, hidden]`, from its beginning on. Returns before the device is done.
+    /// wanted logits, `[wanted, vocabulary]`, or hidden states, `[wanted, hidden]`, from its beginning on. Returns before
+    /// the device is done.
     ///
     /// # Errors
     /// A failing device.

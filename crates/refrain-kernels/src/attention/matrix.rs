@@ -84,7 +84,10 @@ pub(super) fn call(
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
         && value_dim.is_multiple_of(cores.size as usize)
         && value_dim.is_multiple_of(4 * lanes);
-    let variant = MatrixVariant::of(tuning, traits, cores, sizes, params).filter(|_| suits)?;
+    if !suits {
+        return None;
+    }
+    let variant = MatrixVariant::of(tuning, traits, cores, sizes, params)?;
     Some(made(&variant, cores, traits, operands, sinks, sizes, params))
 }
 

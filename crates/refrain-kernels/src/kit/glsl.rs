@@ -68,8 +68,8 @@ pub fn compute_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Expressions that turn a raw stored unit into the compute type and back.
-fn conversions(dtype: DType) -> (&'static str, &'static str) {
+/// Expressions that turn a raw stored unit, `RAW`, into the compute type, and its `VALUE` back.
+pub(crate) fn conversions(dtype: DType) -> (&'static str, &'static str) {
     match dtype {
         DType::F32 | DType::I32 | DType::U32 => ("RAW", "VALUE"),
         DType::F16 => ("f16_to_f32(RAW)", "f32_to_f16(VALUE)"),

@@ -189,10 +189,8 @@ fn stored_four(name: &str, dtype: DType, wide: bool) -> String {
         let stores = (0..4).map(|j| format!("    store_{name}(p, i + {j}u, values[{j}]);\n"));
         return format!("{head} {{\n{}}}\n", stores.collect::<String>());
     }
-    let half = |component: &str| match dtype {
-        DType::F16 => format!("f32_to_f16(values.{component})"),
-        _ => format!("f32_to_bf16(values.{component})"),
-    };
+    let (_, encode) = glsl::conversions(dtype);
+    let half = |component: &str| encode.replace("VALUE", &format!("values.{component}"));
     let pair = |low: &str, high: &str| format!("{} | {} << 16", half(low), half(high));
     let (unit, align, value) = match dtype {
         DType::F32 => ("vec4", 16, "values".to_string()),
