@@ -12,7 +12,7 @@ use refrain::check::{self, Timeline, run_among_poison};
 use refrain::execute::Stepper;
 use refrain::plan::{Block, Plan};
 use refrain::{Function, LowerOptions};
-use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_engine::{Device, Error, LoadOptions, Model, Session};
 use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_testing::sample;
@@ -237,9 +237,18 @@ fn many_sequences_behind_a_long_prompt_are_begun_at_once() {
 
 /// What a decode step computes after the regions are found, without operands.
 fn joined_steps(spec: &str) -> Vec<String> {
+    steps_of(spec, |session| session.decode_program("regions"))
+}
+
+/// The same of what takes in so many tokens of a prompt.
+fn joined_steps_of_prompt(spec: &str, tokens: usize) -> Vec<String> {
+    steps_of(spec, |session| session.prefill_program(tokens, "regions"))
+}
+
+fn steps_of(spec: &str, program: impl FnOnce(&mut Session) -> Result<String, Error>) -> Vec<String> {
     let model = synthetic(spec, &null());
     let mut session = Session::new(&model, 256).expect("fits");
-    let program = session.decode_program("regions").expect("lowers");
+    let program = program(&mut session).expect("lowers");
     let leaves = ["weight", "state", "scratch", "control"];
     let steps = program.lines().filter_map(|line| {
         let (_, step) = line.split_once(" = ")?;
@@ -272,6 +281,26 @@ fn a_dense_layer_is_joined_to_five_regions() {
     projection of rms_norm eps 1e-6: q4_0 f32[1, 997]
     sample u32[1]
     ");
+}
+
+#[test]
+fn a_dense_layer_of_a_prompt_makes_queries_keys_and_values_ready_by_one_step() {
+    let steps = joined_steps_of_prompt("tiny:q4_0", 64);
+    let layers = &steps[place(&steps, "projection")..];
+    insta::assert_snapshot!(layers[..6].join("\n"), @r"
+    projection of rms_norm eps 1e-6: q4_0 | q4_0 | q4_0 f32[64, 768]
+    prepare_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[64, 8, 64]
+    paged_attention f32[64, 8, 64]
+    projection q4_0 {x1 + x0} f32[64, 256]
+    projection of rms_norm eps 1e-6: q4_0, q4_0 {(x1 * sigmoid(x1)) * x0} f32[64, 512]
+    projection q4_0 {x1 + x0} f32[64, 256]
+    ");
+    for spec in ["tiny:q4_0", "tiny-llama:q4_k_m", "tiny-hybrid:f16"] {
+        let steps = joined_steps_of_prompt(spec, 64);
+        let count = |kind: &str| steps.iter().filter(|step| step.starts_with(kind)).count();
+        assert_eq!(count("prepare_attention"), count("paged_attention"), "{steps:?}");
+        assert_eq!(count("rope") + count("write_rows"), 0, "{steps:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Attention of single tokens and of prompts of two models, at their real sizes.
 
-use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::attention::{self, DecodeParams, HeadPreparation, prepare};
 use refrain_kernels::projection::Norm;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, rope};
@@ -38,24 +38,38 @@ pub fn prompt_attentions() -> impl Iterator<Item = Workload> {
         })
 }
 
-/// Attention of a token.
-pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
-    let slots = context.div_ceil(PAGE) * PAGE;
-    let width = (heads + 2 * kv_heads) * HEAD_DIM;
-    let part = |heads: usize, offset: usize| OperandSpec {
-        dtype: DType::F32,
-        layout: Layout {
-            shape: vec![1, heads, HEAD_DIM].into(),
-            strides: vec![width, HEAD_DIM, 1].into(),
-            offset,
-        },
-    };
-    let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
-    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
+/// Norms and rotations as Qwen3 has them.
+fn preparation() -> HeadPreparation {
     let norm = Some(Norm {
         eps: 1e-6,
         weighted: true,
     });
+    HeadPreparation {
+        rope: Some(rope::RopeParams::new(HEAD_DIM)),
+        q_norm: norm,
+        k_norm: norm,
+    }
+}
+
+/// What stands before it.
+pub fn preparations() -> impl Iterator<Item = Workload> {
+    let models = [("0.6b", 16), ("8b", 32)];
+    models.into_iter().flat_map(|(model, heads)| {
+        [16, 512, 2048].map(|tokens| Workload::Preparation {
+            model,
+            heads,
+            kv_heads: 8,
+            tokens,
+        })
+    })
+}
+
+/// Attention of a token.
+pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
+    let slots = context.div_ceil(PAGE) * PAGE;
+    let [q, k, v] = side_by_side(1, [heads, kv_heads]);
+    let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
+    let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
     let params = DecodeParams {
         attention: attention::AttentionParams {
             scale: 0.088,
@@ -63,22 +77,16 @@ pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, co
             window: None,
             decode: true,
         },
-        rope: Some(rope::RopeParams {
-            dims: HEAD_DIM,
-            interleaved: false,
-            scale: 1.0,
-        }),
-        q_norm: norm,
-        k_norm: norm,
+        heads: preparation(),
         sinks: false,
         gated: false,
     };
     let mut operands = vec![
         (true, state.clone()),
         (true, state),
-        (false, part(heads, 0)),
-        (false, part(kv_heads, heads * HEAD_DIM)),
-        (false, part(kv_heads, (heads + kv_heads) * HEAD_DIM)),
+        (false, q),
+        (false, k),
+        (false, v),
         (false, vector(DType::I32, 1)),
         (false, vector(DType::U32, 1)),
         (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
@@ -92,6 +100,43 @@ pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, co
     operands.extend(made.workspace.map(|workspace| (false, workspace)));
     operands.push((false, vector(DType::U32, made.tickets)));
     Made::new(made.calls, &operands)
+}
+
+/// Queries, keys and values in the result of one projection.
+fn side_by_side(tokens: usize, [heads, kv_heads]: [usize; 2]) -> [OperandSpec; 3] {
+    let width = (heads + 2 * kv_heads) * HEAD_DIM;
+    let parts = [(heads, 0), (kv_heads, heads), (kv_heads, heads + kv_heads)];
+    parts.map(|(heads, first)| OperandSpec {
+        dtype: DType::F32,
+        layout: Layout {
+            shape: vec![tokens, heads, HEAD_DIM].into(),
+            strides: vec![width, HEAD_DIM, 1].into(),
+            offset: first * HEAD_DIM,
+        },
+    })
+}
+
+/// What makes a chunk of a prompt ready for it.
+pub fn prepared(traits: &Traits, [heads, kv_heads]: [usize; 2], tokens: usize) -> Made {
+    let state = OperandSpec::contiguous(DType::F16, &[tokens.next_multiple_of(PAGE), kv_heads, HEAD_DIM]);
+    let vector = |dtype, n: usize| (false, OperandSpec::contiguous(dtype, &[n]));
+    let [q, k, v] = side_by_side(tokens, [heads, kv_heads]);
+    let operands = [
+        (true, state.clone()),
+        (true, state),
+        (false, q),
+        (false, k),
+        (false, v),
+        vector(DType::I32, tokens),
+        vector(DType::I32, tokens),
+        vector(DType::F32, HEAD_DIM / 2),
+        vector(DType::F32, HEAD_DIM),
+        vector(DType::F32, HEAD_DIM),
+        (false, OperandSpec::contiguous(DType::F32, &[tokens, heads, HEAD_DIM])),
+    ];
+    let all = operands.each_ref().map(|(_, operand)| operand);
+    let call = prepare::call(traits, &all, &preparation()).expect("supported");
+    Made::new(vec![call], &operands)
 }
 
 /// That of a chunk of a prompt.

@@ -15,7 +15,7 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
-use attentions::{attentions, prompt_attentions};
+use attentions::{attentions, preparations, prompt_attentions};
 use hybrid::{deltas, experts};
 use neighbours::neighbours;
 use refrain_kernels::Traits;
@@ -48,7 +48,8 @@ fn main() {
     let every = filters.iter().any(|f| f == "every");
     let all = every || filters.iter().any(|f| f == "all");
     let products = projections().chain(hybrid::projections()).chain(experts());
-    let workloads = products.chain(deltas()).chain(attentions()).chain(prompt_attentions());
+    let attentions = attentions().chain(prompt_attentions()).chain(preparations());
+    let workloads = products.chain(deltas()).chain(attentions);
     for workload in workloads.filter(|w| wanted(&w.name())) {
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),

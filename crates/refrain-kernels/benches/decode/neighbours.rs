@@ -17,6 +17,7 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
                 ..row
             }))
         }
+        Workload::Preparation { .. } => Box::new(std::iter::once(row)),
         Workload::Experts { .. } => Box::new(expert_rows(row)),
         Workload::Projection {
             tokens: tokens @ 9.., ..

@@ -8,7 +8,7 @@ use refrain_kernels::tuning::{MatrixTile, Tuning};
 use refrain_kernels::{Call, DType, OperandSpec, Push, Traits};
 use refrain_vulkan::{Buffer, Device, MemoryClass};
 
-use crate::attentions::{HEAD_DIM, PAGE, attended, taken_in};
+use crate::attentions::{HEAD_DIM, PAGE, attended, prepared, taken_in};
 use crate::driver::translated;
 use crate::hybrid::{self, EXPERTS, USED};
 
@@ -51,6 +51,12 @@ pub enum Workload {
         tokens: usize,
         /// Positions before them.
         depth: usize,
+    },
+    Preparation {
+        model: &'static str,
+        heads: usize,
+        kv_heads: usize,
+        tokens: usize,
     },
 }
 
@@ -120,6 +126,7 @@ impl Workload {
             Workload::PromptAttention {
                 model, tokens, depth, ..
             } => format!("{model}.prompt-attention t{tokens} d{depth}."),
+            Workload::Preparation { model, tokens, .. } => format!("{model}.prepare t{tokens}."),
         }
     }
 
@@ -141,6 +148,7 @@ impl Workload {
                 return if in_turn { "in turn" } else { "at once" }.into();
             }
             Workload::Delta { .. } => return hybrid::delta_row(&row.delta),
+            Workload::Preparation { .. } => return String::new(),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;
@@ -185,7 +193,7 @@ impl Workload {
                 let seen: usize = (1..=*tokens).map(|own| depth + own).sum();
                 4 * heads * HEAD_DIM * seen
             }
-            Workload::Convolution { .. } | Workload::Attention { .. } => 0,
+            Workload::Convolution { .. } | Workload::Attention { .. } | Workload::Preparation { .. } => 0,
         }
     }
 
@@ -213,6 +221,9 @@ impl Workload {
                 depth,
                 ..
             } => 2 * 2 * kv_heads * HEAD_DIM * (depth + tokens).next_multiple_of(PAGE),
+            Workload::Preparation { kv_heads, tokens, .. } => {
+                2 * 2 * kv_heads * HEAD_DIM * tokens.next_multiple_of(PAGE)
+            }
         }
     }
 
@@ -248,6 +259,12 @@ impl Workload {
                 depth,
                 ..
             } => taken_in(row, traits, [*heads, *kv_heads], [*tokens, *depth]),
+            Workload::Preparation {
+                heads,
+                kv_heads,
+                tokens,
+                ..
+            } => prepared(traits, [*heads, *kv_heads], *tokens),
         }
     }
 
@@ -276,6 +293,11 @@ impl Workload {
         if let Workload::PromptAttention { tokens, depth, .. } = self {
             put(3, &Vec::from_iter(*depth as u32..(depth + tokens) as u32));
             put(5, &pages(depth + tokens));
+        }
+        if let Workload::Preparation { tokens, .. } = self {
+            let places = Vec::from_iter(0..*tokens as u32);
+            put(5, &places);
+            put(6, &places);
         }
         upload(device, &bytes)
     }

@@ -18,25 +18,23 @@ mod variant;
 
 use std::fmt;
 
-use super::{AttentionParams, AttentionSizes, OP};
+use super::{AttentionParams, AttentionSizes, HeadPreparation, OP};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, address, require_dtype, require_float, require_shape, unpack};
-use crate::rms_norm::Norm;
+use crate::kit::text::{Text, address, require_float, require_shape, unpack};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise, rope};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise};
 use variant::DecodeVariant;
+
+/// The number of the first operand that may be missing.
+const OPTIONAL: usize = 8;
 
 /// What is asked for beside the operands.
 #[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub struct DecodeParams {
     /// Attention itself.
     pub attention: AttentionParams,
-    /// The rotation of queries and keys.
-    pub rope: Option<rope::RopeParams>,
-    /// The norm of each head of the queries.
-    pub q_norm: Option<Norm>,
-    /// The norm of each head of the keys.
-    pub k_norm: Option<Norm>,
+    /// What is done to queries and keys before.
+    pub heads: HeadPreparation,
     /// Whether there is a sink for each query head.
     pub sinks: bool,
     /// Whether the result is multiplied by the sigmoid of a gate.
@@ -46,14 +44,7 @@ pub struct DecodeParams {
 impl fmt::Display for DecodeParams {
     /// What stands before attention, each behind " of", and behind it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.rope.is_some() {
-            f.write_str(" of rope")?;
-        }
-        for (name, norm) in [("q", self.q_norm), ("k", self.k_norm)] {
-            if let Some(norm) = norm {
-                write!(f, " of {name} rms_norm eps {:e}", norm.eps)?;
-            }
-        }
+        self.heads.fmt(f)?;
         if self.sinks {
             f.write_str(" with sinks")?;
         }
@@ -78,9 +69,7 @@ pub struct DecodeAttentionPlan {
 impl DecodeParams {
     /// The number of the result.
     pub fn output(&self) -> usize {
-        let weighted = |norm: Option<Norm>| usize::from(norm.is_some_and(|n| n.weighted));
-        let norms = weighted(self.q_norm) + weighted(self.k_norm);
-        8 + usize::from(self.rope.is_some()) + norms + usize::from(self.sinks) + usize::from(self.gated)
+        OPTIONAL + self.heads.operands() + usize::from(self.sinks) + usize::from(self.gated)
     }
 
     /// The number of the sinks, if there are any.
@@ -95,13 +84,7 @@ impl DecodeParams {
 
     /// Numbers of the frequencies and of the norms' weights, where there are any.
     pub fn optional(&self) -> [Option<usize>; 3] {
-        let mut next = 8;
-        let there = |is: bool, next: &mut usize| {
-            *next += usize::from(is);
-            is.then_some(*next - 1)
-        };
-        let weighted = |norm: Option<Norm>| norm.is_some_and(|n| n.weighted);
-        [self.rope.is_some(), weighted(self.q_norm), weighted(self.k_norm)].map(|is| there(is, &mut next))
+        self.heads.numbers(OPTIONAL)
     }
 }
 
@@ -178,10 +161,7 @@ fn kernel<'t>(
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
         .output("y", operands[params.output()].dtype);
-    for (name, number) in ["frequencies", "q_norm_weight", "k_norm_weight"]
-        .iter()
-        .zip(params.optional())
-    {
+    for (name, number) in HeadPreparation::NAMES.into_iter().zip(params.optional()) {
         if let Some(number) = number {
             text = text.input(name, operands[number].dtype);
         }
@@ -253,28 +233,7 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
     if let Some(number) = params.gate() {
         check_gate(operands[number], number, [tokens, heads, value_dim])?;
     }
-    let rotated = params.rope.map_or(0, |rope| rope.dims);
-    if !rotated.is_multiple_of(2) || rotated > head_dim {
-        return Err(size(format!(
-            "{rotated} of {head_dim} values per head cannot be rotated in pairs"
-        )));
-    }
-    let lengths = [rotated / 2, head_dim, head_dim];
-    for (i, (number, length)) in params.optional().into_iter().zip(lengths).enumerate() {
-        let Some(number) = number else { continue };
-        let operand = operands[number];
-        if i == 0 {
-            require_dtype(OP, operand, DType::F32)?;
-        }
-        require_float(OP, operand)?;
-        require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
-        if !operand.layout.is_contiguous() {
-            return Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            });
-        }
-    }
+    params.heads.check(operands, OPTIONAL, head_dim)?;
     Ok(sizes)
 }
 
@@ -332,14 +291,9 @@ fn arguments(
     for (number, name) in names.into_iter().chain(places).enumerate() {
         add(name, number)?;
     }
-    let optional = [
-        "frequencies_ref frequencies",
-        "q_norm_weight_ref q_norm_weight",
-        "k_norm_weight_ref k_norm_weight",
-    ];
-    for (name, number) in optional.into_iter().zip(params.optional()) {
+    for (name, number) in HeadPreparation::NAMES.into_iter().zip(params.optional()) {
         if let Some(number) = number {
-            add(name, number)?;
+            add(&format!("{name}_ref {name}"), number)?;
         }
     }
     if let Some(number) = params.sinks() {
@@ -415,7 +369,10 @@ fn generated(
         elementwise::rounded("value".into(), keys),
     );
     let [_, q_norm_weight, k_norm_weight] = params.optional();
-    for (name, norm, norm_weight) in [("Q", params.q_norm, q_norm_weight), ("K", params.k_norm, k_norm_weight)] {
+    for (name, norm, norm_weight) in [
+        ("Q", params.heads.q_norm, q_norm_weight),
+        ("K", params.heads.k_norm, k_norm_weight),
+    ] {
         if norm.is_some() {
             let lower = name.to_lowercase();
             let value = norm_weight.map_or("1.0".to_string(), |_| {
@@ -426,7 +383,7 @@ fn generated(
             ));
         }
     }
-    if let Some(rope) = params.rope.filter(|rope| rope.dims > 0) {
+    if let Some(rope) = params.heads.rope.filter(|rope| rope.dims > 0) {
         text.push_str(&format!(
             "#define ROTATES 1\n#define INTERLEAVED {}\n",
             u32::from(rope.interleaved)

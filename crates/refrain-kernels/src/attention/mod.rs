@@ -15,6 +15,7 @@
 
 mod decode;
 mod matrix;
+pub mod prepare;
 mod reference;
 mod sizes;
 mod variant;
@@ -22,6 +23,7 @@ mod variant;
 pub use decode::{
     DecodeAttentionPlan, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode,
 };
+pub use prepare::HeadPreparation;
 pub(crate) use reference::slots;
 pub use reference::{AttentionInputs, reference};
 

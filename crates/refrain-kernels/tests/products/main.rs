@@ -12,6 +12,7 @@ mod expert_projections;
 mod experts;
 mod matmul;
 mod norms;
+mod prepare;
 mod projections;
 mod quantised;
 mod recurrences;

@@ -188,6 +188,47 @@ fn products_with_experts() {
 }
 
 #[test]
+fn preparations() {
+    let mut calls = Vec::new();
+    let norm = |weighted| Some(rms_norm::Norm { eps: 1e-6, weighted });
+    let indices = OperandSpec::contiguous(DType::I32, &[3]);
+    for traits in both_traits() {
+        for (x, state, y) in FLOATS.into_iter().flat_map(|x| FLOATS.map(|state| (x, state, state))) {
+            // By fours, and one by one.
+            for (head_dim, interleaved) in [(64, false), (64, true), (6, false), (6, true)] {
+                let operand = |dtype, heads: usize| OperandSpec::contiguous(dtype, &[3, heads, head_dim]);
+                let rotation = rope::RopeParams {
+                    interleaved,
+                    ..rope::RopeParams::new(head_dim)
+                };
+                let heads = attention::HeadPreparation {
+                    rope: Some(rotation),
+                    q_norm: norm(true),
+                    k_norm: norm(false),
+                };
+                let (cache, q, k, out) = (operand(state, 2), operand(x, 4), operand(x, 2), operand(y, 4));
+                let frequencies = OperandSpec::contiguous(DType::F32, &[head_dim / 2]);
+                let weight = OperandSpec::contiguous(y, &[head_dim]);
+                let operands = [
+                    &cache,
+                    &cache,
+                    &q,
+                    &k,
+                    &k,
+                    &indices,
+                    &indices,
+                    &frequencies,
+                    &weight,
+                    &out,
+                ];
+                calls.push(attention::prepare::call(&traits, &operands, &heads).expect("supported"));
+            }
+        }
+    }
+    check_texts(calls);
+}
+
+#[test]
 fn attentions() {
     let mut calls = Vec::new();
     for traits in both_traits() {

@@ -3,13 +3,11 @@
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::attention::{self, DecodeParams};
-use refrain_kernels::rms_norm::{self, Norm};
-use refrain_kernels::{rope, slots};
+use refrain_kernels::slots;
 
+use super::prepare::prepared;
 use super::{attend, mixed, multiplications};
-use refrain::operation::{
-    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
-};
+use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
 /// (keys, values: states `[slots, KVH, Dk]` and `[slots, KVH, Dv]`, q `[T, H, Dk]`, k `[T, KVH, Dk]`, v `[T, KVH, Dv]`,
 /// positions `[T]`, sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
@@ -54,9 +52,7 @@ impl Operation for JoinedAttention {
         let params = &self.0;
         let x = step.read();
         let heads = x.shape(2)[1];
-        let [_, q_weight, k_weight] = params.optional();
-        let q = self.prepared(&x, 2, params.q_norm, q_weight);
-        let k = self.prepared(&x, 3, params.k_norm, k_weight);
+        let [q, k] = prepared(&x, &params.heads, params.optional(), 5);
         let v = x.values(4);
         let page_size = params.attention.page_size as usize;
         let places = slots::reference(&x.i32(5), &x.u32(6), &x.u32(7), x.shape(7), page_size);
@@ -88,23 +84,5 @@ impl Operation for JoinedAttention {
 
     fn context(&self) -> Option<(&[usize], Option<u32>)> {
         Some((&[0, 1], self.0.attention.window))
-    }
-}
-
-impl JoinedAttention {
-    /// Input `number` normalised, its norm's weight being input `weight`, and rotated.
-    fn prepared(&self, x: &HostInputs<'_>, number: usize, norm: Option<Norm>, weight: Option<usize>) -> Vec<f32> {
-        let head_dim = x.shape(number)[2];
-        let mut values = x.f32(number);
-        if let Some(norm) = norm {
-            let weight = weight.map(|weight| x.f32(weight));
-            values = rms_norm::reference(&values, weight.as_deref(), norm.eps, head_dim);
-        }
-        match (self.0.rope, self.0.optional()[0]) {
-            (Some(rotation), Some(frequencies)) => {
-                rope::reference(&values, &x.i32(5), &x.f32(frequencies), head_dim, &rotation)
-            }
-            _ => values,
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Causal attention over a paged KV cache.
 
 mod decode;
+mod prepare;
 mod rewrite;
 
 use std::hash::{Hash, Hasher};

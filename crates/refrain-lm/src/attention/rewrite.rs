@@ -1,27 +1,36 @@
 //! Attention of tokens that are the only ones of their sequences, with the norms and rotations of queries
-//! and keys and with the writes of keys and values.
+//! and keys and with the writes of keys and values; of others, all these in one node before it.
 
 use std::sync::Arc;
 
 use refrain::graph::{Edge, Graph, Node};
-use refrain::operation::{ArraySpec, WriteRows};
+use refrain::operation::{ArraySpec, Operation, WriteRows};
 use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace};
 use refrain::{DType, Device, Primitive};
-use refrain_kernels::attention::DecodeParams;
+use refrain_kernels::attention::{DecodeParams, HeadPreparation};
 use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 
 use super::PagedAttention;
 use super::decode::JoinedAttention;
-use crate::RopeParams;
+use super::prepare::AttentionPreparation;
 use crate::rope::Rotation;
 use crate::slots::Slots;
+use crate::{AttentionParams, RopeParams};
 
-/// Makes what stands before attention a part of it, where attention promises single tokens.
+/// Makes what stands before attention a part of it, where attention promises single tokens and can; else one node.
 pub(super) fn join(graph: Graph, device: &Device) -> Graph {
     let (uses, users) = (graph.use_counts(), graph.users());
-    let found = (0..graph.nodes.len())
-        .map(|n| joined(&graph, &uses, &users[n], n, device))
-        .collect();
+    let mut found: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
+    for number in 0..graph.nodes.len() {
+        let Some(before) = BeforeAttention::of(&graph, &uses, number) else {
+            continue;
+        };
+        if let Some(joined) = before.with_attention(&graph, &uses, &users[number], device) {
+            found[number] = Some(joined);
+        } else if let Some((place, joined)) = before.apart(&graph, device) {
+            found[place] = Some(joined);
+        }
+    }
     replace(graph, found)
 }
 
@@ -34,75 +43,165 @@ struct Prepared {
     norm: Option<(Norm, Option<Edge>)>,
 }
 
-fn joined(graph: &Graph, uses: &[usize], users: &[usize], number: usize, device: &Device) -> Option<Replacement> {
-    let node = &graph.nodes[number];
-    let PagedAttention(params) = *node.primitive.operation()?;
-    if !params.decode {
-        return None;
-    }
-    let [q, keys, values, others @ ..] = &node.inputs[..] else {
-        return None;
-    };
-    let (tokens, sinks) = others.split_at_checked(3)?;
-    let mut rows = Vec::new();
-    for state in [keys, values] {
-        let (state, edge) = write(graph, state, number, tokens, params.page_size)?;
-        rows.push((state, edge));
-    }
-    let [(k_state, k), (v_state, v)] = &rows[..] else {
-        return None;
-    };
-    // Where queries and keys are rotated differently, both stay as they are.
-    let mut makers = [q, k].map(|edge| prepared(graph, uses, edge, &tokens[0]));
-    if makers[0].rope != makers[1].rope {
-        makers = [q, k].map(Prepared::as_it_is);
-    }
-    let whole = [&makers, &[q, k].map(Prepared::as_it_is)];
-    let states = [k_state, v_state].map(Edge::clone);
-    let gate = gate(graph, uses, users, number);
-    // With a gate, or without it where that does not fit.
-    let forms = [gate.as_ref(), None]
-        .into_iter()
-        .flat_map(|gate| whole.map(|form| (form, gate)));
-    forms.into_iter().find_map(|([q, k], gate)| {
-        let decode = DecodeParams {
-            attention: params,
-            rope: q.rope.as_ref().map(|(rope, _)| *rope),
-            q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
-            k_norm: k.norm.as_ref().map(|(norm, _)| *norm),
-            sinks: !sinks.is_empty(),
-            gated: gate.is_some(),
+/// A write of rows into a state.
+struct RowsWritten {
+    /// The state before.
+    state: Edge,
+    rows: Edge,
+    slots: Edge,
+}
+
+/// Attention over keys and values that are written just before it.
+struct BeforeAttention<'g> {
+    params: AttentionParams,
+    number: usize,
+    /// Queries, keys and values as it reads them.
+    read: [&'g Edge; 3],
+    /// Positions, sequences and pages.
+    tokens: &'g [Edge],
+    sinks: &'g [Edge],
+    /// Queries and keys.
+    makers: [Prepared; 2],
+    /// Keys and values.
+    writes: [RowsWritten; 2],
+}
+
+impl<'g> BeforeAttention<'g> {
+    /// What stands before node `number`, if that is attention.
+    fn of(graph: &'g Graph, uses: &[usize], number: usize) -> Option<BeforeAttention<'g>> {
+        let node = &graph.nodes[number];
+        let PagedAttention(params) = *node.primitive.operation()?;
+        let [q, keys, values, others @ ..] = &node.inputs[..] else {
+            return None;
         };
-        let mut inputs = states.to_vec();
-        inputs.extend([&q.raw, &k.raw, v].map(Edge::clone));
-        inputs.extend_from_slice(tokens);
-        inputs.extend(q.rope.iter().map(|(_, frequencies)| frequencies.clone()));
-        let norm_weights = [q, k].into_iter().filter_map(|x| x.norm.as_ref()?.1.clone());
-        inputs.extend(norm_weights);
-        inputs.extend_from_slice(sinks);
-        inputs.extend(gate.map(|(_, edge)| edge.clone()));
+        let (tokens, sinks) = others.split_at_checked(3)?;
+        let write = |state: &Edge| write(graph, state, number, tokens, params.page_size);
+        let writes = [write(keys)?, write(values)?];
+        // Where queries and keys are rotated differently, both stay as they are.
+        let mut makers = [q, &writes[0].rows].map(|edge| prepared(graph, uses, edge, &tokens[0]));
+        if makers[0].rope != makers[1].rope {
+            makers = [q, &writes[0].rows].map(Prepared::as_it_is);
+        }
+        Some(BeforeAttention {
+            params,
+            number,
+            read: [q, keys, values],
+            tokens,
+            sinks,
+            makers,
+            writes,
+        })
+    }
+
+    /// All of it in the place of attention.
+    fn with_attention(&self, graph: &Graph, uses: &[usize], users: &[usize], device: &Device) -> Option<Replacement> {
+        if !self.params.decode {
+            return None;
+        }
+        let [q, keys, values] = self.read;
+        let whole = [&self.makers, &[q, &self.writes[0].rows].map(Prepared::as_it_is)];
+        let gate = gate(graph, uses, users, self.number);
+        // With a gate, or without it where that does not fit.
+        let forms = [gate.as_ref(), None]
+            .into_iter()
+            .flat_map(|gate| whole.map(|makers| (makers, gate)));
+        forms.into_iter().find_map(|(makers, gate)| {
+            let decode = DecodeParams {
+                attention: self.params,
+                heads: preparation(makers),
+                sinks: !self.sinks.is_empty(),
+                gated: gate.is_some(),
+            };
+            let optional = optional(makers).into_iter().chain(self.sinks.iter().cloned());
+            let optional = optional.chain(gate.map(|(_, edge)| edge.clone()));
+            let inputs = self.inputs(makers, self.tokens.iter().cloned().chain(optional));
+            let attention = &graph.nodes[self.number];
+            let result = (attention.shape.clone(), attention.dtype);
+            let node = self.node(graph, device, JoinedAttention(decode), inputs, result)?;
+            Some(Replacement {
+                node,
+                dropped: vec![keys.node, values.node],
+                next: vec![(keys.source(), 1), (values.source(), 2)],
+                absorbed: gate.map(|(user, _)| *user),
+            })
+        })
+    }
+
+    /// One node that attention reads from, in the place of the last of those that it stands for.
+    fn apart(&self, graph: &Graph, device: &Device) -> Option<(usize, Replacement)> {
+        let [q, keys, values] = self.read;
+        let [before, _] = &self.makers;
+        // Queries that attention reads as they are would be copied.
+        if before.rope.is_none() && before.norm.is_none() {
+            return None;
+        }
+        let [key_slots, value_slots] = self.writes.each_ref().map(|write| &write.slots);
+        if key_slots != value_slots {
+            return None;
+        }
+        let places = [key_slots, &self.tokens[0]].map(Edge::clone);
+        let inputs = self.inputs(&self.makers, places.into_iter().chain(optional(&self.makers)));
+        let result = (q.layout.shape.to_vec(), graph.dtype(q));
+        let operation = AttentionPreparation(preparation(&self.makers));
+        let node = self.node(graph, device, operation, inputs, result)?;
+        let mut dropped = vec![q.node, keys.node, values.node];
+        let place = *dropped.iter().max()?;
+        dropped.retain(|number| *number != place);
+        let next = vec![(q.source(), 0), (keys.source(), 1), (values.source(), 2)];
+        let replacement = Replacement {
+            node,
+            dropped,
+            next,
+            absorbed: None,
+        };
+        Some((place, replacement))
+    }
+
+    /// Both states, queries, keys and values, and what is behind them.
+    fn inputs(&self, makers: &[Prepared; 2], others: impl Iterator<Item = Edge>) -> Vec<Edge> {
+        let [keys, values] = &self.writes;
+        let [q, k] = makers.each_ref().map(|maker| &maker.raw);
+        let inputs = [&keys.state, &values.state, q, k, &values.rows];
+        inputs.into_iter().cloned().chain(others).collect()
+    }
+
+    /// A node that updates both states, if the device computes it.
+    fn node(
+        &self,
+        graph: &Graph,
+        device: &Device,
+        operation: impl Operation,
+        inputs: Vec<Edge>,
+        (shape, dtype): (Vec<usize>, DType),
+    ) -> Option<Node> {
         // Where tokens stand may be states: attention reads them where it did.
-        let moves = ![&q.raw, &k.raw, v].into_iter().any(|edge| graph.is_state(edge));
+        let moves = !inputs[2..5].iter().any(|edge| graph.is_state(edge));
+        let [_, keys, values] = self.read;
         let next = [keys, values].map(|state| ArraySpec {
             shape: state.layout.shape.to_vec(),
             dtype: graph.dtype(state),
         });
         let node = Node {
             further: next.to_vec(),
-            ..Node::new(
-                Primitive::Operation(Arc::new(JoinedAttention(decode))),
-                inputs,
-                node.shape.clone(),
-                node.dtype,
-            )
+            ..Node::new(Primitive::Operation(Arc::new(operation)), inputs, shape, dtype)
         };
-        (moves && computes(graph, &node, device)).then_some(Replacement {
-            node,
-            dropped: vec![keys.node, values.node],
-            next: vec![(keys.source(), 1), (values.source(), 2)],
-            absorbed: gate.map(|(user, _)| *user),
-        })
-    })
+        (moves && computes(graph, &node, device)).then_some(node)
+    }
+}
+
+fn preparation([q, k]: &[Prepared; 2]) -> HeadPreparation {
+    HeadPreparation {
+        rope: q.rope.as_ref().map(|(rope, _)| *rope),
+        q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
+        k_norm: k.norm.as_ref().map(|(norm, _)| *norm),
+    }
+}
+
+/// Frequencies, and the weights of the norms, where there are any.
+fn optional(makers: &[Prepared; 2]) -> Vec<Edge> {
+    let frequencies = makers[0].rope.iter().map(|(_, frequencies)| frequencies.clone());
+    let weights = makers.iter().filter_map(|maker| maker.norm.as_ref()?.1.clone());
+    frequencies.chain(weights).collect()
 }
 
 /// The node that multiplies what node `number` gives by the sigmoid of a gate, and the gate, if it is there before.
@@ -127,9 +226,9 @@ fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option
     fits.then(|| (user, edge.clone()))
 }
 
-/// The state before the write that `edge` sees, and the rows written, if they are written where `tokens`
-/// (positions, sequences, pages) stand and nothing but attention `reader` sees them before it.
-fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<(Edge, Edge)> {
+/// The write that `edge` sees the state behind, if rows are written where `tokens` (positions, sequences, pages) stand and
+/// nothing but attention `reader` sees them before it.
+fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<RowsWritten> {
     let node = &graph.nodes[edge.node];
     let (Some(WriteRows), [state, rows, slots]) = (node.primitive.operation(), &node.inputs[..]) else {
         return None;
@@ -145,7 +244,11 @@ fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: 
         .filter(|e| e.node == edge.node)
         .count()
         == 1;
-    (placed && unseen && once && graph.is_whole(edge)).then(|| (state.clone(), rows.clone()))
+    (placed && unseen && once && graph.is_whole(edge)).then(|| RowsWritten {
+        state: state.clone(),
+        rows: rows.clone(),
+        slots: slots.clone(),
+    })
 }
 
 impl Prepared {

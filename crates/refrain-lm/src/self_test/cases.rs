@@ -1,7 +1,7 @@
 //! Small random programs, one or more for each family.
 
 use refrain::self_test::{FLOATS, FamilyTest, RandomArrays, named, quantised};
-use refrain::{Array, DType, Device, QuantFormat};
+use refrain::{Array, DType, Device, QuantFormat, fast};
 
 use crate::sample::Settings;
 use crate::{
@@ -71,7 +71,33 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
             results.push(named(format!("{what} over {cache}"), mixed));
         }
     }
+    results.extend(made_and_kept(device, &mut source));
     results
+}
+
+/// A prompt whose queries and keys are normed and rotated, and whose keys and values are kept before they are read.
+fn made_and_kept(device: &Device, source: &mut RandomArrays) -> Option<(String, Array)> {
+    // Without memory for states, the others tell.
+    let state = || Array::state(device, DType::F16, &[256, 2, 64]).ok();
+    let (keys, values) = (state()?, state()?);
+    let pages = Array::from_slice(device, &[0u32], &[1, 1]);
+    let tokens = BatchTokens {
+        positions: &source.positions(0, 24),
+        sequences: &Array::zeros(device, DType::U32, &[24]),
+        pages: &pages,
+    };
+    let frequencies: Vec<f32> = (0..32).map(|i| 1e4f32.powf(-(i as f32) / 32.0)).collect();
+    let frequencies = Array::from_slice(device, &frequencies, &[32]);
+    let [q, k] = [4, 2].map(|heads| {
+        let x = source.floats(DType::F32, &[24, heads, 64]);
+        let x = fast::rms_norm(&x, Some(&source.floats(DType::F32, &[64])), 1e-6);
+        crate::rope(&x, tokens.positions, &frequencies, RopeParams::new(64))
+    });
+    let slots = slots(tokens, 256);
+    let keys = keys.write_rows(&k, &slots);
+    let values = values.write_rows(&source.floats(DType::F32, &[24, 2, 64]), &slots);
+    let mixed = paged_attention(&q, &keys, &values, tokens, AttentionParams::new(64, 256));
+    Some(named("a prompt and what makes it ready", mixed))
 }
 
 fn experts(device: &Device) -> Vec<(String, Array)> {

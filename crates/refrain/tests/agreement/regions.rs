@@ -160,7 +160,7 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
 
 /// Attention over a paged cache, as few models have it: the states of keys and values, and the result with
 /// their next versions.
-pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
+pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bool) -> ([Array; 2], [Array; 3]) {
     const PAGE: usize = 4;
     let (kv_heads, group, d) = (random.pick(&[1, 2]), random.pick(&[1, 3]), random.pick(&[8, 20]));
     let value_dim = random.pick(&[d, 12]);
@@ -216,7 +216,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         scale: 0.3,
         page_size: PAGE as u32,
         window: random.pick(&[None, Some(5)]),
-        decode: true,
+        decode,
     };
     let sinks = random.one_in(2).then(|| weight(random, &[kv_heads * group]));
     let mixed = match sinks {
@@ -234,7 +234,7 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 3]);
-                let (states, outputs) = attention(device, random, tokens);
+                let (states, outputs) = attention(device, random, tokens, true);
                 let options = LowerOptions {
                     regions,
                     ..LowerOptions::default()
@@ -265,6 +265,54 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
             }
         }
         // What is kept may be rounded the other way.
+        assert_alike(&format!("seed {seed}"), &results, 1e-2);
+    }
+    assert_silent();
+}
+
+#[test]
+fn prompts_are_prepared_alike_joined_and_apart_from_chunk_to_chunk() {
+    const TOKENS: usize = 5;
+    for seed in sample(730..742, 6) {
+        let mut results: Vec<Vec<f32>> = Vec::new();
+        for device in [&Device::cpu(), vulkan()] {
+            for regions in [false, true] {
+                let random = &mut Random::new(seed);
+                let (states, outputs) = attention(device, random, TOKENS, false);
+                let options = LowerOptions {
+                    regions,
+                    ..LowerOptions::default()
+                };
+                let function = Function::trace_with(&outputs.each_ref(), options).expect("a chunk that lowers");
+                let plan = function.plan().to_string();
+                let joined = plan.contains("prepare_attention");
+                assert!(regions || !joined, "{plan}");
+                assert!(!(regions && plan.contains("= rope")), "{plan}");
+                assert_eq!(plan.contains("write_rows"), !joined, "{plan}");
+                let mut found = Vec::new();
+                for chunk in 0..3 {
+                    let x: Vec<f32> = (0..TOKENS * HIDDEN).map(|_| random.unit()).collect();
+                    // Three tokens of a sequence, and two of another, the last of which may be padding.
+                    let position = |t: i32| match t {
+                        0..3 => 3 * chunk + t,
+                        3 => 2 * chunk,
+                        _ => [2 * chunk + 1, -1][usize::from(chunk == 1)],
+                    };
+                    let positions: Vec<i32> = (0..TOKENS as i32).map(position).collect();
+                    let arguments: [(&str, &[u8]); 3] = [
+                        ("x", bytemuck::cast_slice(&x)),
+                        ("positions", bytemuck::cast_slice(&positions)),
+                        ("sequences", bytemuck::cast_slice(&[0u32, 0, 0, 1, 1])),
+                    ];
+                    function.call_bytes(&arguments).expect("a call");
+                    found.extend(function.read::<f32>(0).expect("the result"));
+                }
+                for state in states {
+                    found.extend(state.astype(DType::F32).to_vec::<f32>().expect("the state"));
+                }
+                results.push(found);
+            }
+        }
         assert_alike(&format!("seed {seed}"), &results, 1e-2);
     }
     assert_silent();

@@ -219,9 +219,12 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
         }
     }
     for device in [vulkan(), plain()] {
-        let (_, joined) = regions::attention(device, random, 1);
+        let (_, joined) = regions::attention(device, random, 1, true);
+        // Of this seed, queries and keys are rotated.
+        let (_, prepared) = regions::attention(device, &mut Random::new(1), 3, false);
         for (outputs, context) in [
             (joined, "attention of a single token"),
+            (prepared, "attention of several"),
             (split_attention(device), "in parts"),
         ] {
             kernels.extend(assert_steady(&outputs.each_ref(), random, context));

@@ -140,8 +140,8 @@ fn many_tokens_and_states_stay_as_they_are() {
     }
 }
 
-/// Attention of one token: (result, keys, values).
-fn attention(decode: bool, normed: bool) -> [Array; 3] {
+/// Attention of one token, whose queries and keys may be normed and rotated: (result, keys, values).
+fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
     let device = Device::cpu();
     let input = |name: &str, dtype| Array::input(&device, name, dtype, &[1]);
     let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
@@ -160,7 +160,13 @@ fn attention(decode: bool, normed: bool) -> [Array; 3] {
         scale: 1.0,
     };
     let frequencies = array(&device, &[4]);
-    let turned = |x: Array| refrain_lm::rope(&if normed { norm(&x) } else { x }, &positions, &frequencies, rope);
+    let turned = |x: Array| {
+        let x = if normed { norm(&x) } else { x };
+        match rotated {
+            true => refrain_lm::rope(&x, &positions, &frequencies, rope),
+            false => x,
+        }
+    };
     let slots = slots(places, 16);
     let (keys, values) = (keys.write_rows(&turned(k), &slots), values.write_rows(&v, &slots));
     let params = AttentionParams {
@@ -178,7 +184,7 @@ fn attention(decode: bool, normed: bool) -> [Array; 3] {
 
 #[test]
 fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
-    let [mixed, keys, values] = attention(true, true);
+    let [mixed, keys, values] = attention(true, [true, true]);
     assert_snapshot!(steps(&joined(&[&mixed, &keys, &values])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
@@ -186,7 +192,7 @@ fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
     %13 = decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 8] (%3, %4, %12, %12[1, 2, 8]+32, %12[1, 2, 8]+48, %0, %1, %2, %9, %11, %10)
     return %13, %13.1, %13.2
     ");
-    let [mixed, ..] = attention(true, false);
+    let [mixed, ..] = attention(true, [false, true]);
     assert_snapshot!(steps(&joined(&[&mixed])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
@@ -197,8 +203,42 @@ fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
 }
 
 #[test]
-fn attention_without_the_promise_of_single_tokens_stays() {
-    let graph = joined(&[&attention(false, true)[0]]).to_string();
+fn what_makes_queries_keys_and_values_of_many_tokens_is_one_node_before_attention() {
+    let [mixed, keys, values] = attention(false, [true, true]);
+    assert_snapshot!(steps(&joined(&[&mixed, &keys, &values])), @r"
+    %3 = state f16[64, 2, 8] ()
+    %4 = state f16[64, 2, 8] ()
+    %12 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
+    %13 = slots i32[1] (%0, %1, %2)
+    %14 = prepare_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 8] (%3, %4, %12, %12[1, 2, 8]+32, %12[1, 2, 8]+48, %13, %0, %9, %11, %10)
+    %15 = paged_attention f32[1, 4, 8] (%14, %14.1, %14.2, %0, %1, %2)
+    return %15, %14.1, %14.2
+    ");
+    let [mixed, ..] = attention(false, [false, true]);
+    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    %3 = state f16[64, 2, 8] ()
+    %4 = state f16[64, 2, 8] ()
+    %10 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
+    %11 = slots i32[1] (%0, %1, %2)
+    %12 = prepare_attention of rope f32[1, 4, 8] (%3, %4, %10, %10[1, 2, 8]+32, %10[1, 2, 8]+48, %11, %0, %9)
+    %13 = paged_attention f32[1, 4, 8] (%12, %12.1, %12.2, %0, %1, %2)
+    return %13
+    ");
+    let [mixed, ..] = attention(false, [true, false]);
+    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    %3 = state f16[64, 2, 8] ()
+    %4 = state f16[64, 2, 8] ()
+    %11 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
+    %12 = slots i32[1] (%0, %1, %2)
+    %13 = prepare_attention of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 8] (%3, %4, %11, %11[1, 2, 8]+32, %11[1, 2, 8]+48, %12, %0, %10, %9)
+    %14 = paged_attention f32[1, 4, 8] (%13, %13.1, %13.2, %0, %1, %2)
+    return %14
+    ");
+}
+
+#[test]
+fn queries_that_attention_reads_as_they_are_stay_where_they_are() {
+    let graph = joined(&[&attention(false, [false, false])[0]]).to_string();
     assert!(
         graph.contains("paged_attention") && graph.matches("write_rows").count() == 2,
         "{graph}"

@@ -120,7 +120,7 @@ impl DecodeVariant {
             sizes.head_dim.max(sizes.value_dim).div_ceil(threads),
         ];
         let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join) + 2 * unroll(own, 0);
-        let rotated = params.rope.map_or(0, |rope| rope.dims / 2);
+        let rotated = params.heads.rotated_pairs();
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
         // What sums over the groups, and joins the parts.
         let parts = looped(self.parts.div_ceil(AT_ONCE), 3 * unroll(AT_ONCE, 0));
@@ -162,11 +162,11 @@ impl DecodeVariant {
             (11, groups as u32),
             (12, (sizes.heads / sizes.kv_heads) as u32),
             (13, sizes.kv_heads as u32),
-            (14, params.rope.map_or(0, |rope| rope.dims / 2) as u32),
+            (14, params.heads.rotated_pairs() as u32),
             (15, params.attention.scale.to_bits()),
-            (16, params.rope.map_or(1.0, |rope| rope.scale).to_bits()),
-            (17, eps(params.q_norm)),
-            (18, eps(params.k_norm)),
+            (16, params.heads.rope.map_or(1.0, |rope| rope.scale).to_bits()),
+            (17, eps(params.heads.q_norm)),
+            (18, eps(params.heads.k_norm)),
             (19, params.attention.window.unwrap_or(u32::MAX)),
         ];
         if sizes.values_differ() {
@@ -179,7 +179,7 @@ impl DecodeVariant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::AttentionParams;
+    use crate::attention::{AttentionParams, HeadPreparation};
     use crate::{DType, rope};
 
     const TRAITS: Traits = Traits {
@@ -231,13 +231,11 @@ mod tests {
                 window: None,
                 decode: true,
             },
-            rope: Some(rope::RopeParams {
-                dims: head_dim,
-                interleaved: false,
-                scale: 1.0,
-            }),
-            q_norm: NORM,
-            k_norm: NORM,
+            heads: HeadPreparation {
+                rope: Some(rope::RopeParams::new(head_dim)),
+                q_norm: NORM,
+                k_norm: NORM,
+            },
             sinks: false,
             gated: false,
         };

@@ -1,6 +1,6 @@
 //! A case: random operands, what the pieces make of them one after another, and the comparison.
 
-use refrain_kernels::attention::{self, DecodeParams};
+use refrain_kernels::attention::{self, DecodeParams, HeadPreparation};
 use refrain_kernels::matmul::SliceRows;
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::tuning::Tuning;
@@ -76,9 +76,11 @@ impl Case {
                 window: self.window,
                 decode: true,
             },
-            rope: self.rope,
-            q_norm: self.norms[0],
-            k_norm: self.norms[1],
+            heads: HeadPreparation {
+                rope: self.rope,
+                q_norm: self.norms[0],
+                k_norm: self.norms[1],
+            },
             sinks: self.sinks,
             gated: self.gated,
         }

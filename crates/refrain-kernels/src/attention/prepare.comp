@@ -1,0 +1,215 @@
+// A row of invocations takes TURNS heads of a token's queries and keys, which are rotated by the same angles, and some of
+// its values. An item is two units of a head, UNIT neighbouring values each: those that are rotated together, or
+// neighbours. All that a row reads is under way before it waits for anything.
+layout(constant_id = 5) const uint HEAD_DIM = 64;
+layout(constant_id = 6) const uint VALUE_DIM = 64;
+layout(constant_id = 7) const uint HEADS = 1;     // of queries
+layout(constant_id = 8) const uint KV_HEADS = 1;
+layout(constant_id = 9) const uint PAIRS = 0;     // of a head that are rotated
+layout(constant_id = 10) const uint TURNS = 1;
+layout(constant_id = 11) const float ROTATION_SCALE = 1.0;
+layout(constant_id = 12) const float Q_EPS = 0.0;
+layout(constant_id = 13) const float K_EPS = 0.0;
+
+const uint ALL_HEADS = HEADS + KV_HEADS;
+const uint TOKEN_ROWS = (ALL_HEADS + TURNS - 1u) / TURNS;
+const uint VALUE_TURNS = (KV_HEADS + TOKEN_ROWS - 1u) / TOKEN_ROWS;
+const uint ITEMS = HEAD_DIM / UNIT / 2u;
+const uint VALUE_ITEMS = VALUE_DIM / UNIT / 2u;
+const uint ROTATED_ITEMS = PAIRS / UNIT;
+// Items of an invocation.
+const uint SPAN = (ITEMS + LANES - 1u) / LANES;
+const uint VALUE_SPAN = (VALUE_ITEMS + LANES - 1u) / LANES;
+
+#if UNIT == 4
+#define UNIT_VALUES vec4
+#define DEFINE_LOAD(REF, LOAD_UNIT, LOAD, LOAD_FOUR) UNIT_VALUES LOAD_UNIT(REF p, uint i) { vec4 four; LOAD_FOUR(p, i, four); return four; }
+#define DEFINE_STORE(REF, STORE_UNIT, STORE, STORE_FOUR) void STORE_UNIT(REF p, uint i, UNIT_VALUES unit) { STORE_FOUR(p, i, unit); }
+#else
+#define UNIT_VALUES float
+#define DEFINE_LOAD(REF, LOAD_UNIT, LOAD, LOAD_FOUR) UNIT_VALUES LOAD_UNIT(REF p, uint i) { return LOAD(p, i); }
+#define DEFINE_STORE(REF, STORE_UNIT, STORE, STORE_FOUR) void STORE_UNIT(REF p, uint i, UNIT_VALUES unit) { STORE(p, i, unit); }
+#endif
+DEFINE_LOAD(x_ref, load_unit_x, load_x, load4_x)
+DEFINE_STORE(y_ref, store_unit_y, store_y, store4_y)
+DEFINE_STORE(state_ref, store_unit_state, store_state, store4_state)
+
+struct Item { UNIT_VALUES a, b; };
+
+Item items[TURNS * SPAN], value_items[VALUE_TURNS * VALUE_SPAN];
+Item q_weights[SPAN], k_weights[SPAN];
+UNIT_VALUES frequencies[SPAN], sines[SPAN], cosines[SPAN];
+
+// Where an item's units are in a head.
+uvec2 units_of(uint item) {
+#if !INTERLEAVED
+    if (item < ROTATED_ITEMS) return uvec2(item * UNIT, item * UNIT + PAIRS);
+#endif
+    return uvec2(2u * item * UNIT, (2u * item + 1u) * UNIT);
+}
+
+Item load_item(x_ref x, uint at, uvec2 units) { return Item(load_unit_x(x, at + units.x), load_unit_x(x, at + units.y)); }
+
+void store_item(state_ref state, uint at, uvec2 units, Item item) {
+    store_unit_state(state, at + units.x, item.a);
+    store_unit_state(state, at + units.y, item.b);
+}
+
+uint item_number(uint s) { return lane() + s * LANES; }
+uint head_number(uint part, uint turn) { return part + turn * TOKEN_ROWS; }
+
+void load_items(uint token, uint part) {
+    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint head = min(head_number(part, turn), ALL_HEADS - 1u);
+        bool is_key = head >= HEADS;
+        x_ref x = x_ref(is_key ? uvec2(pc.k) : uvec2(pc.q));
+        uint at = is_key ? token * K_TOKEN + (head - HEADS) * K_HEAD : token * Q_TOKEN + head * Q_HEAD;
+        UNROLL for (uint s = 0u; s < SPAN; ++s) {
+            items[turn * SPAN + s] = load_item(x, at, units_of(min(item_number(s), ITEMS - 1u)));
+        }
+    }
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint at = token * V_TOKEN + min(head_number(part, turn), KV_HEADS - 1u) * V_HEAD;
+        UNROLL for (uint s = 0u; s < VALUE_SPAN; ++s) {
+            uint item = min(item_number(s), VALUE_ITEMS - 1u);
+            value_items[turn * VALUE_SPAN + s] = load_item(pc.v, at, uvec2(2u * item, 2u * item + 1u) * UNIT);
+        }
+    }
+}
+
+#ifdef FREQUENCIES
+DEFINE_LOAD(frequencies_ref, load_unit_frequencies, load_frequencies, load4_frequencies)
+#endif
+#ifdef Q_NORM_WEIGHT
+DEFINE_LOAD(q_norm_weight_ref, load_unit_q_norm_weight, load_q_norm_weight, load4_q_norm_weight)
+#endif
+#ifdef K_NORM_WEIGHT
+DEFINE_LOAD(k_norm_weight_ref, load_unit_k_norm_weight, load_k_norm_weight, load4_k_norm_weight)
+#endif
+
+void load_constants() {
+    UNROLL for (uint s = 0u; s < SPAN; ++s) {
+        uvec2 units = units_of(min(item_number(s), ITEMS - 1u));
+#ifdef ROTATES
+        frequencies[s] = load_unit_frequencies(pc.frequencies, min(item_number(s), ROTATED_ITEMS - 1u) * UNIT);
+#endif
+        q_weights[s] = k_weights[s] = Item(UNIT_VALUES(1.0), UNIT_VALUES(1.0));
+#ifdef Q_NORM_WEIGHT
+        q_weights[s] = Item(load_unit_q_norm_weight(pc.q_norm_weight, units.x), load_unit_q_norm_weight(pc.q_norm_weight, units.y));
+#endif
+#ifdef K_NORM_WEIGHT
+        k_weights[s] = Item(load_unit_k_norm_weight(pc.k_norm_weight, units.x), load_unit_k_norm_weight(pc.k_norm_weight, units.y));
+#endif
+    }
+}
+
+void find_angles(uint token) {
+#ifdef ROTATES
+    float position = float(load_positions(pc.positions, token));
+    UNROLL for (uint s = 0u; s < SPAN; ++s) {
+        [[unroll]] for (uint i = 0u; i < UNIT; ++i) {
+#if UNIT == 4
+            precise float angle = position * frequencies[s][i];
+            vec2 sc = sincos(angle) * ROTATION_SCALE;
+            sines[s][i] = sc.x;
+            cosines[s][i] = sc.y;
+#else
+            precise float angle = position * frequencies[s];
+            vec2 sc = sincos(angle) * ROTATION_SCALE;
+            sines[s] = sc.x;
+            cosines[s] = sc.y;
+#endif
+        }
+    }
+#endif
+}
+
+Item rotated(Item item, uint s) {
+#if INTERLEAVED && UNIT == 4
+    vec4 x = vec4(item.a.xz, item.b.xz), y = vec4(item.a.yw, item.b.yw);
+#else
+    UNIT_VALUES x = item.a, y = item.b;
+#endif
+    UNIT_VALUES turned_x = x * cosines[s] - y * sines[s];
+    UNIT_VALUES turned_y = y * cosines[s] + x * sines[s];
+#if INTERLEAVED && UNIT == 4
+    return Item(vec4(turned_x.x, turned_y.x, turned_x.y, turned_y.y), vec4(turned_x.z, turned_y.z, turned_x.w, turned_y.w));
+#else
+    return Item(turned_x, turned_y);
+#endif
+}
+
+// What the values of the row's head of this turn are divided by. To be called by the whole workgroup.
+float norm_of(uint turn, bool is_key) {
+    float norm = 1.0;
+#if defined Q_NORM || defined K_NORM
+    float squares = 0.0;
+    UNROLL for (uint s = 0u; s < SPAN; ++s) {
+        Item item = items[turn * SPAN + s];
+        if (item_number(s) < ITEMS) squares += dot(item.a, item.a) + dot(item.b, item.b);
+    }
+    float mean = sum_lanes(squares) / float(HEAD_DIM);
+#ifdef Q_NORM
+    if (!is_key) norm = sqrt(mean + Q_EPS);
+#endif
+#ifdef K_NORM
+    if (is_key) norm = sqrt(mean + K_EPS);
+#endif
+#endif
+    return norm;
+}
+
+Item made(uint turn, uint s, bool is_key, float norm) {
+    Item item = items[turn * SPAN + s];
+#if defined Q_NORM || defined K_NORM
+    Item weight = q_weights[s];
+    if (is_key) weight = k_weights[s];
+    item = Item(item.a / norm * weight.a, item.b / norm * weight.b);
+#endif
+#ifdef ROTATES
+    if (item_number(s) < ROTATED_ITEMS) item = rotated(item, s);
+#endif
+    return item;
+}
+
+void main() UNIFORM_FLOW {
+    uint row = group_number() * ROWS + row_in_group();
+    // Rows beyond the last take part in the sums, which the whole workgroup computes.
+    bool inside = row < TOKENS * TOKEN_ROWS;
+    row = min(row, TOKENS * TOKEN_ROWS - 1u);
+    uint token = row / TOKEN_ROWS, part = row % TOKEN_ROWS;
+    load_items(token, part);
+    load_constants();
+    // A negative slot is a large unsigned one.
+    uint slot = uint(load_slots(pc.slots, token));
+    bool kept = slot < SLOTS;
+    find_angles(token);
+    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
+        uint head = head_number(part, turn);
+        bool is_key = head >= HEADS;
+        float norm = norm_of(turn, is_key);
+        UNROLL for (uint s = 0u; s < SPAN; ++s) {
+            bool is_there = inside && item_number(s) < ITEMS;
+            Item item = made(turn, s, is_key, norm);
+            uvec2 units = units_of(item_number(s));
+            if (is_there && !is_key) {
+                uint at = (token * HEADS + head) * HEAD_DIM;
+                store_unit_y(pc.y, at + units.x, item.a);
+                store_unit_y(pc.y, at + units.y, item.b);
+            }
+            if (is_there && kept && is_key && head < ALL_HEADS) {
+                store_item(pc.keys, (slot * KV_HEADS + head - HEADS) * HEAD_DIM, units, item);
+            }
+        }
+    }
+    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
+        uint head = head_number(part, turn);
+        if (!inside || !kept || head >= KV_HEADS) break;
+        UNROLL for (uint s = 0u; s < VALUE_SPAN; ++s) {
+            uint item = item_number(s);
+            if (item >= VALUE_ITEMS) break;
+            uvec2 units = uvec2(2u * item, 2u * item + 1u) * UNIT;
+            store_item(pc.values, (slot * KV_HEADS + head) * VALUE_DIM, units, value_items[turn * VALUE_SPAN + s]);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What makes queries, keys and values of many tokens ready for attention, in one dispatch: norms and rotation of
+//! queries and keys, and the write of keys and values into the paged state.
+//!
+//! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` floats of one dtype, updated in place; `q` `[T, H, Dk]`,
+//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats of one dtype whose heads may lie apart; `slots` `[T]` i32 and
+//! `positions` `[T]` i32 → `out` `[T, H, Dk]`, the queries. It computes what these do one after another:
+//! [`crate::rms_norm`] over the heads of q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v. Norms and
+//! rotation may be missing.
+//!
+//! Operands by number: keys 0, values 1, q 2, k 3, v 4, slots 5, positions 6; the rotation's frequencies, the weights of
+//! q's and of k's norm, as far as there are any; out.
+
+use std::fmt;
+
+use super::OP;
+use crate::kit::arguments::PushArguments;
+use crate::kit::text::{Text, address, grid, is_wide, require_dtype, require_float, require_shape};
+use crate::rms_norm::Norm;
+use crate::{Call, DType, OperandSpec, Traits, Unsupported, rope, tuning};
+
+/// The most values of a head.
+const MOST_DIM: usize = 256;
+/// Heads of a token that a row of invocations rotates by the same sines and cosines: of 1 to 8 the best on an H200.
+const HEADS_OF_ROW: usize = 2;
+/// Invocations of a workgroup.
+const THREADS: u32 = 128;
+/// The number of the first operand that may be missing.
+const OPTIONAL: usize = 7;
+
+/// What is done to each head of queries and of keys before they meet.
+#[derive(Clone, Copy, PartialEq, Hash, Debug, Default)]
+pub struct HeadPreparation {
+    /// The rotation of queries and keys.
+    pub rope: Option<rope::RopeParams>,
+    /// The norm of each head of the queries.
+    pub q_norm: Option<Norm>,
+    /// The norm of each head of the keys.
+    pub k_norm: Option<Norm>,
+}
+
+impl fmt::Display for HeadPreparation {
+    /// Each behind " of".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rope.is_some() {
+            f.write_str(" of rope")?;
+        }
+        for (name, norm) in [("q", self.q_norm), ("k", self.k_norm)] {
+            if let Some(norm) = norm {
+                write!(f, " of {name} rms_norm eps {:e}", norm.eps)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HeadPreparation {
+    /// Names in shaders of the operands that it may have.
+    pub(super) const NAMES: [&'static str; 3] = ["frequencies", "q_norm_weight", "k_norm_weight"];
+
+    fn has(&self) -> [bool; 3] {
+        let weighted = |norm: Option<Norm>| norm.is_some_and(|n| n.weighted);
+        [self.rope.is_some(), weighted(self.q_norm), weighted(self.k_norm)]
+    }
+
+    /// How many operands it has.
+    pub fn operands(&self) -> usize {
+        self.has().into_iter().filter(|has| *has).count()
+    }
+
+    /// Numbers of the frequencies and of the norms' weights, where there are any: from `next` on.
+    pub fn numbers(&self, mut next: usize) -> [Option<usize>; 3] {
+        self.has().map(|has| {
+            next += usize::from(has);
+            has.then_some(next - 1)
+        })
+    }
+
+    /// Pairs of a head's values that are rotated.
+    pub(super) fn rotated_pairs(&self) -> usize {
+        self.rope.map_or(0, |rope| rope.dims / 2)
+    }
+
+    /// Fails unless its operands, from number `first` on, fit heads of `head_dim` values.
+    pub(super) fn check(&self, operands: &[&OperandSpec], first: usize, head_dim: usize) -> Result<(), Unsupported> {
+        let rotated = self.rope.map_or(0, |rope| rope.dims);
+        if !rotated.is_multiple_of(2) || rotated > head_dim {
+            let what = format!("{rotated} of {head_dim} values per head cannot be rotated in pairs");
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        let lengths = [rotated / 2, head_dim, head_dim];
+        for (i, (number, length)) in self.numbers(first).into_iter().zip(lengths).enumerate() {
+            let Some(number) = number else { continue };
+            let operand = operands[number];
+            if i == 0 {
+                require_dtype(OP, operand, DType::F32)?;
+            }
+            require_float(OP, operand)?;
+            require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
+            require_contiguous(operand, number)?;
+        }
+        Ok(())
+    }
+}
+
+fn require_contiguous(operand: &OperandSpec, number: usize) -> Result<(), Unsupported> {
+    match operand.layout.is_contiguous() {
+        true => Ok(()),
+        false => Err(Unsupported::NeedsContiguous {
+            op: OP,
+            operand: number,
+        }),
+    }
+}
+
+/// Checked extents.
+struct PreparedSizes {
+    tokens: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    value_dim: usize,
+    slots: usize,
+}
+
+/// The number of the result.
+pub fn output(heads: &HeadPreparation) -> usize {
+    OPTIONAL + heads.operands()
+}
+
+/// Numbers of what `heads` reads beside the vectors: frequencies and norms' weights, where there are any.
+pub fn optional(heads: &HeadPreparation) -> [Option<usize>; 3] {
+    heads.numbers(OPTIONAL)
+}
+
+/// The extents, if all operands fit them.
+fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<PreparedSizes, Unsupported> {
+    let size = |what: String| Unsupported::Size { op: OP, what };
+    let out = output(heads);
+    if operands.len() != out + 1 {
+        return Err(size(format!("{} operands given for {}", operands.len(), out + 1)));
+    }
+    let [keys, values, q, k, v, slots, positions] = operands[..OPTIONAL] else {
+        unreachable!("so many at least")
+    };
+    let shapes = [q, keys, values].map(|operand| &operand.layout.shape[..]);
+    let [
+        &[tokens, query_heads, head_dim],
+        &[count, kv_heads, _],
+        &[_, _, value_dim],
+    ] = shapes
+    else {
+        return Err(size(format!(
+            "q, keys and values have shapes {shapes:?}, expected 3 dimensions"
+        )));
+    };
+    for (number, shape) in [
+        (0, [count, kv_heads, head_dim]),
+        (1, [count, kv_heads, value_dim]),
+        (3, [tokens, kv_heads, head_dim]),
+        (4, [tokens, kv_heads, value_dim]),
+        (out, [tokens, query_heads, head_dim]),
+    ] {
+        require_shape(OP, "an operand", operands[number], &shape)?;
+    }
+    for (operand, dtype) in [(slots, DType::I32), (positions, DType::I32), (values, keys.dtype)] {
+        require_dtype(OP, operand, dtype)?;
+    }
+    for operand in [k, v] {
+        require_dtype(OP, operand, q.dtype)?;
+    }
+    for operand in [keys, q, operands[out]] {
+        require_float(OP, operand)?;
+    }
+    require_shape(OP, "slots", slots, &[tokens])?;
+    require_shape(OP, "positions", positions, &[tokens])?;
+    for dim in [head_dim, value_dim] {
+        if !dim.is_multiple_of(2) || !(2..=MOST_DIM).contains(&dim) {
+            let what = format!("heads of {dim} values; an even number up to {MOST_DIM} is needed");
+            return Err(size(what));
+        }
+    }
+    if [tokens, query_heads, kv_heads, count].contains(&0) {
+        return Err(size("no tokens, heads or slots".to_string()));
+    }
+    for number in [0, 1, 5, 6, out] {
+        require_contiguous(operands[number], number)?;
+    }
+    for number in [2, 3, 4] {
+        if operands[number].layout.strides[2] != 1 {
+            return Err(Unsupported::NeedsContiguous {
+                op: OP,
+                operand: number,
+            });
+        }
+    }
+    heads.check(operands, OPTIONAL, head_dim)?;
+    Ok(PreparedSizes {
+        tokens,
+        heads: query_heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+        slots: count,
+    })
+}
+
+/// How the work is divided.
+struct PreparedShare {
+    /// Neighbouring values that an invocation takes at once: 4, or 1 where heads do not consist of such.
+    unit: usize,
+    /// Invocations of a row, and whether rows share a subgroup.
+    lanes: u32,
+    shared: bool,
+    /// Rows of a workgroup.
+    rows: u32,
+    /// Rows of a token.
+    token_rows: usize,
+}
+
+impl PreparedShare {
+    fn of(traits: &Traits, sizes: &PreparedSizes, heads: &HeadPreparation) -> PreparedShare {
+        let in_fours = sizes.head_dim.is_multiple_of(8)
+            && sizes.value_dim.is_multiple_of(8)
+            && heads.rotated_pairs().is_multiple_of(4);
+        let unit = if in_fours { 4 } else { 1 };
+        let whole = tuning::lanes(traits);
+        let items = sizes.head_dim.max(sizes.value_dim) / (2 * unit);
+        let wanted = items.next_power_of_two() as u32;
+        let may_share = traits.full_subgroups && traits.subgroup_arithmetic && traits.subgroup_shuffle;
+        let shared = may_share && wanted < whole;
+        let lanes = if shared { wanted } else { whole };
+        PreparedShare {
+            unit,
+            lanes,
+            shared,
+            rows: (traits.workgroup(THREADS) / lanes).max(1),
+            token_rows: (sizes.heads + sizes.kv_heads).div_ceil(HEADS_OF_ROW),
+        }
+    }
+}
+
+/// The call.
+///
+/// # Errors
+/// [`Unsupported::NeedsContiguous`] when a head's values lie apart, or an operand other than q, k and v has gaps;
+/// [`Unsupported::Size`] when shapes contradict each other; [`Unsupported::DType`] for operands of other types.
+pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Call, Unsupported> {
+    let sizes = checked(operands, heads)?;
+    let share = PreparedShare::of(traits, &sizes, heads);
+    let arguments = arguments(traits, operands, heads, &sizes)?;
+    let [q, k, v] = [2, 3, 4].map(|number| operands[number]);
+    let fours = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
+    let out = operands[output(heads)];
+    let mut text = match share.shared {
+        true => Text::with_shared_subgroups(traits, "attention.prepare"),
+        false => Text::new(traits, "attention.prepare"),
+    };
+    text = text
+        .define("LANE_VALUE", "float")
+        .define("UNROLLED", u32::from(tuning::choose(traits).decode.unrolled))
+        .define("UNIT", share.unit)
+        .input("x", q.dtype)
+        .output("y", out.dtype)
+        .output("state", operands[0].dtype)
+        .input("slots", DType::I32)
+        .input("positions", DType::I32);
+    if share.unit == 4 {
+        text = text
+            .runs("x", q.dtype, 4, [q, k, v].into_iter().all(fours))
+            .stored_fours("y", out.dtype, fours(out))
+            .stored_fours("state", operands[0].dtype, fours(operands[0]) && fours(operands[1]));
+    }
+    for (name, number) in HeadPreparation::NAMES.into_iter().zip(optional(heads)) {
+        let Some(number) = number else { continue };
+        let operand = operands[number];
+        text = text.input(name, operand.dtype).flag(&name.to_uppercase(), true);
+        if share.unit == 4 {
+            text = text.runs(name, operand.dtype, 4, is_wide(operand, &[]));
+        }
+    }
+    let kernel = text
+        .flag("Q_NORM", heads.q_norm.is_some())
+        .flag("K_NORM", heads.k_norm.is_some())
+        .flag("ROTATES", heads.rotated_pairs() > 0)
+        .define(
+            "INTERLEAVED",
+            u32::from(heads.rope.is_some_and(|rope| rope.interleaved)),
+        )
+        .body(include_str!("../kit/unroll.glsl"))
+        .body(include_str!("../kit/lanes.glsl"))
+        .body(include_str!("../kit/sincos.glsl"))
+        .body(&arguments.declaration())
+        .body(include_str!("prepare.comp"))
+        .kernel(constants(&share, &sizes, heads));
+    let rows = sizes.tokens * share.token_rows;
+    Ok(Call {
+        kernel,
+        groups: grid(OP, rows.div_ceil(share.rows as usize))?,
+        push: arguments.push(),
+    })
+}
+
+fn constants(share: &PreparedShare, sizes: &PreparedSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
+    let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
+    vec![
+        (0, share.rows * share.lanes),
+        (3, share.lanes),
+        (4, share.rows),
+        (5, sizes.head_dim as u32),
+        (6, sizes.value_dim as u32),
+        (7, sizes.heads as u32),
+        (8, sizes.kv_heads as u32),
+        (9, heads.rotated_pairs() as u32),
+        (10, HEADS_OF_ROW as u32),
+        (11, heads.rope.map_or(1.0, |rope| rope.scale).to_bits()),
+        (12, eps(heads.q_norm)),
+        (13, eps(heads.k_norm)),
+    ]
+}
+
+fn arguments(
+    traits: &Traits,
+    operands: &[&OperandSpec],
+    heads: &HeadPreparation,
+    sizes: &PreparedSizes,
+) -> Result<PushArguments, Unsupported> {
+    let mut arguments = PushArguments::new(traits);
+    let always = [
+        "state_ref keys",
+        "state_ref values",
+        "x_ref q",
+        "x_ref k",
+        "x_ref v",
+        "slots_ref slots",
+        "positions_ref positions",
+    ];
+    let always = always.map(str::to_string).into_iter().enumerate();
+    let optional = HeadPreparation::NAMES.into_iter().zip(optional(heads));
+    let optional = optional.filter_map(|(name, number)| Some((number?, format!("{name}_ref {name}"))));
+    let out = (output(heads), "y_ref y".to_string());
+    for (number, declaration) in always.chain(optional).chain([out]) {
+        arguments.address(declaration, address(OP, number, operands[number])?);
+    }
+    arguments.number("TOKENS", sizes.tokens);
+    arguments.number("SLOTS", sizes.slots);
+    for (name, number) in [("Q", 2), ("K", 3), ("V", 4)] {
+        let [token, head, _] = operands[number].layout.strides[..] else {
+            unreachable!("checked")
+        };
+        arguments.number(&format!("{name}_TOKEN"), token);
+        arguments.number(&format!("{name}_HEAD"), head);
+    }
+    arguments.check(OP)?;
+    Ok(arguments)
+}

@@ -1,0 +1,295 @@
+//! What makes queries, keys and values of many tokens ready for attention, against its pieces one after another.
+
+use refrain_kernels::attention::{HeadPreparation, prepare};
+use refrain_kernels::rms_norm::{self, Norm};
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, Values, rope, write_rows};
+use refrain_testing::sample;
+
+use crate::common::{self, Arena, Random};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, stored};
+
+/// Sizes, what is done to heads, and how vectors lie.
+#[derive(Clone, Debug)]
+struct Case {
+    tokens: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    value_dim: usize,
+    preparation: HeadPreparation,
+    /// Of the vectors, of the states, of the norms' weights.
+    dtypes: [DType; 3],
+    /// Elements between a head and the next, beside its own.
+    apart: usize,
+    /// Elements between a token and the next, beside its own.
+    between: usize,
+}
+
+const NORM: Option<Norm> = Some(Norm {
+    eps: 1e-6,
+    weighted: true,
+});
+const SLOTS: usize = 40;
+
+impl Case {
+    /// Qwen3's shape, small.
+    fn usual() -> Case {
+        Case {
+            tokens: 9,
+            heads: 8,
+            kv_heads: 2,
+            head_dim: 64,
+            value_dim: 64,
+            preparation: HeadPreparation {
+                rope: Some(rope::RopeParams::new(64)),
+                q_norm: NORM,
+                k_norm: NORM,
+            },
+            dtypes: [DType::F32, DType::F16, DType::F32],
+            apart: 0,
+            between: 0,
+        }
+    }
+
+    fn random(random: &mut Random) -> Case {
+        let mut pick = |count: usize| random.bits() as usize % count;
+        let head_dim = [2, 6, 8, 24, 64, 72, 80, 128, 256, 254][pick(10)];
+        let norm = |pick: &mut dyn FnMut(usize) -> usize| {
+            let weighted = pick(3) > 0;
+            (pick(3) > 0).then_some(Norm { eps: 1e-5, weighted })
+        };
+        let rope = (pick(4) > 0).then(|| rope::RopeParams {
+            dims: [head_dim, head_dim / 4 * 2, head_dim / 2][pick(3)] / 2 * 2,
+            interleaved: pick(2) == 0,
+            scale: [1.0, 1.25][pick(2)],
+        });
+        Case {
+            tokens: [1, 2, 7, 33][pick(4)],
+            heads: 1 + pick(9),
+            kv_heads: 1 + pick(5),
+            head_dim,
+            value_dim: [head_dim, head_dim, [16, 34, 128][pick(3)]][pick(3)],
+            preparation: HeadPreparation {
+                rope,
+                q_norm: norm(&mut pick),
+                k_norm: norm(&mut pick),
+            },
+            dtypes: [FLOATS[pick(3)], FLOATS[pick(3)], FLOATS[pick(3)]],
+            apart: [0, 0, 8, 3][pick(4)],
+            between: [0, 8, 5][pick(3)],
+        }
+    }
+
+    /// Queries, keys or values: side by side in each token, `first` the elements before them.
+    fn vectors(&self, heads: usize, dim: usize, first: usize, width: usize) -> OperandSpec {
+        OperandSpec {
+            dtype: self.dtypes[0],
+            layout: Layout {
+                shape: vec![self.tokens, heads, dim].into(),
+                strides: vec![width, dim + self.apart, 1].into(),
+                offset: first,
+            },
+        }
+    }
+
+    /// The operands but the result, with their values.
+    fn operands(&self, random: &mut Random) -> Vec<(OperandSpec, Values)> {
+        let mut operands = Vec::new();
+        let mut add = |operand: OperandSpec, random: &mut Random| {
+            let values = stored(&operand, &floats(random, operand.layout.count()));
+            operands.push((operand, Values::F32(values)));
+        };
+        let [vectors, state, weights] = self.dtypes;
+        let dims = [self.head_dim, self.value_dim];
+        for dim in dims {
+            add(OperandSpec::contiguous(state, &[SLOTS, self.kv_heads, dim]), random);
+        }
+        let parts = [
+            (self.heads, dims[0]),
+            (self.kv_heads, dims[0]),
+            (self.kv_heads, dims[1]),
+        ];
+        let sizes = parts.map(|(heads, dim)| heads * (dim + self.apart));
+        let width = sizes.iter().sum::<usize>() + self.between;
+        let mut first = 0;
+        for ((heads, dim), size) in parts.into_iter().zip(sizes) {
+            add(self.vectors(heads, dim, first, width), random);
+            first += size;
+        }
+        assert_eq!(operands[2].0.dtype, vectors);
+        // Slots in no order, some of them nowhere.
+        let slot = |t: usize| match t % 5 {
+            1 => -1,
+            3 => (SLOTS + t) as i32,
+            _ => ((t * 7 + 3) % SLOTS) as i32,
+        };
+        let slots = (0..self.tokens).map(slot).collect();
+        let position = |t: usize| if t % 5 == 1 { -1 } else { 1000 * t as i32 };
+        let positions = (0..self.tokens).map(position).collect();
+        for values in [slots, positions] {
+            operands.push((OperandSpec::contiguous(DType::I32, &[self.tokens]), Values::I32(values)));
+        }
+        if let Some(rope) = self.preparation.rope {
+            let pairs = rope.dims / 2;
+            let frequencies = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32));
+            operands.push((
+                OperandSpec::contiguous(DType::F32, &[pairs]),
+                Values::F32(frequencies.collect()),
+            ));
+        }
+        for norm in [self.preparation.q_norm, self.preparation.k_norm] {
+            if norm.is_some_and(|norm| norm.weighted) {
+                let operand = OperandSpec::contiguous(weights, &[self.head_dim]);
+                let values = stored(&operand, &floats(random, self.head_dim));
+                operands.push((operand, Values::F32(values)));
+            }
+        }
+        operands
+    }
+
+    /// The queries, and what the states hold afterwards.
+    fn expected(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
+        let value = |number: usize| operands[number].1.clone();
+        let [frequencies, weights @ ..] = prepare::optional(&self.preparation);
+        let (Values::I32(slots), Values::I32(positions)) = (value(5), value(6)) else {
+            unreachable!("signed")
+        };
+        let made = |number: usize, norm: Option<Norm>, weight: Option<usize>| {
+            let mut x = value(number).f32().to_vec();
+            if let Some(norm) = norm {
+                let weight = weight.map(value);
+                x = rms_norm::reference(&x, weight.as_ref().map(Values::f32), norm.eps, self.head_dim);
+            }
+            match (self.preparation.rope, frequencies.map(value)) {
+                (Some(rope), Some(frequencies)) => {
+                    rope::reference(&x, &positions, frequencies.f32(), self.head_dim, &rope)
+                }
+                _ => x,
+            }
+        };
+        let q = made(2, self.preparation.q_norm, weights[0]);
+        let k = Values::F32(made(3, self.preparation.k_norm, weights[1]));
+        let mut states = [value(0), value(1)];
+        for ((state, rows), dim) in states
+            .iter_mut()
+            .zip([k, value(4)])
+            .zip([self.head_dim, self.value_dim])
+        {
+            write_rows::reference(&rows, &slots, self.kv_heads * dim, self.dtypes[1], state);
+        }
+        (q, states)
+    }
+
+    fn check(&self, traits: &Traits, random: &mut Random) {
+        let what = format!("{self:?}, subgroups of {}", traits.subgroup_size);
+        let operands = self.operands(random);
+        let out = OperandSpec::contiguous(DType::F32, &[self.tokens, self.heads, self.head_dim]);
+        let all: Vec<&OperandSpec> = operands.iter().map(|(operand, _)| operand).chain([&out]).collect();
+        let call = prepare::call(traits, &all, &self.preparation).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut arena = Arena::new();
+        let before: Vec<Vec<u8>> = operands.iter().map(|(o, values)| encode(o, values)).collect();
+        before.iter().for_each(|bytes| arena.add(bytes));
+        let blank = vec![0xff; out.layout.count() * 4];
+        arena.add(&blank);
+        arena.run(&[call]);
+        for (i, before) in before.iter().enumerate().skip(2) {
+            assert!(arena.read(i) == *before, "{what}: input {i} was written");
+        }
+        let (expected, states) = self.expected(&operands);
+        let q = common::values(&out, &blank, &arena.read(operands.len()));
+        assert_close(&q, expected, DType::F32, &what);
+        for (number, state) in states.iter().enumerate() {
+            let operand = &operands[number].0;
+            let found = common::values(operand, &before[number], &arena.read(number));
+            let what = format!("{what}, state {number}");
+            assert_close(&found, state.f32().to_vec(), self.dtypes[1], &what);
+        }
+    }
+}
+
+#[test]
+fn queries_are_made_and_keys_and_values_are_kept_as_by_steps_of_their_own() {
+    for traits in sample(all_traits(), 3) {
+        for (i, state) in FLOATS.into_iter().enumerate() {
+            let case = Case {
+                dtypes: [DType::F32, state, DType::F32],
+                head_dim: [64, 128, 256][i],
+                ..Case::usual()
+            };
+            case.check(&traits, &mut Random::new(i as u64));
+        }
+    }
+}
+
+#[test]
+fn heads_of_any_even_size_lie_anywhere_and_what_is_done_to_them_may_be_missing() {
+    for seed in sample(0..60, 12) {
+        let random = &mut Random::new(seed);
+        let case = Case::random(random);
+        for traits in all_traits() {
+            case.check(&traits, random);
+        }
+    }
+}
+
+#[test]
+fn rows_of_several_tokens_share_a_workgroup_at_the_sizes_of_models() {
+    // Qwen3-0.6B, Llama 3.2 1B, Phi-2's partial rotation, a hybrid with gates between queries.
+    let of = |rope: rope::RopeParams, norm| HeadPreparation {
+        rope: Some(rope),
+        q_norm: norm,
+        k_norm: norm,
+    };
+    let halves = rope::RopeParams::new;
+    for (heads, kv_heads, head_dim, preparation, apart) in [
+        (16, 8, 128, of(halves(128), NORM), 0),
+        (32, 8, 64, of(halves(64), None), 0),
+        (32, 32, 80, of(halves(32), None), 0),
+        (16, 2, 256, of(halves(64), NORM), 256),
+    ] {
+        let case = Case {
+            tokens: 13,
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim: head_dim,
+            preparation,
+            apart,
+            ..Case::usual()
+        };
+        case.check(&device_traits(), &mut Random::new(heads as u64));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let traits = device_traits();
+    let refused = |case: &Case, change: &dyn Fn(&mut Vec<OperandSpec>)| {
+        let operands = case.operands(&mut Random::new(1));
+        let out = OperandSpec::contiguous(DType::F32, &[case.tokens, case.heads, case.head_dim]);
+        let mut all: Vec<OperandSpec> = operands.into_iter().map(|(operand, _)| operand).chain([out]).collect();
+        change(&mut all);
+        let all: Vec<&OperandSpec> = all.iter().collect();
+        prepare::call(&traits, &all, &case.preparation)
+            .expect_err("it does not fit")
+            .to_string()
+    };
+    let case = Case::usual();
+    let error = refused(&case, &|all| all[3].layout.shape[1] = 3);
+    assert!(error.contains("[9, 3, 64], expected [9, 2, 64]"), "{error}");
+    let error = refused(&case, &|all| all[4].layout.strides[2] = 2);
+    assert!(error.contains("operand 4"), "{error}");
+    let error = refused(&case, &|all| all[4].dtype = DType::F16);
+    assert!(error.contains("f16"), "{error}");
+    let error = refused(&case, &|all| drop(all.pop()));
+    assert!(error.contains("10 operands given for 11"), "{error}");
+    let turned = Case {
+        preparation: HeadPreparation {
+            rope: Some(rope::RopeParams::new(66)),
+            ..case.preparation
+        },
+        ..case
+    };
+    let error = refused(&turned, &|_| {});
+    assert!(error.contains("66 of 64 values"), "{error}");
+}

@@ -1,0 +1,88 @@
+//! What makes queries, keys and values of many tokens ready for attention.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::attention::{HeadPreparation, prepare};
+use refrain_kernels::rms_norm::{self, Norm};
+use refrain_kernels::rope;
+
+use refrain::operation::{
+    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
+};
+
+/// (keys, values: states `[slots, KVH, Dk]` and `[slots, KVH, Dv]`, q `[T, H, Dk]`, k `[T, KVH, Dk]`, v `[T, KVH, Dv]`,
+/// slots `[T]`, positions `[T]`, {frequencies}, {q norm's weight}, {k norm's weight}) → the queries that attention reads,
+/// and both states: norms, rotations and writes of many tokens, made by [`super::rewrite`].
+#[derive(Hash, Debug)]
+pub(super) struct AttentionPreparation(pub HeadPreparation);
+
+impl Operation for AttentionPreparation {
+    fn name(&self) -> &'static str {
+        "prepare_attention"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        match inputs {
+            [_, _, q, ..] if inputs.len() == prepare::output(&self.0) => Ok(vec![(*q).clone()]),
+            _ => Err(format!("{} inputs are not {}", inputs.len(), prepare::output(&self.0))),
+        }
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[0, 1]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let call = prepare::call(traits, &operands.iter().collect::<Vec<_>>(), &self.0)?;
+        Ok(Kernels::one(call))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let x = step.read();
+        let [q, k] = prepared(&x, &self.0, prepare::optional(&self.0), 6);
+        let (v, slots) = (x.values(4), x.i32(5));
+        drop(x);
+        step.update_rows(0, &Values::F32(k), &slots);
+        step.update_rows(1, &v, &slots);
+        step.store(0, &Values::F32(q));
+    }
+
+    fn detail(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// Of the states only rows are touched.
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        operands[2..5].iter().map(|operand| operand.layout.count() as u64).sum()
+    }
+}
+
+/// Inputs 2 and 3, queries and keys, normalised and rotated to input `positions`. `optional` are the numbers of the
+/// frequencies and of the norms' weights.
+pub(super) fn prepared(
+    x: &HostInputs<'_>,
+    heads: &HeadPreparation,
+    optional: [Option<usize>; 3],
+    positions: usize,
+) -> [Vec<f32>; 2] {
+    let [frequencies, q_weight, k_weight] = optional;
+    let made = |number: usize, norm: Option<Norm>, weight: Option<usize>| {
+        let head_dim = x.shape(number)[2];
+        let mut values = x.f32(number);
+        if let Some(norm) = norm {
+            let weight = weight.map(|weight| x.f32(weight));
+            values = rms_norm::reference(&values, weight.as_deref(), norm.eps, head_dim);
+        }
+        match (heads.rope, frequencies) {
+            (Some(rotation), Some(frequencies)) => {
+                rope::reference(&values, &x.i32(positions), &x.f32(frequencies), head_dim, &rotation)
+            }
+            _ => values,
+        }
+    };
+    [made(2, heads.q_norm, q_weight), made(3, heads.k_norm, k_weight)]
+}
