@@ -10,6 +10,7 @@ use crate::rewrite::{Norm, Rewrite};
 use crate::{Array, DType, Primitive};
 
 pub use crate::execute::{HostInputs, HostMatrix, HostStep};
+pub use crate::ops::projection::JoinedProducts;
 pub use crate::ops::quantised::check_planes;
 pub use crate::ops::reduce::Reduce;
 pub use crate::ops::softmax::Softmax;

@@ -5,7 +5,8 @@ use refrain_kernels::projection::Norm;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, rope};
 
-use crate::workload::{Made, Workload};
+use crate::made::Made;
+use crate::workload::Workload;
 
 pub const HEAD_DIM: usize = 128;
 pub const PAGE: usize = 64;

@@ -6,7 +6,8 @@ use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{Delta, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
 
-use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Made, Workload, planes};
+use crate::made::Made;
+use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Workload, planes};
 
 /// Experts of a mixture, and how many of them a token meets.
 pub const EXPERTS: usize = 256;

@@ -10,17 +10,21 @@ mod attentions;
 #[path = "../../tests/common/driver.rs"]
 mod driver;
 mod hybrid;
+mod made;
 mod neighbours;
+mod router;
 mod workload;
 
 use std::time::{Duration, Instant};
 
 use attentions::{attentions, preparations, prompt_attentions};
 use hybrid::{deltas, experts};
+use made::Made;
 use neighbours::neighbours;
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
+use router::routers;
 use workload::{Workload, projections};
 
 /// More than any cache holds, and enough for the largest matrix.
@@ -47,7 +51,8 @@ fn main() {
     };
     let every = filters.iter().any(|f| f == "every");
     let all = every || filters.iter().any(|f| f == "all");
-    let products = projections().chain(hybrid::projections()).chain(experts());
+    let products = projections().chain(hybrid::projections()).chain(routers());
+    let products = products.chain(experts());
     let attentions = attentions().chain(prompt_attentions()).chain(preparations());
     let workloads = products.chain(deltas()).chain(attentions);
     for workload in workloads.filter(|w| wanted(&w.name())) {
@@ -84,10 +89,10 @@ fn measured(
     workload: &Workload,
     rows: &[Tuning],
 ) -> Vec<(f64, String)> {
-    let made: Vec<workload::Made> = rows.iter().map(|row| workload.calls(row, traits)).collect();
+    let made: Vec<Made> = rows.iter().map(|row| workload.calls(row, traits)).collect();
     let kernels: Vec<refrain_vulkan::Kernel> = made.iter().flat_map(|m| m.kernels()).collect();
     device.prepare(&kernels, &|_, _| {}).expect("kernels compile");
-    let measure = |(row, made): (&Tuning, &workload::Made)| {
+    let measure = |(row, made): (&Tuning, &Made)| {
         let list = recorded(device, memory, workload, made);
         let dispatches = list.commands.len() / 2 / made.calls.len();
         let run = || {
@@ -113,7 +118,7 @@ fn measured(
 }
 
 /// As many dispatches as take milliseconds, each over its own copy of the weights.
-fn recorded(device: &Device, memory: &Buffer, workload: &Workload, made: &workload::Made) -> CommandList {
+fn recorded(device: &Device, memory: &Buffer, workload: &Workload, made: &Made) -> CommandList {
     let small = workload.small(device, made);
     let copies = (WORKING_SET / workload.bytes().next_multiple_of(4096)).max(1);
     let mut list = CommandList::new("measurement");
@@ -124,7 +129,7 @@ fn recorded(device: &Device, memory: &Buffer, workload: &Workload, made: &worklo
         for call in &made.calls {
             let mut records = Vec::new();
             let push = made.push(call, base, small.address(), &mut |words| {
-                let record = workload::upload(device, bytemuck::cast_slice(words));
+                let record = made::upload(device, bytemuck::cast_slice(words));
                 records.push(record.clone());
                 record.address()
             });

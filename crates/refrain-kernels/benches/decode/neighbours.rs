@@ -22,7 +22,7 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         Workload::Projection {
             tokens: tokens @ 9.., ..
         } => Box::new(matrix_rows(row, tokens)),
-        Workload::Projection { .. } => Box::new(gemv_rows(row)),
+        Workload::Projection { .. } | Workload::Router { .. } => Box::new(gemv_rows(row)),
     }
 }
 
@@ -143,7 +143,6 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let tiles = all.filter(fits).map(|(shared, sizes)| tile(shared, sizes));
     let with = move |most_for_a_pair, tiles: Vec<MatrixTile>, skips| Tuning {
         experts: Experts {
-            choose: true,
             most_for_a_pair,
             tiles: Box::leak(tiles.into_boxed_slice()),
             skips,

@@ -5,12 +5,13 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp
 use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{MatrixTile, Tuning};
-use refrain_kernels::{Call, DType, OperandSpec, Push, Traits};
-use refrain_vulkan::{Buffer, Device, MemoryClass};
+use refrain_kernels::{DType, OperandSpec, Traits};
+use refrain_vulkan::{Buffer, Device};
 
 use crate::attentions::{HEAD_DIM, PAGE, attended, prepared, taken_in};
-use crate::driver::translated;
 use crate::hybrid::{self, EXPERTS, USED};
+use crate::made::{Made, upload};
+use crate::router::{self, RouterStorage};
 
 /// One kind of dispatch.
 pub enum Workload {
@@ -22,6 +23,14 @@ pub enum Workload {
         /// Rows of each matrix.
         rows: Vec<usize>,
         tokens: usize,
+    },
+    /// A projection of one token whose largest results are found too: by itself, or by a step behind it.
+    Router {
+        model: &'static str,
+        stored: RouterStorage,
+        /// Rows of each matrix: of the first the experts.
+        rows: &'static [usize],
+        apart: bool,
     },
     Experts {
         part: &'static str,
@@ -58,14 +67,6 @@ pub enum Workload {
         kv_heads: usize,
         tokens: usize,
     },
-}
-
-/// Calls, and where their operands lie: in a copy of the large memory, or in the small one.
-pub struct Made {
-    pub calls: Vec<Call>,
-    /// For each operand whether it is large, and its offset.
-    places: Vec<(bool, u64)>,
-    small_bytes: usize,
 }
 
 const TOKENS: [usize; 8] = [1, 16, 32, 64, 128, 256, 512, 2048];
@@ -117,6 +118,9 @@ impl Workload {
                 tokens,
                 ..
             } => format!("{model}.{part} {weights} t{tokens}."),
+            Workload::Router {
+                model, stored, apart, ..
+            } => format!("{model}.choice {stored}{}.", if *apart { " apart" } else { "" }),
             Workload::Experts {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
@@ -162,6 +166,7 @@ impl Workload {
                     _ => "dots".into(),
                 };
             }
+            Workload::Router { stored, rows, .. } => row.gemv(stored.format(), router::HIDDEN, rows.iter().sum()),
             Workload::Projection {
                 weights, columns, rows, ..
             } => {
@@ -185,6 +190,7 @@ impl Workload {
             Workload::Experts {
                 columns, rows, tokens, ..
             } => 2 * tokens * USED * columns * rows,
+            Workload::Router { rows, .. } => 2 * router::HIDDEN * rows.iter().sum::<usize>(),
             // Of each token three products with the state.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
             Workload::PromptAttention {
@@ -204,6 +210,10 @@ impl Workload {
                 weights, columns, rows, ..
             } => {
                 let planes = rows.iter().flat_map(|&rows| planes(*weights, rows, *columns));
+                planes.map(|o| o.layout.count() * o.dtype.size()).sum()
+            }
+            Workload::Router { stored, rows, .. } => {
+                let planes = rows.iter().flat_map(|&rows| stored.planes(rows));
                 planes.map(|o| o.layout.count() * o.dtype.size()).sum()
             }
             Workload::Experts {
@@ -237,6 +247,9 @@ impl Workload {
                 tokens,
                 ..
             } => projected(row, traits, part, *weights, *columns, rows, *tokens),
+            Workload::Router {
+                stored, rows, apart, ..
+            } => router::chosen(row, traits, *stored, rows, *apart),
             Workload::Experts {
                 part,
                 weights,
@@ -385,56 +398,4 @@ fn tile(tile: &MatrixTile) -> String {
         ..
     } = tile;
     format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p")
-}
-
-impl Made {
-    pub fn new(calls: Vec<Call>, operands: &[(bool, OperandSpec)]) -> Made {
-        let mut next = [0, 0];
-        let places = operands.iter().map(|(large, operand)| {
-            let end = &mut next[usize::from(*large)];
-            let at = *end as u64;
-            *end = (*end + operand.layout.end() * operand.dtype.size()).next_multiple_of(256);
-            (*large, at)
-        });
-        Made {
-            places: places.collect(),
-            calls,
-            small_bytes: next[0].max(256),
-        }
-    }
-
-    pub fn kernels(&self) -> impl Iterator<Item = refrain_vulkan::Kernel> + '_ {
-        let bytes = |call: &Call| call.push.iter().map(|p| p.size() as usize).sum();
-        self.calls.iter().map(move |call| translated(&call.kernel, bytes(call)))
-    }
-
-    /// Push constants, with large operands behind `large` and the others behind `small`.
-    pub fn push(&self, call: &Call, large: u64, small: u64, record: &mut dyn FnMut(&[u32]) -> u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for member in &call.push {
-            match member {
-                Push::Address { operand, bytes: offset } => {
-                    let (is_large, at) = self.places[*operand];
-                    let base = if is_large { large } else { small };
-                    bytes.extend((base + at + offset).to_le_bytes());
-                }
-                Push::Record(words) => bytes.extend(record(words).to_le_bytes()),
-                Push::U32(value) => bytes.extend(value.to_le_bytes()),
-                Push::F32(value) => bytes.extend(value.to_le_bytes()),
-            }
-        }
-        bytes
-    }
-}
-
-pub fn upload(device: &Device, bytes: &[u8]) -> Buffer {
-    let length = bytes.len().next_multiple_of(4) as u64;
-    let buffer = device.allocate(MemoryClass::Scratch, length).expect("memory");
-    let fill = &mut |offset: u64, part: &mut [u8]| {
-        let from = offset as usize;
-        let end = (from + part.len()).min(bytes.len());
-        part[..end - from].copy_from_slice(&bytes[from..end]);
-    };
-    device.upload(&buffer, 0, length, fill).expect("an upload");
-    buffer
 }

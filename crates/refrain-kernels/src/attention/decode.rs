@@ -21,6 +21,7 @@ use std::fmt;
 use super::{AttentionParams, AttentionSizes, HeadPreparation, OP};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, address, require_float, require_shape, unpack};
+use crate::kit::tickets;
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise};
 use variant::DecodeVariant;
@@ -119,16 +120,18 @@ pub fn call_tuned(
         return Err(Unsupported::Size { op: OP, what });
     }
     let several = variant.parts > 1;
-    let tickets = several && traits.tickets;
-    let arguments = arguments(traits, operands, params, &sizes, [several, tickets])?;
+    let has_tickets = several && traits.tickets;
+    let arguments = arguments(traits, operands, params, &sizes, [several, has_tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
-    let forms = if several && !tickets {
+    let forms = if several && !has_tickets {
         &["SHARES", "JOINS"][..]
     } else {
         &[""]
     };
+    let last = if has_tickets { tickets::TEXT } else { "" };
+    let text = |form: &str| kernel(tuning, traits, operands, params, &generated, form).body(last);
     let call = |form: &&str| Call {
-        kernel: kernel(tuning, traits, operands, params, &generated, form).kernel(variant.constants(&sizes, params)),
+        kernel: (text(form).body(include_str!("parts.glsl"))).kernel(variant.constants(&sizes, params)),
         groups: groups.map(|g| g.max(1) as u32),
         push: arguments.push(),
     };
@@ -136,11 +139,11 @@ pub fn call_tuned(
     Ok(DecodeAttentionPlan {
         calls: forms.iter().map(call).collect(),
         workspace: several.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
-        tickets: if tickets { groups[0] * sizes.tokens } else { 0 },
+        tickets: if has_tickets { groups[0] * sizes.tokens } else { 0 },
     })
 }
 
-/// The text of one of the calls: `form` is what tells two of them apart.
+/// The text of one of the calls but for what joins parts: `form` is what tells two of them apart.
 fn kernel<'t>(
     tuning: &Tuning,
     traits: &'t Traits,
@@ -178,7 +181,6 @@ fn kernel<'t>(
         .body(generated)
         .body(include_str!("decode/prepare.glsl"))
         .body(include_str!("decode.comp"))
-        .body(include_str!("parts.glsl"))
 }
 
 /// Fails as [`call`] would, without building calls.
@@ -362,7 +364,6 @@ fn generated(
         "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
          layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
          layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer pairs_ref {{ vec2 at[]; }};\n\
-         layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref {{ uint at[]; }};\n\
          vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
          float as_stored(float value) {{ return {}; }}\n",
         variant.unit,
@@ -391,6 +392,7 @@ fn generated(
     }
     if variant.parts > 1 {
         text.push_str("#define PARTS 1\n");
+        text.push_str(tickets::COUNTERS);
     }
     if operands[0].layout.shape != operands[1].layout.shape {
         text.push_str("#define VALUES_DIFFER 1\n");

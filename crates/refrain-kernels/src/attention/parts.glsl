@@ -9,19 +9,9 @@ void leave_ends() {
 }
 
 #if !defined(SHARES) && !defined(JOINS)
-// Whether this workgroup is the last of its token's heads to come here. It then sees what the others
-// left in the workspace, and the counter is zero again.
+// Whether this workgroup is the last of its token's heads.
 bool arrives_last(uint parts) {
-    memoryBarrierBuffer();
-    barrier();
-    uint ticket = token * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    if (gl_LocalInvocationIndex == 0u) {
-        arrived = atomicAdd(pc.tickets.at[ticket], 1u);
-        if (arrived + 1u == parts) atomicExchange(pc.tickets.at[ticket], 0u);
-    }
-    barrier();
-    memoryBarrierBuffer();
-    return arrived + 1u == parts;
+    return arrives_last(token * gl_NumWorkGroups.x + gl_WorkGroupID.x, parts);
 }
 #endif
 

@@ -27,9 +27,6 @@ pub fn head(traits: &Traits) -> String {
             text.push_str(&format!("#define FULL_SUBGROUPS {}u\n", traits.subgroup_size));
         }
     }
-    if traits.subgroup_ballot {
-        text.push_str("#extension GL_KHR_shader_subgroup_ballot : require\n");
-    }
     if traits.integer_dot {
         text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
     }

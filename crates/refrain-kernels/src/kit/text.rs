@@ -26,10 +26,6 @@ impl<'t> Text<'t> {
         Text::with_head(traits, &format!("{family}+shared"), glsl::head_with(traits, lines))
     }
 
-    pub(crate) fn traits(&self) -> &'t Traits {
-        self.traits
-    }
-
     fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
         let mut name = family.to_string();
         if traits.full_subgroups {
@@ -37,7 +33,6 @@ impl<'t> Text<'t> {
         }
         for (there, tag) in [
             (traits.subgroup_arithmetic, "+subgroup"),
-            (traits.subgroup_ballot, "+ballot"),
             (traits.subgroup_uniform_flow, "+flow"),
             (traits.storage16, "+s16"),
             (traits.storage8, "+s8"),

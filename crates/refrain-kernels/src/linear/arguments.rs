@@ -1,9 +1,8 @@
 use super::epilogue::ends;
 use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
-use super::routing::RoutingWeights;
 use super::section::OP;
 use crate::kit::arguments::PushArguments;
-use crate::{Traits, Unsupported, elementwise};
+use crate::{Push, Traits, Unsupported, elementwise};
 
 /// Where a call finds x.
 pub(crate) enum InputSource<'a> {
@@ -32,8 +31,8 @@ pub(crate) fn arguments(
     }
     if let Some(routing) = &problem.routing {
         arguments.address("experts_ref experts", routing.experts.clone());
-        if let Some(RoutingWeights::Read { address, .. }) = &routing.weights {
-            arguments.address("routing_ref routing", address.clone());
+        if let Some(weights) = &routing.weights {
+            arguments.address("routing_ref routing", weights.address.clone());
         }
     }
     let ends = ends(sections);
@@ -42,6 +41,13 @@ pub(crate) fn arguments(
         addresses(&mut arguments, s, section, end.map_or(0, |end| end.extras));
     }
     arguments.address("y_ref y", problem.out.address.clone());
+    if let Some((choice, _)) = problem.choice_of(sections) {
+        let own = |operand| Push::Address { operand, bytes: 0 };
+        arguments.address("places_ref places", choice.places.clone());
+        arguments.address("left_ref left_keys", own(problem.operands));
+        arguments.address("counters_ref tickets", own(problem.operands + 1));
+        arguments.number("CHOSEN", choice.count);
+    }
     sizes(&mut arguments, problem, sections);
     for (s, section) in sections.iter().enumerate() {
         arguments.number(&format!("ROWS_{s}"), section.rows);
@@ -95,11 +101,8 @@ fn sizes(arguments: &mut PushArguments, problem: &ProjectionProblem<'_>, section
         arguments.number("REPEATS", routing.repeats());
         arguments.number("EXPERTS", routing.count);
         arguments.number("EXPERT_ROWS", routing.between);
-        if let Some(choice) = &routing.choice {
-            arguments.stride("SCORES_STRIDE", choice.stride);
-        }
-        if let Some(RoutingWeights::Read { stride, .. }) = &routing.weights {
-            arguments.stride("ROUTING_STRIDE", *stride);
+        if let Some(weights) = &routing.weights {
+            arguments.stride("ROUTING_STRIDE", weights.stride);
         }
     }
     if let Some(batch) = &problem.batch {

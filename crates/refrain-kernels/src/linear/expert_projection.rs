@@ -2,22 +2,21 @@
 //! behind them.
 //!
 //! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has
-//! U experts, `experts` `[T, U]` u32, or those of the largest of its scores `[T, E]`. Either each of them gives a result of its own, from the same x:
+//! U experts, `experts` `[T, U]` u32. Either each of them gives a result of its own, from the same x:
 //! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
 //! their sums are weighted and added up, from a row of x for each:
 //! `out[t, n] = epilogue(Σ_u weight[t, u] · Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`. An expert that
 //! there is not gives a sum of zero.
 //!
-//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts, or the scores that they are chosen by, 1; the norm's
-//! weight `[K]`, if it has one; the weights `[T, U]`, or the scores `[T, E]` of which they are made, if these are not
-//! those of the choice; for each part its matrix or its planes; the epilogue's further inputs, `[T·U, N]` or `[T, N]`;
-//! out, of the same shape.
+//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts 1; the norm's weight `[K]`, if it has one; the weights
+//! `[T, U]`, or the scores `[T, E]` of which they are made; for each part its matrix or its planes; the epilogue's further
+//! inputs, `[T·U, N]` or `[T, N]`; out, of the same shape.
 
 use std::fmt;
 
 use super::algorithms::{Algorithm, Gemv};
 use super::problem::{ProjectionProblem, SectionPlan, StridedMatrix, extra, norm_weight};
-use super::routing::{ExpertChoice, Routing, RoutingWeights};
+use super::routing::{Routing, RoutingWeights};
 use super::section::{OP, Section};
 use super::sources::WeightRows;
 use crate::kit::text::{address, require_dtype, require_float, require_shape};
@@ -26,8 +25,6 @@ use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, 
 
 /// The most experts of a token.
 const MOST_USED: usize = 64;
-/// The most scores that an invocation holds while experts are chosen.
-const MOST_KEYS: usize = 16;
 
 /// What is done in one go.
 #[derive(Clone, PartialEq, Hash, Debug)]
@@ -38,8 +35,6 @@ pub struct ExpertProjection {
     pub section: Section,
     /// What becomes of a token's experts.
     pub routed: Routed,
-    /// Of how many of the largest scores, if operand 1 holds scores, a token's experts are: as by [`crate::top_k`].
-    pub chosen: Option<usize>,
     /// Rows from one expert's matrix to the next one's: N, or more where others lie between.
     pub between: usize,
 }
@@ -65,21 +60,7 @@ impl ExpertProjection {
     /// Number of the first operand of the first matrix.
     pub fn first_plane(&self) -> usize {
         let weighted = self.norm.is_some_and(|norm| norm.weighted);
-        2 + usize::from(weighted) + usize::from(self.reads_weights())
-    }
-
-    /// Whether what weights the sums is an operand of its own.
-    pub fn reads_weights(&self) -> bool {
-        match self.routed {
-            Routed::Apart => false,
-            Routed::Weighted => true,
-            Routed::Scored => self.chosen.is_none(),
-        }
-    }
-
-    /// T · U, where operand 1 has this shape.
-    pub fn pairs(&self, experts: &[usize]) -> usize {
-        experts[0] * self.chosen.unwrap_or(experts[1])
+        2 + usize::from(weighted) + usize::from(self.routed != Routed::Apart)
     }
 
     /// T, U, N and K of operands that lie as they must.
@@ -92,11 +73,8 @@ impl ExpertProjection {
         let (x, experts, out) = (operands[0], operands[1], operands[last]);
         require_float(OP, x)?;
         require_float(OP, out)?;
-        match self.chosen {
-            Some(_) => require_float(OP, experts)?,
-            None => require_dtype(OP, experts, DType::U32)?,
-        }
-        let (&[x_rows, columns], &[tokens, width], &[repeats, rows]) =
+        require_dtype(OP, experts, DType::U32)?;
+        let (&[x_rows, columns], &[tokens, used], &[repeats, rows]) =
             (&x.layout.shape[..], &experts.layout.shape[..], &out.layout.shape[..])
         else {
             return size(format!(
@@ -105,7 +83,6 @@ impl ExpertProjection {
             ));
         };
         let apart = self.routed == Routed::Apart;
-        let used = self.chosen.unwrap_or(width);
         let pairs = tokens * used;
         let (wanted_x, wanted_out) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let is_summed_norm = self.norm.is_some() && !apart;
@@ -116,12 +93,7 @@ impl ExpertProjection {
         }
         let gapless = if apart { last } else { 0 };
         for operand in [1, gapless] {
-            let layout = &operands[operand].layout;
-            let fits = match self.chosen {
-                Some(_) if operand == 1 => layout.strides[1] == 1 || width == 1,
-                _ => layout.is_contiguous(),
-            };
-            if !fits {
+            if !operands[operand].layout.is_contiguous() {
                 return Err(Unsupported::NeedsContiguous { op: OP, operand });
             }
         }
@@ -179,19 +151,10 @@ impl ExpertProjection {
             number += usize::from(wanted.weighted);
             norm = Some((wanted.eps, weight));
         }
-        let weights = if self.reads_weights() {
-            Some(self.weights(number, operands, [tokens, used, count])?)
-        } else {
-            (self.routed == Routed::Scored).then_some(RoutingWeights::Chosen)
+        let weights = match self.routed {
+            Routed::Apart => None,
+            _ => Some(self.weights(number, operands, [tokens, used, count])?),
         };
-        let choice = self.chosen.map(|_| ExpertChoice {
-            dtype: operands[1].dtype,
-            stride: operands[1].layout.strides[0],
-        });
-        if choice.is_some() && (operands[1].layout.shape[1] != count || used > count) {
-            let what = format!("{:?} scores for {used} of {count} experts", operands[1].layout.shape);
-            return Err(Unsupported::Size { op: OP, what });
-        }
         let last = operands.len() - 1;
         let x_strides = [operands[0].layout.strides[0], operands[0].layout.strides[1]];
         Ok(ProjectionProblem {
@@ -202,9 +165,9 @@ impl ExpertProjection {
             sections: vec![plan],
             out: StridedMatrix::new(last, operands[last])?,
             batch: None,
+            choice: None,
             routing: Some(Routing {
                 experts: address(OP, 1, operands[1])?,
-                choice,
                 count,
                 between: self.between,
                 used,
@@ -236,7 +199,7 @@ impl ExpertProjection {
                 operand: number,
             });
         }
-        Ok(RoutingWeights::Read {
+        Ok(RoutingWeights {
             address: address(OP, number, operand)?,
             dtype: operand.dtype,
             stride: operand.layout.strides[0],
@@ -250,7 +213,7 @@ impl ExpertProjection {
     /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
     /// arguments are too many, or a size is beyond 32-bit indices.
     pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<Vec<Call>, Unsupported> {
-        let problem = self.checked(traits, operands)?;
+        let problem = self.problem(operands)?;
         if problem.repeats() == 0 {
             return Ok(Vec::new());
         }
@@ -262,25 +225,8 @@ impl ExpertProjection {
     /// # Errors
     /// Those of [`ExpertProjection::calls`].
     pub fn check(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
-        let problem = self.checked(traits, operands)?;
-        Gemv(&problem).check(tuning::choose(traits), traits)
-    }
-
-    fn checked<'a>(&self, traits: &Traits, operands: &[&'a OperandSpec]) -> Result<ProjectionProblem<'a>, Unsupported> {
         let problem = self.problem(operands)?;
-        let subgroup = traits.subgroup_size as usize;
-        let count = problem.routing.as_ref().map_or(0, |routing| routing.count);
-        let chooses = tuning::choose(traits).experts.choose
-            && traits.subgroup_arithmetic
-            && traits.subgroup_ballot
-            && traits.full_subgroups
-            && tuning::lanes(traits).is_multiple_of(traits.subgroup_size)
-            && count.div_ceil(subgroup) <= MOST_KEYS;
-        if self.chosen.is_some() && !chooses {
-            let what = format!("a choice among {count} experts by subgroups of {subgroup}");
-            return Err(Unsupported::Size { op: OP, what });
-        }
-        Ok(problem)
+        Gemv(&problem).check(tuning::choose(traits), traits)
     }
 }
 
@@ -294,9 +240,6 @@ impl fmt::Display for ExpertProjection {
             Routed::Weighted => f.write_str("weighted ")?,
             Routed::Scored => f.write_str("weighted by scores ")?,
         }
-        if let Some(used) = self.chosen {
-            write!(f, "of the largest {used} ")?;
-        }
         write!(f, "{}", self.section)
     }
 }
@@ -305,13 +248,13 @@ impl fmt::Display for ExpertProjection {
 pub struct ExpertInputs<'a> {
     /// `[T, K]` or `[T·U, K]`.
     pub x: &'a [f32],
-    /// `[T, U]`, chosen already.
+    /// `[T, U]`.
     pub experts: &'a [u32],
     /// U.
     pub used: usize,
     /// The norm's weight `[K]`.
     pub norm_weight: Option<&'a [f32]>,
-    /// The weights `[T, U]` or the scores `[T, E]`, those that experts were chosen by among them.
+    /// The weights `[T, U]` or the scores `[T, E]`.
     pub routing: Option<&'a [f32]>,
     /// The matrices `[E·N, K]`.
     pub parts: Vec<&'a dyn WeightRows>,

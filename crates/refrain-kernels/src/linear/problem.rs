@@ -1,3 +1,4 @@
+use super::choice::RowChoice;
 use super::routing::Routing;
 use super::section::{OP, Projection, Section, WeightStorage};
 use super::sources::QuantMatrix;
@@ -19,6 +20,8 @@ pub(crate) struct ProjectionProblem<'a> {
     pub batch: Option<BatchStrides>,
     /// Matrices that each row of x chooses among many.
     pub routing: Option<Routing>,
+    /// The largest results of a section, which are wanted too.
+    pub choice: Option<RowChoice>,
     /// Number of operands, the result among them.
     pub operands: usize,
 }
@@ -213,6 +216,7 @@ impl<'a> ProjectionProblem<'a> {
             out: StridedMatrix::new(operands.len() - 1, out)?,
             batch: None,
             routing: None,
+            choice: None,
             operands: operands.len(),
         })
     }
@@ -245,6 +249,7 @@ impl<'a> ProjectionProblem<'a> {
             out,
             batch: None,
             routing: None,
+            choice: None,
         }
     }
 
@@ -258,6 +263,13 @@ impl<'a> ProjectionProblem<'a> {
     pub(crate) fn repeats(&self) -> usize {
         let batches = self.batch.as_ref().map_or(1, BatchStrides::count);
         batches * self.routing.as_ref().map_or(1, Routing::repeats)
+    }
+
+    /// What is chosen among the results of `sections`, if it is among these, and of which.
+    pub(crate) fn choice_of(&self, sections: &[&SectionPlan<'_>]) -> Option<(&RowChoice, usize)> {
+        let choice = self.choice.as_ref()?;
+        let column = |section: &&SectionPlan<'_>| section.column == choice.column;
+        Some((choice, sections.iter().position(column)?))
     }
 
     /// The sections in groups that one call computes.

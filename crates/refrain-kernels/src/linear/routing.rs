@@ -4,9 +4,8 @@ use crate::{DType, Push};
 
 /// Experts that tokens are routed to: the section's matrices hold those of all, one after the other.
 pub(crate) struct Routing {
-    /// The experts, or what they are chosen by.
+    /// The experts.
     pub experts: Push,
-    pub choice: Option<ExpertChoice>,
     /// Of how many there are matrices.
     pub count: usize,
     /// Rows from one to the next.
@@ -18,25 +17,14 @@ pub(crate) struct Routing {
     pub weights: Option<RoutingWeights>,
 }
 
-/// That a token's experts are those of its largest scores.
-pub(crate) struct ExpertChoice {
+/// By what a token's experts are weighted.
+pub(crate) struct RoutingWeights {
+    pub address: Push,
     pub dtype: DType,
     /// Between tokens.
     pub stride: usize,
-}
-
-/// By what a token's experts are weighted.
-pub(crate) enum RoutingWeights {
-    Read {
-        address: Push,
-        dtype: DType,
-        /// Between tokens.
-        stride: usize,
-        /// Whether these are scores of all experts, and the weights their softmax over those that are used.
-        are_scores: bool,
-    },
-    /// By the softmax of the scores that they were chosen by.
-    Chosen,
+    /// Whether these are scores of all experts, and the weights their softmax over those that are used.
+    pub are_scores: bool,
 }
 
 impl Routing {

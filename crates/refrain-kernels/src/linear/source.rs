@@ -2,7 +2,6 @@
 
 use super::epilogue::{End, ends};
 use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
-use super::routing::RoutingWeights;
 use super::section::OP;
 use crate::elementwise;
 use crate::kit::arguments::PushArguments;
@@ -22,27 +21,16 @@ fn declared_routing<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, chu
     let Some(routing) = &problem.routing else {
         return text;
     };
-    let dtype = routing.choice.as_ref().map_or(DType::U32, |choice| choice.dtype);
     text = text
-        .input("experts", dtype)
+        .input("experts", DType::U32)
         .define("USED", format!("{}u", routing.used));
-    if routing.choice.is_some() {
-        let each = text.traits().subgroup_size as usize;
-        text = text
-            .define("KEYS", format!("{}u", routing.count.div_ceil(each)))
-            .body(include_str!("../kit/order.glsl"));
-    }
-    if routing.weights.is_some() {
-        // The chunks of one expert's row: known here, so that nothing is divided by a variable.
-        text = text.define("SEGMENT", format!("{}u", problem.columns / chunk));
-    }
-    match &routing.weights {
-        Some(RoutingWeights::Read { dtype, are_scores, .. }) => {
-            text.flag("SCORES", *are_scores).input("routing", *dtype)
-        }
-        Some(RoutingWeights::Chosen) => text.define("CHOSEN_WEIGHTS", 1),
-        None => text,
-    }
+    let Some(weights) = &routing.weights else {
+        return text;
+    };
+    // The chunks of one expert's row: known here, so that nothing is divided by a variable.
+    text.define("SEGMENT", format!("{}u", problem.columns / chunk))
+        .flag("SCORES", weights.are_scores)
+        .input("routing", weights.dtype)
 }
 
 /// The accessors of x, by `run` values at once, and of its norm.

@@ -13,7 +13,8 @@ const uint OWN_EACH = (OWN + THREADS - 1u) / THREADS;
 
 shared float mixed[OWN];
 shared float row_squares[ROWS];
-shared uint arrived;
+
+bool arrives_last(uint ticket, uint workgroups);
 
 vec4 memory[RUNS * EACH];
 float weights[OWN_EACH * TAPS];
@@ -208,16 +209,7 @@ void store_states() {
     keep_window(2u * KEY_DIM, OWN);
 #if RATIO > 1
     // Value heads that share a key head have all read its window when the last comes here, which alone writes it.
-    memoryBarrierBuffer();
-    barrier();
-    if (gl_LocalInvocationIndex == 0u) {
-        uint ticket = sequence() * KEY_HEADS + key_head();
-        arrived = atomicAdd(pc.tickets.at[ticket], 1u);
-        if (arrived + 1u == uint(RATIO)) atomicExchange(pc.tickets.at[ticket], 0u);
-    }
-    barrier();
-    memoryBarrierBuffer();
-    if (arrived + 1u != uint(RATIO)) return;
+    if (!arrives_last(sequence() * KEY_HEADS + key_head(), uint(RATIO))) return;
 #endif
     keep_window(0u, 2u * KEY_DIM);
 }

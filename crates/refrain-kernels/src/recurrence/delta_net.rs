@@ -20,6 +20,7 @@ use std::hash::{Hash, Hasher};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::joined_lanes;
 use crate::kit::text::{Text, address, require_float, require_shape};
+use crate::kit::tickets;
 use crate::rms_norm::Norm;
 use crate::{Architecture, Call, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
 
@@ -30,9 +31,6 @@ const MOST_TAPS: usize = 16;
 const MOST_KEPT: usize = 128;
 /// Values of the memory's rows that are summed together.
 const TOGETHER: usize = 4;
-/// The counters by which workgroups see which comes last.
-const COUNTERS: &str =
-    "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref { uint at[]; };\n";
 
 /// The numbers in it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -286,12 +284,16 @@ pub fn call(
             _ => text.input(name, operand.dtype),
         };
     }
-    let shares = sizes.ratio() > 1;
+    let [counters, last] = match sizes.ratio() {
+        1 => [""; 2],
+        _ => [tickets::COUNTERS, tickets::TEXT],
+    };
     let kernel = text
-        .body(if shares { COUNTERS } else { "" })
+        .body(counters)
         .body(&arguments.declaration())
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("delta_net.comp"))
+        .body(last)
         .kernel(vec![
             (0, division.lanes * division.rows),
             (3, division.lanes),
@@ -307,7 +309,14 @@ pub fn call(
         groups: [sizes.heads.max(1) as u32, sizes.states.max(1) as u32, 1],
         push: arguments.push(),
     };
-    Ok((call, if shares { sizes.states * sizes.key_heads } else { 0 }))
+    Ok((
+        call,
+        if sizes.ratio() > 1 {
+            sizes.states * sizes.key_heads
+        } else {
+            0
+        },
+    ))
 }
 
 /// Fails as [`call`] would, without building the call.

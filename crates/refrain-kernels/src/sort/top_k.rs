@@ -4,7 +4,7 @@
 //! elements the first comes first (-0 equals 0); NaN counts as larger than everything. The elements themselves, if they
 //! are wanted too, go to `values` `[.., k]` of x's dtype, which has no gaps.
 //!
-//! In rows no longer than a workgroup, an element's place among the results is how many stand before it. In
+//! In short rows, an element's place among the results is how many come before it (`kit/largest.glsl`). In
 //! longer ones nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
 //! selection (histograms of eight bits at a time, over the value and then over the place, which makes
 //! all elements distinct), collects what lies above, and sorts that. Where k is larger than
@@ -15,6 +15,7 @@
 use rayon::prelude::*;
 
 use crate::kit::iterations::{self, looped};
+use crate::kit::largest;
 use crate::kit::order;
 use crate::kit::rows::RowLayout;
 use crate::kit::text::{self, Text};
@@ -25,9 +26,6 @@ const OP: &str = "top_k";
 
 /// Most results that one workgroup sorts.
 const CHUNK: usize = 1024;
-
-/// Rows of which each element is compared with each other: the experts of a mixture, say.
-const SHORT: u32 = 512;
 
 /// Elements that an invocation loads together, as in the shader.
 const TOGETHER: usize = 4;
@@ -51,7 +49,7 @@ pub fn calls(
     values: Option<&OperandSpec>,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     let problem = TopKProblem::of(traits, x, out, values)?;
-    if problem.n.next_multiple_of(4) <= traits.workgroup(SHORT) as usize {
+    if problem.n <= largest::MOST_ELEMENTS {
         return Ok((vec![problem.short_call([x, out])?], None));
     }
     let share = problem.share();
@@ -191,9 +189,9 @@ impl<'t> TopKProblem<'t> {
         selections * looped(8, digit) + read + 2 * over(sorted, 0) + sort
     }
 
-    /// The call where a row has an invocation for each element.
+    /// The call where a workgroup holds a row.
     fn short_call(&self, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
-        let quads = self.n.div_ceil(4);
+        let fours = largest::fours(self.n);
         let mut push = vec![x.address(0), y.address(1), Push::Record(self.rows.outer().words())];
         let text = Text::new(self.traits, "top_k.short")
             .input("x", x.dtype)
@@ -202,16 +200,17 @@ impl<'t> TopKProblem<'t> {
         let [x_stride, y_stride] = self.strides;
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
         push.extend(numbers.map(|n| Push::U32(n as u32)));
-        let shares = (self.traits.workgroup(1024) / (4 * quads as u32)).clamp(1, 8);
         let kernel = text
-            .body("#define WALKED 2u\n")
+            .body(
+                "layout(local_size_x_id = 0) in;\nlayout(constant_id = 3) const uint FOURS = 64;\n#define WALKED 2u\n",
+            )
             .body(include_str!("../kit/order.glsl"))
             .body(include_str!("../kit/walk.glsl"))
+            .body(largest::TEXT)
             .body(include_str!("top_k/short.comp"))
             .kernel(vec![
-                (0, 4 * quads as u32 * shares),
-                (3, quads as u32),
-                (4, shares),
+                (0, self.workgroup.min(4 * fours)),
+                (3, fours),
                 (5, self.rows.outer().rank()),
             ]);
         Ok(Call {

@@ -102,8 +102,6 @@ pub struct Experts {
     pub tiles: &'static [MatrixTile],
     /// Whether a tile's fragments in which an expert has no tokens are left out, by a branch before each product.
     pub skips: bool,
-    /// Whether the products of few tokens find the largest scores themselves, where a step between costs more.
-    pub choose: bool,
 }
 
 /// What the subgroups of a workgroup that multiplies fragments share.
@@ -385,7 +383,6 @@ pub(super) const EXPERTS: Experts = Experts {
         },
     ],
     skips: false,
-    choose: true,
 };
 
 /// Products with the matrices of experts on matrix cores that a processor plays.
@@ -393,5 +390,4 @@ pub(super) const SOFTWARE_EXPERTS: Experts = Experts {
     most_for_a_pair: 1,
     tiles: SOFTWARE_MATRIX,
     skips: true,
-    choose: true,
 };

@@ -143,7 +143,6 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             "experts.most_for_a_pair",
             Slot::Size(&mut row.experts.most_for_a_pair, [0, 64]),
         ),
-        ("experts.choose", Slot::Switch(&mut row.experts.choose)),
         ("decode.threads", Slot::Power(&mut decode.threads, [1, 1024])),
         ("decode.positions", Slot::Power(&mut decode.positions, [4, 256])),
         ("decode.most_heads", Slot::Number(&mut decode.most_heads, [1, 16])),

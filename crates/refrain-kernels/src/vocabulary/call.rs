@@ -65,8 +65,6 @@ pub struct Traits {
     pub subgroup_uniform_flow: bool,
     /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
     pub subgroup_arithmetic: bool,
-    /// `subgroupBallot` … may be used in compute shaders.
-    pub subgroup_ballot: bool,
     /// `subgroupShuffleXor` … may be used in compute shaders.
     pub subgroup_shuffle: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
@@ -106,7 +104,6 @@ impl Traits {
             full_subgroups: false,
             subgroup_uniform_flow: false,
             subgroup_arithmetic: false,
-            subgroup_ballot: false,
             subgroup_shuffle: false,
             storage16: false,
             storage8: false,

@@ -18,7 +18,6 @@ pub fn traits(device: &Device) -> Traits {
             && info.limits.min_subgroup_size == info.limits.max_subgroup_size,
         subgroup_uniform_flow: features.contains(Feature::SubgroupUniformFlow),
         subgroup_arithmetic: features.contains(Feature::SubgroupArithmetic),
-        subgroup_ballot: features.contains(Feature::SubgroupBallot),
         subgroup_shuffle: features.contains(Feature::SubgroupShuffle),
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),

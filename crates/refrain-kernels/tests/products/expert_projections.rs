@@ -3,7 +3,7 @@ use refrain_kernels::projection::{
     ExpertInputs, ExpertProjection, Norm, Routed, Section, WeightStorage, expert_reference,
 };
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, top_k, tuning};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
 use crate::common::Random;
@@ -18,8 +18,6 @@ struct Case {
     parts: usize,
     norm: Option<Norm>,
     routed: Routed,
-    /// Whether the experts are chosen by scores.
-    chooses: bool,
     /// Of x, the scales or matrices, and the weights of experts.
     dtypes: [DType; 3],
 }
@@ -49,12 +47,7 @@ impl Case {
         };
         let norm_weight = (self.norm.filter(|norm| norm.weighted))
             .map(|_| add(&mut given, OperandSpec::contiguous(DType::F16, &[k]), &mut random));
-        let own_weights = match self.routed {
-            Routed::Apart => false,
-            Routed::Weighted => true,
-            Routed::Scored => !self.chooses,
-        };
-        let mut routing = own_weights.then(|| {
+        let routing = (!apart).then(|| {
             let columns = if self.routed == Routed::Scored { experts } else { used };
             add(&mut given, gappy(routing_dtype, &[tokens, columns]), &mut random)
         });
@@ -63,8 +56,9 @@ impl Case {
             .collect();
         let extra = gappy(DType::F32, &[results, n]);
         let extras = vec![Values::F32(add(&mut given, extra, &mut random))];
-        let (chosen, scores) = self.chosen(&mut given, &mut random);
-        routing = routing.or(scores);
+        let chosen = self.chosen(&mut random);
+        let operand = OperandSpec::contiguous(DType::U32, &[tokens, used]);
+        given.insert(1, (operand, Values::U32(chosen.clone())));
         let out = match apart {
             true => OperandSpec::contiguous(DType::F32, &[results, n]),
             false => gappy(DType::F32, &[results, n]),
@@ -74,7 +68,6 @@ impl Case {
             norm: self.norm,
             section: self.section(),
             routed: self.routed,
-            chosen: self.chooses.then_some(used),
             between,
         };
         let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
@@ -100,30 +93,8 @@ impl Case {
         assert_close(&actual, expected.f32().to_vec(), DType::F32, &what);
     }
 
-    /// Each token's experts; operand 1 becomes them, or the scores that they are chosen by, which are returned if they
-    /// weight them too.
-    fn chosen(&self, given: &mut Vec<(OperandSpec, Values)>, random: &mut Random) -> (Vec<u32>, Option<Vec<f32>>) {
-        let [experts, _, tokens, used, _] = self.sizes;
-        if !self.chooses {
-            let chosen = self.given(random);
-            let operand = OperandSpec::contiguous(DType::U32, &[tokens, used]);
-            given.insert(1, (operand, Values::U32(chosen.clone())));
-            return (chosen, None);
-        }
-        let operand = gappy(self.dtypes[2], &[tokens, experts]);
-        // Coarse, so that some are equal.
-        let scores = floats(random, tokens * experts)
-            .iter()
-            .map(|x| (4.0 * x).round())
-            .collect::<Vec<_>>();
-        let scores = stored(&operand, &scores);
-        given.insert(1, (operand, Values::F32(scores.clone())));
-        let chosen = top_k::reference(&Values::F32(scores.clone()), experts, used);
-        (chosen, (self.routed == Routed::Scored).then_some(scores))
-    }
-
     /// Random experts, at times one that there is not.
-    fn given(&self, random: &mut Random) -> Vec<u32> {
+    fn chosen(&self, random: &mut Random) -> Vec<u32> {
         let [experts, _, tokens, used, _] = self.sizes;
         let mut chosen: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
         if chosen.len() > 2 && self.routed != Routed::Scored {
@@ -160,10 +131,6 @@ const NORM: Norm = Norm {
     weighted: true,
 };
 
-fn chooses(traits: &Traits) -> bool {
-    traits.full_subgroups && tuning::choose(traits).experts.choose
-}
-
 #[test]
 fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
     for traits in sample(all_traits(), 3) {
@@ -177,7 +144,6 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                 parts: 1 + (i / 3) % 2,
                 norm: (j == 0).then_some(NORM),
                 routed: [Routed::Apart, Routed::Weighted, Routed::Scored][j],
-                chooses: chooses(&traits) && i % 2 == 0,
                 dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
             }
             .check(&traits);
@@ -195,37 +161,10 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                     parts: 1 + i % 2,
                     norm: (routed == Routed::Apart && i > 0).then_some(NORM),
                     routed,
-                    chooses: false,
                     dtypes: [dtype; 3],
                 }
                 .check(&traits);
             }
-        }
-    }
-}
-
-#[test]
-fn experts_are_chosen_by_the_largest_scores() {
-    let own = device_traits();
-    // Where a device's own row has a step for it, by the row for any device.
-    let vendor = if chooses(&own) { own.vendor } else { 0 };
-    let traits = Traits { vendor, ..own };
-    if !traits.full_subgroups {
-        return;
-    }
-    let most = 16 * traits.subgroup_size as usize;
-    for (i, experts) in [1, 3, 8, 61, most - 1, most].into_iter().enumerate() {
-        for routed in [Routed::Apart, Routed::Weighted, Routed::Scored] {
-            Case {
-                sizes: [experts, 5, 1 + i, 1 + (2 * i).min(experts - 1), 64],
-                weights: WeightStorage::Dense,
-                parts: 1,
-                norm: (routed == Routed::Apart).then_some(NORM),
-                routed,
-                chooses: true,
-                dtypes: [DType::F32, DType::F16, FLOATS[i % 3]],
-            }
-            .check(&traits);
         }
     }
 }
@@ -237,7 +176,6 @@ fn expert_projections_that_do_not_fit_are_refused() {
             norm,
             section: Section::plain(WeightStorage::Dense, DType::F32),
             routed,
-            chosen: None,
             between: 5,
         };
         let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);

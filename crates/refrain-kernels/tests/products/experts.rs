@@ -178,7 +178,6 @@ fn tiles() -> Vec<MatrixTile> {
 fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
     Tuning {
         experts: Experts {
-            choose: true,
             most_for_a_pair: usize::MAX,
             tiles: Box::leak(Box::new([tile])),
             skips: tile.rows > 1,

@@ -16,5 +16,6 @@ mod prepare;
 mod projections;
 mod quantised;
 mod recurrences;
+mod routers;
 mod support;
 mod texts;

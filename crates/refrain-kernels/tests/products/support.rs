@@ -91,10 +91,14 @@ pub fn outcome(calls: &[Call], inputs: &[(&OperandSpec, Values)], out: &OperandS
 
 /// What the calls of a product give. Fails unless its counters are zero again.
 pub fn outcome_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
+    outcomes_of(made, inputs, &[out]).swap_remove(0)
+}
+
+/// [`outcome_of`] of several results.
+pub fn outcomes_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], results: &[&OperandSpec]) -> Vec<Values> {
     let mut arena = Arena::new();
     inputs.iter().for_each(|(o, v)| arena.add(&encode(o, v)));
-    let empty = blank(out);
-    arena.add(&empty);
+    results.iter().for_each(|result| arena.add(&blank(result)));
     if let Some(workspace) = &made.workspace {
         arena.add(&blank(workspace));
     }
@@ -104,9 +108,13 @@ pub fn outcome_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], out
     // Twice: counters are as they were.
     arena.run(&[&made.calls[..], &made.calls].concat());
     if made.tickets > 0 {
-        assert!(arena.read(inputs.len() + 2).iter().all(|&byte| byte == 0), "counters");
+        let counters = inputs.len() + results.len() + 1;
+        assert!(arena.read(counters).iter().all(|&byte| byte == 0), "counters");
     }
-    common::values(out, &empty, &arena.read(inputs.len()))
+    let results = (inputs.len()..).zip(results);
+    results
+        .map(|(number, result)| common::values(result, &blank(result), &arena.read(number)))
+        .collect()
 }
 
 /// [`outcome`] of calls that use a workspace, which is blank.

@@ -152,7 +152,6 @@ fn products_with_experts() {
         // The tile for the most tokens, too.
         let many = Tuning {
             experts: Experts {
-                choose: true,
                 tiles: &row.experts.tiles[row.experts.tiles.len() - 1..],
                 skips: true,
                 ..row.experts

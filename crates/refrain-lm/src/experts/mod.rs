@@ -2,19 +2,19 @@
 
 mod projection;
 mod rewrite;
+mod router;
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::WeightStorage;
 
-use refrain::graph::Graph;
 use refrain::nn::Weight;
 use refrain::operation::{
     ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, check_planes,
 };
 use refrain::rewrite::{Rewrite, RewriteStage};
-use refrain::{Array, DType, Device, QuantFormat};
+use refrain::{Array, DType, QuantFormat};
 
 /// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
 /// with the matrices of the experts that are named.
@@ -80,13 +80,12 @@ impl Operation for ExpertMatmul {
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
-        const fn early(run: fn(Graph, &Device) -> Graph) -> Rewrite {
-            Rewrite {
+        const {
+            &[Rewrite {
                 stage: RewriteStage::BeforeProducts,
-                run,
-            }
+                run: rewrite::join,
+            }]
         }
-        const { &[early(rewrite::join), early(rewrite::choose)] }
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use refrain_kernels::cpu::FastRows;
 use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::{self, ExpertInputs, ExpertProjection, Routed};
-use refrain_kernels::top_k;
 
 use refrain::DType;
 use refrain::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
-use refrain::rewrite::Norm;
+use refrain::rewrite::{Norm, Rewrite, RewriteStage};
+
+use super::router;
 
 /// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
 /// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`, made by
@@ -52,6 +53,15 @@ impl Operation for JoinedExperts {
         self.projection.check(traits, &operands.iter().collect::<Vec<_>>())
     }
 
+    fn rewrites(&self) -> &'static [Rewrite] {
+        const {
+            &[Rewrite {
+                stage: RewriteStage::BehindProducts,
+                run: router::join,
+            }]
+        }
+    }
+
     fn normed(&self, norm: Norm) -> Option<(Arc<dyn Operation>, usize)> {
         let mut normed = self.clone();
         // The weight stands behind x and the experts.
@@ -68,21 +78,13 @@ impl Operation for JoinedExperts {
         let mut next = projection.first_plane();
         let weighted = projection.norm.is_some_and(|norm| norm.weighted);
         let weight = weighted.then(|| x.f32(2));
-        let scores = projection.chosen.map(|used| (used, x.values(1)));
-        let experts = match &scores {
-            Some((used, scores)) => top_k::reference(scores, x.columns(1), *used),
-            None => x.u32(1),
-        };
-        let routing = match &scores {
-            Some((_, scores)) if projection.routed == Routed::Scored => Some(scores.f32().to_vec()),
-            _ => projection.reads_weights().then(|| x.f32(next - 1)),
-        };
+        let routing = (projection.routed != Routed::Apart).then(|| x.f32(next - 1));
         let matrices = x.matrices(projection.section.parts.iter().copied(), &mut next);
         let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
         let inputs = ExpertInputs {
             x: &x.f32(0),
-            experts: &experts,
-            used: projection.chosen.unwrap_or(x.shape(1)[1]),
+            experts: &x.u32(1),
+            used: x.shape(1)[1],
             norm_weight: weight.as_deref(),
             routing: routing.as_deref(),
             parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
@@ -102,7 +104,7 @@ impl Operation for JoinedExperts {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        let pairs = self.projection.pairs(&operands[1].layout.shape);
+        let pairs = operands[1].layout.count();
         let columns = operands[0].layout.shape[1];
         // Of each expert; those of a token are added up or apart.
         let each = columns * pairs / self.shape[0].max(1);
@@ -112,7 +114,7 @@ impl Operation for JoinedExperts {
     }
 
     fn rows_read(&self, operands: &[OperandSpec]) -> Option<[usize; 2]> {
-        let pairs = self.projection.pairs(&operands[1].layout.shape);
+        let pairs = operands[1].layout.count();
         let all = operands[self.projection.first_plane()].layout.shape[0];
         Some([pairs * self.shape[1], all])
     }

@@ -40,49 +40,6 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
     graph
 }
 
-/// Leaves the choice of experts to the products that read it, where all that read it can make it.
-pub(super) fn choose(mut graph: Graph, device: &Device) -> Graph {
-    for number in 0..graph.nodes.len() {
-        let Node { primitive, inputs, .. } = &graph.nodes[number];
-        let (Some(TopK { values: false, .. }), [scores]) = (primitive.operation(), &inputs[..]) else {
-            continue;
-        };
-        if graph.outputs.iter().any(|edge| edge.node == number) {
-            continue;
-        }
-        let users = (number..graph.nodes.len()).filter(|&n| graph.nodes[n].inputs.iter().any(|e| e.node == number));
-        let choosing = users.map(|user| Some((user, choosing(&graph, user, number, scores)?.node(&graph, device)?)));
-        for (user, node) in choosing.collect::<Option<Vec<_>>>().unwrap_or_default() {
-            graph.nodes[user] = node;
-        }
-    }
-    graph
-}
-
-/// Node `user`, with choice `number` by `scores` made a part of it.
-fn choosing(graph: &Graph, user: usize, number: usize, scores: &Edge) -> Option<Found> {
-    let node = &graph.nodes[user];
-    let JoinedExperts { projection, .. } = node.primitive.operation()?;
-    let reads = node.inputs.iter().filter(|e| e.node == number).count();
-    if reads != 1 || node.inputs[1].node != number || !graph.is_whole(&node.inputs[1]) {
-        return None;
-    }
-    let mut projection = projection.clone();
-    let mut inputs = node.inputs.clone();
-    let used = inputs[1].layout.shape[1];
-    if projection.routed == Routed::Scored && inputs.remove(projection.first_plane() - 1) != *scores {
-        return None;
-    }
-    projection.chosen = Some(used);
-    inputs[1] = scores.clone();
-    Some(Found {
-        projection,
-        inputs,
-        shape: [node.shape[0], node.shape[1]],
-        dtype: node.dtype,
-    })
-}
-
 /// The largest of a softmax are those of what it is made of.
 fn unscale(graph: &mut Graph) {
     for number in 0..graph.nodes.len() {
@@ -204,7 +161,6 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
             epilogue,
         },
         routed: Routed::Apart,
-        chosen: None,
         between,
     };
     Some(Found {
@@ -259,7 +215,6 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
         norm: None,
         section: Section::plain(found.weights, DType::F32),
         routed,
-        chosen: None,
         between: rows,
     };
     Some(Found {

@@ -7,18 +7,41 @@ use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::{self, Projection};
 
 use crate::DType;
-use crate::operation::{ArraySpec, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported};
+use crate::operation::{
+    ArraySpec, HostInputs, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
+};
 
 /// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs
 /// `[T, N]` …) → `[T, Σ N]`, made by [`crate::passes::regions`].
-#[derive(Hash, Debug)]
-pub(crate) struct JoinedProducts {
+#[derive(Clone, Hash, Debug)]
+pub struct JoinedProducts {
     /// What is computed.
     pub projection: Projection,
     /// Extents of the result.
     pub shape: [usize; 2],
     /// Storage type of the result.
     pub dtype: DType,
+}
+
+impl JoinedProducts {
+    /// The result in plain Rust.
+    pub fn product(&self, x: &HostInputs<'_>) -> Values {
+        let projection = &self.projection;
+        let weighted = projection.norm.is_some_and(|norm| norm.weighted);
+        let norm_weight = weighted.then(|| x.f32(1));
+        let mut next = 1 + usize::from(weighted);
+        let parts = projection.sections.iter().flat_map(|s| &s.parts);
+        let matrices = x.matrices(parts.copied(), &mut next);
+        let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
+        let inputs = projection::ProjectionInputs {
+            x: &x.f32(0),
+            norm_weight: norm_weight.as_deref(),
+            parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
+            extras: (next..x.count()).map(|n| x.values(n)).collect(),
+            tokens: self.shape[0],
+        };
+        projection::reference(projection, &inputs)
+    }
 }
 
 impl Operation for JoinedProducts {
@@ -43,23 +66,7 @@ impl Operation for JoinedProducts {
     }
 
     fn reference(&self, step: &HostStep<'_>) {
-        let projection = &self.projection;
-        step.result(|x| {
-            let weighted = projection.norm.is_some_and(|norm| norm.weighted);
-            let norm_weight = weighted.then(|| x.f32(1));
-            let mut next = 1 + usize::from(weighted);
-            let parts = projection.sections.iter().flat_map(|s| &s.parts);
-            let matrices = x.matrices(parts.copied(), &mut next);
-            let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
-            let inputs = projection::ProjectionInputs {
-                x: &x.f32(0),
-                norm_weight: norm_weight.as_deref(),
-                parts: rows.iter().map(|rows| rows as &dyn WeightRows).collect(),
-                extras: (next..x.count()).map(|n| x.values(n)).collect(),
-                tokens: self.shape[0],
-            };
-            projection::reference(projection, &inputs)
-        });
+        step.result(|x| self.product(x));
     }
 
     fn detail(&self) -> String {

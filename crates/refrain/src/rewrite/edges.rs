@@ -10,13 +10,17 @@ use crate::graph::{Edge, Graph, Node};
 use crate::ops::rms_norm::Normalisation;
 use crate::{Device, Layout, Primitive};
 
-/// What a node's kernel is given: what it reads as it lies, then its result.
-pub(crate) fn operands(graph: &Graph, inputs: &[Edge], result: OperandSpec) -> Vec<OperandSpec> {
+/// What a node's kernel is given: what it reads as it lies, then its results.
+pub(crate) fn operands(
+    graph: &Graph,
+    inputs: &[Edge],
+    results: impl IntoIterator<Item = OperandSpec>,
+) -> Vec<OperandSpec> {
     let operand = |edge: &Edge| OperandSpec {
         dtype: graph.dtype(edge),
         layout: edge.layout.clone(),
     };
-    inputs.iter().map(operand).chain([result]).collect()
+    inputs.iter().map(operand).chain(results).collect()
 }
 
 /// What kernels are chosen by; the least that there is where none run.
@@ -28,17 +32,17 @@ fn traits(device: &Device) -> &Traits {
     }
 }
 
-/// Whether a node, an operation of one new result that is not in the graph yet, is one that the device computes over
-/// its inputs as they lie.
+/// Whether a node, an operation that is not in the graph yet, is one that the device computes over its inputs as they
+/// lie.
 pub fn computes(graph: &Graph, node: &Node, device: &Device) -> bool {
     let Primitive::Operation(operation) = &node.primitive else {
         return false;
     };
-    let result = OperandSpec {
-        dtype: node.dtype,
-        layout: node.written.clone(),
+    let result = |result: usize| OperandSpec {
+        dtype: node.dtype_of(result),
+        layout: node.written_of(result),
     };
-    let operands = operands(graph, &node.inputs, result);
+    let operands = operands(graph, &node.inputs, (0..node.new_results()).map(result));
     operation.check(traits(device), &operands).is_ok()
 }
 

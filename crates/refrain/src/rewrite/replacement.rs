@@ -8,9 +8,9 @@ use crate::graph::{Edge, Graph, Node};
 pub struct Replacement {
     /// The node.
     pub node: Node,
-    /// Nodes that change states, which it does itself.
+    /// Other nodes whose work it does: nothing stays that needs them but for the results that are named next.
     pub dropped: Vec<usize>,
-    /// The next versions of states that these made, by node and result, and which of its results those are now.
+    /// What these made, next versions of states say, by node and result, and which of its results those are now.
     pub next: Vec<((usize, usize), usize)>,
     /// A later node whose result it gives.
     pub absorbed: Option<usize>,

@@ -151,7 +151,7 @@ fn mixtures_compute_alike_joined_and_apart() {
     let mut joined = 0;
     for seed in 760..772 {
         let mut results: Vec<Vec<f32>> = Vec::new();
-        for device in [&Device::cpu(), vulkan()] {
+        for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 3, 8]);
@@ -164,6 +164,8 @@ fn mixtures_compute_alike_joined_and_apart() {
                 let plan = function.plan().to_string();
                 assert!(!plan.contains("expert_projection") || regions, "{plan}");
                 joined += plan.matches("expert_projection").count();
+                let chooses = plan.contains("= router of rms_norm") && !plan.contains("= top_k");
+                assert_eq!(chooses, regions && on_gpu, "{plan}");
                 let columns = y.dim(1);
                 let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
                 function.call_bytes(&[("x", bytemuck::cast_slice(&x))]).expect("a call");

@@ -55,7 +55,6 @@ shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
 shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
-shared uint arrived;
 #if defined SINKS && !defined JOINS
 shared float sinks[HEADS];
 float own_sink;

@@ -192,7 +192,6 @@ mod tests {
         full_subgroups: true,
         subgroup_uniform_flow: true,
         subgroup_arithmetic: true,
-        subgroup_ballot: true,
         subgroup_shuffle: true,
         storage16: true,
         storage8: true,

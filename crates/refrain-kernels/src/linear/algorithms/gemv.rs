@@ -5,14 +5,16 @@ mod iterations;
 
 use self::iterations::iterations;
 use super::{Algorithm, ProductCost, ProjectionCalls};
+use crate::kit::largest;
 use crate::kit::text::{Text, grid};
+use crate::kit::tickets;
 use crate::linear::arguments::{self, InputSource::Given};
 use crate::linear::problem::{ProjectionProblem, SectionPlan};
 use crate::linear::routing::Routing;
 use crate::linear::section::{OP, WeightStorage};
 use crate::linear::source;
 use crate::tuning::{self, GemvTuning, Tuning};
-use crate::{Call, Traits, Unsupported};
+use crate::{Call, DType, Traits, Unsupported};
 
 /// Such a product.
 pub(crate) struct Gemv<'p>(pub &'p ProjectionProblem<'p>);
@@ -60,10 +62,16 @@ impl Gemv<'_> {
             .flag("FIXED_POINT", is_fixed)
             // Sums of nothing: there is not even a chunk to load.
             .flag("EMPTY", problem.columns == 0);
-        let kernel = source::declared(text, problem, sections)
+        let choice = problem.choice_of(sections);
+        let text = source::declared(text, problem, sections)
             .body(include_str!("../../kit/unroll.glsl"))
             .body(include_str!("gemv/sizes.glsl"))
-            .body(include_str!("../../kit/lanes.glsl"))
+            .body(include_str!("../../kit/lanes.glsl"));
+        let text = match choice {
+            Some((_, section)) => declared_choice(text, section),
+            None => text,
+        };
+        let text = text
             .body(&generated)
             .body(match weights {
                 WeightStorage::Dense => include_str!("gemv/dense.glsl"),
@@ -77,18 +85,20 @@ impl Gemv<'_> {
             .body(match is_fixed {
                 true => include_str!("gemv/fixed.glsl"),
                 false => include_str!("gemv/floats.glsl"),
-            })
-            .body(include_str!("gemv/gemv.comp"))
-            .kernel(vec![
-                (0, lanes * rows),
-                (3, lanes),
-                (4, rows),
-                (5, problem.tokens as u32),
-                (6, division.loads),
-                (7, division.each),
-                (8, weights.group()),
-                (9, tile),
-            ]);
+            });
+        let text = if choice.is_some() { found_choice(text) } else { text };
+        let mut constants = vec![
+            (0, lanes * rows),
+            (3, lanes),
+            (4, rows),
+            (5, problem.tokens as u32),
+            (6, division.loads),
+            (7, division.each),
+            (8, weights.group()),
+            (9, tile),
+        ];
+        constants.extend(choice.map(|(_, section)| (10, largest::fours(sections[section].rows))));
+        let kernel = text.body(include_str!("gemv/gemv.comp")).kernel(constants);
         let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups.on(traits)))?;
         Ok(Call {
             kernel,
@@ -107,8 +117,9 @@ impl Algorithm for Gemv<'_> {
     }
 
     fn check(&self, _: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
-        // Each operand takes one address at most, and all numbers together another.
-        if 8 * (self.0.operands + 1) <= traits.push_bytes as usize {
+        // Each operand takes one address at most, as does each part of a choice, and all numbers together another.
+        let chosen = if self.0.choice.is_some() { 3 } else { 0 };
+        if 8 * (self.0.operands + chosen + 1) <= traits.push_bytes as usize {
             return Ok(());
         }
         for sections in self.0.alike() {
@@ -124,8 +135,34 @@ impl Algorithm for Gemv<'_> {
         }
         let kinds = self.0.alike().into_iter();
         let calls = kinds.map(|sections| self.call(tuning, traits, &sections));
-        Ok(ProjectionCalls::apart(calls.collect::<Result<_, _>>()?))
+        let made = ProjectionCalls::apart(calls.collect::<Result<_, _>>()?);
+        Ok(ProjectionCalls {
+            workspace: self.0.choice.as_ref().map(|choice| choice.keys(self.0.tokens)),
+            tickets: usize::from(self.0.choice.is_some()),
+            ..made
+        })
     }
+}
+
+/// The accessors of what finds the largest results of section `section`.
+fn declared_choice(text: Text<'_>, section: usize) -> Text<'_> {
+    text.define("CHOICE", format!("{section}u"))
+        .define("CHOICE_ROWS", format!("ROWS_{section}"))
+        .output("places", DType::U32)
+        .body(
+            "layout(constant_id = 10) const uint FOURS = 64;\n\
+             layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer left_ref { uint at[]; };\n\
+             layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer left_fours_ref { uvec4 at[]; };\n",
+        )
+        .body(tickets::COUNTERS)
+}
+
+/// What finds them, behind the arguments and what else lies in shared memory.
+fn found_choice(text: Text<'_>) -> Text<'_> {
+    text.body(include_str!("../../kit/order.glsl"))
+        .body(largest::TEXT)
+        .body(tickets::TEXT)
+        .body(include_str!("gemv/choice.glsl"))
 }
 
 /// The part of a tuning row for a storage.
@@ -207,7 +244,11 @@ fn tile(
     /// Values that an invocation holds while it stages them in fixed point.
     const MOST_HELD: usize = 32;
     // Beside x lie the sums of lanes and of rows, and what drivers take.
-    let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + 1024;
+    let choice = problem
+        .choice
+        .as_ref()
+        .map_or(0, |choice| largest::shared_bytes(choice.rows));
+    let taken = 4 * (lanes * rows + rows * problem.tokens as u32) as usize + choice + 1024;
     let room = (traits.shared_bytes as usize)
         .saturating_sub(taken)
         .min(gemv.staged_bytes);

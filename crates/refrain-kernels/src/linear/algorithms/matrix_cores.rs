@@ -377,11 +377,12 @@ impl ProjectionProblem<'_> {
                 .body(include_str!("gemv/quantised.glsl"))
                 .body(include_str!("matrix_cores/quantised.glsl")),
         };
-        let kernel = text
+        let text = text
             .flag("SKIPS", tokens.skips)
             .flag("LOCKSTEP", is_hidden && traits.vendor == tuning::MESA_SOFTWARE)
-            .body("layout(local_size_x_id = 0) in;\n")
-            .body(include_str!("parts.glsl"))
+            .body("layout(local_size_x_id = 0) in;\n");
+        let kernel = (tokens.shared)
+            .joined(text)
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
             .body(match is_hidden {

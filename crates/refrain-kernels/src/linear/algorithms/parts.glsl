@@ -4,24 +4,11 @@ uint result_number() { return group_number() / uint(K_PARTS); }
 uint k_part() { return group_number() % uint(K_PARTS); }
 
 #if K_PARTS > 1
-shared uint arrived;
-
 // Where this invocation's sum `i` of `count` lies that workgroup `part` left.
 uint sum_at(uint part, uint i, uint count) {
     return ((result_number() * uint(K_PARTS) + part) * count + i) * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
 }
 
-// Whether this workgroup is the last of its result's to come here. It then sees what the others left, and the
-// counter is zero again.
-bool arrives_last() {
-    memoryBarrierBuffer();
-    barrier();
-    if (gl_LocalInvocationIndex == 0u) {
-        arrived = atomicAdd(pc.tickets.at[result_number()], 1u);
-        if (arrived + 1u == uint(K_PARTS)) atomicExchange(pc.tickets.at[result_number()], 0u);
-    }
-    barrier();
-    memoryBarrierBuffer();
-    return arrived + 1u == uint(K_PARTS);
-}
+// Whether this workgroup is the last of its result's to come here.
+bool arrives_last() { return arrives_last(result_number(), uint(K_PARTS)); }
 #endif

@@ -2,6 +2,7 @@
 
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::Text;
+use crate::kit::tickets;
 use crate::{Push, Traits};
 
 /// How many workgroups share each result's sums, and what they leave for the one that adds them.
@@ -61,6 +62,12 @@ impl SumParts {
         both.into_iter().take(if self.count > 1 { 2 } else { 0 })
     }
 
+    /// How invocations know their part, and which comes last: behind the arguments and what else lies in shared memory.
+    pub(crate) fn joined<'t>(&self, text: Text<'t>) -> Text<'t> {
+        let tickets = if self.count > 1 { tickets::TEXT } else { "" };
+        text.body(tickets).body(include_str!("parts.glsl"))
+    }
+
     /// What the arguments refer to.
     pub(crate) fn define<'t>(&self, text: Text<'t>) -> Text<'t> {
         let text = text.define("K_PARTS", self.count);
@@ -68,8 +75,8 @@ impl SumParts {
             return text;
         }
         text.body(
-            "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer sums_ref { float at[]; };\n\
-             layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref { uint at[]; };\n",
+            "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer sums_ref { float at[]; };\n",
         )
+        .body(tickets::COUNTERS)
     }
 }

@@ -127,15 +127,16 @@ fn dense(
     let [a, b, out] = operands;
     let tile = tuning.tile;
     let text = Text::new(traits, "matmul.gemm");
-    let kernel = shared
+    let text = shared
         .define(text)
         .flag("COUNTED", iterations::most(traits).is_some())
         .input("a", a.dtype)
         .input("b", b.dtype)
         .output("c", out.dtype)
         .body(include_str!("tile/dense/product.glsl"))
-        .body(include_str!("tile/tile.glsl"))
-        .body(include_str!("parts.glsl"))
+        .body(include_str!("tile/tile.glsl"));
+    let kernel = shared
+        .joined(text)
         .body(include_str!("tile/dense/gemm.comp"))
         .kernel(vec![
             (0, tile.rows * tile.columns),

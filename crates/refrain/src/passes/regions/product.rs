@@ -78,7 +78,7 @@ impl Product {
     /// Whether the kernels take the operands as they lie.
     pub(super) fn computes(&self, graph: &Graph, device: &Device) -> bool {
         let result = OperandSpec::contiguous(self.dtype, &[self.tokens, self.columns]);
-        let operands = operands(graph, &self.inputs, result);
+        let operands = operands(graph, &self.inputs, [result]);
         let operands: Vec<&OperandSpec> = operands.iter().collect();
         let checked = match device.backend() {
             Backend::Vulkan { traits, .. } => projection::check(traits, &self.projection, &operands),

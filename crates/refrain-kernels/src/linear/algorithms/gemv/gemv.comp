@@ -73,7 +73,11 @@ void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
             if (lane() == 0u && row + r < block.rows) {
                 uint at = y_at + t * Y_STRIDE + (block.column + row + r) * Y_WITHIN;
                 uint element = t * block.rows + row + r;
-                store_y(pc.y, at, result_of(block.section, element, with_sums(inputs[r][t], totals)));
+                float result = result_of(block.section, element, with_sums(inputs[r][t], totals));
+                store_y(pc.y, at, result);
+#ifdef CHOICE
+                if (block.section == CHOICE) leave_key(t, row + r, result);
+#endif
             }
         }
     }
@@ -141,5 +145,8 @@ void main() UNIFORM_FLOW {
     }
 #else
     run_batch();
+#endif
+#ifdef CHOICE
+    choose();
 #endif
 }

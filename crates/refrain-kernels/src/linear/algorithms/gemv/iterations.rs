@@ -3,6 +3,7 @@
 use super::GemvDivision;
 use crate::Traits;
 use crate::kit::iterations::{joined_lanes, looped, rounds};
+use crate::kit::largest;
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::tuning::GemvTuning;
 
@@ -40,7 +41,9 @@ pub(super) fn iterations(
     let block = tiles.saturating_mul(stage + steps * step) + norms;
     let blocks = division.blocks(sections).div_ceil(gemv.most_groups.on(traits));
     let batches = problem.repeats().div_ceil(65_535);
-    let routing = problem.routing.as_ref().filter(|routing| routing.choice.is_some());
-    let choice = routing.map_or(0, |routing| looped(routing.used, 0));
+    let choice = problem.choice_of(sections).map_or(0, |(choice, section)| {
+        let found = largest::iterations(sections[section].rows, choice.count, (lanes * rows) as usize);
+        looped(problem.tokens, found)
+    });
     batches.saturating_mul(choice + looped(blocks, block))
 }
