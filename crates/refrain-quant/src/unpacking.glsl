@@ -87,25 +87,35 @@ vec4 quants(RUN_BITS run, uint from) {
 #ifndef RECORD_WORDS
 #define RECORD_WORDS 5u
 #endif
-// A record of words for 256 values: two f16 factors, then bytes of integers for the groups.
-uint record_byte(scales_ref scales, uint record, uint number) {
-    return (load_scales(scales, record + 1u + number / 4u) >> (8u * (number % 4u))) & 0xffu;
+// A record of words for 256 values: two f16 factors, then bytes of integers for the groups. What parameters of group g
+// are made of: the factors, the word with its integer, and, where biases have their own, the word with that.
+uvec3 record_words(scales_ref scales, uint record, uint g) {
+    uint first = record * RECORD_WORDS;
+    uvec3 words = uvec3(load_scales(scales, first), load_scales(scales, first + 1u + g / 4u), 0u);
+#ifdef ZERO_BIAS
+    if (GROUP != 16u) words.z = load_scales(scales, first + 3u + g / 4u);
+#endif
+    return words;
+}
+
+// Of group g, from words that it shares with the others of its four.
+vec2 record_parameters(uvec3 words, uint g) {
+    uint shift = 8u * (g % 4u);
+    uint own = (words.y >> shift) & 0xffu;
+#ifdef ZERO_BIAS
+    vec2 integers = GROUP == 16u ? vec2(own & 15u, own >> 4) : vec2(own, (words.z >> shift) & 0xffu);
+    precise vec2 products = vec2(f16_to_f32(words.x & 0xffffu), f16_to_f32(words.x >> 16)) * integers;
+    return vec2(products.x, -products.y);
+#else
+    precise float scale = f16_to_f32(words.x & 0xffffu) * float(bitfieldExtract(int(own), 0, 8));
+    return vec2(scale, 0.0);
+#endif
 }
 
 vec2 nested_parameters(scales_ref scales, uint group) {
     const uint per_record = 256u / GROUP;
-    uint record = group / per_record * RECORD_WORDS;
     uint g = group % per_record;
-    uint factors = load_scales(scales, record);
-    uint own = record_byte(scales, record, g);
-#ifdef ZERO_BIAS
-    vec2 integers = GROUP == 16u ? vec2(own & 15u, own >> 4) : vec2(own, record_byte(scales, record, 8u + g));
-    precise vec2 products = vec2(f16_to_f32(factors & 0xffffu), f16_to_f32(factors >> 16)) * integers;
-    return vec2(products.x, -products.y);
-#else
-    precise float scale = f16_to_f32(factors & 0xffffu) * float(bitfieldExtract(int(own), 0, 8));
-    return vec2(scale, 0.0);
-#endif
+    return record_parameters(record_words(scales, group / per_record, g), g);
 }
 #define PARAMETERS(planes, group) nested_parameters(planes.scales, group)
 #elif defined E8M0

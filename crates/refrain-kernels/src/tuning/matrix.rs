@@ -122,6 +122,18 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     MatrixTile {
         most_tokens: 16,
         least_depth: 0,
+        least_groups: GroupCount::of_units(600, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 1,
+        halves: 1,
+        parts: 1,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 16,
+        least_depth: 0,
         least_groups: GroupCount::of_units(300, H200_UNITS),
         shared: SharedBy::Sums,
         subgroups: 8,

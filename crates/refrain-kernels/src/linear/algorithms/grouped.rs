@@ -10,7 +10,7 @@ use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address, grid};
 use crate::linear::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::linear::source::declared_input;
-use crate::tuning::{self, Tuning};
+use crate::tuning::Tuning;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
@@ -193,13 +193,12 @@ impl SortedPairs<'_> {
         arguments.stride("X_BETWEEN", self.between);
         arguments.stride("X_WITHIN", 1);
         arguments.check(OP)?;
-        // Two times eight values for each invocation.
-        let wanted = (self.problem.columns / 16).next_power_of_two() as u32;
-        let lanes = threads.min(wanted).max(tuning::lanes(traits));
-        let rows = threads / lanes;
+        let [lanes, held] = self.fragments.packing(traits);
+        let rows = (threads / lanes).max(1);
         let declaration = arguments.declaration();
         let text = Text::with_fragments(traits, &format!("{OP}.prepare"))
-            .define("LANE_VALUE", "float")
+            .define("LANE_VALUE", "vec2")
+            .define("HELD", format!("{held}u"))
             .input("experts", DType::U32);
         let text = self.fragments.define(traits, declared_input(text, self.problem, 8));
         let kernel = text

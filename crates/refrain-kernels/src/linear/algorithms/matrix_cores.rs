@@ -55,6 +55,10 @@ fn chunk(planes: &WeightPlanes<'_>) -> usize {
     }
 }
 
+/// Runs of eight values that an invocation which packs x is to hold; measured on an H200, where more invocations with
+/// fewer runs are slower.
+const RUNS_HELD: usize = 6;
+
 /// Sizes of a product's fragments.
 pub(crate) struct Fragments {
     pub cores: MatrixCores,
@@ -94,6 +98,15 @@ impl Fragments {
 
     fn steps(&self) -> u32 {
         self.chunk as u32 / self.cores.values()
+    }
+
+    /// How vectors of x are packed: invocations to a vector, and runs of eight values that each holds.
+    pub(crate) fn packing(&self, traits: &Traits) -> [u32; 2] {
+        let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
+        let runs = row.div_ceil(8);
+        let wanted = runs.div_ceil(RUNS_HELD).next_power_of_two() as u32;
+        let lanes = wanted.min(traits.max_invocations).max(tuning::lanes(traits));
+        [lanes, runs.div_ceil(lanes as usize) as u32]
     }
 
     /// What the order and the sizes are called in shaders.
@@ -310,12 +323,12 @@ impl ProjectionProblem<'_> {
         workspace: usize,
     ) -> Result<Call, Unsupported> {
         let arguments = self.pack_arguments(traits, fragments, workspace)?;
-        let wanted = (self.columns / 8).next_power_of_two() as u32;
-        let lanes = tuning.row_threads.min(wanted).max(tuning::lanes(traits));
+        let [lanes, held] = fragments.packing(traits);
         let declaration = arguments.declaration();
         let text = Text::with_fragments(traits, &format!("{OP}.pack"));
-        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "float"));
+        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "vec2"));
         let kernel = text
+            .define("HELD", format!("{held}u"))
             .body(REFERENCES)
             .body(&declaration)
             .body(include_str!("../../kit/lanes.glsl"))

@@ -1,8 +1,10 @@
 // Vectors as the matrix cores take them: x[t], normalised first where there is a norm, as halves, times a power
 // of two that keeps its largest value in their range; with HALVES 2 also what those leave, so that nearly all of
-// f32's bits are there. A row of invocations takes a vector. Declared elsewhere: the arguments, x and the norm's
-// weight, lanes; later: where x[t] begins, and where a half is packed.
-DEFINE_COMBINE(max_lanes, max, subgroupMax)
+// f32's bits are there. A row of invocations takes a vector, and holds it: HELD runs of eight values each. Declared
+// elsewhere: the arguments, x and the norm's weight, lanes; later: where x[t] begins, and where a half is packed.
+#define JOIN_BOTH(a, b) vec2(max((a).x, (b).x), (a).y + (b).y)
+#define SUBGROUP_BOTH(value) vec2(subgroupMax((value).x), subgroupAdd((value).y))
+DEFINE_COMBINE(both_lanes, JOIN_BOTH, SUBGROUP_BOTH)
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer factors_ref { float at[]; };
 #if VALUES == 1
@@ -19,11 +21,11 @@ const float LARGEST = 256.0;
 uint x_at(uint t);
 uint packed_at(uint part, uint t, uint k);
 
-// Values k to k + 7 of x[t] with the norm's weight, zeros beyond the last.
-void load_eight(uint t, uint k, out vec4 low, out vec4 high) {
+// Values k to k + 7 of x[t], zeros where there are none.
+void load_eight(uint t, uint k, bool inside, out vec4 low, out vec4 high) {
     low = vec4(0.0);
     high = vec4(0.0);
-    if (k >= COLUMNS) return;
+    if (!inside || k >= COLUMNS) return;
     uint at = x_at(t) + k * X_WITHIN;
 #ifdef X_WIDE
     load8_x(pc.x, at, low, high);
@@ -35,62 +37,87 @@ void load_eight(uint t, uint k, out vec4 low, out vec4 high) {
 #endif
 }
 
-void weigh(uint k, inout vec4 low, inout vec4 high) {
 #ifdef NORM_WEIGHT
+void load_norm_weights(uint k, out vec4 low, out vec4 high) {
+    low = vec4(0.0);
+    high = vec4(0.0);
     if (k >= COLUMNS) return;
+#ifdef NORM_WEIGHT_WIDE
+    load4_norm_weight(pc.norm_weight, k, low);
+    load4_norm_weight(pc.norm_weight, k + 4u, high);
+#else
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        low[i] *= load_norm_weight(pc.norm_weight, k + i);
-        high[i] *= load_norm_weight(pc.norm_weight, k + 4u + i);
+        low[i] = load_norm_weight(pc.norm_weight, k + i);
+        high[i] = load_norm_weight(pc.norm_weight, k + 4u + i);
     }
 #endif
+}
+#endif
+
+// What a half can hold of values up to LARGEST, whichever way the device rounds to halves.
+vec4 halved(vec4 values) {
+    precise vec4 raised = values * 8193.0;
+    precise vec4 rest = raised - values;
+    precise vec4 kept = raised - rest;
+    return kept;
 }
 
 // Packs x[t], zeros where it is not inside, and stores its factor, if it is stored at all. To be called by the
 // whole workgroup.
 void pack(uint t, bool inside, bool stored) {
-    float squares = 0.0;
-    float most = 0.0;
-    vec4 low, high;
-    for (uint k = 8u * lane(); inside && k < COLUMNS; k += 8u * LANES) {
-        load_eight(t, k, low, high);
-        squares += dot(low, low) + dot(high, high);
-        weigh(k, low, high);
-        vec4 size = max(abs(low), abs(high));
-        most = max(most, max(max(size.x, size.y), max(size.z, size.w)));
+    vec4 low[HELD];
+    vec4 high[HELD];
+#ifdef NORM_WEIGHT
+    vec4 low_weights[HELD];
+    vec4 high_weights[HELD];
+#endif
+    [[unroll]] for (uint i = 0u; i < HELD; ++i) {
+        uint k = 8u * (i * LANES + lane());
+        load_eight(t, k, inside, low[i], high[i]);
+#ifdef NORM_WEIGHT
+        load_norm_weights(k, low_weights[i], high_weights[i]);
+#endif
     }
-    most = max_lanes(most);
+    // The largest magnitude, and the sum of squares.
+    vec2 found = vec2(0.0);
+    [[unroll]] for (uint i = 0u; i < HELD; ++i) {
+        found.y += dot(low[i], low[i]) + dot(high[i], high[i]);
+#ifdef NORM_WEIGHT
+        low[i] *= low_weights[i];
+        high[i] *= high_weights[i];
+#endif
+        vec4 size = max(abs(low[i]), abs(high[i]));
+        found.x = max(found.x, max(max(size.x, size.y), max(size.z, size.w)));
+    }
+    found = both_lanes(found);
     float factor = 1.0;
 #ifdef NORM
-    factor = 1.0 / sqrt(sum_lanes(squares) / float(COLUMNS) + uintBitsToFloat(EPS));
-    most *= factor;
+    factor = 1.0 / sqrt(found.y / float(COLUMNS) + uintBitsToFloat(EPS));
+    found.x *= factor;
 #endif
     // A power of two, so that nothing is rounded by it; by bits, since logarithms are not exact.
-    int exponent = int(floatBitsToUint(most) >> 23) - int(floatBitsToUint(LARGEST) >> 23);
-    exponent = most > 0.0 && exponent < 128 ? clamp(exponent, -100, 100) : 0;
+    int exponent = int(floatBitsToUint(found.x) >> 23) - int(floatBitsToUint(LARGEST) >> 23);
+    exponent = found.x > 0.0 && exponent < 128 ? clamp(exponent, -100, 100) : 0;
     factor *= uintBitsToFloat(uint(127 - exponent) << 23);
     if (!stored) return;
     if (lane() == 0u) pc.factors.at[t] = uintBitsToFloat(uint(127 + exponent) << 23);
 
-    for (uint k = 8u * lane(); k < BLOCKS * BLOCK; k += 8u * LANES) {
-        low = vec4(0.0);
-        high = vec4(0.0);
-        if (inside) {
-            load_eight(t, k, low, high);
-            weigh(k, low, high);
-            low *= factor;
-            high *= factor;
-        }
+    [[unroll]] for (uint i = 0u; i < HELD; ++i) {
+        uint k = 8u * (i * LANES + lane());
+        if (k >= BLOCKS * BLOCK) return;
+        vec4 first = low[i] * factor;
+        vec4 second = high[i] * factor;
         [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
+            vec4 first_kept = halved(first);
+            vec4 second_kept = halved(second);
             // Value j beside value j + 4: so the pairs of weights come out of their words.
             uint pairs[4];
             [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-                uint a = f32_to_f16(low[j]);
-                uint b = f32_to_f16(high[j]);
-                pairs[j] = a | b << 16;
-                // What the first half leaves.
-                low[j] -= f16_to_f32(a);
-                high[j] -= f16_to_f32(b);
+                pairs[j] = packFloat2x16(f16vec2(first_kept[j], second_kept[j]));
             }
+            // What the first half leaves.
+            first -= first_kept;
+            second -= second_kept;
             [[unroll]] for (uint j = 0u; j < 8u; j += VALUES_STORED) {
                 uint at = packed_at(part, t, k + j);
 #if VALUES == 1
