@@ -181,7 +181,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
             let tiles = problem.tiles(&fragments);
             let shape = (fragments.chunk, tiles, fragments.tile.halves);
             if packed != Some(shape) {
-                calls.push(problem.pack(tuning, traits, &fragments, workspace)?);
+                calls.push(problem.pack(traits, &fragments, workspace)?);
                 packed = Some(shape);
             }
             let shared = problem.sum_parts(traits, &fragments, &sections);
@@ -315,13 +315,7 @@ impl ProjectionProblem<'_> {
     }
 
     /// The call that packs x, and behind it a factor for each token.
-    fn pack(
-        &self,
-        tuning: &Tuning,
-        traits: &Traits,
-        fragments: &Fragments,
-        workspace: usize,
-    ) -> Result<Call, Unsupported> {
+    fn pack(&self, traits: &Traits, fragments: &Fragments, workspace: usize) -> Result<Call, Unsupported> {
         let arguments = self.pack_arguments(traits, fragments, workspace)?;
         let [lanes, held] = fragments.packing(traits);
         let declaration = arguments.declaration();
