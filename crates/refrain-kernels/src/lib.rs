@@ -31,6 +31,6 @@ pub use reduce::softmax;
 pub use sequences::{inbox, slots};
 pub use sort::{argmax, top_k};
 pub use vocabulary::{
-    Architecture, Call, DType, Dimensions, KernelText, Layout, MemoryKind, OperandSpec, Push, Traits, Unsupported,
-    Values,
+    Architecture, Call, CallOrder, DType, Dimensions, KernelText, Layout, MemoryKind, OperandSpec, Push, Traits,
+    Unsupported, Values,
 };

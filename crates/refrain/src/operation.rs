@@ -18,7 +18,7 @@ pub use crate::ops::take_along::TakeAlong;
 pub use crate::ops::top_k::TopK;
 pub use crate::ops::write_rows::WriteRows;
 pub use crate::passes::{Kernels, renumber};
-pub use refrain_kernels::{Call, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
+pub use refrain_kernels::{Call, CallOrder, KernelText, OperandSpec, Push, Traits, Unsupported, Values, glsl};
 
 /// Shape and dtype of an operand or a result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

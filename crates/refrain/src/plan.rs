@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use refrain_kernels::{Call, Push};
+use refrain_kernels::{Call, CallOrder, Push};
 use refrain_vulkan::MemoryClass;
 
 use crate::{DType, Layout, Primitive};
@@ -77,8 +77,8 @@ pub struct Step {
     pub tickets: Option<Operand>,
     /// Dispatches, in order; operands are numbered inputs, outputs, workspace, tickets. Empty on the CPU executor.
     pub calls: Vec<Call>,
-    /// Whether each call reads what the one before it wrote. If not, no call touches what another one writes.
-    pub chained: bool,
+    /// What the calls wait for, beside what other steps wrote.
+    pub order: CallOrder,
 }
 
 /// A dispatch in the order of a plan; on the CPU executor, a whole step.

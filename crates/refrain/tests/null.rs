@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use common::decoder::{Decoder, Extents};
 use refrain::{Array, Counters, DType, Device, Flushes, Function, MemoryClass, eval};
+use refrain_kernels::CallOrder;
 use refrain_lm::{AttentionParams, BatchTokens, expert_matmul, paged_attention};
 use refrain_vulkan::{DeviceInfo, DeviceKind, NullEvent, Queue, RecordedCommand};
 
@@ -322,7 +323,11 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
     let [only] = &step.plan().steps[..] else {
         panic!("{}", step.plan())
     };
-    assert!(only.chained && only.workspace.is_some(), "{}", step.plan());
+    assert!(
+        only.order == CallOrder::InTurn && only.workspace.is_some(),
+        "{}",
+        step.plan()
+    );
     let words = |n: usize| vec![0; 4 * n];
     let (_, events) = caused(&recorder, || {
         step.call_bytes(&[

@@ -12,15 +12,17 @@ pub const HEAD_DIM: usize = 128;
 pub const PAGE: usize = 64;
 const PAGES: usize = 512;
 
-/// Attention at several depths.
+/// Attention at several depths, and of several sequences at one.
 pub fn attentions() -> impl Iterator<Item = Workload> {
     let models = [("0.6b", 16, 8), ("8b", 32, 8)];
-    models.into_iter().flat_map(|(model, heads, kv_heads)| {
-        [130, 1000, 4100, 16_400].map(|context| Workload::Attention {
+    let depths = [(130, 1), (1000, 1), (4100, 1), (16_400, 1), (290, 8), (290, 64)];
+    models.into_iter().flat_map(move |(model, heads, kv_heads)| {
+        depths.map(|(context, sequences)| Workload::Attention {
             model,
             heads,
             kv_heads,
             context,
+            sequences,
         })
     })
 }
@@ -65,10 +67,22 @@ pub fn preparations() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Attention of a token.
-pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, context: usize) -> Made {
-    let slots = context.div_ceil(PAGE) * PAGE;
-    let [q, k, v] = side_by_side(1, [heads, kv_heads]);
+/// Each sequence's pages.
+pub fn page_table(context: usize, sequences: usize) -> Vec<u32> {
+    let each = context.div_ceil(PAGE);
+    let page = |number: usize| (number / PAGES * each + (number % PAGES).min(each - 1)) as u32;
+    Vec::from_iter((0..sequences * PAGES).map(page))
+}
+
+/// Attention of a token of each sequence.
+pub fn attended(
+    row: &Tuning,
+    traits: &Traits,
+    [heads, kv_heads]: [usize; 2],
+    [context, sequences]: [usize; 2],
+) -> Made {
+    let slots = sequences * context.next_multiple_of(PAGE);
+    let [q, k, v] = side_by_side(sequences, [heads, kv_heads]);
     let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
     let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
     let params = DecodeParams {
@@ -88,13 +102,16 @@ pub fn attended(row: &Tuning, traits: &Traits, heads: usize, kv_heads: usize, co
         (false, q),
         (false, k),
         (false, v),
-        (false, vector(DType::I32, 1)),
-        (false, vector(DType::U32, 1)),
-        (false, OperandSpec::contiguous(DType::U32, &[1, PAGES])),
+        (false, vector(DType::I32, sequences)),
+        (false, vector(DType::U32, sequences)),
+        (false, OperandSpec::contiguous(DType::U32, &[sequences, PAGES])),
         (false, vector(DType::F32, HEAD_DIM / 2)),
         (false, vector(DType::F32, HEAD_DIM)),
         (false, vector(DType::F32, HEAD_DIM)),
-        (false, OperandSpec::contiguous(DType::F32, &[1, heads, HEAD_DIM])),
+        (
+            false,
+            OperandSpec::contiguous(DType::F32, &[sequences, heads, HEAD_DIM]),
+        ),
     ];
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
     let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");

@@ -8,7 +8,7 @@ use refrain_kernels::tuning::{MatrixTile, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits};
 use refrain_vulkan::{Buffer, Device};
 
-use crate::attentions::{HEAD_DIM, PAGE, attended, prepared, taken_in};
+use crate::attentions::{HEAD_DIM, PAGE, attended, page_table, prepared, taken_in};
 use crate::hybrid::{self, EXPERTS, USED};
 use crate::made::{Made, upload};
 use crate::router::{self, RouterStorage};
@@ -52,6 +52,7 @@ pub enum Workload {
         kv_heads: usize,
         /// Positions that are attended over.
         context: usize,
+        sequences: usize,
     },
     PromptAttention {
         model: &'static str,
@@ -126,7 +127,12 @@ impl Workload {
             } => format!("35b.experts.{part} {weights} t{tokens}."),
             Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
             Workload::Convolution { tokens } => format!("35b.conv t{tokens}."),
-            Workload::Attention { model, context, .. } => format!("{model}.attention {context}"),
+            Workload::Attention {
+                model,
+                context,
+                sequences,
+                ..
+            } => format!("{model}.attention {context} ×{sequences}."),
             Workload::PromptAttention {
                 model, tokens, depth, ..
             } => format!("{model}.prompt-attention t{tokens} d{depth}."),
@@ -224,7 +230,12 @@ impl Workload {
             }
             Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
-            Workload::Attention { kv_heads, context, .. } => 2 * 2 * kv_heads * HEAD_DIM * context,
+            Workload::Attention {
+                kv_heads,
+                context,
+                sequences,
+                ..
+            } => 2 * 2 * kv_heads * HEAD_DIM * context.next_multiple_of(PAGE) * sequences,
             Workload::PromptAttention {
                 kv_heads,
                 tokens,
@@ -263,8 +274,9 @@ impl Workload {
                 heads,
                 kv_heads,
                 context,
+                sequences,
                 ..
-            } => attended(row, traits, *heads, *kv_heads, *context),
+            } => attended(row, traits, [*heads, *kv_heads], [*context, *sequences]),
             Workload::PromptAttention {
                 heads,
                 kv_heads,
@@ -299,9 +311,10 @@ impl Workload {
             Workload::Convolution { tokens } => put(2, &positions(*tokens)),
             _ => {}
         }
-        if let Workload::Attention { context, .. } = self {
-            put(5, &[*context as u32 - 1]);
-            put(7, &pages(*context));
+        if let Workload::Attention { context, sequences, .. } = self {
+            put(5, &vec![*context as u32 - 1; *sequences]);
+            put(6, &Vec::from_iter(0..*sequences as u32));
+            put(7, &page_table(*context, *sequences));
         }
         if let Workload::PromptAttention { tokens, depth, .. } = self {
             put(3, &Vec::from_iter(*depth as u32..(depth + tokens) as u32));

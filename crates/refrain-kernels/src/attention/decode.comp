@@ -150,15 +150,14 @@ void main() UNIFORM_FLOW {
     }
     prepare();
     for (uint base = first; base < end; base += TILE) {
-        if (base != first) {
-            load_keys(base);
-            load_values(base);
-        }
         score(base);
+        // The next tile comes meanwhile; behind the last one, its last position once more: a branch would wait.
+        load_keys(base + TILE);
         barrier();
         find_weights(base);
         barrier();
         add_values(base);
+        load_values(base + TILE);
     }
     barrier();
     finish(parts);

@@ -202,6 +202,18 @@ pub struct Call {
     pub push: Vec<Push>,
 }
 
+/// What the calls of one computation wait for, beside what others wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CallOrder {
+    /// Nothing: no call touches what another one writes.
+    #[default]
+    Apart,
+    /// The first: the others read what it wrote, and touch nothing that another of them writes.
+    BehindFirst,
+    /// The one before.
+    InTurn,
+}
+
 /// An operand as a kernel family sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OperandSpec {

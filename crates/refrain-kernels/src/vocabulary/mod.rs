@@ -6,7 +6,7 @@ mod layout;
 mod matrix_cores;
 mod values;
 
-pub use call::{Architecture, Call, KernelText, MemoryKind, OperandSpec, Push, Traits, Unsupported};
+pub use call::{Architecture, Call, CallOrder, KernelText, MemoryKind, OperandSpec, Push, Traits, Unsupported};
 pub use dtype::DType;
 pub use layout::{Dimensions, Layout};
 pub use matrix_cores::{FragmentOrder, MatrixCores};

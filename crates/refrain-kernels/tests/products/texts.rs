@@ -2,10 +2,11 @@ use crate::common::{all_features, both_traits, check_texts};
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
+use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::tuning::{Experts, GroupCount, Tuning};
+use refrain_kernels::tuning::{Experts, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{
-    DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
+    CallOrder, DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
 };
 
 #[test]
@@ -184,6 +185,46 @@ fn products_with_experts() {
         }
     }
     check_texts(calls);
+}
+
+#[test]
+fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_place() {
+    let traits = Traits {
+        vendor: 0x10de,
+        subgroup_size: 32,
+        matrix_cores: Some(MatrixCores {
+            size: 16,
+            order: FragmentOrder::Quads,
+        }),
+        ..all_features()
+    };
+    let formats = [QuantFormat::Q4_K, QuantFormat::Q6_K];
+    let [x, out] = [1024, 512].map(|columns| OperandSpec::contiguous(DType::F32, &[512, columns]));
+    let planes = formats.map(|format| {
+        let quants = OperandSpec::contiguous(DType::U32, &[256, format.words(1024)]);
+        [quants, OperandSpec::contiguous(DType::U32, &[256, format.scales(1024)])]
+    });
+    let operands: Vec<&OperandSpec> = [&x].into_iter().chain(planes.iter().flatten()).chain([&out]).collect();
+    let projection = Projection {
+        norm: None,
+        sections: formats
+            .map(|format| Section::plain(WeightStorage::Quantised(format), DType::F32))
+            .to_vec(),
+    };
+    let row = *tuning::choose(&traits);
+    for (parts, order) in [(1, CallOrder::BehindFirst), (2, CallOrder::InTurn)] {
+        let tile = MatrixTile {
+            parts,
+            shared: SharedBy::Tokens,
+            ..row.matrix[row.matrix.len() - 1]
+        };
+        let row = Tuning {
+            matrix: Box::leak(Box::new([tile])),
+            ..row
+        };
+        let made = projection::calls_tuned(&row, &traits, &projection, &operands).expect("supported");
+        assert_eq!((made.calls.len(), made.order), (3, order));
+    }
 }
 
 #[test]

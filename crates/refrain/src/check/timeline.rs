@@ -4,6 +4,7 @@ use refrain_vulkan::MemoryClass;
 
 use super::bytes::Bytes;
 use crate::plan::{Block, Dispatch, Plan};
+use refrain_kernels::CallOrder;
 
 /// Two runs of a plan: what reads and writes memory, and what puts it into an order.
 #[derive(Clone)]
@@ -166,7 +167,11 @@ fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
             run,
             on_host: false,
             ring: false,
-            apart: (is_one_of_several && !step.chained).then_some(number),
+            apart: match step.order {
+                CallOrder::InTurn => None,
+                CallOrder::BehindFirst => (call > 0).then_some(number),
+                CallOrder::Apart => is_one_of_several.then_some(number),
+            },
             reads: step.read_by(call).map(Bytes::of).collect(),
             writes: step.written_by(call).map(Bytes::of).collect(),
         }));

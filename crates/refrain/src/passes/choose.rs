@@ -1,7 +1,7 @@
 use std::hash::Hash;
 
 use refrain_kernels::projection::ProjectionCalls;
-use refrain_kernels::{Call, OperandSpec, Push, Traits, Unsupported, elementwise};
+use refrain_kernels::{Call, CallOrder, OperandSpec, Push, Traits, Unsupported, elementwise};
 
 use super::canonicalise::copy_of;
 use crate::device::Backend;
@@ -23,8 +23,8 @@ pub struct Chosen {
 pub struct Kernels {
     /// In order. Operands are numbered inputs, new results, workspace.
     pub calls: Vec<Call>,
-    /// Whether each call needs what the one before it wrote.
-    pub chained: bool,
+    /// What they wait for.
+    pub order: CallOrder,
     /// Memory for the calls alone.
     pub workspace: Option<OperandSpec>,
     /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
@@ -43,7 +43,7 @@ impl Kernels {
     /// Dispatches each of which needs what the one before it wrote.
     pub fn chained(calls: Vec<Call>) -> Kernels {
         Kernels {
-            chained: calls.len() > 1,
+            order: CallOrder::InTurn,
             calls,
             ..Kernels::default()
         }
@@ -62,7 +62,7 @@ impl From<ProjectionCalls> for Kernels {
     fn from(made: ProjectionCalls) -> Kernels {
         Kernels {
             calls: made.calls,
-            chained: made.chained,
+            order: made.order,
             workspace: made.workspace,
             tickets: made.tickets,
         }

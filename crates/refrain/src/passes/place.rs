@@ -33,7 +33,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
                 workspace,
                 tickets,
                 calls: kernels.calls,
-                chained: kernels.chained,
+                order: kernels.order,
             });
         }
         if !keep {

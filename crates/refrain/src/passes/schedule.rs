@@ -1,26 +1,30 @@
 use crate::plan::{Block, Dispatch, Operand, Plan, Range, Step};
 use crate::signature::FastMap;
+use refrain_kernels::CallOrder;
 
 /// Finds what each dispatch must wait for: those that wrote bytes that it reads or writes, those that read bytes that
-/// it writes, and in a chained step the one before it.
+/// it writes, and of its own step the dispatches that it comes behind.
 pub fn schedule(mut plan: Plan) -> Plan {
     let mut touched = Touched::default();
     let mut ranges = vec![];
     plan.order.clear();
     for (number, step) in plan.steps.iter().enumerate() {
-        // Dispatches that are not chained do not wait for each other.
         let first = plan.order.len();
         for call in 0..step.calls.len().max(1) {
-            let before = if step.chained { plan.order.len() } else { first };
+            let of_step = match step.order {
+                CallOrder::Apart => None,
+                CallOrder::BehindFirst => (call > 0).then_some(first),
+                CallOrder::InTurn => (call > 0).then(|| plan.order.len() - 1),
+            };
+            // The others of its step it does not wait for.
+            let before = of_step.map_or(first, |number| number + 1);
             ranges.clear();
             ranges.extend(ranges_of(step, call));
             // Whoever conflicts with what is written over conflicts with what writes over it, which waits for it; but
             // another dispatch of the same step does not wait for that one.
-            let replaces = step.chained || step.calls.len() <= 1;
+            let replaces = step.order == CallOrder::InTurn || step.calls.len() <= 1;
             let mut after = touched.conflicts(&ranges, before, replaces);
-            if step.chained && call > 0 {
-                after.push(before - 1);
-            }
+            after.extend(of_step);
             after.sort_unstable();
             after.dedup();
             touched.add(&ranges, plan.order.len());

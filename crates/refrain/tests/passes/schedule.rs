@@ -1,4 +1,9 @@
+use std::hash::{Hash, Hasher};
+
 use insta::assert_snapshot;
+use refrain::operation::{
+    ArraySpec, Call, CallOrder, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported,
+};
 use refrain::plan::Plan;
 use refrain::{Array, DType, Device, check, passes};
 
@@ -6,6 +11,60 @@ use crate::common::Random;
 use crate::hazards::unordered;
 use crate::random::program;
 use crate::{array, null, planned};
+
+/// Three calls over one workspace.
+#[derive(Clone, Hash, Debug)]
+struct Thrice(u8);
+
+impl Operation for Thrice {
+    fn name(&self) -> &'static str {
+        "thrice"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn lower(&self, _: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let call = Call {
+            kernel: KernelText::new("thrice", "void main() {}".into(), &[]),
+            groups: [1, 1, 1],
+            push: (0..3).map(|operand| Push::Address { operand, bytes: 0 }).collect(),
+        };
+        Ok(Kernels {
+            calls: vec![call; 3],
+            order: [CallOrder::Apart, CallOrder::BehindFirst, CallOrder::InTurn][usize::from(self.0)],
+            workspace: Some(operands[0].clone()),
+            ..Kernels::default()
+        })
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.compute(|inputs| vec![inputs[0].values.clone()]);
+    }
+}
+
+#[test]
+fn calls_of_a_step_wait_for_those_of_it_that_they_come_behind() {
+    let x = array(&null(), &[2, 4]);
+    for (number, expected) in [[vec![], vec![]], [vec![0], vec![0]], [vec![0], vec![1]]]
+        .into_iter()
+        .enumerate()
+    {
+        let [once] = Array::apply(Thrice(number as u8), &[&x]);
+        let plan = planned(&[&once.softmax()]);
+        let after: Vec<&[usize]> = plan.order.iter().map(|dispatch| &dispatch.after[..]).collect();
+        assert_eq!(after[..3], [&[], &expected[0][..], &expected[1]], "{plan}");
+        // Whoever reads the result waits for all that wrote it.
+        let last: &[usize] = if number == 2 { &[2] } else { &[0, 1, 2] };
+        assert_eq!(after[3], last, "{plan}");
+        assert_eq!(unordered(&plan), [], "{plan}");
+    }
+}
 
 fn barriers(plan: &Plan) -> Vec<bool> {
     plan.barriers_before_steps()

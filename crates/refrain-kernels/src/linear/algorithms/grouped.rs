@@ -11,7 +11,7 @@ use crate::kit::text::{Text, address, grid};
 use crate::linear::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use crate::linear::source::declared_input;
 use crate::tuning::Tuning;
-use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
+use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
 
@@ -106,7 +106,7 @@ impl Algorithm for Grouped<'_> {
         ];
         Ok(ProjectionCalls {
             calls,
-            chained: true,
+            order: CallOrder::InTurn,
             workspace: Some(OperandSpec::contiguous(DType::U32, &[sorted.words()[3]])),
             tickets: 0,
         })

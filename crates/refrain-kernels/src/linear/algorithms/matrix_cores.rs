@@ -15,7 +15,7 @@ use crate::linear::section::OP;
 use crate::linear::source::{declared_input, declared_sections, generated};
 use crate::tuning::{MatrixTile, SharedBy, Tuning};
 use crate::vocabulary::MatrixCores;
-use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
+use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported, tuning};
 
 /// The arguments hold these references; the bodies behind them define what they are to.
 pub(crate) const REFERENCES: &str =
@@ -176,6 +176,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
         let workspace = problem.operands;
         let mut calls = Vec::new();
         let (mut packed, mut words, mut tickets) = (None, 0, 0);
+        let (mut packings, mut sharing) = (0, 0);
         for sections in problem.alike() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             let tiles = problem.tiles(&fragments);
@@ -183,6 +184,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
             if packed != Some(shape) {
                 calls.push(problem.pack(traits, &fragments, workspace)?);
                 packed = Some(shape);
+                packings += 1;
             }
             let shared = problem.sum_parts(traits, &fragments, &sections);
             let tokens = PackedTokens {
@@ -196,9 +198,15 @@ impl Algorithm for MatrixCoreProduct<'_> {
             calls.push(problem.multiply(traits, &fragments, &sections, &tokens)?);
             words = words.max(problem.input_words(&fragments) + shared.words());
             tickets = tickets.max(shared.tickets());
+            sharing += usize::from(shared.tickets() > 0);
         }
+        // Products of one packing meet nowhere, but where two would leave sums in the same place.
+        let order = match packings == 1 && sharing < 2 {
+            true => CallOrder::BehindFirst,
+            false => CallOrder::InTurn,
+        };
         Ok(ProjectionCalls {
-            chained: true,
+            order,
             calls,
             workspace: Some(OperandSpec::contiguous(DType::U32, &[words])),
             tickets,

@@ -14,15 +14,15 @@ pub(crate) use matrix_cores::MatrixCoreProduct;
 pub(crate) use tile::{DenseTile, ProjectionTile, QuantisedTile};
 
 use crate::tuning::Tuning;
-use crate::{Call, OperandSpec, Traits, Unsupported};
+use crate::{Call, CallOrder, OperandSpec, Traits, Unsupported};
 
 /// The calls that compute a product, and what they need beside its operands.
 #[derive(Clone, Debug)]
 pub struct ProjectionCalls {
     /// In order.
     pub calls: Vec<Call>,
-    /// Whether each call needs what the one before it wrote.
-    pub chained: bool,
+    /// What they wait for.
+    pub order: CallOrder,
     /// Memory for the calls alone, the operand behind the others, whose contents do not matter.
     pub workspace: Option<OperandSpec>,
     /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
@@ -34,7 +34,7 @@ impl ProjectionCalls {
     pub(crate) fn apart(calls: Vec<Call>) -> ProjectionCalls {
         ProjectionCalls {
             calls,
-            chained: false,
+            order: CallOrder::Apart,
             workspace: None,
             tickets: 0,
         }
