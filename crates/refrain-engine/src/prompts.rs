@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use refrain::{Array, Function, LowerOptions};
+use refrain::{Array, Device, Function, LowerOptions};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::{Error, Model};
 
 /// The most tokens that one call of the model sees.
-pub(crate) const MAX_CHUNK: usize = 512;
+pub(crate) const MAX_CHUNK: usize = 2048;
+/// So many where others wait, or each token's logits are wanted, and the most that a shorter prompt is padded to.
+pub(crate) const SHORT_CHUNK: usize = 512;
 /// The fewest that a deep context leaves.
 const FEWEST: u64 = 16;
 
@@ -213,6 +215,25 @@ fn bounded(chunk: usize, depth: usize, each: usize, most: u64) -> usize {
     chunk.min(1 << tokens.max(FEWEST).ilog2())
 }
 
+/// How many tokens of a prompt that nobody else waits for one call sees: products of more take matrix cores less time a
+/// token (2,048 of Qwen3-8B on an H200 by one call 11 % less than by four, of Qwen3-0.6B 44 %).
+pub(crate) fn usual_chunk(device: &Device) -> usize {
+    if device.has_matrix_cores() {
+        MAX_CHUNK
+    } else {
+        SHORT_CHUNK
+    }
+}
+
+/// How many of `left` tokens of such a prompt the next call sees, of `most` at once: of many a power of two, for which
+/// programs are made, since padding would cost as much as tokens.
+pub(crate) fn unpadded_tokens(left: usize, most: usize) -> usize {
+    match left.min(most) {
+        few if few <= SHORT_CHUNK => few,
+        many => 1 << many.ilog2(),
+    }
+}
+
 /// How many of `left` tokens the next call sees, of `most` at once: a power of two, unless the last call is almost that
 /// many.
 pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
@@ -228,7 +249,7 @@ pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{bounded, next_tokens};
+    use super::{bounded, next_tokens, unpadded_tokens};
 
     #[test]
     fn chunks_shrink_with_depth() {
@@ -240,6 +261,23 @@ mod tests {
         assert_eq!(bounded(512, 32_000, 2 * 32 * 128, 1 << 38), 512);
         assert_eq!(bounded(5, 120_000, 2 * 32 * 128, 1 << 34), 5);
         assert_eq!(bounded(100, 0, 0, 1 << 34), 100);
+    }
+
+    #[test]
+    fn long_prompts_are_cut_where_nothing_is_padded() {
+        let cut = |mut left: usize, most: usize| {
+            let mut chunks = vec![];
+            while left > 0 {
+                chunks.push(unpadded_tokens(left, most));
+                left -= chunks[chunks.len() - 1];
+            }
+            chunks
+        };
+        assert_eq!(cut(5000, 2048), [2048, 2048, 512, 392]);
+        assert_eq!(cut(1600, 2048), [1024, 512, 64]);
+        assert_eq!(cut(700, 512), [512, 188]);
+        assert_eq!(cut(300, 2048), [300]);
+        assert_eq!(cut(30, 13), [13, 13, 4]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use refrain_models::{LayerState, Pages};
 
 use crate::mode::{Mode, ModeCache, ModeChoice, Trial};
 use crate::pace::Pace;
-use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, most_tokens};
+use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, SHORT_CHUNK, most_tokens, unpadded_tokens, usual_chunk};
 use crate::rollback::Rollback;
 use crate::step::{DecodeStep, StepExtras};
 use crate::{Error, Model, Stream};
@@ -103,7 +103,7 @@ impl Session {
             pages,
             sequences,
             context,
-            chunk: MAX_CHUNK,
+            chunk: usual_chunk(model.device()),
             tokens: vec![],
             stale: false,
             prompts: PromptPrograms::new(sequences, pages),
@@ -162,7 +162,8 @@ impl Session {
         &self.model
     }
 
-    /// Sets how many tokens of a prompt one call of the model sees: clamped to 1 … 512.
+    /// Sets how many tokens of a prompt one call of the model sees: clamped to 1 … 2,048. Where memory is
+    /// short, it sees fewer.
     pub fn set_chunk(&mut self, tokens: usize) {
         self.chunk = tokens.clamp(1, MAX_CHUNK);
     }
@@ -205,7 +206,7 @@ impl Session {
         self.check(tokens)?;
         self.take_in_again()?;
         let mut rest = tokens;
-        while let Some(chunk) = self.next_chunk(&mut rest) {
+        while let Some(chunk) = self.next_chunk(&mut rest, 0)? {
             self.extend(chunk, 0)?;
         }
         Ok(())
@@ -218,10 +219,16 @@ impl Session {
         }
         let tokens = std::mem::take(&mut self.tokens);
         let mut rest = &tokens[..];
-        while let Some(chunk) = self.next_chunk(&mut rest) {
-            if let Err(error) = self.extend(chunk, 0) {
-                self.tokens = tokens;
-                return Err(error);
+        loop {
+            let taken = self.next_chunk(&mut rest, 0);
+            let taken = taken.and_then(|chunk| chunk.map(|chunk| self.extend(chunk, 0)).transpose());
+            match taken {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    self.tokens = tokens;
+                    return Err(error);
+                }
             }
         }
         self.stale = false;
@@ -241,7 +248,7 @@ impl Session {
         self.check(tokens)?;
         self.take_in_again()?;
         let (mut rest, mut logits) = (tokens, vec![]);
-        while let Some(chunk) = self.next_chunk(&mut rest) {
+        while let Some(chunk) = self.next_chunk(&mut rest, 1)? {
             logits = self.extend(chunk, usize::from(rest.is_empty()))?;
         }
         Ok(logits)
@@ -265,7 +272,7 @@ impl Session {
         self.take_in_again()?;
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);
         let mut rest = tokens;
-        while let Some(chunk) = self.next_chunk(&mut rest) {
+        while let Some(chunk) = self.next_chunk(&mut rest, tokens.len())? {
             logits.extend(self.extend(chunk, chunk.len())?);
         }
         Ok(logits)
@@ -282,7 +289,7 @@ impl Session {
         self.take_in_again()?;
         let mut hidden = Vec::with_capacity(tokens.len() * self.model.config().hidden_size);
         let mut rest = tokens;
-        while let Some(chunk) = self.next_chunk(&mut rest) {
+        while let Some(chunk) = self.next_chunk(&mut rest, tokens.len())? {
             let rows = self.compute(chunk, chunk.len(), true);
             hidden.extend(self.extended(chunk, rows)?);
         }
@@ -384,15 +391,36 @@ impl Session {
         Ok(rows)
     }
 
-    /// Takes the tokens that the next call sees from the front of `rest`.
-    fn next_chunk<'t>(&self, rest: &mut &'t [u32]) -> Option<&'t [u32]> {
+    /// Takes the tokens that the next call sees from the front of `rest`, of which something of the last `wanted` is to be
+    /// known. Long chunks have memory then: where there is too little, this and later ones are shorter.
+    fn next_chunk<'t>(&mut self, rest: &mut &'t [u32], wanted: usize) -> Result<Option<&'t [u32]>, Error> {
         if rest.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let tokens = most_tokens(&self.model, self.chunk, self.tokens.len());
-        let (chunk, later) = rest.split_at(tokens.min(rest.len()));
+        let tokens = loop {
+            let most = if wanted > 1 {
+                self.chunk.min(SHORT_CHUNK)
+            } else {
+                self.chunk
+            };
+            let most = most_tokens(&self.model, most, self.tokens.len());
+            let tokens = unpadded_tokens(rest.len(), most);
+            if tokens <= SHORT_CHUNK {
+                break tokens;
+            }
+            let last = wanted.min(usize::from(tokens == rest.len()));
+            let function = self.prompts.function(&self.model, &self.states, tokens, last);
+            match function.and_then(|function| Ok(function.prepare()?)) {
+                Err(error) if error.is_out_of_memory() => {
+                    self.prompts.release();
+                    self.chunk = tokens / 2;
+                }
+                prepared => break prepared.map(|()| tokens)?,
+            }
+        };
+        let (chunk, later) = rest.split_at(tokens);
         *rest = later;
-        Some(chunk)
+        Ok(Some(chunk))
     }
 }
 

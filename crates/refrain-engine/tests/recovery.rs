@@ -320,3 +320,21 @@ fn a_panic_in_one_request_ends_that_request_alone() {
     assert_eq!(heard.load(Ordering::Relaxed), 3, "who panics hears no more");
     assert!(!engine.has_failed());
 }
+
+#[test]
+fn a_session_takes_a_prompt_in_by_shorter_chunks_where_memory_is_short() {
+    let prompt = vec![1; 2500];
+    let scratch_within = |megabytes: u64| {
+        let (card, _) = reporting_within(megabytes << 20, &[]);
+        let mut session = Session::new(&model("tiny:f16", &card), prompt.len() + 1).ok()?;
+        session.set_chunk(2048);
+        session.feed(&prompt).ok()?;
+        assert_eq!(session.position(), prompt.len());
+        Some(session.memory().scratch_bytes)
+    };
+    let roomy = scratch_within(512).expect("room for anything");
+    let all: Vec<Option<u64>> = (16..128).step_by(4).map(scratch_within).collect();
+    let shorter = all.iter().flatten().filter(|&&scratch| scratch < roomy / 2);
+    assert!(shorter.count() > 0, "{all:?}, with room {roomy}");
+    assert_eq!(all.last(), Some(&Some(roomy)));
+}

@@ -150,6 +150,11 @@ impl Device {
         }
     }
 
+    /// Whether products of many tokens run on matrix cores here.
+    pub fn has_matrix_cores(&self) -> bool {
+        matches!(self.backend(), Backend::Vulkan { traits, .. } if traits.matrix_cores.is_some())
+    }
+
     /// The Vulkan device behind, if any: for counters, memory figures and timings.
     pub fn as_vulkan(&self) -> Option<&Arc<refrain_vulkan::Device>> {
         match &self.0.backend {

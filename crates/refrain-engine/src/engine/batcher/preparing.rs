@@ -1,7 +1,7 @@
 //! Programs that requests will need are made while nobody asks: nobody waits for them then.
 
 use super::{Batcher, EngineOptions};
-use crate::prompts::MAX_CHUNK;
+use crate::prompts::SHORT_CHUNK;
 use crate::step::StepExtras;
 
 /// The rows up to which steps are made before they are needed; wider ones take memory that may never be.
@@ -30,7 +30,7 @@ impl Preparation {
                 .filter(move |n| (least..=most).contains(n))
         };
         let steps = powers(least, most.min(MOST_ROWS)).map(NeededProgram::Step);
-        let chunks = powers(1, MAX_CHUNK.min(options.context)).map(NeededProgram::Chunk);
+        let chunks = powers(1, SHORT_CHUNK.min(options.context)).map(NeededProgram::Chunk);
         // One text alone comes first, and most begin with wide chunks.
         let mut all: Vec<NeededProgram> = steps.rev().chain(chunks).collect();
         if let Some(first) = all.iter().position(|program| *program == NeededProgram::Step(1)) {

@@ -4,7 +4,7 @@
 use super::{Batcher, Waiting};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prompts::MAX_CHUNK;
+use crate::prompts::SHORT_CHUNK;
 
 /// Requests that come to their ends before more is tried again.
 const ENDS: u32 = 8;
@@ -33,7 +33,7 @@ impl Squeeze {
 
     /// Tokens that a chunk may have.
     pub fn chunk(&self) -> usize {
-        MAX_CHUNK.checked_shr(self.halvings).unwrap_or(0).max(NARROWEST)
+        SHORT_CHUNK.checked_shr(self.halvings).unwrap_or(0).max(NARROWEST)
     }
 
     /// Notes that a request has come to its end.
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(tokens.collect::<Vec<_>>(), alone, "{number}");
         }
         (0..64).for_each(|_| batcher.squeeze.ended());
-        assert_eq!((batcher.squeeze.streams(4), batcher.squeeze.chunk()), (4, MAX_CHUNK));
+        assert_eq!((batcher.squeeze.streams(4), batcher.squeeze.chunk()), (4, SHORT_CHUNK));
     }
 
     #[test]
