@@ -106,7 +106,7 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             Tuning {
                 dense: gemv,
                 four_bit: gemv,
-                four_bit_by_shape: &[],
+                by_shape: &[],
                 eight_bit: gemv,
                 ..row
             }

@@ -1,11 +1,13 @@
 //! Sizes that depend on the device and not on the result: a table of rows, the first that matches
 //! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
 
+mod gemv;
 mod matrix;
 mod measurement;
 mod settings;
 mod table;
 
+pub use gemv::{GemvTuning, ShapedGemv};
 pub use matrix::{Experts, MatrixTile, SharedBy};
 pub use measurement::{KernelFamily, Measurement};
 pub use settings::{BadTuning, read};
@@ -14,7 +16,7 @@ pub use table::TABLE;
 
 use std::fmt;
 
-use refrain_quant::{QuantFormat, Scales};
+use refrain_quant::QuantFormat;
 
 use crate::{Architecture, Traits};
 
@@ -49,46 +51,6 @@ impl GroupCount {
             _ => self.groups,
         }
     }
-}
-
-/// Matrix times few vectors.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct GemvTuning {
-    /// Invocations per workgroup; each subgroup computes its own rows of the result.
-    pub threads: u32,
-    /// Rows (of all matrices) that one subgroup works on together, sharing what it loads of the vectors: a
-    /// power of two.
-    pub rows: u32,
-    /// Chunks of each row that an invocation has in flight: 16 bytes each of floats, 4-bit or 8-bit
-    /// values. Where it takes fewer rows, as many more.
-    pub loads: u32,
-    /// The most workgroups: where there are more rows, workgroups take several blocks of them.
-    pub most_groups: GroupCount,
-    /// Workgroups that keep the device busy: where there would be fewer, they take fewer rows, then are
-    /// smaller.
-    pub enough_groups: GroupCount,
-    /// The most bytes of the vectors in shared memory: more would keep a second workgroup off the processor.
-    pub staged_bytes: usize,
-    /// Whether the loops over an invocation's chunks and their values are unrolled: software drivers then
-    /// take seconds to compile them.
-    pub unrolled: bool,
-    /// The most vectors: beyond, the tiled product is used. A power of two, at most 8.
-    pub most_vectors: u32,
-    /// The most vectors where matrix cores can take more.
-    pub most_beside_matrix: u32,
-}
-
-/// What suits some products better than the row for all of their kind.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ShapedGemv {
-    /// The values that a sum is over: from the fewest to the most.
-    pub depth: [usize; 2],
-    /// The most rows of all sections together.
-    pub most_rows: usize,
-    /// Whether formats with scales in two levels are meant too.
-    pub nested: bool,
-    /// How such products are divided.
-    pub gemv: GemvTuning,
 }
 
 /// Tiled matrix product. Each invocation computes 4 × 4 elements.
@@ -191,7 +153,7 @@ pub struct Tuning {
     /// Matrix of values of at most 4 bits times few vectors.
     pub four_bit: GemvTuning,
     /// The same of other shapes: the first that fits.
-    pub four_bit_by_shape: &'static [ShapedGemv],
+    pub by_shape: &'static [ShapedGemv],
     /// Matrix of values of 5 to 8 bits times few vectors.
     pub eight_bit: GemvTuning,
     /// Whether few vectors are taken in fixed point where weights are quantised: for devices with fast dot
@@ -220,18 +182,17 @@ pub struct Tuning {
 impl Tuning {
     /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats.
     pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize) -> &GemvTuning {
-        let fits = |format: QuantFormat, shape: &&ShapedGemv| {
-            (shape.depth[0]..=shape.depth[1]).contains(&depth)
-                && rows <= shape.most_rows
-                && (shape.nested || !matches!(format.scales, Scales::Records(_)))
-        };
         match format {
             None => &self.dense,
-            Some(format) if format.bits <= 4 => {
-                let found = self.four_bit_by_shape.iter().find(|shape| fits(format, shape));
-                found.map_or(&self.four_bit, |shape| &shape.gemv)
+            Some(format) => {
+                let kind = if format.bits <= 4 {
+                    &self.four_bit
+                } else {
+                    &self.eight_bit
+                };
+                let found = self.by_shape.iter().find(|shape| shape.fits(format, depth, rows));
+                found.map_or(kind, |shape| &shape.gemv)
             }
-            Some(_) => &self.eight_bit,
         }
     }
 
@@ -348,6 +309,15 @@ mod tests {
     use super::table::{AMD, H200, INTEL, NVIDIA};
     use super::*;
     use crate::MemoryKind;
+
+    #[test]
+    fn two_vectors_go_to_matrix_cores_where_packing_them_is_little_beside_the_weights() {
+        for format in QuantFormat::ALL {
+            let beside = |depth| H200.gemv(Some(format), depth, 4096).most_beside_matrix;
+            assert_eq!([1024, 2048, 4096, 12_288].map(beside), [2, 2, 1, 1], "{format}");
+        }
+        assert_eq!(H200.gemv(None, 4096, 4096).most_beside_matrix, 2);
+    }
 
     #[test]
     fn the_last_row_fits_the_least_device() {

@@ -214,9 +214,9 @@ fn set(row: &mut Tuning, line: &str) -> Result<(), String> {
     if name.starts_with("decode.") {
         row.decode_many = None;
     }
-    if name.starts_with("four_bit.") {
+    if name.starts_with("four_bit.") || name.starts_with("eight_bit.") {
         // What was better for some shapes was so beside the row's own numbers.
-        row.four_bit_by_shape = &[];
+        row.by_shape = &[];
     }
     let mut names = Vec::new();
     for (known, slot) in slots(row) {

@@ -27,9 +27,10 @@ const H200_GEMV: GemvTuning = GemvTuning {
 /// Few values a row: small workgroups. Of few rows, more of each under way. With 27 divisions of each product of a
 /// layer of Qwen3-0.6B, Qwen3-8B and Qwen3.5-35B-A3B on an H200 (driver 580, read bandwidth 4.57 TB/s, Q4_0, Q4_K and
 /// MLX 4-bit) these take 2 to 16 % less than the row above; not so experts, nor more of Q4_K under way. Two vectors of
-/// few values are read twice rather than packed for matrix cores.
-const H200_SHAPES: [ShapedGemv; 4] = [
+/// few values are not packed for matrix cores: that took Qwen3-0.6B Q8_0 from 0.92 to 1.54 ms a step.
+const H200_SHAPES: [ShapedGemv; 5] = [
     ShapedGemv {
+        bits: [1, 4],
         depth: [1024, 2048],
         most_rows: 65_536,
         nested: true,
@@ -41,6 +42,7 @@ const H200_SHAPES: [ShapedGemv; 4] = [
         },
     },
     ShapedGemv {
+        bits: [1, 4],
         depth: [0, 1024],
         most_rows: usize::MAX,
         nested: true,
@@ -54,18 +56,30 @@ const H200_SHAPES: [ShapedGemv; 4] = [
         },
     },
     ShapedGemv {
+        bits: [1, 4],
         depth: [2049, usize::MAX],
         most_rows: 4096,
         nested: false,
         gemv: GemvTuning { loads: 4, ..H200_GEMV },
     },
     ShapedGemv {
+        bits: [1, 4],
         depth: [2049, 4096],
         most_rows: 8192,
         nested: false,
         gemv: GemvTuning {
             threads: 256,
             most_groups: GroupCount::of_units(528, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        bits: [5, 8],
+        depth: [0, 2048],
+        most_rows: usize::MAX,
+        nested: true,
+        gemv: GemvTuning {
+            most_beside_matrix: 2,
             ..H200_GEMV
         },
     },
@@ -101,7 +115,7 @@ pub(super) const H200: Tuning = Tuning {
         ..H200_GEMV
     },
     four_bit: H200_GEMV,
-    four_bit_by_shape: &H200_SHAPES,
+    by_shape: &H200_SHAPES,
     eight_bit: H200_GEMV,
     fixed_point: true,
     tile: Tile {
@@ -211,7 +225,7 @@ const USUAL: Tuning = Tuning {
         most_vectors: 8,
         most_beside_matrix: 2,
     },
-    four_bit_by_shape: &[],
+    by_shape: &[],
     eight_bit: GemvTuning {
         threads: 256,
         rows: 2,
@@ -303,7 +317,7 @@ pub const TABLE: [Tuning; 9] = [
     OTHER_NVIDIA,
     Tuning {
         // As floats, one row at a time.
-        four_bit_by_shape: &[],
+        by_shape: &[],
         eight_bit: GemvTuning {
             rows: 1,
             loads: 4,
@@ -320,7 +334,7 @@ pub const TABLE: [Tuning; 9] = [
         smallest_subgroup: 4,
         dense: SOFTWARE_GEMV,
         four_bit: SOFTWARE_GEMV,
-        four_bit_by_shape: &[],
+        by_shape: &[],
         eight_bit: SOFTWARE_GEMV,
         fixed_point: false,
         tile: Tile {
@@ -390,7 +404,7 @@ pub const TABLE: [Tuning; 9] = [
         smallest_subgroup: 1,
         dense: LEAST_GEMV,
         four_bit: LEAST_GEMV,
-        four_bit_by_shape: &[],
+        by_shape: &[],
         eight_bit: LEAST_GEMV,
         fixed_point: false,
         tile: Tile {
