@@ -22,6 +22,8 @@ pub(crate) struct MemoryUse {
     pub host_peak: Option<u64>,
     /// What of it is the process's own now, mapped files excluded.
     pub host_own: Option<u64>,
+    /// The most tokens of a prompt that went in at once, if memory was too short for more.
+    pub shorter_chunk: Option<usize>,
 }
 
 impl MemoryUse {
@@ -36,6 +38,7 @@ impl MemoryUse {
             device_peak: counters.map(|counters| counters.peak_allocated),
             host_peak: host::peak_resident(),
             host_own: host::own_resident(),
+            shorter_chunk: session.shorter_chunk(),
         }
     }
 

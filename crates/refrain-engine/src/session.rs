@@ -23,6 +23,8 @@ pub struct Session {
     sequences: usize,
     context: usize,
     chunk: usize,
+    /// Whether that is fewer than were set.
+    is_short_of_memory: bool,
     /// Tokens that the session holds.
     pub(crate) tokens: Vec<u32>,
     /// Whether the states must take in `tokens` again before anything else: recurrent ones do not go back, and those
@@ -104,6 +106,7 @@ impl Session {
             sequences,
             context,
             chunk: usual_chunk(model.device()),
+            is_short_of_memory: false,
             tokens: vec![],
             stale: false,
             prompts: PromptPrograms::new(sequences, pages),
@@ -166,6 +169,12 @@ impl Session {
     /// short, it sees fewer.
     pub fn set_chunk(&mut self, tokens: usize) {
         self.chunk = tokens.clamp(1, MAX_CHUNK);
+        self.is_short_of_memory = false;
+    }
+
+    /// The most tokens of a prompt that one call of the model sees, if memory was too short for as many as were set.
+    pub fn shorter_chunk(&self) -> Option<usize> {
+        self.is_short_of_memory.then_some(self.chunk)
     }
 
     /// How often the model's code has run: once per shape class.
@@ -414,6 +423,7 @@ impl Session {
                 Err(error) if error.is_out_of_memory() => {
                     self.prompts.release();
                     self.chunk = tokens / 2;
+                    self.is_short_of_memory = true;
                 }
                 prepared => break prepared.map(|()| tokens)?,
             }

@@ -330,11 +330,19 @@ fn a_session_takes_a_prompt_in_by_shorter_chunks_where_memory_is_short() {
         session.set_chunk(2048);
         session.feed(&prompt).ok()?;
         assert_eq!(session.position(), prompt.len());
-        Some(session.memory().scratch_bytes)
+        Some((session.shorter_chunk(), session.memory().scratch_bytes))
     };
-    let roomy = scratch_within(512).expect("room for anything");
-    let all: Vec<Option<u64>> = (16..128).step_by(4).map(scratch_within).collect();
-    let shorter = all.iter().flatten().filter(|&&scratch| scratch < roomy / 2);
-    assert!(shorter.count() > 0, "{all:?}, with room {roomy}");
-    assert_eq!(all.last(), Some(&Some(roomy)));
+    let (longest, roomy) = scratch_within(512).expect("room for anything");
+    assert_eq!(longest, None);
+    let all: Vec<Option<(Option<usize>, u64)>> = (16..128).step_by(4).map(scratch_within).collect();
+    let shorter = all
+        .iter()
+        .flatten()
+        .filter(|(chunk, _)| chunk.is_some_and(|chunk| chunk < 2048));
+    assert!(shorter.clone().count() > 0, "{all:?}");
+    assert!(
+        shorter.clone().all(|(_, scratch)| *scratch < roomy / 2 + roomy / 4),
+        "{all:?}, with room {roomy}"
+    );
+    assert_eq!(all.last(), Some(&Some((longest, roomy))));
 }

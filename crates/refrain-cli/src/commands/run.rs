@@ -223,6 +223,10 @@ fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &An
     if writer.is_thinking() {
         output::complain("note: the text ended before the model had thought it over and answered");
     }
+    if let Some(fewer) = memory.shorter_chunk {
+        let line = format!("(memory is short: the prompt went in by {fewer} tokens at a time)");
+        output::aside(&line);
+    }
     output::aside(&answer::summary(generation));
     if global.verbose {
         output::aside(&format!(
