@@ -251,6 +251,15 @@ pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
 mod tests {
     use super::{bounded, next_tokens, unpadded_tokens};
 
+    fn cut(mut left: usize, most: usize, next: fn(usize, usize) -> usize) -> Vec<usize> {
+        let mut chunks = vec![];
+        while left > 0 {
+            chunks.push(next(left, most));
+            left -= chunks[chunks.len() - 1];
+        }
+        chunks
+    }
+
     #[test]
     fn chunks_shrink_with_depth() {
         let slow = |depth| bounded(512, depth, 2 * 32 * 128, 1 << 34);
@@ -265,14 +274,7 @@ mod tests {
 
     #[test]
     fn long_prompts_are_cut_where_nothing_is_padded() {
-        let cut = |mut left: usize, most: usize| {
-            let mut chunks = vec![];
-            while left > 0 {
-                chunks.push(unpadded_tokens(left, most));
-                left -= chunks[chunks.len() - 1];
-            }
-            chunks
-        };
+        let cut = |left, most| cut(left, most, unpadded_tokens);
         assert_eq!(cut(5000, 2048), [2048, 2048, 512, 392]);
         assert_eq!(cut(1600, 2048), [1024, 512, 64]);
         assert_eq!(cut(700, 512), [512, 188]);
@@ -282,14 +284,7 @@ mod tests {
 
     #[test]
     fn chunks_are_powers_of_two_or_nearly() {
-        let cut = |mut left: usize, most: usize| {
-            let mut chunks = vec![];
-            while left > 0 {
-                chunks.push(next_tokens(left, most));
-                left -= chunks[chunks.len() - 1];
-            }
-            chunks
-        };
+        let cut = |left, most| cut(left, most, next_tokens);
         assert_eq!(cut(1300, 512), [512, 512, 256, 16, 4]);
         assert_eq!(cut(400, 512), [400]);
         assert_eq!(cut(300, 512), [256, 32, 12]);

@@ -23,8 +23,8 @@ pub struct Session {
     sequences: usize,
     context: usize,
     chunk: usize,
-    /// Whether that is fewer than were set.
-    is_short_of_memory: bool,
+    /// What memory left of that.
+    shorter_chunk: Option<usize>,
     /// Tokens that the session holds.
     pub(crate) tokens: Vec<u32>,
     /// Whether the states must take in `tokens` again before anything else: recurrent ones do not go back, and those
@@ -106,7 +106,7 @@ impl Session {
             sequences,
             context,
             chunk: usual_chunk(model.device()),
-            is_short_of_memory: false,
+            shorter_chunk: None,
             tokens: vec![],
             stale: false,
             prompts: PromptPrograms::new(sequences, pages),
@@ -169,12 +169,12 @@ impl Session {
     /// short, it sees fewer.
     pub fn set_chunk(&mut self, tokens: usize) {
         self.chunk = tokens.clamp(1, MAX_CHUNK);
-        self.is_short_of_memory = false;
+        self.shorter_chunk = None;
     }
 
     /// The most tokens of a prompt that one call of the model sees, if memory was too short for as many as were set.
     pub fn shorter_chunk(&self) -> Option<usize> {
-        self.is_short_of_memory.then_some(self.chunk)
+        self.shorter_chunk
     }
 
     /// How often the model's code has run: once per shape class.
@@ -214,6 +214,10 @@ impl Session {
         }
         self.check(tokens)?;
         self.take_in_again()?;
+        self.take_in(tokens)
+    }
+
+    fn take_in(&mut self, tokens: &[u32]) -> Result<(), Error> {
         let mut rest = tokens;
         while let Some(chunk) = self.next_chunk(&mut rest, 0)? {
             self.extend(chunk, 0)?;
@@ -227,18 +231,9 @@ impl Session {
             return Ok(());
         }
         let tokens = std::mem::take(&mut self.tokens);
-        let mut rest = &tokens[..];
-        loop {
-            let taken = self.next_chunk(&mut rest, 0);
-            let taken = taken.and_then(|chunk| chunk.map(|chunk| self.extend(chunk, 0)).transpose());
-            match taken {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(error) => {
-                    self.tokens = tokens;
-                    return Err(error);
-                }
-            }
+        if let Err(error) = self.take_in(&tokens) {
+            self.tokens = tokens;
+            return Err(error);
         }
         self.stale = false;
         Ok(())
@@ -406,12 +401,9 @@ impl Session {
         if rest.is_empty() {
             return Ok(None);
         }
+        let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
         let tokens = loop {
-            let most = if wanted > 1 {
-                self.chunk.min(SHORT_CHUNK)
-            } else {
-                self.chunk
-            };
+            let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
             let most = most_tokens(&self.model, most, self.tokens.len());
             let tokens = unpadded_tokens(rest.len(), most);
             if tokens <= SHORT_CHUNK {
@@ -422,8 +414,7 @@ impl Session {
             match function.and_then(|function| Ok(function.prepare()?)) {
                 Err(error) if error.is_out_of_memory() => {
                     self.prompts.release();
-                    self.chunk = tokens / 2;
-                    self.is_short_of_memory = true;
+                    self.shorter_chunk = Some(tokens / 2);
                 }
                 prepared => break prepared.map(|()| tokens)?,
             }

@@ -87,10 +87,12 @@ vec4 quants(RUN_BITS run, uint from) {
 #ifndef RECORD_WORDS
 #define RECORD_WORDS 5u
 #endif
-// A record of words for 256 values: two f16 factors, then bytes of integers for the groups. What parameters of group g
+// A record of words for 256 values: two f16 factors, then bytes of integers for the groups. What a group's parameters
 // are made of: the factors, the word with its integer, and, where biases have their own, the word with that.
-uvec3 record_words(scales_ref scales, uint record, uint g) {
-    uint first = record * RECORD_WORDS;
+uvec3 record_words(scales_ref scales, uint group) {
+    const uint per_record = 256u / GROUP;
+    uint first = group / per_record * RECORD_WORDS;
+    uint g = group % per_record;
     uvec3 words = uvec3(load_scales(scales, first), load_scales(scales, first + 1u + g / 4u), 0u);
 #ifdef ZERO_BIAS
     if (GROUP != 16u) words.z = load_scales(scales, first + 3u + g / 4u);
@@ -98,9 +100,9 @@ uvec3 record_words(scales_ref scales, uint record, uint g) {
     return words;
 }
 
-// Of group g, from words that it shares with the others of its four.
-vec2 record_parameters(uvec3 words, uint g) {
-    uint shift = 8u * (g % 4u);
+// Those of a group, from words that it shares with the others of its four; a record has whole fours.
+vec2 record_parameters(uvec3 words, uint group) {
+    uint shift = 8u * (group % 4u);
     uint own = (words.y >> shift) & 0xffu;
 #ifdef ZERO_BIAS
     vec2 integers = GROUP == 16u ? vec2(own & 15u, own >> 4) : vec2(own, (words.z >> shift) & 0xffu);
@@ -112,12 +114,7 @@ vec2 record_parameters(uvec3 words, uint g) {
 #endif
 }
 
-vec2 nested_parameters(scales_ref scales, uint group) {
-    const uint per_record = 256u / GROUP;
-    uint g = group % per_record;
-    return record_parameters(record_words(scales, group / per_record, g), g);
-}
-#define PARAMETERS(planes, group) nested_parameters(planes.scales, group)
+#define PARAMETERS(planes, group) record_parameters(record_words(planes.scales, group), group)
 #elif defined E8M0
 // Half of the power of two that a byte stands for.
 float half_power(uint exponent) {

@@ -97,7 +97,7 @@ impl Session {
 
     /// Makes this session decode as another does, but for a bias.
     pub(crate) fn decode_like(&mut self, other: &Session) {
-        self.chunk = other.chunk;
+        (self.chunk, self.shorter_chunk) = (other.chunk, other.shorter_chunk);
         self.prompts.set_lowering(other.decoding.options);
         self.decoding = Decoding {
             trying: None,

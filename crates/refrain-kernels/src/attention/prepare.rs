@@ -14,7 +14,7 @@ use std::fmt;
 
 use super::OP;
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, address, grid, is_wide, require_dtype, require_float, require_shape};
+use crate::kit::text::{Text, address, grid, is_wide, require_contiguous, require_dtype, require_float, require_shape};
 use crate::rms_norm::Norm;
 use crate::{Call, DType, OperandSpec, Traits, Unsupported, rope, tuning};
 
@@ -96,19 +96,9 @@ impl HeadPreparation {
             }
             require_float(OP, operand)?;
             require_shape(OP, "frequencies or a norm's weight", operand, &[length])?;
-            require_contiguous(operand, number)?;
+            require_contiguous(OP, operand, number)?;
         }
         Ok(())
-    }
-}
-
-fn require_contiguous(operand: &OperandSpec, number: usize) -> Result<(), Unsupported> {
-    match operand.layout.is_contiguous() {
-        true => Ok(()),
-        false => Err(Unsupported::NeedsContiguous {
-            op: OP,
-            operand: number,
-        }),
     }
 }
 
@@ -183,7 +173,7 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
         return Err(size("no tokens, heads or slots".to_string()));
     }
     for number in [0, 1, 5, 6, out] {
-        require_contiguous(operands[number], number)?;
+        require_contiguous(OP, operands[number], number)?;
     }
     for number in [2, 3, 4] {
         if operands[number].layout.strides[2] != 1 {

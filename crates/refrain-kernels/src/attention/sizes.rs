@@ -1,5 +1,5 @@
 use super::{AttentionOperands, AttentionParams, OP};
-use crate::kit::text::{require_dtype, require_float, require_shape};
+use crate::kit::text::{require_contiguous, require_dtype, require_float, require_shape};
 use crate::{DType, OperandSpec, Unsupported};
 
 /// Checked extents.
@@ -44,13 +44,7 @@ impl AttentionSizes {
     pub(super) fn check_sinks(&self, sinks: &OperandSpec, number: usize) -> Result<(), Unsupported> {
         require_float(OP, sinks)?;
         require_shape(OP, "the sinks", sinks, &[self.heads])?;
-        match sinks.layout.is_contiguous() {
-            true => Ok(()),
-            false => Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            }),
-        }
+        require_contiguous(OP, sinks, number)
     }
 
     pub(super) fn of(operands: AttentionOperands<'_>, params: &AttentionParams) -> Result<AttentionSizes, Unsupported> {

@@ -283,6 +283,14 @@ pub(crate) fn require_shape(
     Err(Unsupported::Size { op, what })
 }
 
+/// Fails unless operand `number` lies without gaps.
+pub(crate) fn require_contiguous(op: &'static str, operand: &OperandSpec, number: usize) -> Result<(), Unsupported> {
+    match operand.layout.is_contiguous() {
+        true => Ok(()),
+        false => Err(Unsupported::NeedsContiguous { op, operand: number }),
+    }
+}
+
 /// A grid of at least `count` workgroups: the shader's group number is x + y · width.
 pub(crate) fn grid(op: &'static str, count: usize) -> Result<[u32; 3], Unsupported> {
     const MOST: usize = 65_535;

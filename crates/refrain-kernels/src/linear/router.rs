@@ -12,7 +12,7 @@ use super::choice::RowChoice;
 use super::problem::ProjectionProblem;
 use super::section::{OP, Projection};
 use crate::kit::largest;
-use crate::kit::text::{address, require_dtype, require_shape};
+use crate::kit::text::{address, require_contiguous, require_dtype, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{DType, OperandSpec, Traits, Unsupported};
 
@@ -54,12 +54,7 @@ impl RouterProjection {
         }
         require_dtype(OP, places, DType::U32)?;
         require_shape(OP, "the places", places, &[problem.tokens, self.count])?;
-        if !places.layout.is_contiguous() {
-            return Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            });
-        }
+        require_contiguous(OP, places, number)?;
         problem.choice = Some(RowChoice {
             count: self.count,
             places: address(OP, number, places)?,

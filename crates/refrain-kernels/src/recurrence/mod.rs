@@ -11,7 +11,7 @@ pub mod delta_net;
 pub mod gated_delta;
 
 use crate::kit::iterations;
-use crate::kit::text::{require_dtype, require_shape};
+use crate::kit::text::{require_contiguous, require_dtype, require_shape};
 use crate::{DType, OperandSpec, Traits, Unsupported};
 
 /// What a token means to its sequence.
@@ -62,9 +62,7 @@ pub(crate) fn check(
     let rounds = tokens.saturating_mul(work);
     iterations::check(op, traits, rounds, || format!("{tokens} tokens at once"))?;
     for (operand, number) in [positions, sequences, state].into_iter().zip(first..) {
-        if !operand.layout.is_contiguous() {
-            return Err(Unsupported::NeedsContiguous { op, operand: number });
-        }
+        require_contiguous(op, operand, number)?;
     }
     Ok(())
 }

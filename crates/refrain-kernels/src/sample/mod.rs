@@ -193,11 +193,8 @@ impl SampleSizes {
                 _ => DType::U32,
             };
             text::require_dtype(OP, operand, dtype)?;
-            if number > 0 && !operand.layout.is_contiguous() {
-                return Err(Unsupported::NeedsContiguous {
-                    op: OP,
-                    operand: number,
-                });
+            if number > 0 {
+                text::require_contiguous(OP, operand, number)?;
             }
         }
         let size = |what| Unsupported::Size { op: OP, what };

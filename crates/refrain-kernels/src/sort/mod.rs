@@ -51,12 +51,7 @@ pub fn calls(
     text::require_dtype(OP, out, x.dtype)?;
     text::require_shape(OP, "the result", out, &x.layout.shape)?;
     for (operand, number) in [(x, 0), (out, 1)] {
-        if !operand.layout.is_contiguous() {
-            return Err(Unsupported::NeedsContiguous {
-                op: OP,
-                operand: number,
-            });
-        }
+        text::require_contiguous(OP, operand, number)?;
         walk::check_reach(OP, &operand.layout)?;
     }
     let columns = x.layout.shape.last().copied().unwrap_or(1);

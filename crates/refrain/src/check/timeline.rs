@@ -1,10 +1,10 @@
 //! What happens when a plan runs twice, in the order in which it is submitted.
 
+use refrain_kernels::CallOrder;
 use refrain_vulkan::MemoryClass;
 
 use super::bytes::Bytes;
 use crate::plan::{Block, Dispatch, Plan};
-use refrain_kernels::CallOrder;
 
 /// Two runs of a plan: what reads and writes memory, and what puts it into an order.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
+use refrain_kernels::CallOrder;
+
 use crate::plan::{Block, Dispatch, Operand, Plan, Range, Step};
 use crate::signature::FastMap;
-use refrain_kernels::CallOrder;
 
 /// Finds what each dispatch must wait for: those that wrote bytes that it reads or writes, those that read bytes that
 /// it writes, and of its own step the dispatches that it comes behind.

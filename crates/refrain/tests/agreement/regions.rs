@@ -226,6 +226,21 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bo
     (states, [mixed * 2.0, keys, values])
 }
 
+/// What attention gives for the next tokens.
+fn attended(function: &Function, x: &[f32], positions: &[i32], sequences: &[u32]) -> Vec<f32> {
+    let arguments: [(&str, &[u8]); 3] = [
+        ("x", bytemuck::cast_slice(x)),
+        ("positions", bytemuck::cast_slice(positions)),
+        ("sequences", bytemuck::cast_slice(sequences)),
+    ];
+    function.call_bytes(&arguments).expect("a call");
+    function.read(0).expect("the result")
+}
+
+fn kept(state: Array) -> Vec<f32> {
+    state.astype(DType::F32).to_vec().expect("the state")
+}
+
 #[test]
 fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
     for seed in sample(720..726, 6) {
@@ -250,17 +265,9 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
                     let position = |t: usize| if t == 1 && step % 3 == 1 { -1 } else { (step + t) as i32 };
                     let positions: Vec<i32> = (0..tokens).map(position).collect();
                     let sequences: Vec<u32> = (0..tokens as u32).collect();
-                    let arguments: [(&str, &[u8]); 3] = [
-                        ("x", bytemuck::cast_slice(&x)),
-                        ("positions", bytemuck::cast_slice(&positions)),
-                        ("sequences", bytemuck::cast_slice(&sequences)),
-                    ];
-                    function.call_bytes(&arguments).expect("a call");
-                    found.extend(function.read::<f32>(0).expect("the result"));
+                    found.extend(attended(&function, &x, &positions, &sequences));
                 }
-                for state in states {
-                    found.extend(state.astype(DType::F32).to_vec::<f32>().expect("the state"));
-                }
+                found.extend(states.into_iter().flat_map(kept));
                 results.push(found);
             }
         }
@@ -299,17 +306,9 @@ fn prompts_are_prepared_alike_joined_and_apart_from_chunk_to_chunk() {
                         _ => [2 * chunk + 1, -1][usize::from(chunk == 1)],
                     };
                     let positions: Vec<i32> = (0..TOKENS as i32).map(position).collect();
-                    let arguments: [(&str, &[u8]); 3] = [
-                        ("x", bytemuck::cast_slice(&x)),
-                        ("positions", bytemuck::cast_slice(&positions)),
-                        ("sequences", bytemuck::cast_slice(&[0u32, 0, 0, 1, 1])),
-                    ];
-                    function.call_bytes(&arguments).expect("a call");
-                    found.extend(function.read::<f32>(0).expect("the result"));
+                    found.extend(attended(&function, &x, &positions, &[0, 0, 0, 1, 1]));
                 }
-                for state in states {
-                    found.extend(state.astype(DType::F32).to_vec::<f32>().expect("the state"));
-                }
+                found.extend(states.into_iter().flat_map(kept));
                 results.push(found);
             }
         }

@@ -30,10 +30,9 @@ Chunk load_chunk(Planes planes, uint row, uint number) {
 #endif
     uint group = row * (COLUMNS / GROUP) + number * CHUNK / GROUP;
 #ifdef NESTED
-    // A chunk's groups are of one record and of one four of it.
-    uint g = group % (256u / GROUP);
-    uvec3 words = record_words(planes.scales, group / (256u / GROUP), g);
-    [[unroll]] for (uint i = 0u; i < TERMS; ++i) chunk.parameters[i] = record_parameters(words, g + i);
+    // A chunk's groups are of one four.
+    uvec3 words = record_words(planes.scales, group);
+    [[unroll]] for (uint i = 0u; i < TERMS; ++i) chunk.parameters[i] = record_parameters(words, group + i);
 #else
     [[unroll]] for (uint i = 0u; i < TERMS; ++i) chunk.parameters[i] = PARAMETERS(planes, group + i);
 #endif
