@@ -19,7 +19,10 @@ pyplot.rcParams["axes.spines.right"] = False
 
 
 def points(rows, model, kind, axis):
-    """Places and tokens a second of a model's rows, by what `axis` makes of a row; None leaves a row out."""
+    """Places and tokens a second of a model's rows, by what `axis` makes of a row; None leaves a row out.
+
+    Of rows of several starts the latest count.
+    """
     chosen = [row for row in rows if row["model"] == f"synthetic:{model}" and row["test"].startswith(kind)]
     found = {axis(row): row["tokens_per_s"] for row in chosen if axis(row) is not None}
     return dict(sorted(found.items()))

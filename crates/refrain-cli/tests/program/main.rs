@@ -3,6 +3,7 @@
 mod bad_checkpoints;
 mod bad_gguf;
 mod bad_input;
+mod bench_table;
 mod chat;
 mod convert;
 mod decode;
