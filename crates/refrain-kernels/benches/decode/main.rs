@@ -1,7 +1,7 @@
 //! How fast the kernels of a decode step, and products and attention of many tokens, are on the GPU at hand, for rows
 //! of the tuning table and their neighbours: `cargo bench -p refrain-kernels --bench decode [-- FILTER …]`. A filter is a
 //! part of a line's name, such as `8b.down q4_0 t1.` or `prompt-attention`; `all` tries the neighbours of the chosen row
-//! too and prints the best, `every` prints all.
+//! too and prints the best, `every` prints all; `each` measures each dispatch alone, with what the driver tells of it.
 //!
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
 //! caches hold. A line: name, tuning, µs, GB/s of weights (or of keys and values), TFLOP/s.
@@ -36,7 +36,12 @@ fn main() {
     let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let vulkan = Vulkan::load(Options::default()).expect("a Vulkan loader");
     let index = vulkan.choose(&Choice::Auto).expect("a usable device");
-    let device = vulkan.open(index, &OpenOptions::default()).expect("the device opens");
+    let each = filters.iter().any(|f| f == "each");
+    let options = OpenOptions {
+        statistics: each,
+        ..OpenOptions::default()
+    };
+    let device = vulkan.open(index, &options).expect("the device opens");
     let (info, traits) = (device.info(), driver::traits(&device));
     println!("{}, {} {}", info.name, info.driver_name, info.driver_info);
     let memory = device
@@ -45,7 +50,7 @@ fn main() {
     let wanted = |name: &str| {
         let parts: Vec<&String> = filters
             .iter()
-            .filter(|f| !["all", "every"].contains(&f.as_str()))
+            .filter(|f| !["all", "every", "each"].contains(&f.as_str()))
             .collect();
         parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
     };
@@ -56,6 +61,10 @@ fn main() {
     let attentions = attentions().chain(prompt_attentions()).chain(preparations());
     let workloads = products.chain(deltas()).chain(attentions);
     for workload in workloads.filter(|w| wanted(&w.name())) {
+        if each {
+            apart(&device, &traits, &memory, &workload);
+            continue;
+        }
         let rows: Vec<Tuning> = match all {
             true => neighbours(tuning::choose(&traits), &workload).collect(),
             false => vec![*tuning::choose(&traits)],
@@ -90,9 +99,39 @@ fn measured(
     rows: &[Tuning],
 ) -> Vec<(f64, String)> {
     let made: Vec<Made> = rows.iter().map(|row| workload.calls(row, traits)).collect();
+    let rows = rows.iter().map(|row| workload.row(row));
+    timed(device, memory, workload, &made).into_iter().zip(rows).collect()
+}
+
+/// Prints the time of each dispatch alone.
+fn apart(device: &Device, traits: &Traits, memory: &Buffer, workload: &Workload) {
+    let made = workload.calls(tuning::choose(traits), traits);
+    for call in &made.calls {
+        let alone = Made {
+            calls: vec![call.clone()],
+            places: made.places.clone(),
+            small_bytes: made.small_bytes,
+        };
+        let seconds = timed(device, memory, workload, std::slice::from_ref(&alone))[0];
+        let kernel = alone.kernels().next().expect("one call");
+        let pipeline = device.pipeline(&kernel).expect("compiled");
+        let told = pipeline.statistics().expect("what the driver tells");
+        let told: Vec<String> = told.iter().map(|t| format!("{} {}", t.name, t.value)).collect();
+        let (name, groups) = (workload.name(), call.groups[0]);
+        let of = kernel.name.split('+').next().unwrap_or_default();
+        println!(
+            "{name:28} {of} × {groups:6} {:8.2} µs  {}",
+            seconds * 1e6,
+            told.join(", ")
+        );
+    }
+}
+
+/// Seconds per round of dispatches.
+fn timed(device: &Device, memory: &Buffer, workload: &Workload, made: &[Made]) -> Vec<f64> {
     let kernels: Vec<refrain_vulkan::Kernel> = made.iter().flat_map(|m| m.kernels()).collect();
     device.prepare(&kernels, &|_, _| {}).expect("kernels compile");
-    let measure = |(row, made): (&Tuning, &Made)| {
+    let measure = |made: &Made| {
         let list = recorded(device, memory, workload, made);
         let dispatches = list.commands.len() / 2 / made.calls.len();
         let run = || {
@@ -106,7 +145,7 @@ fn measured(
             run();
         }
         let best = (0..5).map(|_| run()).min().expect("several");
-        (best.as_secs_f64() / dispatches as f64, workload.row(row))
+        best.as_secs_f64() / dispatches as f64
     };
     let warm = recorded(device, memory, workload, &made[0]);
     let started = Instant::now();
@@ -114,7 +153,7 @@ fn measured(
         let submission = device.submit(warm.clone()).expect("a submit");
         device.wait(&submission).expect("the work ends");
     }
-    rows.iter().zip(&made).map(measure).collect()
+    made.iter().map(measure).collect()
 }
 
 /// As many dispatches as take milliseconds, each over its own copy of the weights.
