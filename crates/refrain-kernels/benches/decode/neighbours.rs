@@ -66,16 +66,21 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
     // What a lane's registers hold, what lanes copy in equal parts, and what shared memory holds.
     let fits = move |&((subgroups, rows, tiles), (shared, _)): &((u32, u32, u32), (SharedBy, u32))| match shared {
         SharedBy::Tokens => {
-            (4..=16).contains(&(rows * tiles)) && tokens >= 4 && (4..16).contains(&subgroups) && 4 * tiles >= subgroups
+            let least = tokens.min(4);
+            (least..=16).contains(&(rows * tiles))
+                && tiles >= least.min(2)
+                && tiles <= tokens.next_power_of_two()
+                && (2..16).contains(&subgroups)
+                && 4 * tiles >= subgroups
         }
         SharedBy::Sums => tokens <= 32 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
     };
     sizes
         .filter(fits)
         .map(|((subgroups, rows, tokens), (shared, halves))| tile(shared, [subgroups, rows, tokens, halves]))
-        .flat_map(|tile| {
+        .flat_map(move |tile| {
             match tile.shared {
-                SharedBy::Tokens if tile.rows * tile.tokens >= 8 => vec![1, 2, 3, 4, 8],
+                SharedBy::Tokens if tokens < 4 || tile.rows * tile.tokens >= 8 => vec![1, 2, 3, 4, 8],
                 _ => vec![1],
             }
             .into_iter()

@@ -10,6 +10,7 @@ mod delta_nets;
 mod dummy_format;
 mod expert_projections;
 mod experts;
+mod fours;
 mod matmul;
 mod norms;
 mod prepare;

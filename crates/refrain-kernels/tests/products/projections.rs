@@ -14,15 +14,15 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
 /// Sections of a projection, with as many rows each.
-struct Case {
-    tokens: usize,
-    columns: usize,
-    x: DType,
-    out: DType,
-    norm: Option<Norm>,
-    sections: Vec<(Section, usize)>,
+pub struct Case {
+    pub tokens: usize,
+    pub columns: usize,
+    pub x: DType,
+    pub out: DType,
+    pub norm: Option<Norm>,
+    pub sections: Vec<(Section, usize)>,
     /// Storage of dense matrices and of scales.
-    weights: DType,
+    pub weights: DType,
 }
 
 /// sum + bias, or silu(sum 0) · sum 1 + residual.
@@ -51,7 +51,8 @@ pub fn epilogue(parts: usize, dtype: DType) -> Expression {
 }
 
 impl Case {
-    fn check(&self, tuning: &Tuning, traits: &Traits) {
+    /// Compares what the device computes with the reference.
+    pub fn check(&self, tuning: &Tuning, traits: &Traits) {
         let mut random = Random::new(self.columns as u64);
         let (t, k) = (self.tokens, self.columns);
         let mut operands = vec![gappy(self.x, &[t, k])];
@@ -83,7 +84,11 @@ impl Case {
             }
         }
         let width = self.sections.iter().map(|(_, rows)| rows).sum();
-        operands.push(gappy(self.out, &[t, width]));
+        // Rows that lie well may be stored by several at once.
+        operands.push(match usize::is_multiple_of(width, 8) {
+            true => OperandSpec::contiguous(self.out, &[t, width]),
+            false => gappy(self.out, &[t, width]),
+        });
         let projection = Projection {
             norm: self.norm,
             sections: self.sections.iter().map(|(s, _)| s.clone()).collect(),
@@ -148,16 +153,16 @@ impl Case {
     }
 }
 
-const NORM: Norm = Norm {
+pub const NORM: Norm = Norm {
     eps: 1e-6,
     weighted: true,
 };
 
-fn plain(weights: WeightStorage, rows: usize) -> (Section, usize) {
+pub fn plain(weights: WeightStorage, rows: usize) -> (Section, usize) {
     (Section::plain(weights, DType::F32), rows)
 }
 
-fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
+pub fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
     let section = Section {
         parts: parts.to_vec(),
         epilogue: epilogue(parts.len(), DType::F32),

@@ -10,11 +10,11 @@ use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, grid};
 use crate::linear::arguments::{InputSource, arguments};
-use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
+use crate::linear::problem::{ProjectionProblem, SectionPart, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
 use crate::linear::source::{declared_input, declared_sections, generated};
 use crate::tuning::{MatrixTile, SharedBy, Tuning};
-use crate::vocabulary::MatrixCores;
+use crate::vocabulary::{FragmentOrder, MatrixCores};
 use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported, tuning};
 
 /// The arguments hold these references; the bodies behind them define what they are to.
@@ -322,6 +322,20 @@ impl ProjectionProblem<'_> {
         shared.arguments(workspace, 4 * self.input_words(fragments) as u64, arguments);
     }
 
+    /// Whether four neighbouring results of a token are stored at once: products with eight-bit weights are 2 to 4 %
+    /// faster so on an H200, those with four bits or floats up to 3 % slower.
+    fn stores_fours(&self, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> bool {
+        let whole = |section: &&SectionPlan<'_>| section.rows.is_multiple_of(4) && section.column.is_multiple_of(4);
+        let is_eight = |part: &SectionPart<'_>| match &part.planes {
+            WeightPlanes::Quantised(weights) => weights.format.bits == 8,
+            WeightPlanes::Dense { .. } => false,
+        };
+        fragments.cores.order == FragmentOrder::Quads
+            && is_eight(&sections[0].parts[0])
+            && self.out.wide
+            && sections.iter().all(whole)
+    }
+
     /// The call that packs x, and behind it a factor for each token.
     fn pack(&self, traits: &Traits, fragments: &Fragments, workspace: usize) -> Result<Call, Unsupported> {
         let arguments = self.pack_arguments(traits, fragments, workspace)?;
@@ -385,6 +399,10 @@ impl ProjectionProblem<'_> {
             traits,
             declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
+        let text = match self.stores_fours(fragments, sections) {
+            true => text.define("Y_WIDE", 1).stored_fours("y", self.out.dtype, true),
+            false => text,
+        };
         let text = tokens.shared.define(text.body(REFERENCES)).body(&generated);
         let text = match planes {
             WeightPlanes::Dense { .. } => text.body(include_str!("matrix_cores/dense.glsl")),
