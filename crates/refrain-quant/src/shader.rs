@@ -39,7 +39,8 @@ pub fn declarations(format: QuantFormat) -> [Vec<Define>; 2] {
 }
 
 /// The functions that unpack: `load_quants`, `quants`, `four_quants`, `dequantise` and `PARAMETERS`. Of `words_ref`,
-/// `scales_ref` and `biases_ref` the accessors must stand before them.
+/// `scales_ref` and `biases_ref` the accessors must stand before them, those of floats also with `stored_scales`, which
+/// loads bits, and `scales_of`, which makes a float of them.
 pub fn unpacking(format: QuantFormat) -> String {
     let book = match format.code {
         Code::Book(book) => book_bytes(&book),

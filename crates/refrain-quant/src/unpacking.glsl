@@ -114,18 +114,28 @@ vec2 record_parameters(uvec3 words, uint group) {
 #endif
 }
 
-#define PARAMETERS(planes, group) record_parameters(record_words(planes.scales, group), group)
+#define STORED_PARAMETERS uvec3
+#define stored_parameters(planes, group) record_words(planes.scales, group)
+#define parameters_of(stored, group) record_parameters(stored, group)
 #elif defined E8M0
 // Half of the power of two that a byte stands for.
 float half_power(uint exponent) {
     return uintBitsToFloat(exponent > 1u ? (exponent - 1u) << 23 : 0x00200000u << exponent);
 }
-#define PARAMETERS(planes, group) vec2(half_power(load_scales(planes.scales, group)), 0.0)
+#define STORED_PARAMETERS uint
+#define stored_parameters(planes, group) load_scales(planes.scales, group)
+#define parameters_of(stored, group) vec2(half_power(stored), 0.0)
 #elif defined BIASES
-#define PARAMETERS(planes, group) vec2(load_scales(planes.scales, group), load_biases(planes.biases, group))
+#define STORED_PARAMETERS uvec2
+#define stored_parameters(planes, group) uvec2(stored_scales(planes.scales, group), stored_biases(planes.biases, group))
+#define parameters_of(stored, group) vec2(scales_of(stored.x), biases_of(stored.y))
 #else
-#define PARAMETERS(planes, group) vec2(load_scales(planes.scales, group), 0.0)
+#define STORED_PARAMETERS uint
+#define stored_parameters(planes, group) stored_scales(planes.scales, group)
+#define parameters_of(stored, group) vec2(scales_of(stored), 0.0)
 #endif
+// As they lie in memory they can be asked for long before they are wanted: turning them into floats waits for them.
+#define PARAMETERS(planes, group) parameters_of(stored_parameters(planes, group), group)
 
 // The values bit for bit as the reference rounds them: the product to f32, then the sum.
 vec4 dequantise(vec4 q, vec2 parameters) {

@@ -4,7 +4,8 @@
 //! too and prints the best, `every` prints all; `each` measures each dispatch alone, with what the driver tells of it.
 //!
 //! Dispatches stand behind barriers, as in a decode step, and go round over more copies of weights than the
-//! caches hold. A line: name, tuning, µs, GB/s of weights (or of keys and values), TFLOP/s.
+//! caches hold. With `tile` matrix cores are left out: many tokens then take tiles. A line: name, tuning, µs, GB/s of
+//! weights (or of keys and values), TFLOP/s.
 
 mod attentions;
 #[path = "../../tests/common/driver.rs"]
@@ -42,7 +43,12 @@ fn main() {
         ..OpenOptions::default()
     };
     let device = vulkan.open(index, &options).expect("the device opens");
-    let (info, traits) = (device.info(), driver::traits(&device));
+    let (info, mut traits) = (device.info(), driver::traits(&device));
+    if filters.iter().any(|f| f == "tile") {
+        traits.matrix_cores = None;
+        let row = *tuning::choose(&traits);
+        traits.tuning = Some(Tuning { matrix: &[], ..row }.into());
+    }
     println!("{}, {} {}", info.name, info.driver_name, info.driver_info);
     let memory = device
         .allocate(MemoryClass::Scratch, WORKING_SET as u64)
@@ -50,7 +56,7 @@ fn main() {
     let wanted = |name: &str| {
         let parts: Vec<&String> = filters
             .iter()
-            .filter(|f| !["all", "every", "each"].contains(&f.as_str()))
+            .filter(|f| !["all", "every", "each", "tile"].contains(&f.as_str()))
             .collect();
         parts.is_empty() || parts.iter().any(|f| f.split(' ').all(|word| name.contains(word)))
     };

@@ -1,6 +1,6 @@
 //! Rows of the tuning table that differ from a row in what a workload depends on.
 
-use refrain_kernels::tuning::{Delta, Experts, GemvTuning, GroupCount, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{Delta, Experts, GemvTuning, GroupCount, MatrixTile, SharedBy, TileSize, Tuning};
 
 use crate::workload::Workload;
 
@@ -19,6 +19,7 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         }
         Workload::Preparation { .. } => Box::new(std::iter::once(row)),
         Workload::Experts { .. } => Box::new(expert_rows(row)),
+        Workload::Projection { tokens: 9.., .. } if row.matrix.is_empty() => Box::new(tile_rows(row)),
         Workload::Projection {
             tokens: tokens @ 9.., ..
         } => Box::new(matrix_rows(row, tokens)),
@@ -90,6 +91,35 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
             matrix: Box::leak(Box::new([tile])),
             ..row
         })
+}
+
+/// Rows with one size of tiles without matrix cores, and the row itself, which chooses among its own.
+fn tile_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
+    let places = [[16, 16], [16, 8], [8, 16], [8, 8], [4, 16], [4, 8]];
+    let sizes = places
+        .into_iter()
+        .flat_map(|places| [[2, 2], [2, 1], [1, 1]].map(|fours| (places, fours)));
+    let sizes = sizes.flat_map(|size| [16, 32, 64].map(|depth| (size, depth)));
+    let sizes = sizes.map(|(([rows, columns], fours), depth)| TileSize {
+        least_groups: GroupCount::fixed(1),
+        rows,
+        columns,
+        fours,
+        slices: 256 / (rows * columns),
+        depth,
+    });
+    // Two matrices have a four of columns each at least.
+    let fits = |size: &TileSize| {
+        let fours = [size.fours[0], 2];
+        let both = TileSize { fours, ..*size };
+        size.is_even() && both.is_even() && both.shared_bytes() <= 48 << 10
+    };
+    let forced = sizes.filter(fits).map(move |size| {
+        let mut row = row;
+        row.tile.sizes = Box::leak(Box::new([size]));
+        row
+    });
+    forced.chain([row])
 }
 
 fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {

@@ -4,7 +4,7 @@
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{MatrixTile, Tuning};
+use refrain_kernels::tuning::{MatrixTile, TileSize, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits};
 use refrain_vulkan::{Buffer, Device};
 
@@ -159,6 +159,7 @@ impl Workload {
             }
             Workload::Delta { .. } => return hybrid::delta_row(&row.delta),
             Workload::Preparation { .. } => return String::new(),
+            Workload::Projection { tokens: 9.., .. } if row.matrix.is_empty() => return scalar_tile(row),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;
@@ -411,4 +412,17 @@ fn tile(tile: &MatrixTile) -> String {
         ..
     } = tile;
     format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p")
+}
+
+/// The size of tiles without matrix cores, if the row has one alone: rows × columns × depth, by so many invocations.
+fn scalar_tile(row: &Tuning) -> String {
+    match row.tile.sizes {
+        [size] => {
+            let TileSize { fours, depth, .. } = size;
+            let [rows, columns] = [size.tile_rows(), size.tile_columns()];
+            let [own_rows, own_columns] = fours.map(|fours| 4 * fours);
+            format!("{rows}×{columns}×{depth} {own_rows}×{own_columns} {}t", size.threads())
+        }
+        _ => "chosen".into(),
+    }
 }

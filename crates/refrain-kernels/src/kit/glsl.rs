@@ -2,7 +2,8 @@
 //!
 //! A kernel's text is `head` + one accessor per operand + its body. The accessor for an operand
 //! named `x` declares the buffer reference type `x_ref`, and `load_x(x_ref p, uint i)` /
-//! `store_x(x_ref p, uint i, T value)` in the compute type (`float`, `int` or `uint`). 16- and 8-bit
+//! `store_x(x_ref p, uint i, T value)` in the compute type (`float`, `int` or `uint`); if it is asked for,
+//! `stored_x(x_ref p, uint i)` and `x_of(uint bits)` load a float in two steps. 16- and 8-bit
 //! elements go through 32-bit words where the device lacks such storage: a store then clears and
 //! sets its part of the word atomically, since a neighbour may be written at the same time.
 
@@ -13,6 +14,8 @@ use crate::{DType, Traits};
 pub enum AccessorKind {
     /// Only loads.
     Read,
+    /// Loads of floats, also in two steps.
+    ReadStored,
     /// Stores (and loads).
     Write,
 }
@@ -85,12 +88,24 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind)
         1 if traits.storage8 => Some("uint8_t"),
         _ => None,
     };
-    let (declaration, load, store) = match native {
+    let (declaration, [place, raw], store) = match native {
         Some(unit) => direct(name, dtype, unit, access),
         None => packed(name, dtype, access),
     };
     let compute = compute_type(dtype);
-    let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {load} }}\n");
+    let (decode, _) = conversions(dtype);
+    let load = decode.replace("RAW", &raw);
+    let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {place}return {load}; }}\n");
+    if access == AccessorKind::ReadStored {
+        let (bits, value) = match dtype {
+            DType::F32 => (format!("floatBitsToUint({raw})"), "uintBitsToFloat(bits)".to_owned()),
+            _ => (raw, decode.replace("RAW", "bits")),
+        };
+        text.push_str(&format!(
+            "uint stored_{name}({name}_ref p, uint i) {{ {place}return {bits}; }}\n\
+             float {name}_of(uint bits) {{ return {value}; }}\n"
+        ));
+    }
     if access == AccessorKind::Write {
         text.push_str(&format!(
             "void store_{name}({name}_ref p, uint i, {compute} value) {{ {store} }}\n"
@@ -99,29 +114,28 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind)
     text
 }
 
-/// Declaration, load and store of elements that the device loads as they are.
-fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String, String, String) {
-    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
+/// Declaration, load (what finds the place, and what lies there) and store of elements that the device loads as they are.
+fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String, [String; 2], String) {
+    let qualifier = if access == AccessorKind::Write { "" } else { "readonly " };
     let align = dtype.size();
     let declaration = format!(
         "layout(buffer_reference, scalar, buffer_reference_align = {align}) {qualifier}buffer {name}_ref {{ {unit} at[]; }};\n"
     );
     if dtype.size() == 4 {
-        return (declaration, "return p.at[i];".into(), "p.at[i] = value;".into());
+        return (declaration, ["".into(), "p.at[i]".into()], "p.at[i] = value;".into());
     }
-    let (decode, encode) = conversions(dtype);
-    let load = decode.replace("RAW", "uint(p.at[i])");
+    let (_, encode) = conversions(dtype);
     let store = encode.replace("VALUE", "value");
     (
         declaration,
-        format!("return {load};"),
+        ["".into(), "uint(p.at[i])".into()],
         format!("p.at[i] = {unit}({store});"),
     )
 }
 
-/// Declaration, load and store of elements that are parts of 32-bit words.
-fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, String, String) {
-    let qualifier = if access == AccessorKind::Read { "readonly " } else { "" };
+/// The same of elements that are parts of 32-bit words.
+fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, [String; 2], String) {
+    let qualifier = if access == AccessorKind::Write { "" } else { "readonly " };
     let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());
     let mask = (1u64 << bits) - 1;
     let declaration = format!(
@@ -132,15 +146,14 @@ fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, String, St
         "uvec2 address = uvec2(p); \
          uint unit = i + (address.x & 3u) / {size}u; \
          uint shift = {bits}u * (unit % {per_word}u); \
-         {name}_words words = {name}_words(uvec2(address.x & ~3u, address.y));"
+         {name}_words words = {name}_words(uvec2(address.x & ~3u, address.y)); "
     );
-    let (decode, encode) = conversions(dtype);
+    let (_, encode) = conversions(dtype);
     let raw = format!("((words.at[unit / {per_word}u] >> shift) & {mask}u)");
-    let load = format!("{place} return {};", decode.replace("RAW", &raw));
     let store = format!(
-        "{place} atomicAnd(words.at[unit / {per_word}u], ~({mask}u << shift)); \
+        "{place}atomicAnd(words.at[unit / {per_word}u], ~({mask}u << shift)); \
          atomicOr(words.at[unit / {per_word}u], ({}) << shift);",
         encode.replace("VALUE", "value")
     );
-    (declaration, load, store)
+    (declaration, [place, raw], store)
 }

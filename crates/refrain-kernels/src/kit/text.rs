@@ -66,6 +66,16 @@ impl<'t> Text<'t> {
         self.accessor(name, dtype, AccessorKind::Read)
     }
 
+    /// Adds `load_{name}` and, of floats, its two steps: `stored_{name}`, which loads bits, and `{name}_of`.
+    pub(crate) fn stored_input(self, name: &str, dtype: DType) -> Self {
+        let access = if dtype.is_float() {
+            AccessorKind::ReadStored
+        } else {
+            AccessorKind::Read
+        };
+        self.accessor(name, dtype, access)
+    }
+
     /// Adds `load_{name}` and `store_{name}`.
     pub(crate) fn output(self, name: &str, dtype: DType) -> Self {
         self.accessor(name, dtype, AccessorKind::Write)

@@ -6,6 +6,7 @@ mod matrix;
 mod measurement;
 mod settings;
 mod table;
+mod tile;
 
 pub use gemv::{GemvTuning, ShapedGemv};
 pub use matrix::{Experts, MatrixTile, SharedBy};
@@ -13,6 +14,7 @@ pub use measurement::{KernelFamily, Measurement};
 pub use settings::{BadTuning, read};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
+pub use tile::{Tile, TileSize};
 
 use std::fmt;
 
@@ -51,22 +53,6 @@ impl GroupCount {
             _ => self.groups,
         }
     }
-}
-
-/// Tiled matrix product. Each invocation computes 4 × 4 elements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Tile {
-    /// Invocations along the result's rows (a quarter of the tile's height).
-    pub rows: u32,
-    /// Invocations along the result's columns (a quarter of the tile's width).
-    pub columns: u32,
-    /// Products per element between two barriers: a multiple of 32 (a group of quantised values).
-    pub depth: u32,
-    /// The most workgroups that share a tile's sums over k, where products of two matrices have too few tiles and the
-    /// device keeps tickets.
-    pub most_parts: u32,
-    /// Workgroups that keep the device busy.
-    pub enough_groups: GroupCount,
 }
 
 /// Attention: a workgroup takes one query head of one token; where there are so many that the device
@@ -234,25 +220,21 @@ impl Tuning {
             self.dense.threads,
             self.four_bit.threads,
             self.eight_bit.threads,
-            self.tile.rows * self.tile.columns,
             self.attention.threads,
             self.attention.grouped_threads,
             self.attention.threads_split,
             self.decode.threads,
             self.row_threads,
         ];
-        let tile = 4 * (self.tile.rows + self.tile.columns) + 2;
+        let tile = self.tile.sizes.last().is_some_and(|size| size.has_room(traits));
         let attention = [
             self.attention.threads,
             self.attention.grouped_threads,
             self.attention.threads_split,
         ];
         let shared = attention.map(attention_bytes).into_iter().max();
-        let shared = shared.max(Some(4 * tile * self.tile.depth)).unwrap_or(0);
-        threads
-            .iter()
-            .all(|&t| t <= traits.max_invocations && t >= lanes(traits))
-            && shared <= traits.shared_bytes
+        let fits = |&t: &u32| t <= traits.max_invocations && t >= lanes(traits);
+        tile && threads.iter().all(fits) && shared <= Some(traits.shared_bytes)
     }
 }
 

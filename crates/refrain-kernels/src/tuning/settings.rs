@@ -135,8 +135,6 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
     };
     let others = [
         ("fixed_point", Slot::Switch(&mut row.fixed_point)),
-        ("tile.rows", Slot::Power(&mut row.tile.rows, [4, 32])),
-        ("tile.columns", Slot::Power(&mut row.tile.columns, [4, 32])),
         ("tile.most_parts", Slot::Number(&mut row.tile.most_parts, [1, 64])),
         ("tile.enough_groups", Slot::Groups(&mut row.tile.enough_groups)),
         (

@@ -2,7 +2,8 @@
 
 use super::matrix::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::measurement::H200_MEASURED;
-use super::{AttentionTuning, DecodeTuning, Delta, GemvTuning, GroupCount, ShapedGemv, Tile, Tuning};
+use super::tile::{CARD_TILES, LEAST_TILES, Tile, USUAL_TILES};
+use super::{AttentionTuning, DecodeTuning, Delta, GemvTuning, GroupCount, ShapedGemv, Tuning};
 use crate::Architecture;
 
 pub(super) const NVIDIA: u32 = 0x10de;
@@ -119,9 +120,7 @@ pub(super) const H200: Tuning = Tuning {
     eight_bit: H200_GEMV,
     fixed_point: true,
     tile: Tile {
-        rows: 16,
-        columns: 16,
-        depth: 32,
+        sizes: CARD_TILES,
         most_parts: 16,
         enough_groups: GroupCount::of_units(264, H200_UNITS),
     },
@@ -239,9 +238,7 @@ const USUAL: Tuning = Tuning {
     },
     fixed_point: false,
     tile: Tile {
-        rows: 16,
-        columns: 16,
-        depth: 32,
+        sizes: USUAL_TILES,
         most_parts: 8,
         enough_groups: GroupCount::of_units(128, 64),
     },
@@ -276,6 +273,12 @@ const USUAL: Tuning = Tuning {
     row_threads: 256,
 };
 
+/// AMD's cards; measured on none. What RADV compiles of it takes registers that leave room for another workgroup.
+const AMD_TILE: Tile = Tile {
+    sizes: CARD_TILES,
+    ..USUAL.tile
+};
+
 /// AMD's GCN; measured on none. A processor has four times 256 registers for each of 64 lanes and 64 KiB of shared memory.
 /// What RADV compiles for hawaii, polaris10 and vega10 takes 104 registers a lane with four chunks under way, which
 /// leaves two subgroups to each quarter, and 52 to 56 with two, which leaves four; four workgroups of 256 then need a
@@ -297,6 +300,7 @@ pub(super) const GCN: Tuning = Tuning {
         staged_bytes: 13 << 10,
         ..USUAL.eight_bit
     },
+    tile: AMD_TILE,
     ..USUAL
 };
 
@@ -307,6 +311,7 @@ pub(super) const RDNA: Tuning = Tuning {
     vendor: Some(AMD),
     architecture: Some(Architecture::Rdna),
     smallest_subgroup: 32,
+    tile: AMD_TILE,
     row_threads: 512,
     ..USUAL
 };
@@ -338,9 +343,7 @@ pub const TABLE: [Tuning; 9] = [
         eight_bit: SOFTWARE_GEMV,
         fixed_point: false,
         tile: Tile {
-            rows: 16,
-            columns: 16,
-            depth: 32,
+            sizes: USUAL_TILES,
             most_parts: 1,
             enough_groups: GroupCount::fixed(1),
         },
@@ -408,9 +411,7 @@ pub const TABLE: [Tuning; 9] = [
         eight_bit: LEAST_GEMV,
         fixed_point: false,
         tile: Tile {
-            rows: 8,
-            columns: 8,
-            depth: 32,
+            sizes: LEAST_TILES,
             most_parts: 8,
             enough_groups: GroupCount::of_units(64, 32),
         },

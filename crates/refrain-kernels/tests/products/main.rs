@@ -20,3 +20,4 @@ mod recurrences;
 mod routers;
 mod support;
 mod texts;
+mod tiles;

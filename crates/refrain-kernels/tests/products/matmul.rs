@@ -1,5 +1,6 @@
 use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, swapped};
+use crate::tiles::tile_rows;
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values, matmul};
 use refrain_testing::sample;
@@ -134,6 +135,25 @@ fn every_tuning_row_gives_the_same_result() {
                 a: OperandSpec::contiguous(DType::F32, &[m, k]),
                 b: weight(DType::BF16, k, n),
                 out: OperandSpec::contiguous(DType::F32, &[m, n]),
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn every_tile_gives_the_same_result_by_one_workgroup_and_by_several() {
+    let traits = device_traits();
+    for mut tuning in tile_rows(&traits) {
+        for most_parts in [1, 3] {
+            tuning.tile.most_parts = most_parts;
+            tuning.tile.enough_groups = GroupCount::fixed(65_535);
+            Case {
+                tuning: &tuning,
+                traits: &traits,
+                a: OperandSpec::contiguous(DType::F32, &[70, 1032]),
+                b: weight(DType::BF16, 1032, 77),
+                out: OperandSpec::contiguous(DType::F32, &[70, 77]),
             }
             .check();
         }

@@ -81,6 +81,7 @@ impl Gemv<'_> {
                 Some(_) => include_str!("gemv/experts.glsl"),
                 None => "",
             })
+            .body(include_str!("fours.glsl"))
             .body(include_str!("gemv/input.glsl"))
             .body(match is_fixed {
                 true => include_str!("gemv/fixed.glsl"),

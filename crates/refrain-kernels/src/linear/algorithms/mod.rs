@@ -11,7 +11,7 @@ pub(crate) use gathered::GatheredGemv;
 pub(crate) use gemv::{Gemv, gemv_tuning};
 pub(crate) use grouped::Grouped;
 pub(crate) use matrix_cores::MatrixCoreProduct;
-pub(crate) use tile::{DenseTile, ProjectionTile, QuantisedTile};
+pub(crate) use tile::{DenseTile, ProjectionTile};
 
 use crate::tuning::Tuning;
 use crate::{Call, CallOrder, OperandSpec, Traits, Unsupported};

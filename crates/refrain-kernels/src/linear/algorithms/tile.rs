@@ -1,5 +1,5 @@
-//! Tiled products of any number of tokens: tiles of both sides go through shared memory, each invocation computes 4 × 4
-//! elements.
+//! Tiled products of any number of tokens: tiles of both sides go through shared memory, each invocation computes some
+//! fours of rows by some of columns.
 
 mod projection;
 
@@ -11,29 +11,15 @@ use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address};
 use crate::linear::matmul_problem::MatmulProblem;
 use crate::linear::section::WeightStorage;
-use crate::linear::sources::{QuantMatrix, quant_run};
-use crate::tuning::{Tile, Tuning};
+use crate::tuning::{TileSize, Tuning};
 use crate::{Call, DType, KernelText, OperandSpec, Push, Traits, Unsupported};
 
 const MATMUL: &str = "matmul";
-const QUANTISED: &str = "quantised";
 
 /// Floats times floats: a, b and the result.
 pub(crate) struct DenseTile<'p> {
     pub problem: &'p MatmulProblem,
     pub operands: [&'p OperandSpec; 3],
-}
-
-/// Rows of floats times quantised rows.
-pub(crate) struct QuantisedTile<'p> {
-    pub weights: &'p QuantMatrix<'p>,
-    pub x: &'p OperandSpec,
-    pub out: &'p OperandSpec,
-    pub tokens: usize,
-    /// Elements of x between tokens, and within one.
-    pub x_strides: [usize; 2],
-    /// The same of the result.
-    pub out_strides: [usize; 2],
 }
 
 /// It breaks even with GEMV at the most vectors that the tuning table gives that.
@@ -50,8 +36,9 @@ impl Algorithm for DenseTile<'_> {
     }
 
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let shared = sum_parts(tuning, traits, self.problem);
-        let call = dense(tuning, traits, self.problem, self.operands, &shared)?;
+        let size = size(tuning, traits, self.problem);
+        let shared = sum_parts(tuning, traits, self.problem, &size);
+        let call = dense(traits, &size, self.problem, self.operands, &shared)?;
         let words = shared.words();
         Ok(ProjectionCalls {
             workspace: (words > 0).then(|| OperandSpec::contiguous(DType::F32, &[words])),
@@ -61,75 +48,46 @@ impl Algorithm for DenseTile<'_> {
     }
 }
 
-impl Algorithm for QuantisedTile<'_> {
-    fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<ProductCost> {
-        Some(cost(tuning, WeightStorage::Quantised(self.weights.format)))
-    }
+/// How a product of two matrices is divided.
+fn size(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> TileSize {
+    let batches = problem.batch.iter().product::<u32>() as usize;
+    let groups = |size: &TileSize| batches * tiles(problem, size).iter().product::<usize>();
+    tuning.tile.size(traits, [problem.m, 1, 1], groups)
+}
 
-    fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let QuantisedTile {
-            weights,
-            x,
-            out,
-            tokens,
-            ..
-        } = *self;
-        let [x_stride, x_within] = self.x_strides;
-        let [out_stride, out_within] = self.out_strides;
-        let out_number = 1 + weights.planes();
-        if x_within != 1 && weights.columns > 0 {
-            return Err(Unsupported::NeedsContiguous {
-                op: QUANTISED,
-                operand: 0,
-            });
-        }
-        let text = Text::new(traits, "quantised.gemm")
-            .flag("COUNTED", iterations::most(traits).is_some())
-            .input("x", x.dtype)
-            .output("c", out.dtype);
-        let (kernel, groups) = quantised(tuning, traits, weights.declare(text), weights, tokens)?;
-        let mut push = vec![address(QUANTISED, 0, x)?];
-        push.extend(weights.addresses());
-        push.push(address(QUANTISED, out_number, out)?);
-        let sizes = [tokens, weights.rows, weights.columns, x_stride, out_stride, out_within];
-        push.extend(sizes.map(|v| Push::U32(v as u32)));
-        Ok(ProjectionCalls::apart(vec![Call { kernel, groups, push }]))
-    }
+/// Tiles along the result's columns and rows.
+fn tiles(problem: &MatmulProblem, size: &TileSize) -> [usize; 2] {
+    [
+        problem.n.div_ceil(size.tile_columns()),
+        problem.m.div_ceil(size.tile_rows()),
+    ]
 }
 
 /// How workgroups share the sums of a product of two matrices whose tiles are too few.
-fn sum_parts(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> SumParts {
-    let Tile {
-        rows,
-        columns,
-        depth,
-        most_parts,
-        enough_groups,
-    } = tuning.tile;
-    let results = problem.m.div_ceil(4 * rows as usize) * problem.n.div_ceil(4 * columns as usize);
-    let wanted = (enough_groups.on(traits) / results.max(1)).min(most_parts as usize);
+fn sum_parts(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem, size: &TileSize) -> SumParts {
+    let tile = tuning.tile;
+    let results = tiles(problem, size).iter().product::<usize>();
+    let wanted = (tile.enough_groups.on(traits) / results.max(1)).min(tile.most_parts as usize);
     let alone = problem.batch.iter().product::<u32>() > 1;
     let wanted = if alone { 1 } else { wanted as u32 };
     SumParts {
-        count: SumParts::most(traits, wanted, problem.k.div_ceil((4 * depth) as usize)),
-        sums: (16 * rows * columns) as usize,
+        count: SumParts::most(traits, wanted, problem.k.div_ceil((4 * size.depth) as usize)),
+        sums: size.tile_rows() * size.tile_columns(),
         results,
     }
 }
 
 fn dense(
-    tuning: &Tuning,
     traits: &Traits,
+    size: &TileSize,
     problem: &MatmulProblem,
     operands: [&OperandSpec; 3],
     shared: &SumParts,
 ) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
-    let tile = tuning.tile;
     let text = Text::new(traits, "matmul.gemm");
     let text = shared
         .define(text)
-        .flag("COUNTED", iterations::most(traits).is_some())
         .input("a", a.dtype)
         .input("b", b.dtype)
         .output("c", out.dtype)
@@ -138,48 +96,60 @@ fn dense(
     let kernel = shared
         .joined(text)
         .body(include_str!("tile/dense/gemm.comp"))
-        .kernel(vec![
-            (0, tile.rows * tile.columns),
-            (3, tile.rows),
-            (4, tile.columns),
-            (5, tile.depth),
-            (6, u32::from(problem.a[1] <= problem.a[0])),
-            (7, u32::from(problem.b[0] <= problem.b[1])),
-        ]);
-    let [x, y, z] = tile_groups(MATMUL, tuning, problem.m, problem.n)?;
+        .kernel(constants(
+            size,
+            &[
+                (10, u32::from(problem.a[1] <= problem.a[0])),
+                (11, u32::from(problem.b[0] <= problem.b[1])),
+            ],
+        ));
+    let [x, y, z] = tile_groups(MATMUL, tiles(problem, size), [problem.m, problem.n])?;
     let groups = [x * shared.count as u32, y, z];
     let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
-    let elements = [tile.rows, tile.columns].map(|n| 4 * n * tile.depth);
-    check_iterations(MATMUL, traits, tuning.tile, [batches, problem.k], elements)?;
+    let loads = [size.tile_rows(), size.tile_columns()]
+        .map(|side| looped((side * size.depth as usize).div_ceil(size.threads() as usize), 0));
+    check_iterations(MATMUL, traits, size, [batches, problem.k], loads.iter().sum())?;
     product(kernel, groups, problem, operands, shared)
 }
 
-/// Workgroups in x and y that cover `m` rows and `n` columns by tiles.
-fn tile_groups(op: &'static str, tuning: &Tuning, m: usize, n: usize) -> Result<[u32; 3], Unsupported> {
-    let groups = [
-        n.div_ceil(4 * tuning.tile.columns as usize),
-        m.div_ceil(4 * tuning.tile.rows as usize),
+/// What a tile's text is specialised with, and `others`.
+fn constants(size: &TileSize, others: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let [row_fours, column_fours] = size.fours;
+    let own = [
+        (0, size.threads()),
+        (3, size.rows),
+        (4, size.columns),
+        (5, size.depth),
+        (6, row_fours),
+        (7, column_fours),
     ];
-    if groups.iter().any(|&g| g > 65_535) {
+    let mut constants = [&own[..], others, &[(9, size.slices)]].concat();
+    constants.sort_unstable();
+    constants
+}
+
+/// Workgroups of a dispatch for so many tiles in x and y, which cover `m` rows and `n` columns.
+fn tile_groups(op: &'static str, tiles: [usize; 2], [m, n]: [usize; 2]) -> Result<[u32; 3], Unsupported> {
+    if tiles.iter().any(|&g| g > 65_535) {
         let what = format!("a result of {m} × {n} needs more tiles than a dispatch may have");
         return Err(Unsupported::Size { op, what });
     }
-    Ok([groups[0] as u32, groups[1] as u32, 1])
+    Ok([tiles[0] as u32, tiles[1] as u32, 1])
 }
 
 /// Fails where the device's driver would end the loops of a tiled product of `batches` matrices over `k`,
-/// which loads so many `elements` of each side of a tile one by one.
+/// which go round `loads` times to load a tile of each side.
 fn check_iterations(
     op: &'static str,
     traits: &Traits,
-    tile: Tile,
+    size: &TileSize,
     [batches, k]: [usize; 2],
-    elements: [u32; 2],
+    loads: usize,
 ) -> Result<(), Unsupported> {
-    let load = |elements: u32| looped(elements.div_ceil(tile.rows * tile.columns) as usize, 0);
-    let multiply = looped(tile.depth as usize / 4, 0);
-    let step = elements.map(load).iter().sum::<usize>() + multiply;
-    let iterations = looped(batches, looped(k.div_ceil(tile.depth as usize), step));
+    let depth = size.depth as usize;
+    let multiply = looped(depth / (4 * size.slices as usize), 0);
+    let store = looped((4 * size.fours[0]) as usize, 0);
+    let iterations = looped(batches, store + looped(k.div_ceil(depth), loads + multiply));
     iterations::check(op, traits, iterations, || format!("sums over {k} products"))
 }
 
@@ -212,32 +182,4 @@ fn product(
         groups: [x, y, batches.min(65_535)],
         push,
     })
-}
-
-fn quantised(
-    tuning: &Tuning,
-    traits: &Traits,
-    text: Text<'_>,
-    weights: &QuantMatrix<'_>,
-    tokens: usize,
-) -> Result<(KernelText, [u32; 3]), Unsupported> {
-    let tile = tuning.tile;
-    let kernel = text
-        .body(include_str!("tile/quantised/product.glsl"))
-        .body(include_str!("tile/tile.glsl"))
-        .body(include_str!("tile/quantised/gemm.comp"))
-        .kernel(vec![
-            (0, tile.rows * tile.columns),
-            (3, tile.rows),
-            (4, tile.columns),
-            (5, tile.depth),
-            (8, weights.format.group),
-        ]);
-    let groups = tile_groups(QUANTISED, tuning, tokens, weights.rows)?;
-    let elements = [
-        4 * tile.rows * tile.depth,
-        4 * tile.columns * tile.depth / quant_run(weights.format) as u32,
-    ];
-    check_iterations(QUANTISED, traits, tile, [1, weights.columns], elements)?;
-    Ok((kernel, groups))
 }

@@ -14,7 +14,7 @@ pub use refrain_quant::{
     Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
 };
 
-use super::algorithms::{Gemv, QuantisedTile, cheapest};
+use super::algorithms::{Gemv, ProjectionTile, cheapest};
 use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::sources::{QuantMatrix, quant_run};
 use crate::kit::text::{Text, address, grid, require_float, require_shape};
@@ -26,9 +26,8 @@ const OP: &str = "quantised";
 /// Calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`.
 ///
 /// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge
-/// to one, and the last of `x` must lie together. Operands: x 0, quants 1, scales 2, biases 3 where
-/// the format has them, then out. Sums are in f32 over dequantised values, rounded once when stored.
-/// None where `out` is empty; K = 0 gives zeros.
+/// to one. Operands: x 0, quants 1, scales 2, biases 3 where the format has them, then out. Sums are in
+/// f32 over dequantised values, rounded once when stored. None where `out` is empty; K = 0 gives zeros.
 ///
 /// Up to 8 tokens (by tuning), subgroups take rows of `w`; beyond, tiles of `w` are dequantised into
 /// shared memory.
@@ -121,15 +120,7 @@ fn product(
     let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
     let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
     let problem = ProjectionProblem::product(tokens, weights.columns, rows, planes, results);
-    let tile = QuantisedTile {
-        weights,
-        x,
-        out,
-        tokens,
-        x_strides: [x_stride, x_within],
-        out_strides: [out_stride, out_within],
-    };
-    let gemv = Gemv(&problem);
+    let (gemv, tile) = (Gemv(&problem), ProjectionTile(&problem));
     let algorithm = cheapest(&[&gemv, &tile], tuning, traits).unwrap_or(&tile);
     Ok(algorithm.calls(tuning, traits)?.calls)
 }

@@ -97,10 +97,10 @@ impl<'a> QuantMatrix<'a> {
     pub(crate) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
         let [code, scales] = refrain_quant::declarations(self.format);
         let define = |text: Text<'t>, define: &Define| text.define(define.name, &define.value);
-        let text = code.iter().fold(text, define).input("scales", self.scales.dtype);
+        let text = code.iter().fold(text, define).stored_input("scales", self.scales.dtype);
         let mut text = scales.iter().fold(text, define);
         if let Some(biases) = self.biases {
-            text = text.define("BIASES", 1).input("biases", biases.dtype);
+            text = text.define("BIASES", 1).stored_input("biases", biases.dtype);
         }
         text.body(&refrain_quant::unpacking(self.format))
     }

@@ -35,3 +35,8 @@ vec4 chunk_quad(Chunk chunk, uint number) { return chunk.quads[number]; }
 #endif
 
 float chunk_sum(Chunk chunk, uint term, float product, float total) { return product; }
+
+// It lies in memory as it is.
+#define StoredChunk Chunk
+#define load_stored load_chunk
+#define chunk_of(stored) stored

@@ -5,14 +5,26 @@ struct Chunk {
     vec2 parameters[TERMS];
 };
 
+// The same as it lies in memory.
+#ifdef NESTED
+const uint STORED_TERMS = 1u; // a chunk's groups are of one four
+#else
+const uint STORED_TERMS = TERMS;
+#endif
+struct StoredChunk {
+    uint words[WORDS];
+    STORED_PARAMETERS parameters[STORED_TERMS];
+    uint group;
+};
+
 #if WORDS % 4 == 0
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer words4_ref { uvec4 at[]; };
 #elif WORDS % 2 == 0
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer words2_ref { uvec2 at[]; };
 #endif
 
-Chunk load_chunk(Planes planes, uint row, uint number) {
-    Chunk chunk;
+StoredChunk load_stored(Planes planes, uint row, uint number) {
+    StoredChunk chunk;
     uint at = row * (COLUMNS / CHUNK) + number;
 #if WORDS % 4 == 0
     [[unroll]] for (uint i = 0u; i < WORDS; i += 4u) {
@@ -28,16 +40,23 @@ Chunk load_chunk(Planes planes, uint row, uint number) {
 #else
     [[unroll]] for (uint i = 0u; i < WORDS; ++i) chunk.words[i] = planes.quants.at[at * WORDS + i];
 #endif
-    uint group = row * (COLUMNS / GROUP) + number * CHUNK / GROUP;
-#ifdef NESTED
-    // A chunk's groups are of one four.
-    uvec3 words = record_words(planes.scales, group);
-    [[unroll]] for (uint i = 0u; i < TERMS; ++i) chunk.parameters[i] = record_parameters(words, group + i);
-#else
-    [[unroll]] for (uint i = 0u; i < TERMS; ++i) chunk.parameters[i] = PARAMETERS(planes, group + i);
-#endif
+    chunk.group = row * (COLUMNS / GROUP) + number * CHUNK / GROUP;
+    [[unroll]] for (uint i = 0u; i < STORED_TERMS; ++i) {
+        chunk.parameters[i] = stored_parameters(planes, chunk.group + i);
+    }
     return chunk;
 }
+
+Chunk chunk_of(StoredChunk stored) {
+    Chunk chunk;
+    chunk.words = stored.words;
+    [[unroll]] for (uint i = 0u; i < TERMS; ++i) {
+        chunk.parameters[i] = parameters_of(stored.parameters[i % STORED_TERMS], stored.group + i);
+    }
+    return chunk;
+}
+
+Chunk load_chunk(Planes planes, uint row, uint number) { return chunk_of(load_stored(planes, row, number)); }
 
 // The bits of values 4 · number to 4 · number + 3 of the chunk, from the lowest bit on.
 uint quad_bits(Chunk chunk, uint number) {

@@ -1,15 +1,15 @@
 //! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
 
-use super::{check_iterations, cost, tile_groups};
+use super::{check_iterations, constants, cost, tile_groups};
 use crate::kit::arguments::PushArguments;
-use crate::kit::iterations;
+use crate::kit::iterations::{self, looped};
 use crate::kit::text::Text;
 use crate::linear::algorithms::{Algorithm, ProductCost, ProjectionCalls};
 use crate::linear::arguments::{InputSource, arguments};
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
 use crate::linear::source::{declared_input, declared_sections, generated};
-use crate::tuning::Tuning;
+use crate::tuning::{TileSize, Tuning};
 use crate::{Call, Traits, Unsupported};
 
 /// Such a product.
@@ -24,7 +24,7 @@ impl Algorithm for ProjectionTile<'_> {
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
         for sections in self.0.alike() {
             self.arguments(traits, &sections)?;
-            self.groups(tuning, traits, &sections)?;
+            self.division(tuning, traits, &sections)?;
         }
         Ok(())
     }
@@ -50,65 +50,75 @@ impl ProjectionTile<'_> {
         arguments(traits, problem, sections, InputSource::Packed(&add))
     }
 
-    /// Workgroups in x, for the tiles of all sections, and in y.
-    fn groups(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<[u32; 3], Unsupported> {
-        let (tile, part) = (tuning.tile, &sections[0].parts[0]);
-        let [height, width] = [4 * tile.rows, 4 * tile.columns];
-        let blocks: usize = sections.iter().map(|s| s.rows.div_ceil(width as usize)).sum();
-        let groups = tile_groups(OP, tuning, self.0.tokens, blocks * width as usize)?;
-        // The tile of x once and of each matrix; the squares of x take no more than another.
-        let parts = sections[0].parts.len() as u32;
-        let elements = [
-            height * tile.depth,
-            parts * width * tile.depth / 4 + part.chunk() as u32,
-        ];
-        check_iterations(
-            OP,
-            traits,
-            tile,
-            [parts as usize, self.0.columns + 4 * tile.depth as usize],
-            elements,
-        )?;
-        Ok(groups)
+    /// How the product of `sections` is divided, and into how many workgroups: in x, for the tiles of all sections, and
+    /// in y.
+    fn division(
+        &self,
+        tuning: &Tuning,
+        traits: &Traits,
+        sections: &[&SectionPlan<'_>],
+    ) -> Result<(TileSize, [u32; 3]), Unsupported> {
+        let parts = sections[0].parts.len();
+        let chunk = chunk(&sections[0].parts[0].planes);
+        let blocks = |size: &TileSize| {
+            let blocks = sections.iter().map(|s| s.rows.div_ceil(size.tile_columns() / parts));
+            [blocks.sum(), self.0.tokens.div_ceil(size.tile_rows())]
+        };
+        let groups = |size: &TileSize| blocks(size).iter().product();
+        let size = tuning.tile.size(traits, [self.0.tokens, parts, chunk], groups);
+        // Chunks of what is no more than numbers are loaded one by one.
+        let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
+        let stage = chunks * (looped(chunk, 0) + looped(chunk / 4, 0));
+        check_iterations(OP, traits, &size, [1, self.0.columns], stage)?;
+        Ok((
+            size,
+            tile_groups(
+                OP,
+                blocks(&size),
+                [self.0.tokens, sections.iter().map(|s| s.rows).sum()],
+            )?,
+        ))
     }
 
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
-        let (problem, tile) = (self.0, tuning.tile);
+        let problem = self.0;
         let arguments = self.arguments(traits, sections)?;
-        let groups = self.groups(tuning, traits, sections)?;
+        let (size, groups) = self.division(tuning, traits, sections)?;
         let is_counted = iterations::most(traits).is_some();
         let planes = &sections[0].parts[0].planes;
+        let chunk = chunk(planes);
         let text = Text::new(traits, "projection.gemm")
             .define("UNROLLED", u32::from(!is_counted))
-            .define("CHUNK", sections[0].parts[0].chunk())
-            .flag("COUNTED", is_counted);
-        let text = declared_sections(
-            declared_input(text, problem, 4),
-            problem,
-            sections,
-            sections[0].parts[0].chunk(),
-        );
+            .define("CHUNK", chunk);
+        let text = declared_sections(declared_input(text, problem, 4), problem, sections, chunk);
         let kernel = text
             .body(include_str!("../../../kit/unroll.glsl"))
             .body(include_str!("tile.glsl"))
-            .body("const uint ROWS = TILE_COLUMNS, EACH = 1u;\n")
+            .body("const uint ROWS = TILE_COLUMNS / PARTS, EACH = 1u;\n")
             .body(&generated(problem, sections, &arguments)?)
             .body(match planes {
                 WeightPlanes::Dense { .. } => include_str!("../gemv/dense.glsl"),
                 WeightPlanes::Quantised(_) => include_str!("../gemv/quantised.glsl"),
             })
+            .body(include_str!("../fours.glsl"))
             .body(include_str!("projection/gemm.comp"))
-            .kernel(vec![
-                (0, tile.rows * tile.columns),
-                (3, tile.rows),
-                (4, tile.columns),
-                (5, tile.depth),
-                (8, planes.weights().group()),
-            ]);
+            .kernel(constants(&size, &[(8, planes.weights().group())]));
         Ok(Call {
             kernel,
             groups,
             push: arguments.push(),
         })
+    }
+}
+
+/// Neighbouring values of a row that an invocation takes at once: the fewest, but eight, that fill words.
+fn chunk(planes: &WeightPlanes<'_>) -> usize {
+    match planes {
+        WeightPlanes::Dense { dtype, .. } => 16 / dtype.size(),
+        WeightPlanes::Quantised(weights) => match weights.format.bits {
+            4 | 8 => 8,
+            bits if bits % 2 == 0 => 16,
+            _ => 32,
+        },
     }
 }

@@ -1,7 +1,7 @@
 // Whether k runs along neighbouring invocations when a tile is loaded: so it does where k is the
 // dimension in which elements lie together.
-layout(constant_id = 6) const uint A_ALONG_K = 1;
-layout(constant_id = 7) const uint B_ALONG_K = 1;
+layout(constant_id = 10) const uint A_ALONG_K = 1;
+layout(constant_id = 11) const uint B_ALONG_K = 1;
 
 void load_left(uint at, uint row, uint k) {
     for (uint e = gl_LocalInvocationIndex; e < TILE_ROWS * DEPTH; e += THREADS) {
@@ -9,7 +9,7 @@ void load_left(uint at, uint row, uint k) {
         uint dm = A_ALONG_K != 0u ? e / DEPTH : e % TILE_ROWS;
         float value = 0.0;
         if (row + dm < pc.m && k + dk < pc.k) value = load_a(pc.a, at + (row + dm) * pc.a_strides.x + (k + dk) * pc.a_strides.y);
-        left_tile[dk * LEFT_LINE + dm] = value;
+        set_left(dk, dm, value);
     }
 }
 
@@ -19,30 +19,44 @@ void load_right(uint at, uint column, uint k) {
         uint dn = B_ALONG_K != 0u ? e / DEPTH : e % TILE_COLUMNS;
         float value = 0.0;
         if (column + dn < pc.n && k + dk < pc.k) value = load_b(pc.b, at + (k + dk) * pc.b_strides.x + (column + dn) * pc.b_strides.y);
-        right_tile[dk * RIGHT_LINE + dn] = value;
+        set_right(dk, dn, value);
     }
 }
 
 void store_tile(uint at, uint row, uint column) {
-    row += gl_LocalInvocationIndex / BROAD;
-    column += gl_LocalInvocationIndex % BROAD;
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-            uint m = row + i * HIGH;
-            uint n = column + j * BROAD;
-            if (m < pc.m && n < pc.n) store_c(pc.c, at + m * pc.c_strides.x + n * pc.c_strides.y, tile_sums[i][j]);
+    for (uint i = slice(); i < OWN_ROWS; i += SLICES) {
+        uint m = row + tile_row(i);
+        vec4 sums[COLUMN_FOURS];
+        row_sums(i, sums);
+        [[unroll]] for (uint j = 0u; j < 4u * COLUMN_FOURS; ++j) {
+            uint n = column + tile_column(j / 4u) + j % 4u;
+            if (m < pc.m && n < pc.n) store_c(pc.c, at + m * pc.c_strides.x + n * pc.c_strides.y, sums[j / 4u][j % 4u]);
         }
     }
 }
 
 #if K_PARTS > 1
+const uint OWN_SUMS = OWN_ROWS * COLUMN_FOURS * 4u / SLICES;
+
+// Where sum j of row i lies that this invocation left in workgroup `part`.
+uint left_at(uint part, uint i, uint j) { return sum_at(part, (i / SLICES * COLUMN_FOURS + j / 4u) * 4u + j % 4u, OWN_SUMS); }
+
 // Whether this workgroup stores the tile: then with the sums of all.
 bool add_parts() {
-    [[unroll]] for (uint i = 0u; i < 16u; ++i) pc.left_sums.at[sum_at(k_part(), i, 16u)] = tile_sums[i / 4u][i % 4u];
+    [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
+        [[unroll]] for (uint j = 0u; j < 4u * COLUMN_FOURS; ++j) {
+            float sum = tile_sums[i * COLUMN_FOURS + j / 4u][j % 4u];
+            if (i % SLICES == slice()) pc.left_sums.at[left_at(k_part(), i, j)] = sum;
+        }
+    }
     if (!arrives_last()) return false;
     clear_tile();
     for (uint part = 0u; part < uint(K_PARTS); ++part) {
-        [[unroll]] for (uint i = 0u; i < 16u; ++i) tile_sums[i / 4u][i % 4u] += pc.left_sums.at[sum_at(part, i, 16u)];
+        [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
+            [[unroll]] for (uint j = 0u; j < 4u * COLUMN_FOURS; ++j) {
+                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + j / 4u][j % 4u] += pc.left_sums.at[left_at(part, i, j)];
+            }
+        }
     }
     return true;
 }
@@ -63,6 +77,7 @@ void main() {
             multiply_tiles();
             barrier();
         }
+        join_slices();
 #if K_PARTS > 1
         if (!add_parts()) return;
 #endif

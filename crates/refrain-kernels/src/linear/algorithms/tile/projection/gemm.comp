@@ -1,116 +1,141 @@
 // Many tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A workgroup takes a
-// tile of tokens and, of each matrix, a tile of rows. Declared elsewhere: the tiles, the arguments, Planes, Chunk and
-// how chunks are loaded, Inputs and the epilogue.
+// tile of tokens and, of each matrix, as many rows. What it takes of x and w comes to registers while it multiplies what
+// came before, and goes from there to shared memory. Declared elsewhere: the tiles, the arguments, Planes, Chunk and how
+// chunks are loaded, fours of x, Inputs and the epilogue.
 const uint QUADS = CHUNK / 4u;
-// Values of a tile of x that this invocation loads.
-const uint TURNS = (TILE_ROWS * DEPTH + THREADS - 1u) / THREADS;
+const uint K_FOURS = DEPTH / 4u;
+// Fours of x of a tile that an invocation loads, and rows of x between them.
+const uint X_BETWEEN = THREADS / K_FOURS;
+const uint X_TURNS = TILE_ROWS / X_BETWEEN;
+const uint CHUNKS = DEPTH / CHUNK;
+const uint W_TURNS = (TILE_COLUMNS * CHUNKS + THREADS - 1u) / THREADS;
 
-vec4 sums[PARTS][4];
+vec4 next_x[X_TURNS];
+#ifdef NORM_WEIGHT
+vec4 next_weights; // the same of all rows
+#endif
+StoredChunk next_w[W_TURNS];
 
 #ifdef NORM
 // Of what this invocation loads, the sums of squares.
-float squares[TURNS];
+float squares[X_TURNS];
 // 1 / sqrt(mean(x[t]²) + eps): the sums are multiplied by it, not x.
 shared float inverse_norms[TILE_ROWS];
 #endif
 
-void load_left(uint token, uint k) {
-    for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = gl_LocalInvocationIndex + turn * THREADS;
-        uint dk = e % DEPTH;
-        uint dt = e / DEPTH;
-        if (dt >= TILE_ROWS) break;
-        float value = 0.0;
-        if (token + dt < TOKENS && k + dk < COLUMNS) {
-            value = load_x(pc.x, (token + dt) * X_STRIDE + (k + dk) * X_WITHIN);
-#ifdef NORM
-            squares[turn] += value * value;
-#endif
+// Neighbours load 32 bytes of a row, which memory brings at once, and, by sixteens of rows, store to different banks.
+uint x_four() { return gl_LocalInvocationIndex / 32u % (K_FOURS / 2u) * 2u + gl_LocalInvocationIndex % 2u; }
+uint x_row(uint turn) {
+    uint sixteen = gl_LocalInvocationIndex / (16u * K_FOURS);
+    return turn * X_BETWEEN + sixteen * 16u + gl_LocalInvocationIndex / 2u % 16u;
+}
+
+// What is computed beyond the last token or row is not stored; what lies beyond the last k is zero once it is in a tile.
+void load_next(Block block, uint token, uint k) {
+    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
+        next_x[turn] = load_quad(min(token + x_row(turn), TOKENS - 1u), k + 4u * x_four());
+    }
 #ifdef NORM_WEIGHT
-            value *= load_norm_weight(pc.norm_weight, k + dk);
+    next_weights = load_norm_weights(k + 4u * x_four());
 #endif
-        }
-        left_tile[dk * LEFT_LINE + dt] = value;
+    [[unroll]] for (uint turn = 0u; turn < W_TURNS; ++turn) {
+        uint e = gl_LocalInvocationIndex + turn * THREADS;
+        uint number = min(k / CHUNK + e % CHUNKS, (COLUMNS - 1u) / CHUNK);
+        uint n = min(block.row + e / CHUNKS % ROWS, block.rows - 1u);
+        next_w[turn] = load_stored(planes_of(block.section, e / CHUNKS / ROWS), n, number);
     }
 }
 
-void load_right(Block block, uint part, uint k) {
-    const uint chunks = DEPTH / CHUNK;
-    for (uint e = gl_LocalInvocationIndex; e < TILE_COLUMNS * chunks; e += THREADS) {
-        uint n = block.row + e / chunks;
-        uint from = k + e % chunks * CHUNK;
-        bool is_inside = n < block.rows && from < COLUMNS;
-        Chunk chunk = load_chunk(planes_of(block.section, part), min(n, block.rows - 1u), is_inside ? from / CHUNK : 0u);
-        UNROLL for (uint q = 0u; q < QUADS; ++q) {
-            vec4 quad = chunk_quad(chunk, q);
-            uint at = (e % chunks * CHUNK + 4u * q) * RIGHT_LINE + e / chunks;
-            [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-                float value = chunk_sum(chunk, q * TERMS / QUADS, quad[i], 1.0);
-                right_tile[at + i * RIGHT_LINE] = is_inside ? value : 0.0;
+void store_x() {
+    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
+        vec4 quad = next_x[turn];
+#ifdef NORM
+        squares[turn] += dot(quad, quad);
+#endif
+#ifdef NORM_WEIGHT
+        quad *= next_weights;
+#endif
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) set_left(4u * x_four() + i, x_row(turn), quad[i]);
+    }
+}
+
+void store_w(uint k) {
+    [[unroll]] for (uint turn = 0u; turn < W_TURNS; ++turn) {
+        uint e = gl_LocalInvocationIndex + turn * THREADS;
+        uint first = e % CHUNKS * CHUNK;
+        if (e < TILE_COLUMNS * CHUNKS) {
+            Chunk chunk = chunk_of(next_w[turn]);
+            UNROLL for (uint q = 0u; q < QUADS; ++q) {
+                vec4 quad = chunk_quad(chunk, q);
+                [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+                    float value = chunk_sum(chunk, q * TERMS / QUADS, quad[i], 1.0);
+                    set_right(first + 4u * q + i, e / CHUNKS, k + first < COLUMNS ? value : 0.0);
+                }
             }
         }
     }
 }
 
 #ifdef NORM
-// To be called once all of x was loaded: each square meets those of its token in a tile's memory.
+// To be called once all of x was loaded: the squares of a token meet in a tile's memory.
 void find_norms() {
-    for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = gl_LocalInvocationIndex + turn * THREADS;
-        if (e / DEPTH < TILE_ROWS) left_tile[e % DEPTH * LEFT_LINE + e / DEPTH] = squares[turn];
-    }
+    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) set_left(x_four(), x_row(turn), squares[turn]);
     barrier();
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
         float total = 0.0;
-        for (uint dk = 0u; dk < DEPTH; ++dk) total += left_tile[dk * LEFT_LINE + t];
+        for (uint four = 0u; four < K_FOURS; ++four) total += tiles[four * LEFT_LINE + t / 4u][t % 4u];
         inverse_norms[t] = 1.0 / sqrt(total / float(COLUMNS) + uintBitsToFloat(EPS));
     }
     barrier();
 }
 #endif
 
-void store_result(Block block, uint token, uint row, uint i, uint j) {
-    uint t = token + row;
-    uint n = block.row + gl_LocalInvocationIndex % BROAD + j * BROAD;
-    if (t >= TOKENS || n >= block.rows) return;
-    float totals[PARTS];
-    [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-        totals[p] = sums[p][i][j];
-#ifdef NORM
-        totals[p] *= inverse_norms[row];
-#endif
-    }
+void store_result(Block block, uint t, uint n, float totals[PARTS]) {
+    if (n >= block.rows) return;
     Inputs inputs = with_sums(load_inputs(block.section, t, n), totals);
     uint at = t * Y_STRIDE + (block.column + n) * Y_WITHIN;
     store_y(pc.y, at, result_of(block.section, t * block.rows + n, inputs));
 }
 
+// Row i of this invocation's.
+void store_row(Block block, uint token, uint i) {
+    uint t = token + tile_row(i);
+    if (t >= TOKENS) return;
+    vec4 sums[COLUMN_FOURS];
+    row_sums(i, sums);
+#ifdef NORM
+    [[unroll]] for (uint j = 0u; j < COLUMN_FOURS; ++j) sums[j] *= inverse_norms[tile_row(i)];
+#endif
+    // Each matrix has as many fours.
+    const uint fours = COLUMN_FOURS / PARTS;
+    [[unroll]] for (uint j = 0u; j < fours; ++j) {
+        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
+            float totals[PARTS];
+            [[unroll]] for (uint p = 0u; p < PARTS; ++p) totals[p] = sums[p * fours + j][c];
+            store_result(block, t, block.row + tile_column(j) + c, totals);
+        }
+    }
+}
+
 void main() {
     uint token = gl_WorkGroupID.y * TILE_ROWS;
     Block block = block_of(gl_WorkGroupID.x);
-    [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-        [[unroll]] for (uint i = 0u; i < 4u; ++i) sums[p][i] = vec4(0.0);
-    }
+    clear_tile();
 #ifdef NORM
-    for (uint turn = 0u; turn < TURNS; ++turn) squares[turn] = 0.0;
+    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) squares[turn] = 0.0;
 #endif
+    if (COLUMNS > 0u) load_next(block, token, 0u);
     for (uint k = 0u; k < COLUMNS; k += DEPTH) {
-        load_left(token, k);
-        [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-            load_right(block, p, k);
-            barrier();
-            tile_sums = sums[p];
-            multiply_tiles();
-            sums[p] = tile_sums;
-            barrier();
-        }
+        store_x();
+        store_w(k);
+        barrier();
+        if (k + DEPTH < COLUMNS) load_next(block, token, k + DEPTH);
+        multiply_tiles();
+        barrier();
     }
+    join_slices();
 #ifdef NORM
     find_norms();
 #endif
-    UNROLL for (uint i = 0u; i < 4u; ++i) {
-        UNROLL for (uint j = 0u; j < 4u; ++j) {
-            store_result(block, token, gl_LocalInvocationIndex / BROAD + i * HIGH, i, j);
-        }
-    }
+    for (uint i = slice(); i < OWN_ROWS; i += SLICES) store_row(block, token, i);
 }

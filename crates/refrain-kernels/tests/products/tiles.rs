@@ -1,0 +1,55 @@
+//! Products of many tokens without matrix cores, by every size of tiles.
+
+use std::collections::HashSet;
+
+use crate::projections::{Case, NORM, ended, plain};
+use crate::support::device_traits;
+use refrain_kernels::projection::WeightStorage;
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::{self, GroupCount, TileSize, Tuning};
+use refrain_kernels::{DType, Traits};
+
+/// Rows with each size of tiles of the table alone.
+pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
+    let mut tried = HashSet::new();
+    let sizes = tuning::TABLE.iter().flat_map(|row| row.tile.sizes);
+    let alone = |size: &TileSize| {
+        let mut tuning = *tuning::choose(traits);
+        tuning.tile.sizes = Box::leak(Box::new([TileSize {
+            least_groups: GroupCount::fixed(1),
+            ..*size
+        }]));
+        tuning
+    };
+    let rows = sizes.map(alone).filter(|row| row.fits(traits));
+    rows.filter(|row| tried.insert(row.tile.sizes[0])).collect()
+}
+
+#[test]
+fn every_tile_without_matrix_cores_gives_the_same_projection() {
+    let traits = Traits {
+        matrix_cores: None,
+        ..device_traits()
+    };
+    for tuning in tile_rows(&traits) {
+        let [four, five] = [QuantFormat::Q4_0, QuantFormat::Q5_1].map(WeightStorage::Quantised);
+        // One matrix and two, by words and by larger runs; ends of k that no tile is whole with, one and several tiles.
+        for (tokens, section, columns) in [
+            (13, plain(four, 75), 160),
+            (37, ended(&[five; 2], 41), 160),
+            (140, ended(&[four; 2], 150), 32),
+            (140, plain(WeightStorage::Dense, 150), 83),
+        ] {
+            Case {
+                tokens,
+                columns,
+                x: DType::F32,
+                out: DType::F32,
+                norm: Some(NORM),
+                sections: vec![section],
+                weights: DType::F16,
+            }
+            .check(&tuning, &traits);
+        }
+    }
+}
