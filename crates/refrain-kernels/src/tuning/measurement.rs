@@ -72,7 +72,7 @@ pub(super) const H200_MEASURED: &[Measurement] = &[
     ),
     on_h200(
         KernelFamily::Tile,
-        "512 tokens of 2,048 floats by 128 rows of floats: 28.0 µs",
+        "512 tokens of Qwen3-8B's gate and up, Q4_0: 2,937 µs, 35 TFLOP/s",
     ),
     on_h200(
         KernelFamily::Matrix,
