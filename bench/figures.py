@@ -2,7 +2,7 @@
 
 import json
 
-CHUNK = 512  # as many tokens as `refrain explain --prompt` takes
+CHUNK = 2048  # as many tokens as `refrain explain --prompt` takes
 
 
 class Work:

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(short = 'd', long, value_name = "N")]
     depth: Option<u32>,
     /// What takes in N tokens of a prompt, instead of a decode step
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2048))]
     prompt: Option<u32>,
     /// The decode step of N sequences together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "prompt")]

@@ -95,7 +95,7 @@ fn explain_tells_what_a_prompt_and_a_batch_cost() {
         "trace",
     ];
     assert!(run(&traced).done().contains("input"));
-    run(&["explain", "demo", "--prompt", "513"]).failed(2, &["513", "512"]);
+    run(&["explain", "demo", "--prompt", "2049"]).failed(2, &["2049", "2048"]);
     run(&["explain", "demo", "--prompt", "5", "--batch", "2"]).failed(2, &["--batch"]);
 }
 
