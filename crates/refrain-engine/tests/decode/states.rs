@@ -181,6 +181,18 @@ fn logits_behind_a_rewind_are_those_of_the_whole_prompt() {
 }
 
 #[test]
+fn a_configuration_tells_what_sessions_keep_of_sequences_and_of_tokens() {
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(name, &Device::cpu());
+        let (context, sequences) = (256, 3);
+        let session = Session::several(&model, context, sequences).expect("fits");
+        let keys_and_values = context as u64 * Session::kv_bytes_per_token(model.config(), model.device());
+        let each = keys_and_values + model.config().recurrent_bytes();
+        assert_eq!(session.memory().kv_bytes, sequences as u64 * each, "{name}");
+    }
+}
+
+#[test]
 fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");

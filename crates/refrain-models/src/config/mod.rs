@@ -139,6 +139,12 @@ impl ModelConfig {
         (0..self.layers).filter(|&number| !self.is_recurrent(number)).count()
     }
 
+    /// Bytes that all recurrent layers keep of a sequence, however long it is; none where all layers attend.
+    pub fn recurrent_bytes(&self) -> u64 {
+        let layers = (self.layers - self.attention_layers()) as u64;
+        self.delta_nets.as_ref().map_or(0, |nets| layers * nets.state_bytes())
+    }
+
     /// Check that the numbers are ones that a model can have; `file` is for messages.
     ///
     /// # Errors

@@ -144,6 +144,12 @@ impl DeltaNets {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
     }
 
+    /// Bytes (f32) that a layer keeps of a sequence: what the convolution looks back at, and the state of each value head.
+    pub fn state_bytes(&self) -> u64 {
+        let state = self.value_heads * self.value_dim * self.key_dim;
+        4 * (self.taps.saturating_sub(1) * self.channels() + state) as u64
+    }
+
     /// The order that GGUF files have what belongs to value heads in, each of `size` rows (or columns) behind the `first`.
     pub fn tiled(&self, first: usize, size: usize) -> RowOrder {
         match self.value_heads / self.key_heads.max(1) {

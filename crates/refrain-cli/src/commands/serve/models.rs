@@ -18,7 +18,7 @@ struct Offered {
     name: String,
     checkpoint: Arc<Checkpoint>,
     options: EngineOptions,
-    /// Share of the free memory that keys and values may take.
+    /// Share of the free memory that keys, values and recurrent states may take.
     memory: f64,
     parallel: Option<u32>,
 }
@@ -137,7 +137,8 @@ impl Offered {
         let streams = self.parallel.map_or(usual, |streams| streams as usize);
         let each = Session::kv_bytes_per_token(self.checkpoint.config(), device).max(1);
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
-        let fit = (free / each as f64) as usize;
+        let states = streams as u64 * self.checkpoint.config().recurrent_bytes();
+        let fit = (bytes_for_tokens(free as u64, states) / each) as usize;
         let context = self.options.context;
         EngineOptions {
             streams,
@@ -160,6 +161,13 @@ impl Offered {
             Ok(load::load(&global, &checkpoint, &device, context)?.model)
         })
     }
+}
+
+/// Bytes of `free` that are left for keys and values beside the recurrent states of all sequences, and copies of them for
+/// known beginnings, which take as much again, but no more than keys and values do.
+fn bytes_for_tokens(free: u64, states: u64) -> u64 {
+    let left = free.saturating_sub(states);
+    left.saturating_sub(states).max(left / 2)
 }
 
 impl Arguments {
@@ -189,4 +197,21 @@ fn name(model: &str) -> String {
         false => None,
     };
     last().unwrap_or_else(|| model.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes_for_tokens;
+
+    #[test]
+    fn states_and_their_copies_leave_the_rest_for_keys_and_values() {
+        assert_eq!(bytes_for_tokens(1000, 0), 1000, "a model whose layers all attend");
+        assert_eq!(bytes_for_tokens(1000, 100), 800);
+        assert_eq!(
+            bytes_for_tokens(1000, 400),
+            300,
+            "copies are no larger than keys and values"
+        );
+        assert_eq!(bytes_for_tokens(1000, 2000), 0);
+    }
 }
