@@ -97,7 +97,7 @@ pub(crate) struct Arguments {
     /// Requests that may wait; more are told to come later
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Engine")]
     queue: usize,
-    /// Share of the free memory that keys and values may take, beside the weights
+    /// Share of the free memory that keys, values and recurrent states may take, beside the weights
     #[arg(
         long,
         value_name = "SHARE",
