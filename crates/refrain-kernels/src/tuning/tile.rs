@@ -35,12 +35,14 @@ pub struct TileSize {
 
 impl Tile {
     /// How a product of `rows` rows with `parts` matrices at once is divided, the values of which come by so many as
-    /// `run`; `groups` tells the workgroups that a size takes.
+    /// `run`; `groups` tells the workgroups that a size takes, `completes` whether the device's driver lets its loops come
+    /// to their ends.
     pub(crate) fn size(
         &self,
         traits: &Traits,
         [rows, parts, run]: [usize; 3],
         groups: impl Fn(&TileSize) -> usize,
+        completes: impl Fn(&TileSize) -> bool,
     ) -> TileSize {
         let sizes = self.sizes.iter().map(|size| size.of_parts(parts as u32, run as u32));
         let last = sizes.clone().next_back().expect("a row has sizes");
@@ -50,6 +52,7 @@ impl Tile {
             2 * computed(size) <= 3 * computed(&last)
                 && groups(size) >= size.least_groups.on(traits)
                 && size.has_room(traits)
+                && completes(size)
         };
         sizes.clone().find(suits).unwrap_or_else(|| last.with_room(traits, run))
     }
@@ -194,14 +197,22 @@ mod tests {
         };
         let sizes = || TABLE.iter().flat_map(|row| row.tile.sizes);
         assert!(sizes().all(TileSize::is_even));
-        // The last of a row is taken where none has room.
-        let last = || TABLE.iter().filter_map(|row| row.tile.sizes.last());
+        let runs = || {
+            [4, 8, 16, 32]
+                .into_iter()
+                .flat_map(|run| [1, 2, 3].map(|parts| (run, parts)))
+        };
         for traits in [Traits::minimal(), small] {
-            for size in last().filter(|size| size.has_room(&traits)) {
-                for (run, parts) in [4, 8, 16, 32]
-                    .into_iter()
-                    .flat_map(|run| [1, 2, 3].map(|parts| (run, parts)))
-                {
+            for size in sizes().filter(|size| size.has_room(&traits)) {
+                for (run, parts) in runs() {
+                    let size = size.of_parts(parts, run);
+                    assert!(size.is_even() && size.depth.is_multiple_of(run), "{size:?}");
+                }
+            }
+            // The last of a row is taken where none has room.
+            let last = TABLE.iter().filter_map(|row| row.tile.sizes.last());
+            for size in last.filter(|size| size.has_room(&traits)) {
+                for (run, parts) in runs() {
                     let size = size.of_parts(parts, run).with_room(&traits, run as usize);
                     assert!(size.is_even() && size.depth.is_multiple_of(run), "{size:?}");
                     assert!(size.has_room(&traits), "{size:?}");
@@ -225,7 +236,7 @@ mod tests {
         };
         let size = |tokens: usize, rows: usize| {
             let groups = |size: &TileSize| tokens.div_ceil(size.tile_rows()) * rows.div_ceil(size.tile_columns());
-            let size = tile.size(&traits, [tokens, 1, 8], groups);
+            let size = tile.size(&traits, [tokens, 1, 8], groups, |_| true);
             [size.tile_rows(), size.tile_columns()]
         };
         assert_eq!(size(512, 24_576), [64, 128]);

@@ -315,21 +315,21 @@ fn exponents_are_read_by_devices_with_and_without_bytes() {
 }
 
 #[test]
-fn sums_as_long_as_models_have_them_are_computed() {
+fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
     let traits = device_traits();
-    // By the row that is the device's: software drivers end loops that are longer, and other rows are not for them.
-    let tuning = tuning::choose(&traits);
-    for format in QuantFormat::ALL {
-        let (n, k) = (4096, 32_768);
-        let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
-        let parameters = DType::of_scales(format, DType::F16);
-        let scales = OperandSpec::contiguous(parameters, &[n, format.scales(k)]);
-        let biases = format.has_biases().then_some(&scales);
-        for tokens in [1, 8, 512] {
-            let x = OperandSpec::contiguous(DType::F32, &[tokens, k]);
-            let out = OperandSpec::contiguous(DType::F32, &[tokens, n]);
-            let made = quantised::matmul_tuned(tuning, &traits, &format, &x, &quants, &scales, biases, &out);
-            assert!(made.is_ok(), "{format}, {tokens} tokens: {made:?}");
+    for tuning in rows(&traits) {
+        for format in QuantFormat::ALL {
+            let (n, k) = (4096, 32_768);
+            let quants = OperandSpec::contiguous(DType::U32, &[n, format.words(k)]);
+            let parameters = DType::of_scales(format, DType::F16);
+            let scales = OperandSpec::contiguous(parameters, &[n, format.scales(k)]);
+            let biases = format.has_biases().then_some(&scales);
+            for tokens in [1, 8, 512] {
+                let x = OperandSpec::contiguous(DType::F32, &[tokens, k]);
+                let out = OperandSpec::contiguous(DType::F32, &[tokens, n]);
+                let made = quantised::matmul_tuned(tuning, &traits, &format, &x, &quants, &scales, biases, &out);
+                assert!(made.is_ok(), "{format}, {tokens} tokens: {made:?}");
+            }
         }
     }
 }

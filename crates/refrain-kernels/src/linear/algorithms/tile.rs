@@ -52,7 +52,16 @@ impl Algorithm for DenseTile<'_> {
 fn size(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> TileSize {
     let batches = problem.batch.iter().product::<u32>() as usize;
     let groups = |size: &TileSize| batches * tiles(problem, size).iter().product::<usize>();
-    tuning.tile.size(traits, [problem.m, 1, 1], groups)
+    let completes = |size: &TileSize| check_loops(traits, problem, size).is_ok();
+    tuning.tile.size(traits, [problem.m, 1, 1], groups, completes)
+}
+
+/// As [`check_iterations`], of a product of two matrices.
+fn check_loops(traits: &Traits, problem: &MatmulProblem, size: &TileSize) -> Result<(), Unsupported> {
+    let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
+    let loads = [size.tile_rows(), size.tile_columns()]
+        .map(|side| looped((side * size.depth as usize).div_ceil(size.threads() as usize), 0));
+    check_iterations(MATMUL, traits, size, [batches, problem.k], loads.iter().sum())
 }
 
 /// Tiles along the result's columns and rows.
@@ -105,10 +114,7 @@ fn dense(
         ));
     let [x, y, z] = tile_groups(MATMUL, tiles(problem, size), [problem.m, problem.n])?;
     let groups = [x * shared.count as u32, y, z];
-    let batches = problem.batch.iter().product::<u32>().div_ceil(65_535) as usize;
-    let loads = [size.tile_rows(), size.tile_columns()]
-        .map(|side| looped((side * size.depth as usize).div_ceil(size.threads() as usize), 0));
-    check_iterations(MATMUL, traits, size, [batches, problem.k], loads.iter().sum())?;
+    check_loops(traits, problem, size)?;
     product(kernel, groups, problem, operands, shared)
 }
 
@@ -122,8 +128,9 @@ fn constants(size: &TileSize, others: &[(u32, u32)]) -> Vec<(u32, u32)> {
         (5, size.depth),
         (6, row_fours),
         (7, column_fours),
+        (9, size.slices),
     ];
-    let mut constants = [&own[..], others, &[(9, size.slices)]].concat();
+    let mut constants = [&own[..], others].concat();
     constants.sort_unstable();
     constants
 }

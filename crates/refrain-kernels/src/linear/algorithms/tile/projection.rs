@@ -65,11 +65,15 @@ impl ProjectionTile<'_> {
             [blocks.sum(), self.0.tokens.div_ceil(size.tile_rows())]
         };
         let groups = |size: &TileSize| blocks(size).iter().product();
-        let size = tuning.tile.size(traits, [self.0.tokens, parts, chunk], groups);
-        // Chunks of what is no more than numbers are loaded one by one.
-        let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
-        let stage = chunks * (looped(chunk, 0) + looped(chunk / 4, 0));
-        check_iterations(OP, traits, &size, [1, self.0.columns], stage)?;
+        let check_loops = |size: &TileSize| {
+            // Chunks of what is no more than numbers are loaded one by one.
+            let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
+            let stage = chunks * (looped(chunk, 0) + looped(chunk / 4, 0));
+            check_iterations(OP, traits, size, [1, self.0.columns], stage)
+        };
+        let completes = |size: &TileSize| check_loops(size).is_ok();
+        let size = (tuning.tile).size(traits, [self.0.tokens, parts, chunk], groups, completes);
+        check_loops(&size)?;
         Ok((
             size,
             tile_groups(
