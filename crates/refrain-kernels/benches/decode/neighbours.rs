@@ -100,13 +100,16 @@ fn tile_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         .into_iter()
         .flat_map(|places| [[2, 2], [2, 1], [1, 1]].map(|fours| (places, fours)));
     let sizes = sizes.flat_map(|size| [16, 32, 64].map(|depth| (size, depth)));
-    let sizes = sizes.map(|(([rows, columns], fours), depth)| TileSize {
-        least_groups: GroupCount::fixed(1),
-        rows,
-        columns,
-        fours,
-        slices: 256 / (rows * columns),
-        depth,
+    let sizes = sizes.flat_map(|(([rows, columns], fours), depth)| {
+        let enough = [128, 256].into_iter().filter(move |threads| *threads >= rows * columns);
+        enough.map(move |threads| TileSize {
+            least_groups: GroupCount::fixed(1),
+            rows,
+            columns,
+            fours,
+            slices: threads / (rows * columns),
+            depth,
+        })
     });
     // Two matrices have a four of columns each at least.
     let fits = |size: &TileSize| {
