@@ -68,6 +68,12 @@ impl Batch {
         }
     }
 
+    /// The rows of x `[T, hidden]` that are needed behind a layer's mixing of tokens: behind the last layer's, those
+    /// whose logits are wanted.
+    pub fn rows_behind(&self, x: &Array, is_last: bool) -> Array {
+        if is_last { self.wanted_rows(x) } else { x.clone() }
+    }
+
     /// What attention needs to know of the tokens.
     pub fn places(&self) -> BatchTokens<'_> {
         BatchTokens {

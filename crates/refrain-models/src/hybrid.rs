@@ -107,16 +107,16 @@ impl Decoder for Hybrid {
         let slots = batch.slots();
         let ropes = self.ropes.within(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
-        for (layer, state) in self.layers.iter().zip(states) {
+        for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
             let read = layer.before_mixer.forward(&x);
-            x = &x
-                + match &layer.mixer {
-                    Mixer::Delta(net) => net.forward(&read, batch, state.recurrence()),
-                    Mixer::Attention(attention) => attention.forward(&read, batch, &slots, &ropes, state.cache()),
-                };
+            let mixed = match &layer.mixer {
+                Mixer::Delta(net) => net.forward(&read, batch, state.recurrence()),
+                Mixer::Attention(attention) => attention.forward(&read, batch, &slots, &ropes, state.cache()),
+            };
+            x = batch.rows_behind(&(&x + mixed), number + 1 == self.layers.len());
             x = &x + layer.feed_forward.forward(&layer.before_feed_forward.forward(&x));
         }
-        self.norm.forward(&batch.wanted_rows(&x))
+        self.norm.forward(&x)
     }
 
     fn logits(&self, hidden: &Array) -> Array {

@@ -175,18 +175,19 @@ impl Decoder for Transformer {
         let slots = batch.slots();
         let ropes = self.ropes.within(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
-        for (layer, state) in self.layers.iter().zip(states) {
+        for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
+            let rows = |x: &Array| batch.rows_behind(x, number + 1 == self.layers.len());
             let read = normed(&x, &layer.before_attention);
             let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
-            x = &x + self.scaled(normed(&mixed, &layer.after_attention));
+            x = rows(&(&x + self.scaled(normed(&mixed, &layer.after_attention))));
             let read = match self.parallel {
-                true => read,
+                true => rows(&read),
                 false => normed(&x, &layer.before_mlp),
             };
             let inner = layer.mlp.forward(&read);
             x = &x + self.scaled(normed(&inner, &layer.after_mlp));
         }
-        self.norm.forward(&batch.wanted_rows(&x))
+        self.norm.forward(&x)
     }
 
     fn logits(&self, hidden: &Array) -> Array {
