@@ -216,7 +216,7 @@ impl PreparedShare {
         let whole = tuning::lanes(traits);
         let items = sizes.head_dim.max(sizes.value_dim) / (2 * unit);
         let wanted = items.next_power_of_two() as u32;
-        let may_share = traits.full_subgroups && traits.subgroup_arithmetic && traits.subgroup_shuffle;
+        let may_share = traits.exchanges_lanes();
         let shared = may_share && wanted < whole;
         let lanes = if shared { wanted } else { whole };
         PreparedShare {

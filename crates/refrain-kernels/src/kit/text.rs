@@ -20,6 +20,12 @@ impl<'t> Text<'t> {
         Text::with_head(traits, family, fragments::head(traits))
     }
 
+    /// Text of a kernel whose lanes see each other's values.
+    pub(crate) fn with_shuffles(traits: &'t Traits, family: &str) -> Text<'t> {
+        let lines = "#extension GL_KHR_shader_subgroup_shuffle : require\n";
+        Text::with_head(traits, family, glsl::head_with(traits, lines))
+    }
+
     /// Text of a kernel in which several rows of lanes may share a subgroup.
     pub(crate) fn with_shared_subgroups(traits: &'t Traits, family: &str) -> Text<'t> {
         let lines = "#extension GL_KHR_shader_subgroup_shuffle : require\n#define ROWS_SHARE_SUBGROUPS 1\n";

@@ -154,7 +154,7 @@ impl HeadShare {
             unreachable!("looked at before")
         };
         let whole = tuning::lanes(traits);
-        let lanes = match traits.full_subgroups && traits.subgroup_arithmetic && traits.subgroup_shuffle {
+        let lanes = match traits.exchanges_lanes() {
             true => tuning.delta.lanes.min(whole),
             false => whole,
         };

@@ -118,6 +118,11 @@ impl Traits {
         }
     }
 
+    /// Whether kernels know which invocations share a subgroup, and these can read each other's values.
+    pub fn exchanges_lanes(&self) -> bool {
+        self.full_subgroups && self.subgroup_arithmetic && self.subgroup_shuffle
+    }
+
     /// Invocations of a workgroup: the largest power of two that is at most `wanted` and that the
     /// device allows.
     pub fn workgroup(&self, wanted: u32) -> u32 {

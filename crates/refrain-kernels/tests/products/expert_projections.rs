@@ -9,7 +9,7 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome, stored};
 
 struct Case {
     /// Experts, rows of each, tokens, experts of each token, columns.
@@ -90,7 +90,7 @@ impl Case {
         );
         let inputs: Vec<(&OperandSpec, Values)> = given.iter().map(|(o, values)| (o, values.clone())).collect();
         let actual = outcome(&calls, &inputs, &out);
-        assert_close(&actual, expected.f32().to_vec(), DType::F32, &what);
+        assert_product_close(&calls, &actual, expected.f32().to_vec(), DType::F32, &what);
     }
 
     /// Random experts, at times one that there is not.

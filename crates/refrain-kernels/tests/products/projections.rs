@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use crate::common::{Random, rows};
 use crate::quantised::RandomWeights as Quantised;
 use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, with_matrix_cores,
+    FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome_of, stored, with_matrix_cores,
 };
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
@@ -120,7 +120,7 @@ impl Case {
         } else {
             self.out
         };
-        assert_close(&actual, expected.f32().to_vec(), precision, &what);
+        assert_product_close(&made.calls, &actual, expected.f32().to_vec(), precision, &what);
     }
 
     /// A random matrix, its planes added to the operands; returns what it stands for.

@@ -1,5 +1,5 @@
-use crate::common::{Random, rows};
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
+use crate::common::{self, Random, rows, tolerance};
+use crate::support::{FLOATS, all_traits, device_traits, floats, gappy, is_fixed, outcome, stored, swapped};
 use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
 use refrain_kernels::tuning::{self, Tuning};
@@ -117,9 +117,32 @@ impl RandomWeights {
         let mut expected = vec![0.0; out.layout.count()];
         matmul::reference_nt(&values, &matmul::SliceRows::new(&w, self.shape[1]), &mut expected);
         let mut inputs = self.inputs(&quants, &parameters);
-        inputs.insert(0, (x, Values::F32(values)));
+        inputs.insert(0, (x, Values::F32(values.clone())));
         let actual = outcome(&calls, &inputs, out);
-        assert_close(&actual, expected, out.dtype, &what);
+        let most = expected
+            .iter()
+            .fold(f32::MIN_POSITIVE, |most, value| most.max(value.abs()));
+        let rounding = if is_fixed(&calls) {
+            self.rounding(&values, &w) / most
+        } else {
+            0.0
+        };
+        let tolerance = tolerance(out.dtype) + rounding;
+        common::assert_close(&what, &actual, &Values::F32(expected), tolerance);
+    }
+
+    /// The most that sums with rows of `w` change where each value of a chunk of x is rounded to a whole step of which the
+    /// largest has 127 · 256.
+    fn rounding(&self, x: &[f32], w: &[f32]) -> f32 {
+        let (columns, chunk) = (self.shape[1], if self.format.bits == 8 { 16 } else { 32 });
+        let size = |values: &[f32]| values.iter().map(|value| value.abs()).sum::<f32>();
+        let largest = |values: &[f32]| values.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let of = |(x, w): (&[f32], &[f32])| {
+            let chunks = x.chunks(chunk).zip(w.chunks(chunk));
+            chunks.map(|(x, w)| largest(x) / 32512.0 / 2.0 * size(w)).sum::<f32>()
+        };
+        let pairs = x.chunks(columns).flat_map(|x| w.chunks(columns).map(move |w| (x, w)));
+        pairs.map(of).fold(0.0, f32::max)
     }
 }
 

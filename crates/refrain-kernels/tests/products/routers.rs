@@ -9,7 +9,7 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcomes_of, stored};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcomes_of, stored};
 
 struct Case {
     tokens: usize,
@@ -119,7 +119,7 @@ impl Case {
         );
         let given: Vec<(&OperandSpec, Values)> = inputs.iter().map(|(o, values)| (o, values.clone())).collect();
         let results = outcomes_of(&made, &given, &[&out, &places]);
-        assert_close(&results[0], expected.f32().to_vec(), self.dtypes[2], &what);
+        assert_product_close(&made.calls, &results[0], expected.f32().to_vec(), self.dtypes[2], &what);
         // The choice is that of the scores as they are.
         let first: usize = self.rows[..self.section].iter().sum();
         let of_token = |row: &[f32]| row[first..first + self.rows[self.section]].to_vec();

@@ -167,3 +167,14 @@ pub fn assert_close(actual: &Values, expected: Vec<f32>, dtype: DType, what: &st
     let tolerance = common::tolerance(dtype);
     common::assert_close(what, actual, &Values::F32(expected), tolerance);
 }
+
+/// Whether calls take their vectors in fixed point, which keeps 16 bits of them.
+pub fn is_fixed(calls: &[Call]) -> bool {
+    calls.iter().any(|call| call.kernel.name.contains("fixed_point"))
+}
+
+/// [`assert_close`] of what `calls` computed of usual vectors.
+pub fn assert_product_close(calls: &[Call], actual: &Values, expected: Vec<f32>, dtype: DType, what: &str) {
+    let tolerance = common::tolerance(dtype).max(if is_fixed(calls) { 1e-4 } else { 0.0 });
+    common::assert_close(what, actual, &Values::F32(expected), tolerance);
+}

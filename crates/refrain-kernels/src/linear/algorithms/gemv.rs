@@ -46,7 +46,7 @@ impl Gemv<'_> {
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(traits, problem, sections, Given)?;
-        let is_fixed = tuning.fixed_point && weights != WeightStorage::Dense;
+        let is_fixed = tuning.fixed_point && traits.exchanges_lanes() && weights != WeightStorage::Dense;
         let tile = tile((traits, gemv), problem, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &GemvDivision| iterations(traits, gemv, problem, sections, division, tile as usize);
         while crate::kit::iterations::most(traits).is_some_and(|most| count(&division) > most)
@@ -55,7 +55,11 @@ impl Gemv<'_> {
         let what = || format!("sums over {} products", problem.columns);
         crate::kit::iterations::check(OP, traits, count(&division), what)?;
         let generated = source::generated(problem, sections, &arguments)?;
-        let text = Text::new(traits, OP)
+        let text = match is_fixed {
+            true => Text::with_shuffles(traits, OP),
+            false => Text::new(traits, OP),
+        };
+        let text = text
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(gemv.unrolled))
             .define("CHUNK", chunk)
@@ -254,7 +258,7 @@ fn tile(
         .saturating_sub(taken)
         .min(gemv.staged_bytes);
     let (chunk_bytes, held) = match is_fixed {
-        true => (3 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
+        true => (2 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
         false => (4 * chunk, usize::MAX),
     };
     // A line is one chunk longer than the tile where that is even.

@@ -1,9 +1,7 @@
-// x in fixed point, for quantised weights: of each chunk's values DIGITS digits of 8 bits, times the
-// chunk's step. Four products are then one instruction and exact, and three digits are as fine as the 24
-// bits of f32.
-const uint DIGITS = 3u;
-// The highest digit stays within a byte, however it is rounded.
-const float LARGEST = 127.0 * 65536.0;
+// x in fixed point, for quantised weights: of each chunk's values two digits of 8 bits, times the chunk's step. Four
+// products are then one instruction and exact; a value keeps 16 bits of the chunk's largest.
+// The higher digit stays within a byte, however it is rounded.
+const float LARGEST = 127.0 * 256.0;
 // Eight values are a pair: two words of four bytes.
 const uint PAIRS = CHUNK / 8u;
 // Of the pairs of a chunk, those that share a scale.
@@ -21,8 +19,8 @@ const float MIDDLE = 0.0;
 const float MIDDLE = ZERO - 128.0;
 #endif
 
-// Digits of pair p of chunk c: x_digits[((t * DIGITS + digit) * PAIRS + p) * LINE + c].
-shared ivec2 x_digits[VECTORS * DIGITS * PAIRS * LINE];
+// The lower digits of pair p of chunk c, then the higher ones: x_digits[(t * PAIRS + p) * LINE + c].
+shared ivec4 x_digits[VECTORS * PAIRS * LINE];
 shared float x_steps[VECTORS * LINE];
 // The sum of x over each scale's values.
 shared float x_sums[VECTORS * TERMS * LINE];
@@ -65,93 +63,72 @@ ivec2 bytes_of(Chunk chunk, uint pair) {
 #endif
 }
 
-// Added to a number within ±2^15 it leaves the nearest integer, 128 more, in the lower half of the bits.
-const float ROUNDER = 12582912.0 + 128.0;
+// Added to a number within ±LARGEST it leaves the nearest integer in the lower half of the bits, each of whose bytes is
+// 128 more than a digit.
+const float ROUNDER = 12582912.0 + 128.0 * 257.0;
 
-// A byte of the lowest digit of each of four values, then the middle ones, then the highest.
-ivec3 digits_of(vec4 values) {
-    precise vec4 rounded = values * (1.0 / 256.0) + ROUNDER;
-    precise vec4 rest = min(values - 256.0 * (rounded - ROUNDER), 127.0) + ROUNDER;
-    uvec4 low = floatBitsToUint(rest) & 255u;
-    uvec4 bits = floatBitsToUint(rounded);
-    // Each holds two of the values' upper digits.
-    uint even = (bits.x & 0xffffu) | bits.z << 16;
-    uint odd = (bits.y & 0xffffu) | bits.w << 16;
-    uint lowest = low.x | low.y << 8 | low.z << 16 | low.w << 24;
-    uint middle = (even & 0x00ff00ffu) | (odd & 0x00ff00ffu) << 8;
-    uint highest = (even >> 8 & 0x00ff00ffu) | (odd & 0xff00ff00u);
-    return ivec3(lowest ^ 0x80808080u, middle ^ 0x80808080u, highest);
+// A byte of the lower digit of each of four rounded values, then of the higher.
+ivec2 digits_of(uvec4 rounded) {
+    uint even = (rounded.x & 0xffffu) | rounded.z << 16;
+    uint odd = (rounded.y & 0xffffu) | rounded.w << 16;
+    uint lower = (even & 0x00ff00ffu) | (odd & 0x00ff00ffu) << 8;
+    uint higher = (even >> 8 & 0x00ff00ffu) | (odd & 0xff00ff00u);
+    return ivec2(lower ^ 0x80808080u, higher ^ 0x80808080u);
+}
+
+// The largest of four magnitudes by their bits, whose order is that of floats without signs: what is no number is above
+// all.
+uint largest_bits(vec4 quad) {
+    uvec4 bits = floatBitsToUint(abs(quad));
+    return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
 // Turns in which the invocations take a tile's pairs.
 const uint TURNS = (PAIRS * TILE + ROWS * LANES - 1u) / (ROWS * LANES);
 
-// Puts the tile of x[t] whose first chunk is `first` into shared memory.
+// Puts the tile of x[t] whose first chunk is `first` into shared memory. A chunk's pairs are neighbouring invocations'.
 void stage_vector(uint t, uint first) {
+    uint own = gl_SubgroupID * FULL_SUBGROUPS + gl_SubgroupInvocationID;
     vec4 low[TURNS], high[TURNS];
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint k = first * CHUNK + 8u * (gl_LocalInvocationIndex + turn * ROWS * LANES);
+        uint k = first * CHUNK + 8u * (own + turn * ROWS * LANES);
         low[turn] = load_quad(t, k);
         high[turn] = load_quad(t, k + 4u);
     }
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
-        if (e >= PAIRS * TILE) break;
+        uint e = own + turn * ROWS * LANES;
+        bool is_inside = e < PAIRS * TILE;
 #ifdef NORM
         uint k = first * CHUNK + 8u * e;
-        squares[t] += dot(low[turn], low[turn]) + dot(high[turn], high[turn]);
+        if (is_inside) squares[t] += dot(low[turn], low[turn]) + dot(high[turn], high[turn]);
         low[turn] = with_norm_weight(low[turn], k);
         high[turn] = with_norm_weight(high[turn], k + 4u);
 #endif
-        vec4 size = max(abs(low[turn]), abs(high[turn]));
-        float most = max(max(size.x, size.y), max(size.z, size.w));
-        // For a moment, in the place of digits.
-        x_digits[(t * DIGITS * PAIRS + e % PAIRS) * LINE + e / PAIRS] =
-            floatBitsToInt(vec2(most, dot(low[turn] + high[turn], vec4(1.0))));
-    }
-    barrier();
-    // Of the chunk, and of the values that share this pair's scale.
-    float most[TURNS], sum[TURNS];
-    bool is_number[TURNS];
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
-        uint c = min(e / PAIRS, TILE - 1u);
-        most[turn] = 0.0;
-        sum[turn] = 0.0;
-        float all = 0.0;
-        [[unroll]] for (uint p = 0u; p < PAIRS; ++p) {
-            vec2 part = intBitsToFloat(x_digits[(t * DIGITS * PAIRS + p) * LINE + c]);
-            most[turn] = max(most[turn], part.x);
-            all += part.y;
-            if (p / PAIRS_EACH == e % PAIRS / PAIRS_EACH) sum[turn] += part.y;
-        }
-        is_number[turn] = !is_nan(all);
-    }
-    barrier();
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = gl_LocalInvocationIndex + turn * ROWS * LANES;
-        if (e >= PAIRS * TILE) break;
-        uint c = e / PAIRS;
+        uint bits = max(largest_bits(low[turn]), largest_bits(high[turn]));
+        [[unroll]] for (uint apart = 1u; apart < PAIRS; apart *= 2u) bits = max(bits, subgroupShuffleXor(bits, apart));
+        float most = uintBitsToFloat(bits);
         // Below, LARGEST / most would be infinite.
-        bool is_zero = most[turn] < 1e-31;
-        float scale = is_zero ? 0.0 : LARGEST / most[turn];
-        float step = is_zero ? 0.0 : most[turn] / LARGEST;
-        // What is no number stays none.
-        if (!is_number[turn]) step = uintBitsToFloat(0x7fc00000u);
+        bool is_zero = most < 1e-31;
+        float scale = is_zero ? 0.0 : LARGEST / most;
+        float step = is_zero ? 0.0 : most / LARGEST;
+        precise vec4 a = fma(low[turn], vec4(scale), vec4(ROUNDER));
+        precise vec4 b = fma(high[turn], vec4(scale), vec4(ROUNDER));
+        // Of the values that share this pair's scale, as they are rounded: exact.
+        float sum = dot((a - ROUNDER) + (b - ROUNDER), vec4(1.0));
+        [[unroll]] for (uint apart = 1u; apart < PAIRS_EACH; apart *= 2u) sum += subgroupShuffleXor(sum, apart);
+        if (!is_inside) continue;
+        uint c = e / PAIRS;
         if (e % PAIRS == 0u) x_steps[t * LINE + c] = step;
-        if (e % PAIRS_EACH == 0u) x_sums[(t * TERMS + e % PAIRS / PAIRS_EACH) * LINE + c] = sum[turn];
-        vec4 a = low[turn] * scale;
-        vec4 b = high[turn] * scale;
+        if (e % PAIRS_EACH == 0u) x_sums[(t * TERMS + e % PAIRS / PAIRS_EACH) * LINE + c] = sum * step;
+        uvec4 first_bits = floatBitsToUint(a), second_bits = floatBitsToUint(b);
 #if BITS == 4
-        ivec3 firsts = digits_of(vec4(a.xz, b.xz));
-        ivec3 seconds = digits_of(vec4(a.yw, b.yw));
+        ivec2 firsts = digits_of(uvec4(first_bits.xz, second_bits.xz));
+        ivec2 seconds = digits_of(uvec4(first_bits.yw, second_bits.yw));
 #else
-        ivec3 firsts = digits_of(a);
-        ivec3 seconds = digits_of(b);
+        ivec2 firsts = digits_of(first_bits);
+        ivec2 seconds = digits_of(second_bits);
 #endif
-        [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
-            x_digits[((t * DIGITS + digit) * PAIRS + e % PAIRS) * LINE + c] = ivec2(firsts[digit], seconds[digit]);
-        }
+        x_digits[(t * PAIRS + e % PAIRS) * LINE + c] = ivec4(firsts.x, seconds.x, firsts.y, seconds.y);
     }
 }
 
@@ -164,25 +141,20 @@ void stage(uint first) {
 // Adds the products of chunk `c` of the tile with each of the rows' chunks.
 void add_chunks(uint c, Chunk chunks[MATRICES]) {
     [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-        ivec2 digits[DIGITS * PAIRS];
-        [[unroll]] for (uint i = 0u; i < DIGITS * PAIRS; ++i) {
-            digits[i] = x_digits[(t * DIGITS * PAIRS + i) * LINE + c];
-        }
+        ivec4 digits[PAIRS];
+        [[unroll]] for (uint p = 0u; p < PAIRS; ++p) digits[p] = x_digits[(t * PAIRS + p) * LINE + c];
         float step = x_steps[t * LINE + c];
         float totals[TERMS];
         [[unroll]] for (uint term = 0u; term < TERMS; ++term) totals[term] = x_sums[(t * TERMS + term) * LINE + c];
         [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
             [[unroll]] for (uint term = 0u; term < TERMS; ++term) {
-                int products[DIGITS];
-                [[unroll]] for (uint digit = 0u; digit < DIGITS; ++digit) {
-                    products[digit] = 0;
-                    [[unroll]] for (uint p = term * PAIRS_EACH; p < (term + 1u) * PAIRS_EACH; ++p) {
-                        ivec2 bytes = bytes_of(chunks[m], p);
-                        ivec2 own = digits[digit * PAIRS + p];
-                        products[digit] += dot_bytes(bytes.x, own.x) + dot_bytes(bytes.y, own.y);
-                    }
+                int lower = 0, higher = 0;
+                [[unroll]] for (uint p = term * PAIRS_EACH; p < (term + 1u) * PAIRS_EACH; ++p) {
+                    ivec2 bytes = bytes_of(chunks[m], p);
+                    lower += dot_bytes(bytes.x, digits[p].x) + dot_bytes(bytes.y, digits[p].y);
+                    higher += dot_bytes(bytes.x, digits[p].z) + dot_bytes(bytes.y, digits[p].w);
                 }
-                float product = fma(float(products[2] * 256 + products[1]), 256.0, float(products[0]));
+                float product = float(higher * 256 + lower);
                 sums[m][t] += chunk_sum(chunks[m], term, product * step - MIDDLE * totals[term], totals[term]);
             }
         }
