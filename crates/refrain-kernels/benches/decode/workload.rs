@@ -70,7 +70,7 @@ pub enum Workload {
     },
 }
 
-const TOKENS: [usize; 8] = [1, 16, 32, 64, 128, 256, 512, 2048];
+const TOKENS: [usize; 9] = [1, 16, 32, 48, 64, 128, 256, 512, 2048];
 
 /// What most matrices of most files are.
 pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);

@@ -1,19 +1,28 @@
-// The results of a fragment of rows, from `first` on, and of tokens, from the sums of each part.
-void find_results(Block block, uint first, uint tile, float totals[PARTS][ELEMENTS], out float results[ELEMENTS]) {
+// What the results of a fragment of rows, from `first` on, and of tokens need beside sums.
+struct FragmentEnd {
     Inputs inputs[ELEMENTS];
     float factors[ELEMENTS];
     uint elements[ELEMENTS];
+};
+
+FragmentEnd end_of(Block block, uint first, uint tile) {
+    FragmentEnd end;
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
         uint row = min(first + i / VALUES * ROWS_EACH + lane_row(), block.rows - 1u);
         uint t = min(token_of(tile, COLUMN_OF(lane_part(), i % VALUES)), TOKENS - 1u);
-        factors[i] = pc.factors.at[vector_of(t)];
-        inputs[i] = load_inputs(block.section, t, row);
-        elements[i] = t * block.rows + row;
+        end.factors[i] = pc.factors.at[vector_of(t)];
+        end.inputs[i] = load_inputs(block.section, t, row);
+        end.elements[i] = t * block.rows + row;
     }
+    return end;
+}
+
+// The results, from the sums of each part.
+void find_results(Block block, FragmentEnd end, float totals[PARTS][ELEMENTS], out float results[ELEMENTS]) {
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
         float scaled[PARTS];
-        [[unroll]] for (uint p = 0u; p < PARTS; ++p) scaled[p] = totals[p][i] * factors[i];
-        results[i] = result_of(block.section, elements[i], with_sums(inputs[i], scaled));
+        [[unroll]] for (uint p = 0u; p < PARTS; ++p) scaled[p] = totals[p][i] * end.factors[i];
+        results[i] = result_of(block.section, end.elements[i], with_sums(end.inputs[i], scaled));
     }
 }
 
@@ -31,9 +40,9 @@ vec4 neighbours_of(vec4 values) {
 #endif
 
 // Stores them: all together, as that is a few per cent faster on an H200 than each where it is found.
-void finish(Block block, uint first, uint tile, float totals[PARTS][ELEMENTS]) {
+void finish(Block block, uint first, uint tile, FragmentEnd end, float totals[PARTS][ELEMENTS]) {
     float results[ELEMENTS];
-    find_results(block, first, tile, totals, results);
+    find_results(block, end, totals, results);
 #ifdef Y_WIDE
     uint token = token_of(tile, COLUMN_OF(lane_part(), lane_row() % 4u));
     [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {

@@ -109,12 +109,13 @@ void main() UNIFORM_FLOW {
     if (!add_parts()) return;
 #endif
     [[unroll]] for (uint number = 0u; number < MATRICES / PARTS; ++number) {
+        uint row = first + number * FRAGMENT;
         [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
             float totals[PARTS][ELEMENTS];
             [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
                 part_of(sums[(number * PARTS + p) * TOKEN_TILES + tile], totals[p]);
             }
-            finish(block, first + number * FRAGMENT, tile, totals);
+            finish(block, row, tile, end_of(block, row, tile), totals);
         }
     }
 }

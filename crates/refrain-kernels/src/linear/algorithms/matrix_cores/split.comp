@@ -45,14 +45,17 @@ void main() UNIFORM_FLOW {
             }
         }
     }
+    // Each subgroup finishes some of the fragments; what the first of them needs is under way while the sums meet.
+    const uint JOBS = FRAGMENTS / PARTS;
+    uint job = gl_SubgroupID;
+    FragmentEnd end = end_of(block, block.row + job / TOKEN_TILES * FRAGMENT, job % TOKEN_TILES);
     [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) {
         float part[ELEMENTS];
         part_of(sums[fragment], part);
         [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) partial[partial_at(gl_SubgroupID, fragment, i)] = part[i];
     }
     barrier();
-    // Each subgroup finishes some of the fragments.
-    for (uint job = gl_SubgroupID; job < FRAGMENTS / PARTS; job += SUBGROUPS) {
+    for (; job < JOBS; job += SUBGROUPS) {
         uint number = job / TOKEN_TILES;
         uint tile = job % TOKEN_TILES;
         float totals[PARTS][ELEMENTS];
@@ -65,6 +68,7 @@ void main() UNIFORM_FLOW {
                 }
             }
         }
-        finish(block, block.row + number * FRAGMENT, tile, totals);
+        if (job != gl_SubgroupID) end = end_of(block, block.row + number * FRAGMENT, tile);
+        finish(block, block.row + number * FRAGMENT, tile, end, totals);
     }
 }
