@@ -7,10 +7,11 @@ use std::path::Path;
 
 use refrain_engine::{Device, LoadOptions, Model};
 use refrain_models::Checkpoint;
-use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{Choice, FeatureSet, OpenOptions, Options, Vulkan};
 
 /// A Vulkan device under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also
-/// checking accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer.
+/// checking accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer. Features that
+/// `REFRAIN_DISABLE` lists are left unused, as by the program.
 pub struct TestGpu {
     pub device: Device,
     vulkan: Vulkan,
@@ -26,6 +27,7 @@ impl TestGpu {
         let vulkan = Vulkan::load(options).expect("the tests need a Vulkan driver and the validation layers");
         let index = vulkan.choose(&Choice::Auto).expect("a usable device");
         let options = OpenOptions {
+            disabled: disabled(),
             // Shared by all tests, so that each shader is compiled once.
             cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("refrain")),
             ..OpenOptions::default()
@@ -41,6 +43,15 @@ impl TestGpu {
     pub fn assert_silent(&self) {
         assert_eq!(self.vulkan.validation_messages(), Vec::<String>::new());
     }
+}
+
+/// The features that `REFRAIN_DISABLE` lists, with commas between.
+fn disabled() -> FeatureSet {
+    let listed = std::env::var("REFRAIN_DISABLE").unwrap_or_default();
+    let names = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| name.parse().unwrap_or_else(|error| panic!("REFRAIN_DISABLE: {error}")))
+        .collect()
 }
 
 /// A synthetic model, or one of the fixtures where the name has no format behind a colon: those are small, which a

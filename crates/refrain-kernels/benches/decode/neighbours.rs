@@ -74,7 +74,9 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
                 && (2..16).contains(&subgroups)
                 && 4 * tiles >= subgroups
         }
-        SharedBy::Sums => tokens <= 32 && tiles == tokens.min(4) && rows * tiles * subgroups <= 44 && rows < 4,
+        SharedBy::Sums => {
+            tokens <= 32 && tiles == tokens.min(4) && rows * tiles * subgroups <= 88 && rows * tiles <= 16
+        }
     };
     sizes
         .filter(fits)
@@ -86,6 +88,18 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
             }
             .into_iter()
             .map(move |parts| MatrixTile { parts, ..tile })
+        })
+        .flat_map(|tile| {
+            // Unfolded where there is room.
+            let met = tile.subgroups * tile.rows * tile.tokens;
+            let folded = match tile.shared {
+                SharedBy::Sums => [false, true]
+                    .into_iter()
+                    .filter(|&folded| folded || met <= 44)
+                    .collect(),
+                SharedBy::Tokens => vec![false],
+            };
+            folded.into_iter().map(move |folded| MatrixTile { folded, ..tile })
         })
         .map(move |tile| Tuning {
             matrix: Box::leak(Box::new([tile])),
@@ -207,6 +221,7 @@ fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> Matrix
         tokens,
         halves,
         parts: 1,
+        folded: false,
         unrolled: true,
     }
 }

@@ -408,10 +408,14 @@ fn tile(tile: &MatrixTile) -> String {
         rows,
         tokens,
         halves,
+        folded,
         parts,
         ..
     } = tile;
-    format!("{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p")
+    format!(
+        "{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p{}",
+        if *folded { " folded" } else { "" }
+    )
 }
 
 /// The size of tiles without matrix cores, if the row has one alone: rows × columns × depth, by so many invocations.

@@ -27,6 +27,9 @@ pub struct MatrixTile {
     /// Workgroups that share a tile's sums over k where the device keeps tickets, each with whole blocks of it; if sums
     /// are shared by subgroups, 1.
     pub parts: u32,
+    /// If sums are shared by subgroups: whether those of the later half of them are first added to those of the others,
+    /// so that they meet in half of the shared memory and more workgroups live at once, which waits once more.
+    pub folded: bool,
     /// Whether loops over a lane's values are unrolled.
     pub unrolled: bool,
 }
@@ -52,8 +55,7 @@ impl MatrixTile {
         };
         if tile.shared == SharedBy::Sums {
             tile.tokens = tile.tokens.min(tokens.div_ceil(size as usize) as u32);
-            let bytes = |tile: &MatrixTile| 4 * size * size * tile.subgroups * tile.rows * tile.tokens;
-            while tile.subgroups > 1 && bytes(&tile) + 1024 > traits.shared_bytes {
+            while tile.subgroups > 1 && tile.met_bytes(size) + 1024 > traits.shared_bytes {
                 tile.subgroups /= 2;
             }
         }
@@ -72,13 +74,26 @@ impl MatrixTile {
         tile
     }
 
+    /// Subgroups whose sums meet at last.
+    pub(crate) fn subgroups_met(&self) -> u32 {
+        match self.folded {
+            true => self.subgroups.div_ceil(2),
+            false => self.subgroups,
+        }
+    }
+
+    /// Shared memory in which sums meet.
+    fn met_bytes(&self, size: u32) -> u32 {
+        4 * size * size * self.subgroups_met() * self.rows * self.tokens
+    }
+
     /// Makes the tile smaller where fragments that go through shared memory would not fit beside the rest of it.
     fn make_room_to_pass(&mut self, traits: &Traits, size: u32) {
         loop {
             let passed = self.subgroups * (16 * self.rows * traits.subgroup_size + 4 * size * size);
             let rest = match self.shared {
                 SharedBy::Tokens => 2 * 4 * 16 * traits.subgroup_size * self.tokens,
-                SharedBy::Sums => 4 * size * size * self.subgroups * self.rows * self.tokens,
+                SharedBy::Sums => self.met_bytes(size),
             };
             match () {
                 () if passed + rest + 1024 <= traits.shared_bytes => return,
@@ -129,6 +144,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -141,6 +157,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -153,6 +170,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -165,6 +183,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -177,6 +196,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 2,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -189,6 +209,20 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 2,
         halves: 1,
         parts: 1,
+        folded: false,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_depth: 0,
+        least_groups: GroupCount::of_units(600, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        parts: 1,
+        folded: true,
         unrolled: true,
     },
     MatrixTile {
@@ -201,6 +235,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 3,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -213,6 +248,46 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 3,
         halves: 1,
         parts: 1,
+        folded: false,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_depth: 8192,
+        least_groups: GroupCount::of_units(100, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 2,
+        tokens: 4,
+        halves: 1,
+        parts: 1,
+        folded: true,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_depth: 0,
+        least_groups: GroupCount::of_units(300, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 4,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        parts: 1,
+        folded: false,
+        unrolled: true,
+    },
+    MatrixTile {
+        most_tokens: 64,
+        least_depth: 0,
+        least_groups: GroupCount::of_units(190, H200_UNITS),
+        shared: SharedBy::Sums,
+        subgroups: 8,
+        rows: 1,
+        tokens: 4,
+        halves: 1,
+        parts: 1,
+        folded: true,
         unrolled: true,
     },
     MatrixTile {
@@ -225,6 +300,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -237,6 +313,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -249,6 +326,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -261,6 +339,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 2,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -273,6 +352,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 8,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -285,6 +365,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -297,6 +378,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -309,6 +391,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 8,
         halves: 1,
         parts: 2,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -321,6 +404,7 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 8,
         halves: 1,
         parts: 4,
+        folded: false,
         unrolled: true,
     },
     MatrixTile {
@@ -333,12 +417,26 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         tokens: 4,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: true,
     },
 ];
 
-/// Products on matrix cores that a processor plays.
+/// Products on matrix cores that a processor plays: of each kind, for tests.
 pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
+    MatrixTile {
+        most_tokens: 24,
+        least_depth: 0,
+        least_groups: GroupCount::fixed(1),
+        shared: SharedBy::Sums,
+        subgroups: 2,
+        rows: 1,
+        tokens: 1,
+        halves: 2,
+        parts: 1,
+        folded: false,
+        unrolled: false,
+    },
     MatrixTile {
         most_tokens: 64,
         least_depth: 0,
@@ -349,6 +447,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 2,
         parts: 1,
+        folded: true,
         unrolled: false,
     },
     MatrixTile {
@@ -361,6 +460,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
         tokens: 1,
         halves: 1,
         parts: 1,
+        folded: false,
         unrolled: false,
     },
 ];
@@ -379,6 +479,7 @@ pub(super) const EXPERTS: Experts = Experts {
             tokens: 1,
             halves: 1,
             parts: 1,
+            folded: false,
             unrolled: true,
         },
         MatrixTile {
@@ -391,6 +492,7 @@ pub(super) const EXPERTS: Experts = Experts {
             tokens: 1,
             halves: 1,
             parts: 1,
+            folded: false,
             unrolled: true,
         },
         MatrixTile {
@@ -403,6 +505,7 @@ pub(super) const EXPERTS: Experts = Experts {
             tokens: 2,
             halves: 1,
             parts: 1,
+            folded: false,
             unrolled: true,
         },
         MatrixTile {
@@ -415,6 +518,7 @@ pub(super) const EXPERTS: Experts = Experts {
             tokens: 4,
             halves: 1,
             parts: 1,
+            folded: false,
             unrolled: true,
         },
     ],

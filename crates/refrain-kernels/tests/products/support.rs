@@ -25,11 +25,22 @@ pub fn all_traits() -> Vec<Traits> {
     traits
 }
 
-/// The device's own traits if it has matrix cores, and as if their order were hidden.
-pub fn with_matrix_cores() -> Vec<Traits> {
+/// The device's own traits, if it has matrix cores, and these. By `REFRAIN_NEEDS_MATRIX_CORES` tests fail where there are
+/// none.
+pub fn matrix_cores() -> Option<(Traits, MatrixCores)> {
     let own = device_traits();
     let Some(cores) = own.matrix_cores else {
+        let needed = std::env::var_os("REFRAIN_NEEDS_MATRIX_CORES").is_some();
+        assert!(!needed, "{} has no matrix cores", common::device().info().name);
         eprintln!("no matrix cores: nothing to compare");
+        return None;
+    };
+    Some((own, cores))
+}
+
+/// The device's own traits if it has matrix cores, and as if their order were hidden.
+pub fn with_matrix_cores() -> Vec<Traits> {
+    let Some((own, cores)) = matrix_cores() else {
         return vec![];
     };
     let order = FragmentOrder::Hidden;

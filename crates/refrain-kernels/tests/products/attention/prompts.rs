@@ -2,26 +2,16 @@
 
 use refrain_kernels::fragments::MatrixCores;
 use refrain_kernels::tuning::{self, GroupCount};
-use refrain_kernels::{DType, Traits, attention};
+use refrain_kernels::{DType, attention};
 use refrain_testing::sample;
 
 use super::case::Case;
 use crate::common::Random;
-use crate::support::{FLOATS, device_traits};
-
-/// The device, if it has matrix cores.
-fn with_cores() -> Option<(Traits, MatrixCores)> {
-    let traits = device_traits();
-    let Some(cores) = traits.matrix_cores else {
-        eprintln!("no matrix cores: nothing to compare");
-        return None;
-    };
-    Some((traits, cores))
-}
+use crate::support::{FLOATS, matrix_cores};
 
 #[test]
 fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
-    let Some((traits, cores)) = with_cores() else {
+    let Some((traits, cores)) = matrix_cores() else {
         return;
     };
     let page_size = 8 * cores.size;
@@ -134,7 +124,7 @@ fn drawn_case(random: &mut Random, cores: MatrixCores) -> Case {
 
 #[test]
 fn prompts_drawn_at_random_are_attended_on_matrix_cores() {
-    let Some((traits, cores)) = with_cores() else {
+    let Some((traits, cores)) = matrix_cores() else {
         return;
     };
     for seed in sample(0..16, 8) {

@@ -1,12 +1,37 @@
 // Some tokens: y[t, n] as for many, where the bytes of the weights matter more than the products. A workgroup
 // takes TOKEN_TILES fragments of tokens and EACH rows of each matrix; its subgroups take blocks of k in turn, so
-// that enough loads are under way, and their sums meet in shared memory. x comes through the caches.
+// that enough loads are under way, and their sums meet in shared memory, those of MET subgroups: before that, others
+// add theirs to one of these. x comes through the caches.
 const uint FRAGMENTS = MATRICES * TOKEN_TILES;
 
-shared float partial[SUBGROUPS * FRAGMENTS * ELEMENTS * SUBGROUP];
+shared float partial[MET * FRAGMENTS * ELEMENTS * SUBGROUP];
 
 uint partial_at(uint subgroup, uint fragment, uint i) {
     return ((subgroup * FRAGMENTS + fragment) * ELEMENTS + i) * SUBGROUP + gl_SubgroupInvocationID;
+}
+
+// Leaves a fragment's sums where they meet; `added`: beside the sums that lie there.
+void leave(uint subgroup, uint fragment, float part[ELEMENTS], bool added) {
+    [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+        uint at = partial_at(subgroup, fragment, i);
+        partial[at] = added ? part[i] + partial[at] : part[i];
+    }
+}
+
+void meet_sums() {
+    float parts[FRAGMENTS][ELEMENTS];
+    [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) part_of(sums[fragment], parts[fragment]);
+    if (MET < SUBGROUPS) {
+        if (gl_SubgroupID >= MET) {
+            [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID - MET, f, parts[f], false);
+        }
+        barrier();
+    }
+    if (gl_SubgroupID < MET) {
+        bool has_partner = MET < SUBGROUPS && gl_SubgroupID + MET < SUBGROUPS;
+        [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID, f, parts[f], has_partner);
+    }
+    barrier();
 }
 
 // What this lane takes of each fragment.
@@ -49,12 +74,7 @@ void main() UNIFORM_FLOW {
     const uint JOBS = FRAGMENTS / PARTS;
     uint job = gl_SubgroupID;
     FragmentEnd end = end_of(block, block.row + job / TOKEN_TILES * FRAGMENT, job % TOKEN_TILES);
-    [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) {
-        float part[ELEMENTS];
-        part_of(sums[fragment], part);
-        [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) partial[partial_at(gl_SubgroupID, fragment, i)] = part[i];
-    }
-    barrier();
+    meet_sums();
     for (; job < JOBS; job += SUBGROUPS) {
         uint number = job / TOKEN_TILES;
         uint tile = job % TOKEN_TILES;
@@ -62,7 +82,7 @@ void main() UNIFORM_FLOW {
         [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
             [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
                 totals[p][i] = 0.0;
-                UNROLL for (uint subgroup = 0u; subgroup < SUBGROUPS; ++subgroup) {
+                UNROLL for (uint subgroup = 0u; subgroup < MET; ++subgroup) {
                     uint fragment = (number * PARTS + p) * TOKEN_TILES + tile;
                     totals[p][i] += partial[partial_at(subgroup, fragment, i)];
                 }
