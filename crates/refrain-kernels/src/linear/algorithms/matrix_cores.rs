@@ -384,6 +384,7 @@ impl ProjectionProblem<'_> {
         let text = Text::with_fragments(traits, &format!("{}.{shared:?}", tokens.family))
             .define("SUBGROUPS", format!("{subgroups}u"))
             .define("MET", format!("{}u", fragments.tile.subgroups_met()))
+            .flag("FOLDED", fragments.tile.subgroups_met() < subgroups)
             .define("MATRICES", format!("{matrices}u"))
             .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
             .define("STAGE", format!("{stage}u"))

@@ -19,18 +19,25 @@ void leave(uint subgroup, uint fragment, float part[ELEMENTS], bool added) {
 }
 
 void meet_sums() {
+#ifdef FOLDED
     float parts[FRAGMENTS][ELEMENTS];
-    [[unroll]] for (uint fragment = 0u; fragment < FRAGMENTS; ++fragment) part_of(sums[fragment], parts[fragment]);
-    if (MET < SUBGROUPS) {
-        if (gl_SubgroupID >= MET) {
-            [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID - MET, f, parts[f], false);
-        }
-        barrier();
+    [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) part_of(sums[f], parts[f]);
+    if (gl_SubgroupID >= MET) {
+        [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID - MET, f, parts[f], false);
     }
+    barrier();
     if (gl_SubgroupID < MET) {
-        bool has_partner = MET < SUBGROUPS && gl_SubgroupID + MET < SUBGROUPS;
+        bool has_partner = gl_SubgroupID + MET < SUBGROUPS;
         [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID, f, parts[f], has_partner);
     }
+#else
+    // Without a branch, at which what the end needs would be waited for.
+    [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) {
+        float part[ELEMENTS];
+        part_of(sums[f], part);
+        leave(gl_SubgroupID, f, part, false);
+    }
+#endif
     barrier();
 }
 
