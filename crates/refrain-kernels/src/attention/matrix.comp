@@ -12,7 +12,7 @@ layout(local_size_x_id = 0) in;
 #endif
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer keys_wide { uvec4 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer values_wide { RUN_WORDS at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = RUN_BYTES) readonly buffer values_wide { RUN_WORDS at[]; };
 
 layout(push_constant, scalar) uniform Push {
     q_ref q;
@@ -76,12 +76,20 @@ float join_sum(float x) {
     return x;
 }
 
+// Eight halves as a lane keeps them in memory.
+uvec4 words_of(float16_t part[ELEMENTS]) {
+    uvec4 words;
+    [[unroll]] for (uint w = 0u; w < 4u; ++w) words[w] = packFloat2x16(f16vec2(part[2u * w], part[2u * w + 1u]));
+    return words;
+}
+
 uint sequence_of(uint token) { return min(load_sequences(pc.sequences, token), pc.sequence_count - 1u); }
 
 // Tokens from `first` on, none of them if there `are` none.
 void load_query(uint first, uint head, bool are) {
     // So that exponentials are powers of two.
     float scale = pc.scale * 1.44269504;
+    uint starts[SLOTS];
     [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
         uint token = first + lane_row() + slot * ROWS_EACH;
         bool inside = are && token < pc.tokens;
@@ -90,13 +98,24 @@ void load_query(uint first, uint head, bool are) {
         sequence[slot] = sequence_of(token);
         maximum[slot] = LOWEST;
         total[slot] = 0.0;
-        uint at = token * pc.q_strides.x + head * pc.q_strides.y;
-        [[unroll]] for (uint depth = 0u; depth < DEPTHS; depth += 8u / VALUES) {
+        starts[slot] = token * pc.q_strides.x + head * pc.q_strides.y;
+    }
+    [[unroll]] for (uint depth = 0u; depth < DEPTHS; depth += 8u / VALUES) {
+        float16_t parts[8u / VALUES][ELEMENTS];
+        [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
             vec4 loaded[2];
-            load8_q(pc.q, at + (depth * VALUES / 8u * LANES_PER_ROW + lane_part()) * 8u, loaded[0], loaded[1]);
+            uint at = starts[slot] + (depth * VALUES / 8u * LANES_PER_ROW + lane_part()) * 8u;
+            load8_q(pc.q, at, loaded[0], loaded[1]);
             [[unroll]] for (uint value = 0u; value < 8u; ++value) {
                 float x = clamp(loaded[value / 4u][value % 4u] * scale, -65504.0, 65504.0);
-                query[depth + value / VALUES][slot * VALUES + value % VALUES] = float16_t(x);
+                parts[value / VALUES][slot * VALUES + value % VALUES] = float16_t(x);
+            }
+        }
+        [[unroll]] for (uint step = 0u; step < 8u / VALUES; ++step) {
+            // An exchange with itself: NVIDIA's compiler would keep floats, and round them anew for each block.
+            uvec4 words = subgroupShuffle(words_of(parts[step]), gl_SubgroupInvocationID);
+            [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
+                query[depth + step][i] = unpackFloat2x16(words[i / 2u])[i % 2u];
             }
         }
     }
@@ -126,10 +145,26 @@ void load_block(uint slot, uint kv_head, int last) {
     }
 }
 
-// Where a granule of a row of keys lies: where rows begin in the same bank, every second has neighbours exchanged.
+// Where rows of keys begin in the same bank, every second has neighbouring groups of LANES_PER_ROW granules exchanged.
+const bool EXCHANGES = GRANULES % (2u * LANES_PER_ROW) == 0u;
+
 uint key_at(uint row, uint granule) {
-    const uint exchanged = GRANULES % (2u * LANES_PER_ROW) == 0u ? LANES_PER_ROW : 0u;
-    return row * GRANULES + (granule ^ ((row & 1u) * exchanged));
+    return row * GRANULES + (EXCHANGES ? granule ^ ((row & 1u) * LANES_PER_ROW) : granule);
+}
+
+// Where this lane's granules of even and of odd groups begin. From there on distances are known beforehand, so that a
+// compiler has no addresses to compute.
+uint key_bases[2];
+
+void find_keys() {
+    key_bases[0] = key_at(lane_row(), lane_part());
+    key_bases[1] = key_at(lane_row(), LANES_PER_ROW + lane_part()) - LANES_PER_ROW;
+}
+
+// This lane's granule of a group, in the row that is `above` more than the lane's own.
+uvec4 granule_of(uint above, uint group) {
+    uint lies = EXCHANGES ? group ^ (above & 1u) : group;
+    return keys[above * GRANULES + lies * LANES_PER_ROW + key_bases[lies % 2u]];
 }
 
 // A lane's part of the fragment of values that is number `depth` of a run: of VALUES positions, SLOTS values each.
@@ -139,9 +174,7 @@ uvec4 value_part(RUN_WORDS runs[VALUES], uint depth) {
         uint d = depth * SLOTS + i / VALUES;
         part[i] = unpackFloat2x16(runs[i % VALUES][d / 2u])[d % 2u];
     }
-    uvec4 words;
-    [[unroll]] for (uint w = 0u; w < 4u; ++w) words[w] = packFloat2x16(f16vec2(part[2u * w], part[2u * w + 1u]));
-    return words;
+    return words_of(part);
 }
 
 // Puts what was loaded where all subgroups find it.
@@ -169,8 +202,7 @@ SUMS scores_of(uint tile) {
     [[unroll]] for (uint depth = 0u; depth < DEPTHS; depth += 8u / VALUES) {
         uvec4 granules[SLOTS];
         [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-            uint row = tile * FRAGMENT + lane_row() + r * ROWS_EACH;
-            granules[r] = keys[key_at(row, depth * VALUES / 8u * LANES_PER_ROW + lane_part())];
+            granules[r] = granule_of(tile * FRAGMENT + r * ROWS_EACH, depth * VALUES / 8u);
         }
         [[unroll]] for (uint step = 0u; step < 8u / VALUES; ++step) {
             B_FRAGMENT key;
@@ -284,34 +316,31 @@ Span seen_of(Tokens all, uint current) {
 // Goes through the blocks that the workgroup's tokens of a sequence see.
 void attend_sequence(Tokens all, uint current, uint kv_head) {
     Span seen = seen_of(all, current);
-    Span own = NOTHING;
-    // Up to where every token of the subgroup sees, if they all are the sequence's.
+    // Of the subgroup's tokens: positions up to `least` are seen by all, if they all are the sequence's.
     int least = NOWHERE;
+    int most = -1;
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-        bool is_own = position[r] >= 0 && sequence[r] == current;
-        if (is_own) own = joined(own, position[r]);
-        least = min(least, is_own ? position[r] : -1);
+        int own = sequence[r] == current ? position[r] : -1;
+        least = min(least, own);
+        most = max(most, own);
     }
-    own = joined_subgroup(own);
     least = subgroupMin(least);
+    most = subgroupMax(most);
     if (seen.last < seen.first) return;
     int base = seen.first / int(POSITIONS) * int(POSITIONS);
     load_block(slot_of(current, base), kv_head, seen.last - base);
-    while (true) {
-        bool is_last = seen.last - base < int(POSITIONS);
-        int next = base + int(POSITIONS);
-        // Asked for before it is wanted.
-        uint slot = is_last ? 0u : slot_of(current, next);
+    // Of the last block again where there is no next: what is asked for is not waited for then.
+    int last = seen.last / int(POSITIONS) * int(POSITIONS);
+    uint slot = slot_of(current, min(base + int(POSITIONS), last));
+    for (; base <= last; base += int(POSITIONS)) {
+        int next = min(base + int(POSITIONS), last);
         barrier();
         store_block();
         barrier();
-        if (!is_last) load_block(slot, kv_head, seen.last - next);
-        if (base <= own.last && own.first - base < int(POSITIONS)) {
-            bool whole = least - base >= int(POSITIONS) - 1 && uint(own.last - base) < pc.window;
-            attend(current, base, whole);
-        }
-        if (is_last) break;
-        base = next;
+        load_block(slot, kv_head, seen.last - next);
+        slot = slot_of(current, min(next + int(POSITIONS), last));
+        bool whole = least - base >= int(POSITIONS) - 1 && uint(most - base) < pc.window;
+        attend(current, base, whole);
     }
 }
 
@@ -367,6 +396,7 @@ void main() UNIFORM_FLOW {
     uint first = has_tokens ? (left - 1u - own) * FRAGMENT : 0u;
     uint head = gl_WorkGroupID.x * HEADS + gl_SubgroupID % HEADS;
     load_query(first, head, has_tokens);
+    find_keys();
     [[unroll]] for (uint depth = 0u; depth < VALUE_DEPTHS; ++depth) mixed[depth] = SUMS(0.0);
     uint current = next_sequence(all, 0u);
     while (current != ~0u) {

@@ -135,10 +135,10 @@ fn made(
         return Err(Unsupported::Size { op: OP, what });
     }
     let lane_values = sizes.value_dim / lanes_of_values(cores, traits);
-    let (run, words) = if lane_values.is_multiple_of(8) {
-        ("8u", "uvec4")
+    let (run, words, bytes) = if lane_values.is_multiple_of(8) {
+        ("8u", "uvec4", 16)
     } else {
-        ("4u", "uvec2")
+        ("4u", "uvec2", 8)
     };
     let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks);
     let text = match sizes.values_differ() {
@@ -148,6 +148,7 @@ fn made(
     let text = text
         .define("RUN", run)
         .define("RUN_WORDS", words)
+        .define("RUN_BYTES", bytes)
         .input("q", q.dtype)
         .runs("q", q.dtype, 8, is_wide(q, &q.layout.strides[..2]))
         .input("positions", DType::I32)

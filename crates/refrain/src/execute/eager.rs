@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{KernelText, Push, Traits};
 use refrain_vulkan::{
-    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, ShaderText, Submission,
+    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Recording, ShaderText, Submission,
 };
 
 use super::executor::{Executor, Prepared, Run};
@@ -54,8 +54,17 @@ struct Missing {
 /// A plan's commands with every address filled in.
 pub(super) struct BoundCommands {
     lists: Vec<CommandList>,
+    translation: Mutex<Translation>,
     /// Whichever submit last read the control block.
     last: Mutex<Option<Submission>>,
+}
+
+/// How far lists are towards what a driver takes. Most are submitted once. Translating one costs the host a microsecond
+/// a command (on an H200 0.6 ms of the 5 that a prompt of 32 tokens of Qwen3-8B took), so that what comes again is kept.
+enum Translation {
+    Never,
+    Once,
+    Kept(Vec<Recording>),
 }
 
 impl Commands {
@@ -141,6 +150,7 @@ impl Commands {
         };
         BoundCommands {
             lists: self.lists.iter().map(bound).collect(),
+            translation: Mutex::new(Translation::Never),
             last: Mutex::default(),
         }
     }
@@ -190,7 +200,7 @@ impl Commands {
     }
 }
 
-/// Commands are translated anew and submitted at each run.
+/// Commands are submitted at each run; those of a tape are translated anew each time.
 pub struct Eager;
 
 struct Translated {
@@ -248,6 +258,25 @@ impl Prepared for Translated {
     }
 }
 
+impl Translation {
+    /// At the second run, translates lists for it and those to come.
+    fn begin_run<'l>(
+        &mut self,
+        vulkan: &VulkanDevice,
+        lists: impl Iterator<Item = &'l CommandList>,
+    ) -> Result<(), Error> {
+        match self {
+            Translation::Never => *self = Translation::Once,
+            Translation::Once => {
+                let recordings = lists.map(|list| vulkan.record(list.clone()));
+                *self = Translation::Kept(recordings.collect::<Result<_, _>>()?);
+            }
+            Translation::Kept(_) => {}
+        }
+        Ok(())
+    }
+}
+
 impl BoundCommands {
     /// The commands of the whole plan as one list.
     ///
@@ -266,6 +295,7 @@ impl BoundCommands {
     pub(super) fn of(list: CommandList) -> BoundCommands {
         BoundCommands {
             lists: vec![list],
+            translation: Mutex::new(Translation::Never),
             last: Mutex::default(),
         }
     }
@@ -280,16 +310,25 @@ impl BoundCommands {
         self.lists.iter().all(|list| list.commands.is_empty())
     }
 
+    fn with_commands(&self) -> impl Iterator<Item = &CommandList> {
+        self.lists.iter().filter(|list| !list.commands.is_empty())
+    }
+
     /// Submits the lists, no more at once than others can wait for; the last submission.
     fn submit(&self, vulkan: &VulkanDevice, device: &Device, pressure: &Pressure) -> Result<Option<Submission>, Error> {
         let mut under_way = UnderWay::new(vulkan, pressure);
         let mut last = None;
-        for list in self.lists.iter().filter(|list| !list.commands.is_empty()) {
+        let mut translation = self.translation.lock().unwrap_or_else(|p| p.into_inner());
+        translation.begin_run(vulkan, self.with_commands())?;
+        for (number, list) in self.with_commands().enumerate() {
             under_way.make_room()?;
             if last.is_some() {
                 device.count_flush(Flush::SizeCap);
             }
-            let submission = vulkan.submit(list)?;
+            let submission = match &*translation {
+                Translation::Kept(recordings) => vulkan.submit_recorded(&[&recordings[number]])?[0],
+                _ => vulkan.submit(list)?,
+            };
             under_way.add(submission);
             last = Some(submission);
             *self.last.lock().unwrap_or_else(|p| p.into_inner()) = last;

@@ -1,33 +1,50 @@
 // The values of quantised chunks as halves.
 const uint MASK = (1u << BITS) - 1u;
 
-// Values j and j + 4 of eight, of which pair counts the pairs. An integer in the low bits of 1024's mantissa
-// is that much more, exactly.
-f16vec2 chunk_pair(Chunk chunk, uint pair) {
+// Zero, which compilers cannot know: they would mask and raise by an instruction each, not by one for both.
+uint unknown_zero = COLUMNS >> 31;
+
+// The bits of two integers below 2^BITS, masked, as halves. In the low bits of 1024's mantissa an integer is that much
+// more, exactly; four bits further on it is so in 64's.
+#define RAISED(bits, mask) \
+    (unpackFloat2x16(((bits) & (mask)) | (0x64006400u | unknown_zero)) - f16vec2(1024.0 + ZERO))
+#define RAISED_BY_FOUR(bits, mask) \
+    (unpackFloat2x16(((bits) & (mask)) | (0x54005400u | unknown_zero)) - f16vec2(64.0 + ZERO))
+
+// The integers that values j and j + 4 of eight are, less their zero; pair counts the pairs.
+f16vec2 chunk_numbers(Chunk chunk, uint pair) {
     uint j = pair % 4u;
 #ifdef BOOK
     // Shared by j and j + 2, of which one word has every second value.
     uint bytes = book_bytes((chunk.words[pair / 4u] >> (4u * (j & 1u))) & 0x0f0f0f0fu);
-    uint bits = (bytes >> (8u * (j / 2u))) & 0x00ff00ffu;
+    return RAISED(bytes >> (8u * (j / 2u)), 0x00ff00ffu);
 #elif BITS == 4
-    uint bits = (chunk.words[pair / 4u] >> (4u * j)) & 0x000f000fu;
+    uint bits = chunk.words[pair / 4u] >> (8u * (j / 2u));
+    return j % 2u == 0u ? RAISED(bits, 0x000f000fu) : RAISED_BY_FOUR(bits, 0x00f000f0u);
 #elif BITS == 8
-    uint low = chunk.words[pair / 4u * 2u] >> (8u * j) & 0xffu;
-    uint high = chunk.words[pair / 4u * 2u + 1u] >> (8u * j) & 0xffu;
-    uint bits = low | (high << 16);
+    uint first = chunk.words[pair / 4u * 2u];
+    uint second = chunk.words[pair / 4u * 2u + 1u];
 #ifdef ZERO_SIGNED
-    bits ^= 0x00800080u;
+    first ^= 0x80808080u;
+    second ^= 0x80808080u;
 #endif
+    // Two bytes of each word beside each other.
+    uint bits = j < 2u ? (first & 0xffffu) | second << 16 : first >> 16 | (second & 0xffff0000u);
+    return RAISED(bits >> (8u * (j % 2u)), 0x00ff00ffu);
 #else
     uint low = quad_bits(chunk, pair / 4u * 2u) >> (BITS * j) & MASK;
     uint high = quad_bits(chunk, pair / 4u * 2u + 1u) >> (BITS * j) & MASK;
-    uint bits = low | (high << 16);
+    return RAISED(low | (high << 16), 0xffffffffu);
 #endif
-    f16vec2 raised = unpackFloat2x16(bits | 0x64006400u) - f16vec2(1024.0 + ZERO);
+}
+
+// Those values.
+f16vec2 chunk_pair(Chunk chunk, uint pair) {
+    f16vec2 numbers = chunk_numbers(chunk, pair);
     vec2 parameters = chunk.parameters[pair * 2u / (CHUNK / TERMS)];
 #ifdef ZERO_BIAS
-    return fma(raised, f16vec2(parameters.x), f16vec2(parameters.y));
+    return fma(numbers, f16vec2(parameters.x), f16vec2(parameters.y));
 #else
-    return raised * f16vec2(parameters.x);
+    return numbers * f16vec2(parameters.x);
 #endif
 }
