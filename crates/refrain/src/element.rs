@@ -17,6 +17,10 @@ elements!(f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, u32 => U32, u8 => U8
 
 /// The elements that lie one after another in `bytes`, or what is wrong with them.
 pub(crate) fn decode<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
+    // Where they lie as elements do, one copy of all takes a fraction of the time.
+    if let Ok(elements) = bytemuck::checked::try_cast_slice(bytes) {
+        return Ok(elements.to_vec());
+    }
     let element = |bytes: &[u8]| bytemuck::checked::try_pod_read_unaligned::<T>(bytes);
     let elements: Result<Vec<T>, _> = bytes.chunks_exact(size_of::<T>()).map(element).collect();
     elements.map_err(|_| format!("bytes were stored that are no {}", T::DTYPE))

@@ -120,10 +120,10 @@ impl AttentionVariant {
 }
 
 /// How many query heads of one key head a workgroup takes: the more, the fewer times keys and values
-/// are read, as long as there are enough workgroups.
+/// are read, as long as there are half as many workgroups as keep the device busy.
 fn heads(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
     let heads = sizes.grouped_heads(tuning.attention.most_heads);
-    match sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups.on(traits) {
+    match 2 * sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups.on(traits) {
         true => heads,
         false => 1,
     }
@@ -134,12 +134,17 @@ fn heads(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
 fn parts(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
     /// Fewer positions are not worth a workgroup.
     const FEWEST_POSITIONS: usize = 64;
+    /// Fewer parts are not worth joining them (16 tokens of Qwen3-8B on an H200: 22.6 µs by two).
+    const FEWEST_PARTS: usize = 4;
     /// What the call that joins them has room for.
     const MOST_PARTS: u32 = 64;
     let heads = sizes.grouped_heads(tuning.attention.most_heads_split);
     let groups = (sizes.tokens * sizes.heads / heads).max(1);
     let most = (tuning.attention.enough_groups.on(traits) / groups).min(sizes.reach / FEWEST_POSITIONS);
-    most.clamp(1, tuning.attention.most_parts.min(MOST_PARTS) as usize)
+    match most.min(tuning.attention.most_parts.min(MOST_PARTS) as usize) {
+        0..FEWEST_PARTS => 1,
+        parts => parts,
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use refrain_kernels::{KernelText, Push, Traits};
 use refrain_vulkan::{
-    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Recording, ShaderText, Submission,
+    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Recording, ShaderText,
+    Submission,
 };
 
 use super::executor::{Executor, Prepared, Run};
