@@ -5,13 +5,16 @@ shared uint arrived;
 // Whether this workgroup is the last of `workgroups` to come here. It then sees what the others left, and the counter
 // is zero again.
 bool arrives_last(uint ticket, uint workgroups) {
-    memoryBarrierBuffer();
+    // One invocation makes known to the device what all have stored: a barrier of that scope is what costs most here.
+    groupMemoryBarrier();
     barrier();
     if (gl_LocalInvocationIndex == 0u) {
+        memoryBarrierBuffer();
         arrived = atomicAdd(pc.tickets.at[ticket], 1u);
         if (arrived + 1u == workgroups) atomicExchange(pc.tickets.at[ticket], 0u);
+        memoryBarrierBuffer();
     }
     barrier();
-    memoryBarrierBuffer();
+    groupMemoryBarrier();
     return arrived + 1u == workgroups;
 }

@@ -127,11 +127,13 @@ uint find_part() {
     return max((count + part - 1u) / part, 1u);
 }
 
+// The token's own key and value lie there only later, and what is loaded for them is not looked at: to find out would be
+// to wait for the page.
 void load_keys(uint base) {
     uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
     [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
-        if (unit < UNITS && !is_own(position)) keys[i] = key_units_ref(pc.keys).at[unit_of(position, unit)];
+        if (unit < UNITS) keys[i] = key_units_ref(pc.keys).at[unit_of(position, unit)];
     }
 }
 
@@ -140,7 +142,7 @@ void load_values(uint base) {
         uint position = min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u);
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < VALUE_UNITS && !is_own(position)) {
+            if (unit < VALUE_UNITS) {
                 values[turn * SPAN + s] = key_units_ref(pc.values).at[value_unit_of(position, unit)];
             }
         }
