@@ -4,9 +4,9 @@ uint result_number() { return group_number() / uint(K_PARTS); }
 uint k_part() { return group_number() % uint(K_PARTS); }
 
 #if K_PARTS > 1
-// Where this invocation's sum `i` of `count` lies that workgroup `part` left.
-uint sum_at(uint part, uint i, uint count) {
-    return ((result_number() * uint(K_PARTS) + part) * count + i) * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
+// Where this invocation's four sums, number `four` of `fours`, lie that workgroup `part` left.
+uint four_at(uint part, uint four, uint fours) {
+    return ((result_number() * uint(K_PARTS) + part) * fours + four) * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
 }
 
 // Whether this workgroup is the last of its result's to come here.

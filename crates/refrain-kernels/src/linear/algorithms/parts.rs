@@ -10,7 +10,7 @@ use crate::{Push, Traits};
 pub(crate) struct SumParts {
     /// Workgroups to a result.
     pub count: usize,
-    /// Sums of all invocations of a workgroup.
+    /// Sums of all invocations of a workgroup, fours for each.
     pub sums: usize,
     /// Results: what one workgroup computes where none shares it.
     pub results: usize,
@@ -47,7 +47,7 @@ impl SumParts {
         if self.count > 1 { self.results } else { 0 }
     }
 
-    /// Adds where the sums are left, `bytes` into the operand `workspace`, and the counters in the one behind it.
+    /// Adds where the sums are left, `bytes` (fours of sums) into the operand `workspace`, and the counters in the one behind it.
     pub(crate) fn arguments(&self, workspace: usize, bytes: u64, arguments: &mut PushArguments) {
         let names = ["sums_ref left_sums", "counters_ref tickets"];
         for (name, address) in names.into_iter().zip(self.addresses(workspace, bytes)) {
@@ -75,7 +75,7 @@ impl SumParts {
             return text;
         }
         text.body(
-            "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer sums_ref { float at[]; };\n",
+            "layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer sums_ref { vec4 at[]; };\n",
         )
         .body(tickets::COUNTERS)
     }

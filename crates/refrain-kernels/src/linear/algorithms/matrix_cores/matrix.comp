@@ -55,17 +55,17 @@ void store_x(uint side, uvec4 staged[STAGED_EACH]) {
 #if K_PARTS > 1
 // Whether this workgroup finishes the result: then with the sums of all.
 bool add_parts() {
-    const uint COUNT = MATRICES * TOKEN_TILES * ELEMENTS;
-    [[unroll]] for (uint i = 0u; i < COUNT; ++i) {
-        pc.left_sums.at[sum_at(k_part(), i, COUNT)] = sums[i / ELEMENTS][i % ELEMENTS];
+    const uint FOURS = MATRICES * TOKEN_TILES * ELEMENTS / 4u;
+    [[unroll]] for (uint i = 0u; i < FOURS; ++i) {
+        vec4 four;
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) four[j] = sums[4u * i / ELEMENTS][4u * i % ELEMENTS + j];
+        pc.left_sums.at[four_at(k_part(), i, FOURS)] = four;
     }
     if (!arrives_last()) return false;
-    [[unroll]] for (uint i = 0u; i < COUNT; ++i) {
-        float total = 0.0;
-        [[unroll]] for (uint part = 0u; part < uint(K_PARTS); ++part) {
-            total += pc.left_sums.at[sum_at(part, i, COUNT)];
-        }
-        sums[i / ELEMENTS][i % ELEMENTS] = total;
+    [[unroll]] for (uint i = 0u; i < FOURS; ++i) {
+        vec4 total = vec4(0.0);
+        [[unroll]] for (uint part = 0u; part < uint(K_PARTS); ++part) total += pc.left_sums.at[four_at(part, i, FOURS)];
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) sums[4u * i / ELEMENTS][4u * i % ELEMENTS + j] = total[j];
     }
     return true;
 }

@@ -36,25 +36,25 @@ void store_tile(uint at, uint row, uint column) {
 }
 
 #if K_PARTS > 1
-const uint OWN_SUMS = OWN_ROWS * COLUMN_FOURS * 4u / SLICES;
+const uint OWN_FOURS = OWN_ROWS * COLUMN_FOURS / SLICES;
 
-// Where sum j of row i lies that this invocation left in workgroup `part`.
-uint left_at(uint part, uint i, uint j) { return sum_at(part, (i / SLICES * COLUMN_FOURS + j / 4u) * 4u + j % 4u, OWN_SUMS); }
+// Where four sums of row i lie that this invocation left in workgroup `part`.
+uint left_at(uint part, uint i, uint four) { return four_at(part, i / SLICES * COLUMN_FOURS + four, OWN_FOURS); }
 
 // Whether this workgroup stores the tile: then with the sums of all.
 bool add_parts() {
     [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
-        [[unroll]] for (uint j = 0u; j < 4u * COLUMN_FOURS; ++j) {
-            float sum = tile_sums[i * COLUMN_FOURS + j / 4u][j % 4u];
-            if (i % SLICES == slice()) pc.left_sums.at[left_at(k_part(), i, j)] = sum;
+        [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
+            vec4 sums = tile_sums[i * COLUMN_FOURS + four];
+            if (i % SLICES == slice()) pc.left_sums.at[left_at(k_part(), i, four)] = sums;
         }
     }
     if (!arrives_last()) return false;
     clear_tile();
     for (uint part = 0u; part < uint(K_PARTS); ++part) {
         [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
-            [[unroll]] for (uint j = 0u; j < 4u * COLUMN_FOURS; ++j) {
-                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + j / 4u][j % 4u] += pc.left_sums.at[left_at(part, i, j)];
+            [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
+                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + four] += pc.left_sums.at[left_at(part, i, four)];
             }
         }
     }
