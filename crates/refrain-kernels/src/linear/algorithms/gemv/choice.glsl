@@ -1,6 +1,35 @@
 // The places of each token's CHOSEN largest results of section CHOICE: workgroups leave their keys, and the last finds them.
 void leave_key(uint t, uint row, float result) { pc.left_keys.at[t * 4u * FOURS + row] = order_key(result); }
 
+#ifdef FULL_SUBGROUPS
+// A subgroup takes a token: round by round the largest key that is left, of equal ones the first. Such a round is a few
+// dozen instructions, and text that runs once costs what its fetching does.
+void choose() {
+    if (!arrives_last(0u, gl_NumWorkGroups.x * gl_NumWorkGroups.y)) return;
+    const uint EACH_KEYS = (4u * FOURS + FULL_SUBGROUPS - 1u) / FULL_SUBGROUPS;
+    for (uint t = gl_SubgroupID; t < VECTORS; t += gl_NumSubgroups) {
+        uint own[EACH_KEYS];
+        [[unroll]] for (uint i = 0u; i < EACH_KEYS; ++i) {
+            uint element = i * FULL_SUBGROUPS + gl_SubgroupInvocationID;
+            own[i] = element < CHOICE_ROWS ? pc.left_keys.at[t * 4u * FOURS + element] : 0u;
+        }
+        [[dont_unroll]] for (uint place = 0u; place < CHOSEN; ++place) {
+            uint key = 0u;
+            uint element = 0u;
+            [[unroll]] for (uint i = 0u; i < EACH_KEYS; ++i) {
+                bool is_larger = own[i] > key;
+                key = is_larger ? own[i] : key;
+                element = is_larger ? i * FULL_SUBGROUPS + gl_SubgroupInvocationID : element;
+            }
+            uint first = subgroupMin(key == subgroupMax(key) ? element : ~0u);
+            if (subgroupElect()) store_places(pc.places, t * CHOSEN + place, first);
+            [[unroll]] for (uint i = 0u; i < EACH_KEYS; ++i) {
+                if (i * FULL_SUBGROUPS + gl_SubgroupInvocationID == first) own[i] = 0u;
+            }
+        }
+    }
+}
+#else
 void choose() {
     if (!arrives_last(0u, gl_NumWorkGroups.x * gl_NumWorkGroups.y)) return;
     left_fours_ref left = left_fours_ref(pc.left_keys);
@@ -19,3 +48,4 @@ void choose() {
         barrier();
     }
 }
+#endif

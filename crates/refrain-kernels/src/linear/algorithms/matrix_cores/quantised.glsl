@@ -32,9 +32,11 @@ f16vec2 chunk_numbers(Chunk chunk, uint pair) {
     uint bits = j < 2u ? (first & 0xffffu) | second << 16 : first >> 16 | (second & 0xffff0000u);
     return RAISED(bits >> (8u * (j % 2u)), 0x00ff00ffu);
 #else
-    uint low = quad_bits(chunk, pair / 4u * 2u) >> (BITS * j) & MASK;
-    uint high = quad_bits(chunk, pair / 4u * 2u + 1u) >> (BITS * j) & MASK;
-    return RAISED(low | (high << 16), 0xffffffffu);
+    // Two values of each quad beside each other.
+    uint low = quad_bits(chunk, pair / 4u * 2u) >> (2u * BITS * (j / 2u));
+    uint high = quad_bits(chunk, pair / 4u * 2u + 1u) >> (2u * BITS * (j / 2u));
+    uint bits = (low & 0xffffu) | high << 16;
+    return RAISED(bits >> (BITS * (j % 2u)), MASK | MASK << 16);
 #endif
 }
 
