@@ -202,13 +202,6 @@ void keep_window(uint from, uint to) {
 }
 
 void store_states() {
-#if RATIO > 1
-    // Value heads that share a key head have all read its window when the last comes here, which alone writes it. Before
-    // the stores, which the ticket would wait for.
-    bool is_last = arrives_last(sequence() * KEY_HEADS + key_head(), uint(RATIO));
-#else
-    const bool is_last = true;
-#endif
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint i = 0u; i < EACH; ++i) {
             uint d = lane() + i * LANES;
@@ -218,7 +211,12 @@ void store_states() {
             }
         }
     }
-    keep_window(is_last ? 0u : 2u * KEY_DIM, OWN);
+    keep_window(2u * KEY_DIM, OWN);
+#if RATIO > 1
+    // Value heads that share a key head have all read its window when the last comes here, which alone writes it.
+    if (!arrives_last(sequence() * KEY_HEADS + key_head(), uint(RATIO))) return;
+#endif
+    keep_window(0u, 2u * KEY_DIM);
 }
 
 uint owner_of(uint t) { return min(load_sequences(pc.sequences, t), gl_NumWorkGroups.y - 1u); }
