@@ -1,24 +1,22 @@
 //! The eager executor: a plan's steps as command lists, submitted now.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use refrain_kernels::{KernelText, Push, Traits};
-use refrain_vulkan::{
-    Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, Recording, ShaderText,
-    Submission,
-};
+use refrain_vulkan::{Access, Buffer, Command, CommandList, Device as VulkanDevice, MemoryClass, Pipeline, ShaderText};
 
+use super::bound::{BoundCommands, buffer};
 use super::executor::{Executor, Prepared, Run};
-use super::pressure::{Pressure, UnderWay};
+use super::pressure::Pressure;
 use super::{BlockMemory, Executable, StepCommand, Write};
-use crate::device::{Backend, Flush};
+use crate::device::Backend;
 use crate::plan::{Block, Place, Plan, Step};
-use crate::storage::{Memory, Storage};
+use crate::storage::Storage;
 use crate::{Device, Error};
 
 /// The most dispatches in one submit.
-const MAX_DISPATCHES: usize = 4096;
+pub(super) const MAX_DISPATCHES: usize = 4096;
 
 /// A plan's commands with its kernels and constants, without the addresses of its memory.
 pub(super) struct Commands {
@@ -50,22 +48,6 @@ struct Missing {
     place: Place,
     /// Bytes behind that.
     offset: u64,
-}
-
-/// A plan's commands with every address filled in.
-pub(super) struct BoundCommands {
-    lists: Vec<CommandList>,
-    translation: Mutex<Translation>,
-    /// Whichever submit last read the control block.
-    last: Mutex<Option<Submission>>,
-}
-
-/// How far lists are towards what a driver takes. Most are submitted once. Translating one costs the host a microsecond
-/// a command (on an H200 0.6 ms of the 5 that a prompt of 32 tokens of Qwen3-8B took), so that what comes again is kept.
-enum Translation {
-    Never,
-    Once,
-    Kept(Vec<Recording>),
 }
 
 impl Commands {
@@ -149,11 +131,7 @@ impl Commands {
             bound.uses.dedup();
             bound
         };
-        BoundCommands {
-            lists: self.lists.iter().map(bound).collect(),
-            translation: Mutex::new(Translation::Never),
-            last: Mutex::default(),
-        }
+        BoundCommands::new(self.lists.iter().map(bound).collect())
     }
 
     /// A list of the plan with further commands after a step.
@@ -256,99 +234,6 @@ impl Prepared for Translated {
             }
         };
         (0..runs).map(run).collect()
-    }
-}
-
-impl Translation {
-    /// At the second run, translates lists for it and those to come.
-    fn begin_run<'l>(
-        &mut self,
-        vulkan: &VulkanDevice,
-        lists: impl Iterator<Item = &'l CommandList>,
-    ) -> Result<(), Error> {
-        match self {
-            Translation::Never => *self = Translation::Once,
-            Translation::Once => {
-                let recordings = lists.map(|list| vulkan.record(list.clone()));
-                *self = Translation::Kept(recordings.collect::<Result<_, _>>()?);
-            }
-            Translation::Kept(_) => {}
-        }
-        Ok(())
-    }
-}
-
-impl BoundCommands {
-    /// The commands of the whole plan as one list.
-    ///
-    /// # Errors
-    /// More dispatches than one submission may have.
-    pub(super) fn list(&self) -> Result<CommandList, Error> {
-        match &self.lists[..] {
-            [list] => Ok(list.clone()),
-            lists => Err(Error::Call(format!(
-                "{} submissions of {MAX_DISPATCHES} dispatches are too long to be recorded as one",
-                lists.len()
-            ))),
-        }
-    }
-
-    pub(super) fn of(list: CommandList) -> BoundCommands {
-        BoundCommands {
-            lists: vec![list],
-            translation: Mutex::new(Translation::Never),
-            last: Mutex::default(),
-        }
-    }
-
-    /// All memory that the commands touch, and how.
-    pub(super) fn uses(&self) -> impl Iterator<Item = &(Buffer, Access)> + '_ {
-        self.lists.iter().flat_map(|list| &list.uses)
-    }
-
-    /// Whether there is nothing to do.
-    pub(super) fn is_empty(&self) -> bool {
-        self.lists.iter().all(|list| list.commands.is_empty())
-    }
-
-    fn with_commands(&self) -> impl Iterator<Item = &CommandList> {
-        self.lists.iter().filter(|list| !list.commands.is_empty())
-    }
-
-    /// Submits the lists, no more at once than others can wait for; the last submission.
-    fn submit(&self, vulkan: &VulkanDevice, device: &Device, pressure: &Pressure) -> Result<Option<Submission>, Error> {
-        let mut under_way = UnderWay::new(vulkan, pressure);
-        let mut last = None;
-        let mut translation = self.translation.lock().unwrap_or_else(|p| p.into_inner());
-        translation.begin_run(vulkan, self.with_commands())?;
-        for (number, list) in self.with_commands().enumerate() {
-            under_way.make_room()?;
-            if last.is_some() {
-                device.count_flush(Flush::SizeCap);
-            }
-            let submission = match &*translation {
-                Translation::Kept(recordings) => vulkan.submit_recorded(&[&recordings[number]])?[0],
-                _ => vulkan.submit(list)?,
-            };
-            under_way.add(submission);
-            last = Some(submission);
-            *self.last.lock().unwrap_or_else(|p| p.into_inner()) = last;
-        }
-        Ok(last)
-    }
-
-    pub(super) fn write_control(&self, device: &VulkanDevice, control: &Storage, bytes: &[u8]) -> Result<(), Error> {
-        if let Some(submission) = self.last.lock().unwrap_or_else(|p| p.into_inner()).take() {
-            device.wait(&submission)?;
-        }
-        Ok(device.write_control(buffer(control), 0, bytes)?)
-    }
-}
-
-fn buffer(storage: &Storage) -> &Buffer {
-    match &storage.memory {
-        Memory::Vulkan(buffer) => buffer,
-        Memory::Host(_) => unreachable!("a storage stays with the device that made it"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Executors: the same plan, computed on the CPU or recorded for a Vulkan device.
 
+mod bound;
 mod compare;
 mod eager;
 mod executor;
@@ -33,6 +34,7 @@ use crate::device::{Backend, Flush};
 use crate::plan::{Block, Operand, Place, Plan};
 use crate::storage::Storage;
 use crate::{Bindings, Device, Error, Layout};
+use bound::BoundCommands;
 use inbox::Inbox;
 
 /// A plan with its kernels: ready for memory. It serves any number of [`Executable`]s.
@@ -69,7 +71,7 @@ pub struct Executable {
     compiled: Arc<Compiled>,
     memory: Arc<BlockMemory>,
     /// On Vulkan.
-    bound: Option<eager::BoundCommands>,
+    bound: Option<BoundCommands>,
     inbox: Inbox,
     /// Whether it is run again and again, and without arguments: then its runs are timed on devices that measure time.
     is_tape: bool,
@@ -202,7 +204,7 @@ impl Executable {
             device: self.device.clone(),
             compiled: self.compiled.clone(),
             memory: self.memory.clone(),
-            bound: Some(eager::BoundCommands::of(list)),
+            bound: Some(BoundCommands::new(vec![list])),
             inbox: Inbox::default(),
             is_tape: self.is_tape,
             _kept: vec![message],
@@ -300,7 +302,7 @@ impl Executable {
     }
 
     /// The commands over this memory, on Vulkan.
-    fn bound(&self) -> &eager::BoundCommands {
+    fn bound(&self) -> &BoundCommands {
         self.bound.as_ref().expect("a Vulkan device has commands")
     }
 
