@@ -281,8 +281,6 @@ Span joined(Span span, int at) {
     return Span(min(span.first, first), max(span.last, at));
 }
 
-Span joined_subgroup(Span span) { return Span(subgroupMin(span.first), subgroupMax(span.last)); }
-
 // The workgroup's tokens. Each subgroup looks at all of them, so that all agree on their way.
 struct Tokens { uint first, last; };
 
@@ -309,8 +307,7 @@ Span seen_of(Tokens all, uint current) {
         int at = load_positions(pc.positions, token);
         if (at >= 0 && sequence_of(token) == current) span = joined(span, at);
     }
-    span = joined_subgroup(span);
-    return Span(span.first, min(span.last, int(pc.reach) - 1));
+    return Span(subgroupMin(span.first), min(subgroupMax(span.last), int(pc.reach) - 1));
 }
 
 // Goes through the blocks that the workgroup's tokens of a sequence see.

@@ -84,25 +84,20 @@ void forget() {
     [[unroll]] for (uint i = 0u; i < OWN_EACH * TAPS; ++i) taps[i] = 0.0;
 }
 
-void load_newest(uint t, out float newest[OWN_EACH]) {
-    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
-        uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
-        newest[i] = load_x(pc.x, t * X_STRIDE + channel_of(own));
-    }
-}
-
-// Puts the head's query, key and value of a token into shared memory.
-void convolve(float newest[OWN_EACH]) {
+// Puts the head's query, key and value of token t into shared memory.
+void convolve(uint t) {
     float sums[OWN_EACH];
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+        uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
         sums[i] = 0.0;
         [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
             float earlier = taps[i * TAPS + tap];
             taps[i * TAPS + tap - 1u] = earlier;
             sums[i] += weights[i * TAPS + tap - 1u] * earlier;
         }
-        taps[(i + 1u) * TAPS - 1u] = newest[i];
-        sums[i] += weights[(i + 1u) * TAPS - 1u] * newest[i];
+        float newest = load_x(pc.x, t * X_STRIDE + channel_of(own));
+        taps[(i + 1u) * TAPS - 1u] = newest;
+        sums[i] += weights[(i + 1u) * TAPS - 1u] * newest;
     }
     barrier();
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
@@ -219,30 +214,13 @@ void store_states() {
     keep_window(0u, 2u * KEY_DIM);
 }
 
-uint owner_of(uint t) { return min(load_sequences(pc.sequences, t), gl_NumWorkGroups.y - 1u); }
-
-// The sequence's first token from t on. A single token is not looked at: what it needs is loaded meanwhile.
-uint own_from(uint t) {
-    while (TOKENS > 1u && t < TOKENS && owner_of(t) != sequence()) ++t;
-    return t;
-}
-
 void main() UNIFORM_FLOW {
     load_states();
     bool changed = false;
-    for (uint t = own_from(0u); t < TOKENS; t = own_from(t + 1u)) {
-        // What a token needs is under way before anything is waited for.
-        uint owner = owner_of(t);
+    for (uint t = 0u; t < TOKENS; ++t) {
+        uint owner = load_sequences(pc.sequences, t);
         int position = load_positions(pc.positions, t);
-        float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
-        float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
-        float newest[OWN_EACH];
-        load_newest(t, newest);
-        vec4 gates[RUNS], answers[RUNS];
-#ifndef SCARCE_REGISTERS
-        load_gates(t, gates);
-#endif
-        if (owner != sequence()) continue;
+        if (min(owner, gl_NumWorkGroups.y - 1u) != sequence()) continue;
         if (position < 0) {
             for (uint value = gl_LocalInvocationIndex; value < VALUE_DIM; value += THREADS) {
                 store_y(pc.y, t * Y_STRIDE + head() * VALUE_DIM + value, 0.0);
@@ -251,10 +229,18 @@ void main() UNIFORM_FLOW {
         }
         if (position == 0) forget();
         changed = true;
-        convolve(newest);
-        recall(decay, beta, answers);
+        float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
+        float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
+        vec4 gates[RUNS], answers[RUNS];
 #ifdef SCARCE_REGISTERS
+        convolve(t);
+        recall(decay, beta, answers);
         load_gates(t, gates);
+#else
+        // They do not wait for what comes before them.
+        load_gates(t, gates);
+        convolve(t);
+        recall(decay, beta, answers);
 #endif
         finish(t, answers, gates);
     }

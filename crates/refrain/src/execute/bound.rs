@@ -75,7 +75,7 @@ impl BoundCommands {
 
     /// Whether there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
-        self.lists.iter().all(|list| list.commands.is_empty())
+        self.with_commands().next().is_none()
     }
 
     fn with_commands(&self) -> impl Iterator<Item = &CommandList> {

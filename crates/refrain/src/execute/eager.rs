@@ -179,7 +179,7 @@ impl Commands {
     }
 }
 
-/// Commands are submitted at each run; those of a tape are translated anew each time.
+/// Commands are submitted at each run, those of a tape whose runs are timed translated anew each time.
 pub struct Eager;
 
 struct Translated {

@@ -94,8 +94,6 @@ void stage_vector(uint t, uint first) {
         uint k = first * CHUNK + 8u * (own + turn * ROWS * LANES);
         low[turn] = load_quad(t, k);
         high[turn] = load_quad(t, k + 4u);
-        // The first are under way before others are waited for, who may still read the tile before.
-        if (t + turn == 0u) barrier();
     }
     [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
         uint e = own + turn * ROWS * LANES;
@@ -135,6 +133,7 @@ void stage_vector(uint t, uint first) {
 }
 
 void stage(uint first) {
+    barrier();
     UNROLL for (uint t = 0u; t < VECTORS; ++t) stage_vector(t, first);
     barrier();
 }
