@@ -67,7 +67,6 @@ pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrde
 /// What kernels with fragments need beside the usual head.
 pub(crate) fn head(traits: &Traits) -> String {
     let extensions = [
-        "GL_KHR_memory_scope_semantics",
         "GL_KHR_cooperative_matrix",
         "GL_KHR_shader_subgroup_basic",
         "GL_KHR_shader_subgroup_shuffle",

@@ -2,19 +2,20 @@
 // each takes a ticket. Behind all other shared memory, which it would leave less aligned.
 shared uint arrived;
 
+// What all invocations of the workgroup have stored, and what any of them knows of, is known to all.
+void meet_workgroup() {
+    const int kinds = gl_StorageSemanticsBuffer | gl_StorageSemanticsShared;
+    controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, kinds, gl_SemanticsAcquireRelease);
+}
+
 // Whether this workgroup is the last of `workgroups` to come here. It then sees what the others left, and the counter
-// is zero again.
+// is zero again. One invocation tells the device, by the ticket itself: barriers of that scope are what costs most here.
 bool arrives_last(uint ticket, uint workgroups) {
-    // One invocation makes known to the device what all have stored: a barrier of that scope is what costs most here.
-    groupMemoryBarrier();
-    barrier();
+    meet_workgroup();
     if (gl_LocalInvocationIndex == 0u) {
-        memoryBarrierBuffer();
-        arrived = atomicAdd(pc.tickets.at[ticket], 1u);
-        if (arrived + 1u == workgroups) atomicExchange(pc.tickets.at[ticket], 0u);
-        memoryBarrierBuffer();
+        arrived = atomicAdd(pc.tickets.at[ticket], 1u, gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+        if (arrived + 1u == workgroups) atomicStore(pc.tickets.at[ticket], 0u, gl_ScopeDevice, 0, gl_SemanticsRelaxed);
     }
-    barrier();
-    groupMemoryBarrier();
+    meet_workgroup();
     return arrived + 1u == workgroups;
 }
