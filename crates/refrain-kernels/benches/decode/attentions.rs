@@ -14,7 +14,7 @@ const PAGES: usize = 512;
 
 /// Attention at several depths, and of several sequences at one.
 pub fn attentions() -> impl Iterator<Item = Workload> {
-    let models = [("0.6b", 16, 8), ("8b", 32, 8)];
+    let models = [("0.6b", 16, 8), ("8b", 32, 8), ("30b", 32, 4)];
     let depths = [(130, 1), (1000, 1), (4100, 1), (16_400, 1), (290, 8), (290, 64)];
     models.into_iter().flat_map(move |(model, heads, kv_heads)| {
         depths.map(|(context, sequences)| Workload::Attention {

@@ -14,6 +14,7 @@ mod hybrid;
 mod made;
 mod neighbours;
 mod router;
+mod token_experts;
 mod workload;
 
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use router::routers;
+use token_experts::token_experts;
 use workload::{Workload, projections};
 
 /// More than any cache holds, and enough for the largest matrix.
@@ -63,7 +65,7 @@ fn main() {
     let every = filters.iter().any(|f| f == "every");
     let all = every || filters.iter().any(|f| f == "all");
     let products = projections().chain(hybrid::projections()).chain(routers());
-    let products = products.chain(experts());
+    let products = products.chain(experts()).chain(token_experts());
     let attentions = attentions().chain(prompt_attentions()).chain(preparations());
     let workloads = products.chain(deltas()).chain(attentions);
     for workload in workloads.filter(|w| wanted(&w.name())) {

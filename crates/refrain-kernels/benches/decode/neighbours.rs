@@ -23,7 +23,9 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         Workload::Projection {
             tokens: tokens @ 9.., ..
         } => Box::new(matrix_rows(row, tokens)),
-        Workload::Projection { .. } | Workload::Router { .. } => Box::new(gemv_rows(row)),
+        Workload::Projection { .. } | Workload::Router { .. } | Workload::TokenExperts { .. } => {
+            Box::new(gemv_rows(row))
+        }
     }
 }
 
@@ -140,7 +142,7 @@ fn tile_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
 }
 
 fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let choices = [256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
+    let choices = [128, 256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
     let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
     choices.flat_map(move |(threads, rows, loads)| {
         let groups = [264, 528, 65_535]

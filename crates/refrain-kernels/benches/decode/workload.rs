@@ -12,6 +12,7 @@ use crate::attentions::{HEAD_DIM, PAGE, attended, page_table, prepared, taken_in
 use crate::hybrid::{self, EXPERTS, USED};
 use crate::made::{Made, upload};
 use crate::router::{self, RouterStorage};
+use crate::token_experts;
 
 /// One kind of dispatch.
 pub enum Workload {
@@ -39,6 +40,14 @@ pub enum Workload {
         /// Rows of an expert.
         rows: usize,
         tokens: usize,
+    },
+    TokenExperts {
+        model: &'static str,
+        part: &'static str,
+        weights: WeightStorage,
+        columns: usize,
+        /// Rows of an expert.
+        rows: usize,
     },
     Delta {
         tokens: usize,
@@ -125,6 +134,9 @@ impl Workload {
             Workload::Experts {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
+            Workload::TokenExperts {
+                model, part, weights, ..
+            } => format!("{model}.token-experts.{part} {weights}."),
             Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
             Workload::Convolution { tokens } => format!("35b.conv t{tokens}."),
             Workload::Attention {
@@ -173,6 +185,7 @@ impl Workload {
                     _ => "dots".into(),
                 };
             }
+            Workload::TokenExperts { .. } => &row.four_bit,
             Workload::Router { stored, rows, .. } => row.gemv(stored.format(), router::HIDDEN, rows.iter().sum()),
             Workload::Projection {
                 weights, columns, rows, ..
@@ -197,6 +210,9 @@ impl Workload {
             Workload::Experts {
                 columns, rows, tokens, ..
             } => 2 * tokens * USED * columns * rows,
+            Workload::TokenExperts {
+                part, columns, rows, ..
+            } => 2 * USED * token_experts::parts(part) * columns * rows,
             Workload::Router { rows, .. } => 2 * router::HIDDEN * rows.iter().sum::<usize>(),
             // Of each token three products with the state.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
@@ -229,6 +245,13 @@ impl Workload {
                 let planes = planes(*weights, EXPERTS * rows, *columns).into_iter();
                 planes.map(|o| o.layout.count() * o.dtype.size()).sum()
             }
+            Workload::TokenExperts {
+                part,
+                weights,
+                columns,
+                rows,
+                ..
+            } => token_experts::parts(part) * token_experts::matrix_bytes(*weights, *rows, *columns),
             Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
             Workload::Attention {
@@ -269,6 +292,13 @@ impl Workload {
                 rows,
                 tokens,
             } => hybrid::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
+            Workload::TokenExperts {
+                part,
+                weights,
+                columns,
+                rows,
+                ..
+            } => token_experts::computed(row, traits, part, *weights, [*columns, *rows]),
             Workload::Delta { tokens } => hybrid::remembered(row, traits, *tokens),
             Workload::Convolution { tokens } => hybrid::convolved(row, traits, *tokens),
             Workload::Attention {
@@ -303,6 +333,9 @@ impl Workload {
         };
         if let Workload::Experts { tokens, .. } = self {
             put(1, &hybrid::chosen(*tokens));
+        }
+        if let Workload::TokenExperts { .. } = self {
+            put(1, &token_experts::chosen());
         }
         let pages = |context: usize| Vec::from_iter(0..context.div_ceil(PAGE) as u32);
         // A sequence that goes on.

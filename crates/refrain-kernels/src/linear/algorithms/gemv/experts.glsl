@@ -35,15 +35,19 @@ float weight_of(uint token, uint u, uint expert) { return load_routing(pc.routin
 void enter_repetition(uint number) {
     // Some may still read those of the repetition before.
     barrier();
-    for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
-        uint expert = expert_of(number, u);
-        expert_rows[u] = first_row(expert);
-        expert_weights[u] = expert < EXPERTS ? weight_of(number, u, expert) : 0.0;
-    }
+    for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) expert_rows[u] = first_row(expert_of(number, u));
     barrier();
     x_at = number * USED * X_STRIDE;
     y_at = number * Y_STRIDE;
     t_at = number;
+}
+
+// Behind the first loads of weights, before the workgroup meets to stage x.
+void weigh_experts() {
+    for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
+        uint expert = expert_of(t_at, u);
+        expert_weights[u] = expert < EXPERTS ? weight_of(t_at, u, expert) : 0.0;
+    }
 }
 
 float expert_weight(uint k) { return expert_weights[min(k / (SEGMENT * CHUNK), USED - 1u)]; }

@@ -107,6 +107,9 @@ void run_batch() {
     load_chunks(place, chunks);
     Inputs inputs[EACH][VECTORS];
     begin(place, inputs);
+#ifdef SEGMENT
+    weigh_experts();
+#endif
     Place now;
     uint staged = ~0u;
     while (true) {

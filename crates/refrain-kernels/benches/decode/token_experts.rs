@@ -1,0 +1,105 @@
+//! What one token's experts compute in two mixtures, as decode steps have it: gate, up and activation behind a norm, and
+//! down with the weighted sum and the residual.
+
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
+use refrain_kernels::projection::{ExpertProjection, Norm, Routed, Section, WeightStorage};
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{DType, OperandSpec, Traits};
+
+use crate::hybrid::USED;
+use crate::made::Made;
+use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Workload, planes};
+
+/// Of Qwen3.5-35B-A3B and Qwen3-30B-A3B, no more experts than the token meets: all of them are read.
+pub fn token_experts() -> impl Iterator<Item = Workload> {
+    let models = [
+        ("35b", WeightStorage::Quantised(QuantFormat::mlx(4, 64)), 512),
+        ("30b", FOUR_BITS_IN_TWO_LEVELS, 768),
+    ];
+    models.into_iter().flat_map(|(model, weights, inner)| {
+        [("gate+up", 2048, inner), ("down", inner, 2048)].map(|(part, columns, rows)| Workload::TokenExperts {
+            model,
+            part,
+            weights,
+            columns,
+            rows,
+        })
+    })
+}
+
+/// Planes of one matrix for each expert, as operands.
+fn matrices(weights: WeightStorage, rows: usize, columns: usize) -> impl Iterator<Item = (bool, OperandSpec)> {
+    planes(weights, USED * rows, columns).into_iter().map(|plane| (true, plane))
+}
+
+/// Bytes of one of the matrices, of all experts.
+pub fn matrix_bytes(weights: WeightStorage, rows: usize, columns: usize) -> usize {
+    matrices(weights, rows, columns)
+        .map(|(_, o)| o.layout.count() * o.dtype.size())
+        .sum()
+}
+
+/// Number of matrices of an expert.
+pub fn parts(part: &str) -> usize {
+    if part == "down" { 1 } else { 2 }
+}
+
+/// The experts, in no order.
+pub fn chosen() -> Vec<u32> {
+    (0..USED as u32).map(|u| (5 * u + 3) % USED as u32).collect()
+}
+
+/// A token's experts.
+pub fn computed(row: &Tuning, traits: &Traits, part: &str, weights: WeightStorage, [columns, rows]: [usize; 2]) -> Made {
+    use ExpressionStep::{Binary, Input, Unary};
+    let float = |shape: &[usize]| (false, OperandSpec::contiguous(DType::F32, shape));
+    let ids = (false, OperandSpec::contiguous(DType::U32, &[1, USED]));
+    let section = |steps: Vec<ExpressionStep>| Section {
+        parts: vec![weights; parts(part)],
+        epilogue: Expression {
+            inputs: vec![DType::F32; 2],
+            steps,
+        },
+    };
+    let (projection, mut operands) = if part == "down" {
+        let projection = ExpertProjection {
+            norm: None,
+            section: section(vec![Input(0), Input(1), Binary(BinaryOp::Add, 0, 1)]),
+            routed: Routed::Scored,
+            between: rows,
+        };
+        (projection, vec![float(&[USED, columns]), ids, float(&[1, USED])])
+    } else {
+        let gated = vec![
+            Input(0),
+            Unary(UnaryOp::Sigmoid, 0),
+            Binary(BinaryOp::Mul, 0, 1),
+            Input(1),
+            Binary(BinaryOp::Mul, 2, 3),
+        ];
+        let projection = ExpertProjection {
+            norm: Some(Norm {
+                eps: 1e-6,
+                weighted: true,
+            }),
+            section: section(gated),
+            routed: Routed::Apart,
+            between: rows,
+        };
+        (projection, vec![float(&[1, columns]), ids, float(&[columns])])
+    };
+    for _ in 0..parts(part) {
+        operands.extend(matrices(weights, rows, columns));
+    }
+    match part {
+        "down" => operands.extend([float(&[1, rows]), float(&[1, rows])]),
+        _ => operands.push(float(&[USED, rows])),
+    }
+    let traits = Traits {
+        tuning: Some((*row).into()),
+        ..traits.clone()
+    };
+    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
+    Made::new(projection.calls(&traits, &all).expect("supported"), &operands)
+}
