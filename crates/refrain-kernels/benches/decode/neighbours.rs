@@ -142,7 +142,9 @@ fn tile_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
 }
 
 fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let choices = [128, 256, 512, 1024].into_iter().flat_map(|t| [1, 2, 4].map(|r| (t, r)));
+    let choices = [128, 256, 512, 1024]
+        .into_iter()
+        .flat_map(|t| [1, 2, 4].map(|r| (t, r)));
     let choices = choices.flat_map(|(t, r)| [1, 2, 4].map(|l| (t, r, l)));
     choices.flat_map(move |(threads, rows, loads)| {
         let groups = [264, 528, 65_535]

@@ -30,7 +30,9 @@ pub fn token_experts() -> impl Iterator<Item = Workload> {
 
 /// Planes of one matrix for each expert, as operands.
 fn matrices(weights: WeightStorage, rows: usize, columns: usize) -> impl Iterator<Item = (bool, OperandSpec)> {
-    planes(weights, USED * rows, columns).into_iter().map(|plane| (true, plane))
+    planes(weights, USED * rows, columns)
+        .into_iter()
+        .map(|plane| (true, plane))
 }
 
 /// Bytes of one of the matrices, of all experts.
@@ -51,7 +53,13 @@ pub fn chosen() -> Vec<u32> {
 }
 
 /// A token's experts.
-pub fn computed(row: &Tuning, traits: &Traits, part: &str, weights: WeightStorage, [columns, rows]: [usize; 2]) -> Made {
+pub fn computed(
+    row: &Tuning,
+    traits: &Traits,
+    part: &str,
+    weights: WeightStorage,
+    [columns, rows]: [usize; 2],
+) -> Made {
     use ExpressionStep::{Binary, Input, Unary};
     let float = |shape: &[usize]| (false, OperandSpec::contiguous(DType::F32, shape));
     let ids = (false, OperandSpec::contiguous(DType::U32, &[1, USED]));

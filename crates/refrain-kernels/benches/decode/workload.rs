@@ -185,17 +185,15 @@ impl Workload {
                     _ => "dots".into(),
                 };
             }
-            Workload::TokenExperts { .. } => &row.four_bit,
-            Workload::Router { stored, rows, .. } => row.gemv(stored.format(), router::HIDDEN, rows.iter().sum()),
+            Workload::TokenExperts {
+                weights, columns, rows, ..
+            } => row.gemv(format_of(*weights), *columns, *rows, true),
+            Workload::Router { stored, rows, .. } => {
+                row.gemv(stored.format(), router::HIDDEN, rows.iter().sum(), false)
+            }
             Workload::Projection {
                 weights, columns, rows, ..
-            } => {
-                let format = match weights {
-                    WeightStorage::Dense => None,
-                    WeightStorage::Quantised(format) => Some(*format),
-                };
-                row.gemv(format, *columns, rows.iter().sum())
-            }
+            } => row.gemv(format_of(*weights), *columns, rows.iter().sum(), false),
         };
         let groups = format!("{}-{}g", gemv.enough_groups, gemv.most_groups);
         format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)
@@ -360,6 +358,13 @@ impl Workload {
             put(6, &places);
         }
         upload(device, &bytes)
+    }
+}
+
+fn format_of(weights: WeightStorage) -> Option<QuantFormat> {
+    match weights {
+        WeightStorage::Dense => None,
+        WeightStorage::Quantised(format) => Some(format),
     }
 }
 

@@ -2,8 +2,8 @@
 
 void score(uint base) {
     uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
-    float products[HEADS];
-    [[unroll]] for (uint h = 0u; h < HEADS; ++h) products[h] = 0.0;
+    vec2 products[HEADS];
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) products[h] = vec2(0.0);
     UNROLL for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
         if (unit >= UNITS) break;
@@ -12,11 +12,13 @@ void score(uint base) {
             vec2 key = unit_pair(keys[i], j);
             if (is_own(position)) key = vec2(vectors[HEADS * HEAD_DIM + d], vectors[HEADS * HEAD_DIM + d + 1u]);
             [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
-                products[h] += dot(key, vec2(vectors[h * HEAD_DIM + d], vectors[h * HEAD_DIM + d + 1u]));
+                products[h] += key * vec2(vectors[h * HEAD_DIM + d], vectors[h * HEAD_DIM + d + 1u]);
             }
         }
     }
-    [[unroll]] for (uint h = 0u; h < HEADS; ++h) partial_scores[h * THREADS + gl_LocalInvocationIndex] = products[h];
+    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        partial_scores[h * THREADS + gl_LocalInvocationIndex] = products[h].x + products[h].y;
+    }
 }
 
 // The tile's weights relative to the largest score so far: a row of invocations takes a head.
@@ -63,9 +65,9 @@ void add_values(uint base) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
             if (unit >= VALUE_UNITS) break;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                uint d = unit * UNIT + 2u * j;
+                uint own = (HEADS + 1u) * HEAD_DIM + unit * UNIT + 2u * j;
                 vec2 value = unit_pair(values[turn * SPAN + s], j);
-                if (is_own(position)) value = vec2(own_value[d], own_value[d + 1u]);
+                if (is_own(position)) value = vec2(vectors[own], vectors[own + 1u]);
                 [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
                     sums[(h * SPAN + s) * PAIRS + j] += weights[h * TILE + p] * value;
                 }
@@ -145,19 +147,21 @@ void main() UNIFORM_FLOW {
     [[unroll]] for (uint j = 0u; j < HEADS * SPAN * PAIRS; ++j) sums[j] = vec2(0.0);
     // The first tile is under way while queries and key are made.
     if (first < end) {
-        load_keys(first);
-        load_values(first);
+        uint page = page_of_tile(first);
+        load_keys(first, page);
+        load_values(first, page);
     }
     prepare();
     for (uint base = first; base < end; base += TILE) {
+        uint page = page_of_tile(base + TILE);
         score(base);
         // The next tile comes meanwhile; behind the last one, its last position once more: a branch would wait.
-        load_keys(base + TILE);
+        load_keys(base + TILE, page);
         barrier();
         find_weights(base);
         barrier();
         add_values(base);
-        load_values(base + TILE);
+        load_values(base + TILE, page);
     }
     barrier();
     finish(parts);

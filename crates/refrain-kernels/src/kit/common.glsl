@@ -1,4 +1,10 @@
 // Conversions of stored numbers, exact both ways: to the nearest, ties to even, NaN kept.
+#ifdef SUBNORMAL_HALVES
+float f16_to_f32(uint bits) { return unpackHalf2x16(bits).x; }
+
+// The two halves of a word.
+vec2 unpack_halves(uint bits) { return unpackHalf2x16(bits); }
+#else
 float f16_to_f32(uint bits) {
     // Devices may flush subnormal halves to zero; as integers they are exact.
     if ((bits & 0x7c00u) != 0u) return unpackHalf2x16(bits).x;
@@ -6,28 +12,26 @@ float f16_to_f32(uint bits) {
     return uintBitsToFloat(floatBitsToUint(magnitude) | (bits & 0x8000u) << 16);
 }
 
-// The two halves of a word.
-#ifdef SUBNORMAL_HALVES
-vec2 unpack_halves(uint bits) { return unpackHalf2x16(bits); }
-#else
 vec2 unpack_halves(uint bits) { return vec2(f16_to_f32(bits & 0xffffu), f16_to_f32(bits >> 16)); }
 #endif
 
 uint f32_to_f16(float value) {
-    // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits.
+    // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits. Without branches, so that
+    // what stores a value and goes on with what is stored rounds once.
     uint bits = floatBitsToUint(value);
-    uint sign = (bits >> 16) & 0x8000u;
     uint magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign | 0x7e00u;
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
-    if (magnitude < 0x33000001u) return sign;
     uint exponent = magnitude >> 23;
-    uint shift = exponent < 113u ? 126u - exponent : 13u;
-    uint mantissa = exponent < 113u ? (magnitude & 0x7fffffu) | 0x800000u : magnitude - 0x38000000u;
+    bool is_subnormal = exponent < 113u;
+    uint shift = is_subnormal ? min(126u - exponent, 31u) : 13u;
+    uint mantissa = is_subnormal ? (magnitude & 0x7fffffu) | 0x800000u : magnitude - 0x38000000u;
     uint kept = mantissa >> shift;
     uint rest = mantissa & ((1u << shift) - 1u);
     uint tie = 1u << (shift - 1u);
-    return sign | (kept + uint(rest > tie || (rest == tie && (kept & 1u) == 1u)));
+    uint half_bits = kept + uint(rest > tie || (rest == tie && (kept & 1u) == 1u));
+    half_bits = magnitude < 0x33000001u ? 0u : half_bits;
+    half_bits = magnitude >= 0x477ff000u ? 0x7c00u : half_bits;
+    half_bits = magnitude > 0x7f800000u ? 0x7e00u : half_bits;
+    return (bits >> 16 & 0x8000u) | half_bits;
 }
 
 float bf16_to_f32(uint bits) { return uintBitsToFloat(bits << 16); }

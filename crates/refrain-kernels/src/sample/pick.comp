@@ -7,6 +7,9 @@ shared uint active_count;
 shared uint collected;
 shared uint lowest_key;
 
+// What the end asks for depends on no token, and is under way before one is picked: the outbox is the host's memory.
+uint reports, window, last_position, stops;
+
 // The first word of Philox4x32-10 (Salmon et al. 2011).
 uint philox(uvec4 counter, uvec2 key) {
     for (uint turn = 0u; turn < 10u; ++turn) {
@@ -152,7 +155,6 @@ uint pick(uint sequence, uint position) {
 void count_tokens(uint sequence, uint token, uint position) {
     uint row = sequence * push.vocabulary, history = sequence * push.history_length;
     if (position < push.history_length) store_history(push.history, history + position, token);
-    uint window = setting(sequence, WINDOW);
     if (window == 0u) return;
     store_counts(push.counts, row + token, load_counts(push.counts, row + token) + 1u);
     if (position < window || position - window >= push.history_length) return;
@@ -163,9 +165,8 @@ void count_tokens(uint sequence, uint token, uint position) {
 }
 
 bool is_last(uint sequence, uint token, uint position) {
-    if (position >= min(setting(sequence, LAST_POSITION), push.history_length - 1u)) return true;
-    uint stops = min(setting(sequence, STOPS), SETTINGS - FIRST_STOP);
-    for (uint i = 0u; i < stops; ++i) {
+    if (position >= min(last_position, push.history_length - 1u)) return true;
+    for (uint i = 0u; i < min(stops, SETTINGS - FIRST_STOP); ++i) {
         if (setting(sequence, FIRST_STOP + i) == token) return true;
     }
     return false;
@@ -173,15 +174,18 @@ bool is_last(uint sequence, uint token, uint position) {
 
 void report(uint sequence, uint entry) {
     uint outbox = sequence * push.outbox_length;
-    uint count = load_outbox(push.outbox, outbox);
-    store_outbox(push.outbox, outbox + 1u + count % (push.outbox_length - 1u), entry);
-    store_outbox(push.outbox, outbox, count + 1u);
+    store_outbox(push.outbox, outbox + 1u + reports % (push.outbox_length - 1u), entry);
+    store_outbox(push.outbox, outbox, reports + 1u);
     store_reported(push.reported, sequence, entry);
 }
 
 void main() UNIFORM_FLOW {
     uint sequence = gl_WorkGroupID.x;
     int position = load_positions(push.positions, sequence);
+    reports = load_outbox(push.outbox, sequence * push.outbox_length);
+    window = setting(sequence, WINDOW);
+    last_position = setting(sequence, LAST_POSITION);
+    stops = setting(sequence, STOPS);
     ranks_at = sequence * (push.blocks + push.vocabulary);
     masses_at = sequence * push.blocks;
     uint next = uint(position) + 1u;

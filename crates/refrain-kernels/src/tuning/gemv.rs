@@ -34,6 +34,8 @@ pub struct GemvTuning {
 /// What suits some products better than the row for all of their kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShapedGemv {
+    /// Whether it is for matrices of experts that tokens are routed to, or for all others.
+    pub routed: bool,
     /// The bits of the weights' values: from the fewest to the most.
     pub bits: [u32; 2],
     /// The values that a sum is over: from the fewest to the most.
@@ -47,9 +49,10 @@ pub struct ShapedGemv {
 }
 
 impl ShapedGemv {
-    /// Whether it is for `rows` rows of `depth` values of a format.
-    pub(super) fn fits(&self, format: QuantFormat, depth: usize, rows: usize) -> bool {
-        (self.bits[0]..=self.bits[1]).contains(&format.bits)
+    /// Whether it is for `rows` rows of `depth` values of a format, of experts or not.
+    pub(super) fn fits(&self, format: QuantFormat, depth: usize, rows: usize, routed: bool) -> bool {
+        self.routed == routed
+            && (self.bits[0]..=self.bits[1]).contains(&format.bits)
             && (self.depth[0]..=self.depth[1]).contains(&depth)
             && rows <= self.most_rows
             && (self.nested || !matches!(format.scales, Scales::Records(_)))

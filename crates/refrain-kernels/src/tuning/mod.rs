@@ -166,8 +166,9 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats.
-    pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize) -> &GemvTuning {
+    /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats: those of an expert, where
+    /// tokens are `routed` to such.
+    pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> &GemvTuning {
         match format {
             None => &self.dense,
             Some(format) => {
@@ -176,7 +177,10 @@ impl Tuning {
                 } else {
                     &self.eight_bit
                 };
-                let found = self.by_shape.iter().find(|shape| shape.fits(format, depth, rows));
+                let found = self
+                    .by_shape
+                    .iter()
+                    .find(|shape| shape.fits(format, depth, rows, routed));
                 found.map_or(kind, |shape| &shape.gemv)
             }
         }
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn two_vectors_go_to_matrix_cores_where_a_row_suits_one_alone() {
-        let beside = |format, rows| [1024, 4096].map(|depth| H200.gemv(format, depth, rows).most_beside_matrix);
+        let beside = |format, rows| [1024, 4096].map(|depth| H200.gemv(format, depth, rows, false).most_beside_matrix);
         for format in QuantFormat::ALL {
             let suits_one = format.bits <= 4 && !format.has_records();
             let expected = if suits_one { [2, 1] } else { [2, 2] };

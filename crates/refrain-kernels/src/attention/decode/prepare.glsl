@@ -40,16 +40,16 @@ const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
 // What an invocation holds of queries, key and value, and of the rotation, before they are made.
 const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
-const uint VALUE_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
+const uint OWN = HEAD_DIM + VALUE_DIM;
+const uint OWN_TURNS = (OWN + THREADS - 1u) / THREADS;
 const uint PAIR_TURNS = ROTATED / THREADS + 1u;
 // Parts that are joined at once.
 const uint AT_ONCE = 8u;
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
 
-// The queries, then the token's own key.
-shared float vectors[(HEADS + 1u) * HEAD_DIM];
-shared float own_value[VALUE_DIM];
+// The queries, then the token's own key and value.
+shared float vectors[HEADS * HEAD_DIM + OWN];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
@@ -64,7 +64,7 @@ UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[TURNS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
 float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_norm_weights[VECTOR_TURNS * VECTOR_SPAN];
-float raw_value[VALUE_TURNS];
+float raw_value[OWN_TURNS];
 float pair_frequencies[PAIR_TURNS];
 
 uint token, head, kv_head, pages_at;
@@ -93,17 +93,21 @@ float with_sink(uint h, float largest, float total) {
 
 bool is_own(uint position) { return has_own && position == own_position; }
 
-uint unit_of(uint position, uint unit) {
-    uint page = min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (SLOTS - 1u) / PAGE_SIZE);
-    uint slot = min(page * PAGE_SIZE + position % PAGE_SIZE, SLOTS - 1u);
-    return (slot * KV_HEADS + kv_head) * UNITS + unit;
+// Whether a tile's positions lie in one page, as they do where tiles begin at multiples of their size: that page is then
+// asked for once.
+const bool HAS_ONE_PAGE = PAGE_SIZE % TILE == 0u && WINDOW == 0xffffffffu;
+
+// Where the page of a position begins.
+uint page_of(uint position) {
+    return min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (SLOTS - 1u) / PAGE_SIZE) * PAGE_SIZE;
 }
 
-#ifdef VALUES_DIFFER
-uint value_unit_of(uint position, uint unit) { return unit_of(position, 0u) / UNITS * VALUE_UNITS + unit; }
-#else
-#define value_unit_of unit_of
-#endif
+// The same of the tile from `base` on, for what positions of it to give `slot_of`.
+uint page_of_tile(uint base) { return HAS_ONE_PAGE ? page_of(min(base, end - 1u)) : 0u; }
+
+uint slot_of(uint page, uint position) {
+    return min((HAS_ONE_PAGE ? page : page_of(position)) + position % PAGE_SIZE, SLOTS - 1u) * KV_HEADS + kv_head;
+}
 
 // Finds this workgroup's positions; returns how many parts have any.
 uint find_part() {
@@ -129,22 +133,20 @@ uint find_part() {
 
 // The token's own key and value lie there only later, and what is loaded for them is not looked at: to find out would be
 // to wait for the page.
-void load_keys(uint base) {
-    uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
+void load_keys(uint base, uint page) {
+    uint at = slot_of(page, min(base + gl_LocalInvocationIndex / SUBS, end - 1u)) * UNITS;
     [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
-        if (unit < UNITS) keys[i] = key_units_ref(pc.keys).at[unit_of(position, unit)];
+        if (unit < UNITS) keys[i] = key_units_ref(pc.keys).at[at + unit];
     }
 }
 
-void load_values(uint base) {
+void load_values(uint base, uint page) {
     UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint position = min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u);
+        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u)) * VALUE_UNITS;
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < VALUE_UNITS) {
-                values[turn * SPAN + s] = key_units_ref(pc.values).at[value_unit_of(position, unit)];
-            }
+            if (unit < VALUE_UNITS) values[turn * SPAN + s] = key_units_ref(pc.values).at[at + unit];
         }
     }
 }
@@ -177,8 +179,9 @@ void load_vectors() {
             vector_norm_weights[own] = norm_weight_of(is_key, d);
         }
     }
-    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
+    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
+        uint own = clamp(gl_LocalInvocationIndex + turn * THREADS, HEAD_DIM, OWN - 1u);
+        uint d = own - HEAD_DIM;
         raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
     }
 #if defined SINKS && !defined JOINS
@@ -243,35 +246,16 @@ void rotate_vectors() {
 // Rounds the token's own key and value as the state stores them; one workgroup of each key head stores.
 void keep_own() {
     bool stores = head % RATIO == 0u;
-    uint at = (own_slot * KV_HEADS + kv_head) * HEAD_DIM;
-#ifdef VALUES_DIFFER
-    for (uint d = gl_LocalInvocationIndex; d < HEAD_DIM; d += THREADS) {
-        float key = vectors[HEADS * HEAD_DIM + d];
-        if (stores) store_keys(pc.keys, at + d, key);
-        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
+    uint row = own_slot * KV_HEADS + kv_head;
+    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
+        uint own = gl_LocalInvocationIndex + turn * THREADS;
+        if (own >= OWN) break;
+        bool is_key = own < HEAD_DIM;
+        float value = is_key ? vectors[HEADS * HEAD_DIM + own] : raw_value[turn];
+        vectors[HEADS * HEAD_DIM + own] = as_stored(value);
+        uint at = is_key ? row * HEAD_DIM + own : row * VALUE_DIM + own - HEAD_DIM;
+        if (stores) store_keys(keys_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)), at, value);
     }
-    at = (own_slot * KV_HEADS + kv_head) * VALUE_DIM;
-    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint d = gl_LocalInvocationIndex + turn * THREADS;
-        if (d >= VALUE_DIM) break;
-        float value = raw_value[turn];
-        if (stores) store_keys(pc.values, at + d, value);
-        own_value[d] = as_stored(value);
-    }
-#else
-    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint d = gl_LocalInvocationIndex + turn * THREADS;
-        if (d >= HEAD_DIM) break;
-        float key = vectors[HEADS * HEAD_DIM + d];
-        float value = raw_value[turn];
-        if (stores) {
-            store_keys(pc.keys, at + d, key);
-            store_keys(pc.values, at + d, value);
-        }
-        vectors[HEADS * HEAD_DIM + d] = as_stored(key);
-        own_value[d] = as_stored(value);
-    }
-#endif
     barrier();
 }
 

@@ -117,7 +117,7 @@ impl DecodeVariant {
         // What makes queries and key, before the first tile.
         let [vectors, own] = [
             self.heads.div_ceil(rows) + 1,
-            sizes.head_dim.max(sizes.value_dim).div_ceil(threads),
+            (sizes.head_dim + sizes.value_dim).div_ceil(threads),
         ];
         let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join) + 2 * unroll(own, 0);
         let rotated = params.heads.rotated_pairs();

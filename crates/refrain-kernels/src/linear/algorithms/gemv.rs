@@ -36,11 +36,12 @@ impl Gemv<'_> {
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let problem = self.0;
         let weights = sections[0].parts[0].planes.weights();
-        let gemv = match (weights, &problem.routing) {
-            (WeightStorage::Quantised(format), None) => {
-                tuning.gemv(Some(format), problem.columns, sections.iter().map(|s| s.rows).sum())
+        let gemv = match weights {
+            WeightStorage::Quantised(format) => {
+                let rows = sections.iter().map(|s| s.rows).sum();
+                tuning.gemv(Some(format), problem.columns, rows, problem.routing.is_some())
             }
-            _ => gemv_tuning(tuning, weights),
+            WeightStorage::Dense => &tuning.dense,
         };
         let chunk = sections[0].parts[0].chunk();
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
@@ -55,6 +56,10 @@ impl Gemv<'_> {
         let what = || format!("sums over {} products", problem.columns);
         crate::kit::iterations::check(OP, traits, count(&division), what)?;
         let generated = source::generated(problem, sections, &arguments)?;
+        // What is run once costs what fetching its text does: of loops that go round once nothing else is left.
+        let has_one_block = division.blocks(sections) <= gemv.most_groups.on(traits);
+        let has_one_pass =
+            has_one_block && problem.depth().div_ceil(chunk) <= (lanes * division.loads).min(tile) as usize;
         let text = match is_fixed {
             true => Text::with_shuffles(traits, OP),
             false => Text::new(traits, OP),
@@ -64,6 +69,8 @@ impl Gemv<'_> {
             .define("UNROLLED", u32::from(gemv.unrolled))
             .define("CHUNK", chunk)
             .flag("FIXED_POINT", is_fixed)
+            .flag("ONE_BLOCK", has_one_block)
+            .flag("ONE_PASS", has_one_pass)
             // Sums of nothing: there is not even a chunk to load.
             .flag("EMPTY", problem.columns == 0);
         let choice = problem.choice_of(sections);

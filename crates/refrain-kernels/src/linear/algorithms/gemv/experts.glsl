@@ -14,24 +14,6 @@ Chunk load_row(Planes planes, uint row, uint number) {
     return load_chunk(planes, expert_rows[number / SEGMENT] + row, number % SEGMENT);
 }
 
-#ifdef SCORES
-float score_of(uint token, uint expert) {
-    return load_routing(pc.routing, token * ROUTING_STRIDE + min(expert, EXPERTS - 1u));
-}
-
-// Softmax over the scores of the experts that are used.
-float weight_of(uint token, uint u, uint expert) {
-    float own = score_of(token, expert);
-    float total = 0.0;
-    for (uint other = 0u; other < USED; ++other) {
-        total += exp(score_of(token, expert_of(token, other)) - own);
-    }
-    return 1.0 / total;
-}
-#else
-float weight_of(uint token, uint u, uint expert) { return load_routing(pc.routing, token * ROUTING_STRIDE + u); }
-#endif
-
 void enter_repetition(uint number) {
     // Some may still read those of the repetition before.
     barrier();
@@ -43,12 +25,32 @@ void enter_repetition(uint number) {
 }
 
 // Behind the first loads of weights, before the workgroup meets to stage x.
+#ifdef SCORES
+// Softmax over the scores of the experts that are used.
+shared float expert_scores[USED];
+
 void weigh_experts() {
     for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
-        uint expert = expert_of(t_at, u);
-        expert_weights[u] = expert < EXPERTS ? weight_of(t_at, u, expert) : 0.0;
+        uint expert = min(expert_of(t_at, u), EXPERTS - 1u);
+        expert_scores[u] = load_routing(pc.routing, t_at * ROUTING_STRIDE + expert);
+    }
+    barrier();
+    for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
+        float total = 0.0;
+        [[dont_unroll]] for (uint other = 0u; other < USED; ++other) {
+            total += exp(expert_scores[other] - expert_scores[u]);
+        }
+        expert_weights[u] = expert_of(t_at, u) < EXPERTS ? 1.0 / total : 0.0;
     }
 }
+#else
+void weigh_experts() {
+    for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) {
+        float weight = load_routing(pc.routing, t_at * ROUTING_STRIDE + u);
+        expert_weights[u] = expert_of(t_at, u) < EXPERTS ? weight : 0.0;
+    }
+}
+#endif
 
 float expert_weight(uint k) { return expert_weights[min(k / (SEGMENT * CHUNK), USED - 1u)]; }
 

@@ -16,6 +16,9 @@ Chunk load_row(Planes planes, uint row, uint number) { return load_chunk(planes,
 float sum_of_expert(float sum) { return sum; }
 #endif
 
+// What a lane ends of a block.
+const uint ENDS = (EACH * VECTORS + LANES - 1u) / LANES;
+
 uint chunk_count() { return (X_COLUMNS + CHUNK - 1u) / CHUNK; }
 
 // Chunks of the tile.
@@ -31,12 +34,17 @@ void enter(inout Place place, uint number) {
 
 // Goes on to what is summed next. Returns whether the sums of the block's rows are whole.
 bool advance(inout Place place) {
+#ifdef ONE_PASS
+    return true;
+#endif
     place.start += LANES * LOADS;
     if (place.start < tile_count(place)) return false;
     place.start = 0u;
     place.first += TILE;
     if (place.first < chunk_count()) return false;
+#ifndef ONE_BLOCK
     enter(place, place.number + gl_NumWorkGroups.x * gl_NumWorkGroups.y);
+#endif
     return true;
 }
 
@@ -59,37 +67,45 @@ void add(Place place, Chunk chunks[LOADS][MATRICES]) {
     }
 }
 
-// The results of rows row … row + EACH - 1, by the first lane.
-void finish(Block block, uint row, Inputs inputs[EACH][VECTORS]) {
-    [[unroll]] for (uint r = 0u; r < EACH; ++r) {
+// The results of rows row … row + EACH - 1, each by a lane of its own: an end is longer than all sums, and stands once.
+void finish(Block block, uint row, Inputs inputs[ENDS]) {
+    [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-            float totals[PARTS];
-            [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-                totals[p] = sum_of_expert(sum_lanes(sums[r * PARTS + p][t]));
+            sums[m][t] = sum_of_expert(sum_lanes(sums[m][t]));
 #ifdef NORM
-                totals[p] *= inverse_norms[t];
+            sums[m][t] *= inverse_norms[t];
 #endif
-            }
-            if (lane() == 0u && row + r < block.rows) {
-                uint at = y_at + t * Y_STRIDE + (block.column + row + r) * Y_WITHIN;
-                uint element = t * block.rows + row + r;
-                float result = result_of(block.section, element, with_sums(inputs[r][t], totals));
-                store_y(pc.y, at, result);
-#ifdef CHOICE
-                if (block.section == CHOICE) leave_key(t, row + r, result);
-#endif
+        }
+    }
+    [[unroll]] for (uint i = 0u; i < ENDS; ++i) {
+        uint end = lane() + i * LANES;
+        uint r = end % EACH, own = end / EACH;
+        float totals[PARTS];
+        [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
+            [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
+                if (end == t * EACH + m / PARTS) totals[m % PARTS] = sums[m][t];
             }
         }
+        if (own >= VECTORS || row + r >= block.rows) continue;
+        uint at = y_at + own * Y_STRIDE + (block.column + row + r) * Y_WITHIN;
+        uint element = own * block.rows + row + r;
+        float result = result_of(block.section, element, with_sums(inputs[i], totals));
+        store_y(pc.y, at, result);
+#ifdef CHOICE
+        if (block.section == CHOICE) leave_key(own, row + r, result);
+#endif
     }
 }
 
 // Of each row that a row of invocations takes together, what the epilogue reads beside the sums.
-void begin(Place place, out Inputs inputs[EACH][VECTORS]) {
-    [[unroll]] for (uint r = 0u; r < EACH; ++r) {
-        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
-            inputs[r][t] = load_inputs(place.block.section, t_at + t, min(place.row + r, place.block.rows - 1u));
-            [[unroll]] for (uint p = 0u; p < PARTS; ++p) sums[r * PARTS + p][t] = 0.0;
-        }
+void begin(Place place, out Inputs inputs[ENDS]) {
+    [[unroll]] for (uint i = 0u; i < ENDS; ++i) {
+        uint end = lane() + i * LANES;
+        uint row = min(place.row + end % EACH, place.block.rows - 1u);
+        inputs[i] = load_inputs(place.block.section, t_at + min(end / EACH, VECTORS - 1u), row);
+    }
+    [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
+        [[unroll]] for (uint t = 0u; t < VECTORS; ++t) sums[m][t] = 0.0;
     }
 }
 
@@ -105,7 +121,7 @@ void run_batch() {
     // Weights do not wait for x: the first are under way while x is staged.
     Chunk chunks[LOADS][MATRICES];
     load_chunks(place, chunks);
-    Inputs inputs[EACH][VECTORS];
+    Inputs inputs[ENDS];
     begin(place, inputs);
 #ifdef SEGMENT
     weigh_experts();
@@ -122,7 +138,11 @@ void run_batch() {
         if (is_whole && !has_norms) find_norms();
         has_norms = has_norms || is_whole;
 #endif
+#ifdef ONE_BLOCK
+        if (is_whole) break;
+#else
         if (place.number >= blocks) break;
+#endif
         // Not within a branch, which would wait for them at its end.
         load_chunks(place, chunks);
         if (is_whole) {
