@@ -7,7 +7,8 @@ use refrain_kernels::tuning::{Delta, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
 
 use crate::made::Made;
-use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Workload, planes};
+use crate::products::{FOUR_BITS_IN_TWO_LEVELS, planes};
+use crate::workload::Workload;
 
 /// Experts of a mixture, and how many of them a token meets.
 pub const EXPERTS: usize = 256;

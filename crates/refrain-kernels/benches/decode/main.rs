@@ -13,6 +13,7 @@ mod driver;
 mod hybrid;
 mod made;
 mod neighbours;
+mod products;
 mod router;
 mod token_experts;
 mod workload;
@@ -23,12 +24,13 @@ use attentions::{attentions, preparations, prompt_attentions};
 use hybrid::{deltas, experts};
 use made::Made;
 use neighbours::neighbours;
+use products::projections;
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_vulkan::{Access, Buffer, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 use router::routers;
 use token_experts::token_experts;
-use workload::{Workload, projections};
+use workload::Workload;
 
 /// More than any cache holds, and enough for the largest matrix.
 const WORKING_SET: usize = 1536 << 20;

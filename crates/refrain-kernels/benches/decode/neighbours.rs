@@ -149,7 +149,7 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     choices.flat_map(move |(threads, rows, loads)| {
         let groups = [264, 528, 65_535]
             .into_iter()
-            .flat_map(|most| [1, 128, 264].map(|enough| (enough, most)));
+            .flat_map(|most| [1, 32, 128, 264].map(|enough| (enough, most)));
         groups.map(move |(enough_groups, most_groups)| {
             let gemv = GemvTuning {
                 threads,

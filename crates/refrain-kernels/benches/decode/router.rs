@@ -9,7 +9,8 @@ use refrain_kernels::{DType, OperandSpec, Push, Traits, top_k};
 
 use crate::hybrid::USED;
 use crate::made::Made;
-use crate::workload::{Workload, planes};
+use crate::products::planes;
+use crate::workload::Workload;
 
 /// Values of a token.
 pub const HIDDEN: usize = 2048;

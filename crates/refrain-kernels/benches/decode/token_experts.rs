@@ -9,7 +9,8 @@ use refrain_kernels::{DType, OperandSpec, Traits};
 
 use crate::hybrid::USED;
 use crate::made::Made;
-use crate::workload::{FOUR_BITS_IN_TWO_LEVELS, Workload, planes};
+use crate::products::{FOUR_BITS_IN_TWO_LEVELS, planes};
+use crate::workload::Workload;
 
 /// Of Qwen3.5-35B-A3B and Qwen3-30B-A3B, no more experts than the token meets: all of them are read.
 pub fn token_experts() -> impl Iterator<Item = Workload> {

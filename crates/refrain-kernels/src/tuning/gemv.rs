@@ -3,6 +3,7 @@
 use refrain_quant::{QuantFormat, Scales};
 
 use super::GroupCount;
+use super::matrix::H200_UNITS;
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -58,3 +59,103 @@ impl ShapedGemv {
             && (self.nested || !matches!(format.scales, Scales::Records(_)))
     }
 }
+
+/// Quantised matrices on an H200.
+pub(super) const H200_GEMV: GemvTuning = GemvTuning {
+    threads: 512,
+    rows: 2,
+    loads: 2,
+    most_groups: GroupCount::of_units(264, H200_UNITS),
+    enough_groups: GroupCount::of_units(128, H200_UNITS),
+    staged_bytes: 41 << 10,
+    unrolled: true,
+    most_vectors: 8,
+    // Two sequences of Qwen3-8B Q4_K_M: 585 tokens/s, on matrix cores 491; three 655, there 736.
+    most_beside_matrix: 2,
+};
+
+/// Few values a row: small workgroups. Of few rows, more of each under way. With 27 divisions of each product of a
+/// layer of Qwen3-0.6B, Qwen3-8B and Qwen3.5-35B-A3B on an H200 (driver 580, read bandwidth 4.57 TB/s, Q4_0, Q4_K and
+/// MLX 4-bit) these take 2 to 16 % less than the row above; not so more of Q4_K under way. Two vectors of many values
+/// they do not suit: two sequences of Qwen3-8B Q4_0 673 tokens/s, with these products on matrix cores 740.
+///
+/// Of the first two more is gained in tokens than alone, since kernels that load once have shorter texts. On an H100:
+/// experts 393 for 379 tokens/s (Qwen3-30B-A3B), 421 for 410 (Qwen3.5-35B-A3B), other products of 2048 values 400 for 393
+/// and 433 for 417, but 1199 for 1212 (Qwen3-0.6B).
+pub(super) const H200_SHAPES: [ShapedGemv; 6] = [
+    ShapedGemv {
+        routed: true,
+        bits: [1, 4],
+        depth: [1025, usize::MAX],
+        most_rows: usize::MAX,
+        nested: true,
+        gemv: GemvTuning {
+            rows: 1,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [1025, 2048],
+        most_rows: 65_536,
+        nested: true,
+        gemv: GemvTuning {
+            loads: 1,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [1024, 1024],
+        most_rows: 65_536,
+        nested: true,
+        gemv: GemvTuning {
+            threads: 256,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [0, 1024],
+        most_rows: usize::MAX,
+        nested: true,
+        gemv: GemvTuning {
+            threads: 256,
+            rows: 4,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            enough_groups: GroupCount::of_units(264, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [2049, usize::MAX],
+        most_rows: 4096,
+        nested: false,
+        gemv: GemvTuning {
+            loads: 4,
+            most_beside_matrix: 1,
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [2049, 4096],
+        most_rows: 8192,
+        nested: false,
+        gemv: GemvTuning {
+            threads: 256,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            most_beside_matrix: 1,
+            ..H200_GEMV
+        },
+    },
+];

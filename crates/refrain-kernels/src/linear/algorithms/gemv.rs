@@ -55,22 +55,58 @@ impl Gemv<'_> {
         {}
         let what = || format!("sums over {} products", problem.columns);
         crate::kit::iterations::check(OP, traits, count(&division), what)?;
-        let generated = source::generated(problem, sections, &arguments)?;
         // What is run once costs what fetching its text does: of loops that go round once nothing else is left.
         let has_one_block = division.blocks(sections) <= gemv.most_groups.on(traits);
         let has_one_pass =
             has_one_block && problem.depth().div_ceil(chunk) <= (lanes * division.loads).min(tile) as usize;
         let text = match is_fixed {
-            true => Text::with_shuffles(traits, OP),
+            true => Text::with_shuffles(traits, OP).define("FIXED_POINT", 1),
             false => Text::new(traits, OP),
         };
         let text = text
             .define("LANE_VALUE", "float")
             .define("UNROLLED", u32::from(gemv.unrolled))
-            .define("CHUNK", chunk)
-            .flag("FIXED_POINT", is_fixed)
             .flag("ONE_BLOCK", has_one_block)
-            .flag("ONE_PASS", has_one_pass)
+            .flag("ONE_PASS", has_one_pass);
+        let text = self.completed(
+            text,
+            sections,
+            &source::generated(problem, sections, &arguments)?,
+            is_fixed,
+        );
+        let choice = problem.choice_of(sections);
+        let mut constants = vec![
+            (0, lanes * rows),
+            (3, lanes),
+            (4, rows),
+            (5, problem.tokens as u32),
+            (6, division.loads),
+            (7, division.each),
+            (8, weights.group()),
+            (9, tile),
+        ];
+        constants.extend(choice.map(|(_, section)| (10, largest::fours(sections[section].rows))));
+        let kernel = text.kernel(constants);
+        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups.on(traits)))?;
+        Ok(Call {
+            kernel,
+            groups: [x, y, problem.repeats().clamp(1, 65_535) as u32],
+            push: arguments.push(),
+        })
+    }
+
+    /// The text behind what says how the product is divided.
+    fn completed<'t>(
+        &self,
+        text: Text<'t>,
+        sections: &[&SectionPlan<'_>],
+        generated: &str,
+        is_fixed: bool,
+    ) -> Text<'t> {
+        let problem = self.0;
+        let part = &sections[0].parts[0];
+        let text = text
+            .define("CHUNK", part.chunk())
             // Sums of nothing: there is not even a chunk to load.
             .flag("EMPTY", problem.columns == 0);
         let choice = problem.choice_of(sections);
@@ -83,8 +119,8 @@ impl Gemv<'_> {
             None => text,
         };
         let text = text
-            .body(&generated)
-            .body(match weights {
+            .body(generated)
+            .body(match part.planes.weights() {
                 WeightStorage::Dense => include_str!("gemv/dense.glsl"),
                 WeightStorage::Quantised(_) => include_str!("gemv/quantised.glsl"),
             })
@@ -99,24 +135,7 @@ impl Gemv<'_> {
                 false => include_str!("gemv/floats.glsl"),
             });
         let text = if choice.is_some() { found_choice(text) } else { text };
-        let mut constants = vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, problem.tokens as u32),
-            (6, division.loads),
-            (7, division.each),
-            (8, weights.group()),
-            (9, tile),
-        ];
-        constants.extend(choice.map(|(_, section)| (10, largest::fours(sections[section].rows))));
-        let kernel = text.body(include_str!("gemv/gemv.comp")).kernel(constants);
-        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.most_groups.on(traits)))?;
-        Ok(Call {
-            kernel,
-            groups: [x, y, problem.repeats().clamp(1, 65_535) as u32],
-            push: arguments.push(),
-        })
+        text.body(include_str!("gemv/gemv.comp"))
     }
 }
 
@@ -172,7 +191,9 @@ fn declared_choice(text: Text<'_>, section: usize) -> Text<'_> {
 /// What finds them, behind the arguments and what else lies in shared memory.
 fn found_choice(text: Text<'_>) -> Text<'_> {
     text.body(include_str!("../../kit/order.glsl"))
+        .body("#ifndef FULL_SUBGROUPS\n")
         .body(largest::TEXT)
+        .body("#endif\n")
         .body(tickets::TEXT)
         .body(include_str!("gemv/choice.glsl"))
 }

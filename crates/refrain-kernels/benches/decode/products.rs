@@ -1,0 +1,120 @@
+//! The projections of a layer of two models, and their heads, at their real sizes.
+
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
+use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
+use refrain_kernels::quantised::QuantFormat;
+use refrain_kernels::tuning::Tuning;
+use refrain_kernels::{DType, OperandSpec, Traits};
+
+use crate::made::Made;
+use crate::workload::Workload;
+
+const TOKENS: [usize; 9] = [1, 16, 32, 48, 64, 128, 256, 512, 2048];
+
+/// What most matrices of most files are.
+pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);
+
+/// The projections of a layer and the head, in the usual formats.
+pub fn projections() -> impl Iterator<Item = Workload> {
+    let formats = [
+        WeightStorage::Quantised(QuantFormat::Q4_0),
+        WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
+        FOUR_BITS_IN_TWO_LEVELS,
+        WeightStorage::Quantised(QuantFormat::Q6_K),
+        WeightStorage::Quantised(QuantFormat::Q8_0),
+        WeightStorage::Dense,
+    ];
+    let models = [("0.6b", 1024, 2048, 1024, 3072), ("8b", 4096, 4096, 1024, 12_288)];
+    formats.into_iter().flat_map(move |weights| {
+        models.into_iter().flat_map(move |(model, hidden, q, kv, inner)| {
+            let parts = [
+                ("qkv", hidden, vec![q, kv, kv]),
+                ("o", q, vec![hidden]),
+                ("gate+up", hidden, vec![inner, inner]),
+                ("down", inner, vec![hidden]),
+                ("head", hidden, vec![151_936]),
+            ];
+            parts.into_iter().flat_map(move |(part, columns, rows)| {
+                TOKENS.map(|tokens| Workload::Projection {
+                    model,
+                    part,
+                    weights,
+                    columns,
+                    rows: rows.clone(),
+                    tokens,
+                })
+            })
+        })
+    })
+}
+
+/// Operands of a matrix.
+pub fn planes(weights: WeightStorage, rows: usize, columns: usize) -> Vec<OperandSpec> {
+    match weights {
+        WeightStorage::Dense => vec![OperandSpec::contiguous(DType::BF16, &[rows, columns])],
+        WeightStorage::Quantised(format) => {
+            let dtype = DType::of_scales(format, DType::F16);
+            let parameters = OperandSpec::contiguous(dtype, &[rows, format.scales(columns)]);
+            let quants = OperandSpec::contiguous(DType::U32, &[rows, format.words(columns)]);
+            let biases = format.has_biases().then(|| parameters.clone());
+            [quants, parameters].into_iter().chain(biases).collect()
+        }
+    }
+}
+
+/// The calls of a projection of `tokens` tokens.
+pub fn projected(
+    row: &Tuning,
+    traits: &Traits,
+    part: &str,
+    weights: WeightStorage,
+    columns: usize,
+    rows: &[usize],
+    tokens: usize,
+) -> Made {
+    let normed = !matches!(part, "o" | "down");
+    let norm = normed.then_some(Norm {
+        eps: 1e-6,
+        weighted: true,
+    });
+    let residual = vec![
+        ExpressionStep::Input(0),
+        ExpressionStep::Input(1),
+        ExpressionStep::Binary(BinaryOp::Add, 0, 1),
+    ];
+    let gated = vec![
+        ExpressionStep::Input(0),
+        ExpressionStep::Unary(UnaryOp::Sigmoid, 0),
+        ExpressionStep::Binary(BinaryOp::Mul, 0, 1),
+        ExpressionStep::Input(1),
+        ExpressionStep::Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let ended = |parts: usize, steps: Vec<ExpressionStep>| Section {
+        parts: vec![weights; parts],
+        epilogue: Expression {
+            inputs: vec![DType::F32; 2],
+            steps,
+        },
+    };
+    let (sections, width) = match part {
+        "o" | "down" => (vec![ended(1, residual)], rows[0]),
+        "gate+up" => (vec![ended(2, gated)], rows[0]),
+        _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
+    };
+    let mut operands = vec![(false, OperandSpec::contiguous(DType::F32, &[tokens, columns]))];
+    if normed {
+        operands.push((false, OperandSpec::contiguous(DType::F32, &[columns])));
+    }
+    let matrices = rows.iter().flat_map(|&rows| planes(weights, rows, columns));
+    operands.extend(matrices.map(|plane| (true, plane)));
+    let result = OperandSpec::contiguous(DType::F32, &[tokens, width]);
+    if !normed {
+        operands.push((false, result.clone()));
+    }
+    operands.push((false, result));
+    let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
+    let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
+    operands.extend(made.workspace.map(|workspace| (false, workspace)));
+    operands.extend((made.tickets > 0).then(|| (false, OperandSpec::contiguous(DType::U32, &[made.tickets]))));
+    Made::new(made.calls, &operands)
+}
