@@ -5,11 +5,13 @@ import math
 import struct
 import tempfile
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUND = 5e-3  # as references/compare.py
 EACH = 2  # questions of each subject
+AT_ONCE = 6  # programs, which mostly compile
 
 
 def logits(path):
@@ -30,26 +32,28 @@ def relative_l2(tested, reference):
     return apart if math.isfinite(apart) else math.inf
 
 
-def computed(program, model, tokens, scratch, *options, device=None):
-    out = scratch / "logits.safetensors"
-    out.unlink(missing_ok=True)
+def computed(program, model, tokens, out, *options, device=None):
     program.run("logits", model, "--tokens", tokens, "--out", out, *options, device=device)
     return logits(out)
 
 
 def errors(program, folder, scratch, options):
     """Relative L2 against the reference logits of each checkpoint in a folder, or why there is none."""
-    told = {}
-    for fixture in sorted(folder.iterdir()):
-        if not (fixture / "logits.safetensors").exists():
-            continue
+
+    def error(fixture):
         gguf = fixture / "model.gguf"
+        model, out = gguf if gguf.exists() else fixture, scratch / f"{fixture.name}.safetensors"
         try:
-            tested = computed(program, gguf if gguf.exists() else fixture, fixture / "tokens.json", scratch, *options)
-            told[fixture.name] = relative_l2(tested, logits(fixture / "logits.safetensors"))
+            tested = computed(program, model, fixture / "tokens.json", out, *options)
+            return relative_l2(tested, logits(fixture / "logits.safetensors"))
         except RuntimeError as error:
-            told[fixture.name] = str(error)
-    return told
+            return str(error)
+        finally:
+            out.unlink(missing_ok=True)
+
+    fixtures = [fixture for fixture in sorted(folder.iterdir()) if (fixture / "logits.safetensors").exists()]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip((fixture.name for fixture in fixtures), pool.map(error, fixtures)))
 
 
 def story(program, scratch):
@@ -57,7 +61,8 @@ def story(program, scratch):
     tokens = scratch / "story.json"
     ids = json.loads(program.run("tokenize", "demo", "--file", ROOT / "demo/story.txt"))
     tokens.write_text(json.dumps({"input_ids": [ids]}))
-    return relative_l2(*(computed(program, "demo", tokens, scratch, device=device) for device in (None, "cpu")))
+    out = scratch / "story.safetensors"
+    return relative_l2(*(computed(program, "demo", tokens, out, device=device) for device in (None, "cpu")))
 
 
 def answers(program, scratch):

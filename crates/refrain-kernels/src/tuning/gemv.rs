@@ -37,7 +37,7 @@ pub struct GemvTuning {
 pub struct ShapedGemv {
     /// Whether it is for matrices of experts that tokens are routed to, or for all others.
     pub routed: bool,
-    /// The bits of the weights' values: from the fewest to the most.
+    /// The bits of the weights' values, from the fewest to the most: floats count as 32.
     pub bits: [u32; 2],
     /// The values that a sum is over: from the fewest to the most.
     pub depth: [usize; 2],
@@ -50,13 +50,15 @@ pub struct ShapedGemv {
 }
 
 impl ShapedGemv {
-    /// Whether it is for `rows` rows of `depth` values of a format, of experts or not.
-    pub(super) fn fits(&self, format: QuantFormat, depth: usize, rows: usize, routed: bool) -> bool {
+    /// Whether it is for `rows` rows of `depth` values of a format, or of floats, of experts or not.
+    pub(super) fn fits(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> bool {
+        let bits = format.map_or(32, |format| format.bits);
+        let is_nested = format.is_some_and(|format| matches!(format.scales, Scales::Records(_)));
         self.routed == routed
-            && (self.bits[0]..=self.bits[1]).contains(&format.bits)
+            && (self.bits[0]..=self.bits[1]).contains(&bits)
             && (self.depth[0]..=self.depth[1]).contains(&depth)
             && rows <= self.most_rows
-            && (self.nested || !matches!(format.scales, Scales::Records(_)))
+            && (self.nested || !is_nested)
     }
 }
 
@@ -79,10 +81,11 @@ pub(super) const H200_GEMV: GemvTuning = GemvTuning {
 /// MLX 4-bit) these take 2 to 16 % less than the row above; not so more of Q4_K under way. Two vectors of many values
 /// they do not suit: two sequences of Qwen3-8B Q4_0 673 tokens/s, with these products on matrix cores 740.
 ///
-/// Of the first two more is gained in tokens than alone, since kernels that load once have shorter texts. On an H100:
-/// experts 393 for 379 tokens/s (Qwen3-30B-A3B), 421 for 410 (Qwen3.5-35B-A3B), other products of 2048 values 400 for 393
-/// and 433 for 417, but 1199 for 1212 (Qwen3-0.6B).
-pub(super) const H200_SHAPES: [ShapedGemv; 6] = [
+/// Of the first four more is gained in tokens than alone, since kernels that load once have shorter texts, and each
+/// workgroup brings x for itself. On an H100: experts 393 for 379 tokens/s (Qwen3-30B-A3B), 421 for 410 (Qwen3.5-35B-A3B),
+/// other products of 2048 values 400 for 393 and 433 for 417, but 1199 for 1212 (Qwen3-0.6B); a router of floats 428 for 419,
+/// one of 4 bits 7.4 for 8.7 µs.
+pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
     ShapedGemv {
         routed: true,
         bits: [1, 4],
@@ -91,6 +94,31 @@ pub(super) const H200_SHAPES: [ShapedGemv; 6] = [
         nested: true,
         gemv: GemvTuning {
             rows: 1,
+            most_groups: GroupCount::of_units(528, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [32, 32],
+        depth: [1025, usize::MAX],
+        most_rows: 512,
+        nested: true,
+        gemv: GemvTuning {
+            loads: 4,
+            enough_groups: GroupCount::of_units(32, H200_UNITS),
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 8],
+        depth: [1025, 4096],
+        most_rows: 512,
+        nested: true,
+        gemv: GemvTuning {
+            loads: 1,
+            enough_groups: GroupCount::of_units(32, H200_UNITS),
             most_groups: GroupCount::of_units(528, H200_UNITS),
             ..H200_GEMV
         },

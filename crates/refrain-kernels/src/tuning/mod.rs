@@ -138,7 +138,7 @@ pub struct Tuning {
     pub dense: GemvTuning,
     /// Matrix of values of at most 4 bits times few vectors.
     pub four_bit: GemvTuning,
-    /// The same of other shapes: the first that fits.
+    /// What suits some products better than the row for their kind: the first that fits.
     pub by_shape: &'static [ShapedGemv],
     /// Matrix of values of 5 to 8 bits times few vectors.
     pub eight_bit: GemvTuning,
@@ -169,21 +169,14 @@ impl Tuning {
     /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats: those of an expert, where
     /// tokens are `routed` to such.
     pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> &GemvTuning {
-        match format {
+        let kind = match format {
             None => &self.dense,
-            Some(format) => {
-                let kind = if format.bits <= 4 {
-                    &self.four_bit
-                } else {
-                    &self.eight_bit
-                };
-                let found = self
-                    .by_shape
-                    .iter()
-                    .find(|shape| shape.fits(format, depth, rows, routed));
-                found.map_or(kind, |shape| &shape.gemv)
-            }
-        }
+            Some(format) if format.bits <= 4 => &self.four_bit,
+            Some(_) => &self.eight_bit,
+        };
+        let mut shapes = self.by_shape.iter();
+        let found = shapes.find(|shape| shape.fits(format, depth, rows, routed));
+        found.map_or(kind, |shape| &shape.gemv)
     }
 
     /// How a product of `tokens` tokens of `depth` values with `rows` rows of each of `parts` matrices is divided,

@@ -212,7 +212,10 @@ fn set(row: &mut Tuning, line: &str) -> Result<(), String> {
     if name.starts_with("decode.") {
         row.decode_many = None;
     }
-    if name.starts_with("four_bit.") || name.starts_with("eight_bit.") {
+    if ["dense.", "four_bit.", "eight_bit."]
+        .iter()
+        .any(|kind| name.starts_with(kind))
+    {
         // What was better for some shapes was so beside the row's own numbers.
         row.by_shape = &[];
     }

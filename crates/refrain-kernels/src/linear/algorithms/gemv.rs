@@ -36,13 +36,12 @@ impl Gemv<'_> {
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let problem = self.0;
         let weights = sections[0].parts[0].planes.weights();
-        let gemv = match weights {
-            WeightStorage::Quantised(format) => {
-                let rows = sections.iter().map(|s| s.rows).sum();
-                tuning.gemv(Some(format), problem.columns, rows, problem.routing.is_some())
-            }
-            WeightStorage::Dense => &tuning.dense,
+        let format = match weights {
+            WeightStorage::Quantised(format) => Some(format),
+            WeightStorage::Dense => None,
         };
+        let all_rows = sections.iter().map(|s| s.rows).sum();
+        let gemv = tuning.gemv(format, problem.columns, all_rows, problem.routing.is_some());
         let chunk = sections[0].parts[0].chunk();
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);
