@@ -6,6 +6,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import drawing
 
+# Scores of experts, which are of some units, have differed by half of this where activations are rounded to 16 bits.
+LEAST_LEAD = 2e-3
+
 
 def random_model(config, seed):
     """A model of `config` with parameters drawn from `seed`, all in float32."""
@@ -57,10 +60,32 @@ def logits(model, input_ids):
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if value.is_floating_point() and value.dtype != torch.float32:
             raise ValueError(f"{name} is {value.dtype}, not float32")
+    leads = []
+    hooks = [module.register_forward_hook(lead_of(leads)) for module in model.modules() if chooses_by_scores(module)]
     with torch.no_grad():
         out = model(torch.tensor(input_ids), use_cache=False).logits.numpy()
+    for hook in hooks:
+        hook.remove()
+    if min(leads, default=LEAST_LEAD) < LEAST_LEAD:
+        raise ValueError(f"experts are chosen by {min(leads):.1e}: what rounds otherwise may choose others")
     check_lively(out)
     return out
+
+
+def chooses_by_scores(module):
+    """Whether a module is a router whose experts are those of the largest scores."""
+    return type(module).__name__.endswith("TopKRouter")
+
+
+def lead_of(leads):
+    """A hook that adds how far the last expert that a router chooses leads before the first that it does not."""
+
+    def hook(router, inputs, _):
+        scores = torch.nn.functional.linear(inputs[0].flatten(0, -2), router.weight, getattr(router, "bias", None))
+        last, next_best = scores.topk(router.top_k + 1).values[:, -2:].unbind(-1)
+        leads.append(float((last - next_best).min()))
+
+    return hook
 
 
 def check_lively(values):

@@ -409,7 +409,7 @@ def hybrids():
     mlx4_options = {"bits": 4, "group": 64, "dtype": "bf16"}
     mlx8_options = {"bits": 8, "group": 32, "dtype": "f16"}
     return [
-        Fixture("qwen3.5-moe-bf16", bf16, "bf16", 81, "qwen2", 307, 1, 47),
+        Fixture("qwen3.5-moe-bf16", bf16, "bf16", 96, "qwen2", 307, 1, 47),
         Fixture("qwen3.5-moe-vision-f16", vision, "vision", 82, "qwen2", 311, 2, 41, options={"dtype": "f16"}),
         Fixture("qwen3.5-moe-f32", f32, "f32", 88, "qwen2", 311, 1, 101),
         Fixture("qwen3.5-moe-mlx4", mlx4, "hybrid-mlx", 84, "qwen2", 311, 1, 43, options=mlx4_options),
