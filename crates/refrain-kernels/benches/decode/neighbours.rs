@@ -155,6 +155,7 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
                 threads,
                 rows,
                 loads,
+                loads_of_several: loads,
                 most_groups: GroupCount::fixed(most_groups),
                 enough_groups: GroupCount::fixed(enough_groups),
                 ..row.dense

@@ -70,6 +70,7 @@ fn gemv(gemv: &mut GemvTuning) -> Vec<(&'static str, Slot<'_>)> {
         ("threads", Slot::Power(&mut gemv.threads, [1, 1024])),
         ("rows", Slot::Power(&mut gemv.rows, [1, 16])),
         ("loads", Slot::Power(&mut gemv.loads, [1, 8])),
+        ("loads_of_several", Slot::Power(&mut gemv.loads_of_several, [1, 8])),
         ("most_groups", Slot::Groups(&mut gemv.most_groups)),
         ("enough_groups", Slot::Groups(&mut gemv.enough_groups)),
         ("staged_bytes", Slot::Size(&mut gemv.staged_bytes, [4 << 10, 1 << 20])),

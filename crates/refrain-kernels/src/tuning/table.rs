@@ -37,10 +37,17 @@ pub(super) const H200: Tuning = Tuning {
     architecture: Some(Architecture::Hopper),
     measured: H200_MEASURED,
     smallest_subgroup: 32,
-    dense: GemvTuning { loads: 4, ..H200_GEMV },
+    dense: GemvTuning {
+        loads: 4,
+        loads_of_several: 4,
+        ..H200_GEMV
+    },
     four_bit: H200_GEMV,
     by_shape: &H200_SHAPES,
-    eight_bit: H200_GEMV,
+    eight_bit: GemvTuning {
+        loads_of_several: 2,
+        ..H200_GEMV
+    },
     fixed_point: true,
     tile: Tile {
         sizes: CARD_TILES,
@@ -98,6 +105,7 @@ const SOFTWARE_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 2,
     loads: 1,
+    loads_of_several: 1,
     most_groups: GroupCount::fixed(65535),
     enough_groups: GroupCount::fixed(1),
     staged_bytes: 32 << 10,
@@ -111,6 +119,7 @@ const LEAST_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 1,
     loads: 1,
+    loads_of_several: 1,
     most_groups: GroupCount::fixed(65535),
     enough_groups: GroupCount::fixed(1),
     staged_bytes: 12 << 10,
@@ -129,6 +138,7 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 1,
         loads: 2,
+        loads_of_several: 2,
         most_groups: GroupCount::fixed(65535),
         enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
@@ -140,6 +150,7 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 2,
         loads: 4,
+        loads_of_several: 4,
         most_groups: GroupCount::fixed(65535),
         enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
@@ -152,6 +163,7 @@ const USUAL: Tuning = Tuning {
         threads: 256,
         rows: 2,
         loads: 2,
+        loads_of_several: 2,
         most_groups: GroupCount::fixed(65535),
         enough_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
@@ -216,6 +228,7 @@ pub(super) const GCN: Tuning = Tuning {
     },
     four_bit: GemvTuning {
         loads: 2,
+        loads_of_several: 2,
         staged_bytes: 13 << 10,
         ..USUAL.four_bit
     },
@@ -246,9 +259,14 @@ pub const TABLE: [Tuning; 9] = [
     Tuning {
         // As floats, one row at a time.
         by_shape: &[],
+        four_bit: GemvTuning {
+            loads_of_several: 2,
+            ..H200_GEMV
+        },
         eight_bit: GemvTuning {
             rows: 1,
             loads: 4,
+            loads_of_several: 4,
             ..H200_GEMV
         },
         fixed_point: false,
@@ -314,6 +332,7 @@ pub const TABLE: [Tuning; 9] = [
         vendor: Some(INTEL),
         four_bit: GemvTuning {
             loads: 2,
+            loads_of_several: 2,
             ..USUAL.four_bit
         },
         attention: AttentionTuning {

@@ -243,7 +243,12 @@ impl GemvDivision {
             division.rows = division.rows.div_ceil(2);
         }
         // As many chunks under way as the tuning asks for, of however many rows.
-        let in_flight = (gemv.rows * gemv.loads / (division.each * parts)).max(1);
+        let loads = if problem.tokens > 1 {
+            gemv.loads_of_several
+        } else {
+            gemv.loads
+        };
+        let in_flight = (gemv.rows * loads / (division.each * parts)).max(1);
         division.loads = in_flight.min(chunks.div_ceil(lanes as usize).max(1) as u32);
         division
     }
