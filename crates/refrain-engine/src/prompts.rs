@@ -9,7 +9,7 @@ use crate::{Error, Model};
 
 /// The most tokens that one call of the model sees.
 pub(crate) const MAX_CHUNK: usize = 2048;
-/// So many where others wait, or each token's logits are wanted, and the most that a shorter prompt is padded to.
+/// So many where another prompt waits, or each token's logits are wanted, and the most that a shorter prompt is padded to.
 pub(crate) const SHORT_CHUNK: usize = 512;
 /// The fewest that a deep context leaves.
 const FEWEST: u64 = 16;
@@ -145,6 +145,36 @@ impl PromptPrograms {
         Ok(self.function(model, states, tokens, 0)?.prepare()?)
     }
 
+    /// How many of `tokens` tokens one call is to see, of which `wanted` rows of logits are wanted: all of them, or, where
+    /// there is too little memory for a long chunk, half as many again and again. Their program is made then.
+    ///
+    /// # Errors
+    /// As [`PromptPrograms::function`], but for that.
+    pub fn with_room(
+        &mut self,
+        model: &Model,
+        states: &[LayerState],
+        tokens: usize,
+        wanted: usize,
+    ) -> Result<usize, Error> {
+        let mut fewer = tokens;
+        while fewer > SHORT_CHUNK {
+            let wanted = if fewer == tokens { wanted } else { 0 };
+            let function = self.function(model, states, fewer, wanted);
+            match function.and_then(|function| Ok(function.prepare()?)) {
+                Err(error) if error.is_out_of_memory() => {
+                    self.release();
+                    fewer /= 2;
+                }
+                prepared => {
+                    prepared?;
+                    break;
+                }
+            }
+        }
+        Ok(fewer)
+    }
+
     /// The program for `tokens` tokens and `wanted` rows of logits, made when it is first needed.
     ///
     /// # Errors
@@ -235,11 +265,11 @@ pub(crate) fn unpadded_tokens(left: usize, most: usize) -> usize {
 }
 
 /// How many of `left` tokens the next call sees, of `most` at once: a power of two, unless the last call is almost that
-/// many.
+/// many, and no more than short chunks have.
 pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
     let room = left.next_power_of_two();
-    if left >= most {
-        1 << most.ilog2()
+    if left >= most || left > SHORT_CHUNK {
+        1 << left.min(most).ilog2()
     } else if 4 * left >= 3 * room {
         left
     } else {
@@ -291,5 +321,6 @@ mod tests {
         assert_eq!(cut(5, 2), [2, 2, 1]);
         assert_eq!(cut(1, 512), [1]);
         assert_eq!(cut(100, 100), [64, 32, 4]);
+        assert_eq!(cut(3900, 2048), [2048, 1024, 512, 256, 60]);
     }
 }

@@ -402,23 +402,14 @@ impl Session {
             return Ok(None);
         }
         let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
-        let tokens = loop {
-            let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
-            let most = most_tokens(&self.model, most, self.tokens.len());
-            let tokens = unpadded_tokens(rest.len(), most);
-            if tokens <= SHORT_CHUNK {
-                break tokens;
-            }
-            let last = wanted.min(usize::from(tokens == rest.len()));
-            let function = self.prompts.function(&self.model, &self.states, tokens, last);
-            match function.and_then(|function| Ok(function.prepare()?)) {
-                Err(error) if error.is_out_of_memory() => {
-                    self.prompts.release();
-                    self.shorter_chunk = Some(tokens / 2);
-                }
-                prepared => break prepared.map(|()| tokens)?,
-            }
-        };
+        let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
+        let most = most_tokens(&self.model, most, self.tokens.len());
+        let asked = unpadded_tokens(rest.len(), most);
+        let last = wanted.min(usize::from(asked == rest.len()));
+        let tokens = self.prompts.with_room(&self.model, &self.states, asked, last)?;
+        if tokens < asked {
+            self.shorter_chunk = Some(tokens);
+        }
         let (chunk, later) = rest.split_at(tokens);
         *rest = later;
         Ok(Some(chunk))

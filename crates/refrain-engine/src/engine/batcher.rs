@@ -147,7 +147,7 @@ impl Batcher {
             rounds: RoundTimes::default(),
             chunk: None,
             chunks: 0,
-            squeeze: Squeeze::default(),
+            squeeze: Squeeze::new(device),
             preparation: Preparation::of(options),
             counted: EngineLoad::default(),
             model: model.clone(),

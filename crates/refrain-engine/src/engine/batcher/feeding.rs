@@ -2,7 +2,7 @@
 
 use super::{Batcher, Running};
 use crate::Error;
-use crate::prompts::{PromptChunk, most_tokens, next_tokens};
+use crate::prompts::{PromptChunk, SHORT_CHUNK, most_tokens, next_tokens};
 
 /// Tokens of a prompt that are taken in at once where all are always cut alike, and on a CPU.
 const EQUAL_CHUNK: usize = 128;
@@ -30,7 +30,12 @@ impl Batcher {
         let most = most_tokens(&self.model, most, position);
         let checkpoint = self.checkpoints.as_ref().zip(running.next_copy());
         let end = checkpoint.map_or(tokens.len() - 1, |(_, at)| at);
-        let count = next_tokens(end - position, most);
+        let asked = next_tokens(end - position, most);
+        let traced = self.prompts.traced();
+        let count = self.prompts.with_room(&self.model, &self.states, asked, 0)?;
+        if count < asked {
+            self.squeeze.widest = count;
+        }
         let chunk = PromptChunk {
             tokens: &tokens[position..][..count],
             sequence: slot,
@@ -38,7 +43,6 @@ impl Batcher {
             wanted: 0,
             hidden: false,
         };
-        let traced = self.prompts.traced();
         self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
         self.chunk = Some(count);
         self.chunks += 1;
@@ -58,7 +62,8 @@ impl Batcher {
         }
     }
 
-    /// The most tokens of a prompt that this round takes in: as many as there may be where nobody waits for the next token.
+    /// The most tokens of a prompt that this round takes in: as many as there may be where nobody waits for the next token,
+    /// nor another prompt for its turn.
     fn widest_chunk(&self) -> usize {
         if self.deterministic {
             return match self.model.device().is_cpu() {
@@ -66,11 +71,15 @@ impl Batcher {
                 false => EQUAL_CHUNK,
             };
         }
-        if !self.running().any(|(_, running)| running.decodes()) {
-            return self.squeeze.chunk();
+        let prompts = self.running().filter(|(_, running)| !running.decodes()).count() + self.queue.len();
+        let most = match prompts {
+            1 => self.squeeze.chunk(),
+            _ => self.squeeze.chunk().min(SHORT_CHUNK),
+        };
+        match self.running().any(|(_, running)| running.decodes()) {
+            true => self.rounds.width(most, prompts),
+            false => most,
         }
-        let prompts = self.running().filter(|(_, running)| !running.decodes()).count();
-        self.rounds.width(self.squeeze.chunk(), self.queue.len() + prompts)
     }
 }
 
@@ -83,7 +92,47 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
+    use refrain::Device;
+    use refrain_models::Checkpoint;
+    use refrain_vulkan::{DeviceInfo, NullOptions};
+
+    use crate::engine::EngineOptions;
+    use crate::engine::batcher::Batcher;
     use crate::engine::batcher::trial::{ask, batcher, model};
+    use crate::prompts::MAX_CHUNK;
+    use crate::{LoadOptions, Model};
+
+    /// Tokens of each prompt that were taken in after so many rounds of a card whose chunks may be long, in the order of
+    /// slots.
+    fn fed(prompts: &[u64], rounds: usize) -> Vec<usize> {
+        let options = NullOptions {
+            without_contents: true,
+            ..NullOptions::default()
+        };
+        let card = refrain_vulkan::Device::null_with(DeviceInfo::made_up("card"), options);
+        let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
+        let model = Model::load(&checkpoint, &Device::vulkan(card), &LoadOptions::default()).expect("loads");
+        let options = EngineOptions {
+            context: 4096,
+            streams: 2,
+            cache_tokens: 8192,
+            ..EngineOptions::default()
+        };
+        let mut batcher = Batcher::new(&model, &options).expect("fits");
+        batcher.squeeze.widest = MAX_CHUNK;
+        let _heard: Vec<_> = prompts.iter().map(|&number| ask(&mut batcher, number, 2)).collect();
+        (0..rounds).for_each(|_| batcher.turn().expect("goes on"));
+        batcher.slots.iter().flatten().map(|running| running.fed).collect()
+    }
+
+    #[test]
+    fn a_prompt_alone_is_taken_in_by_long_chunks_and_beside_others_by_short_ones() {
+        // 2,900 tokens, and 3,410.
+        assert_eq!(fed(&[170], 1), [2048]);
+        assert_eq!(fed(&[170], 2), [2048 + 512]);
+        let beside: usize = fed(&[170, 200], 2).iter().sum();
+        assert_eq!(beside, 2 * 512);
+    }
 
     #[test]
     fn a_short_prompt_does_not_wait_for_all_of_a_long_one() {

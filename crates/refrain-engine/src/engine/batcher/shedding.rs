@@ -1,10 +1,12 @@
 //! What becomes of requests when memory runs out in a round: fewer are computed at once, and none is lost but one for which
 //! there is none even alone.
 
+use refrain::Device;
+
 use super::{Batcher, Waiting};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prompts::SHORT_CHUNK;
+use crate::prompts::{SHORT_CHUNK, usual_chunk};
 
 /// Requests that come to their ends before more is tried again.
 const ENDS: u32 = 8;
@@ -14,8 +16,9 @@ const ATTEMPTS: u32 = 3;
 const NARROWEST: usize = 16;
 
 /// How much less is done at once, since memory ran out.
-#[derive(Default)]
 pub(super) struct Squeeze {
+    /// Tokens that a chunk has where memory is not short.
+    pub widest: usize,
     /// Streams and tokens of a chunk are halved so often.
     halvings: u32,
     /// Requests that have ended since.
@@ -26,6 +29,17 @@ pub(super) struct Squeeze {
 }
 
 impl Squeeze {
+    /// None, on a device.
+    pub fn new(device: &Device) -> Squeeze {
+        Squeeze {
+            widest: usual_chunk(device),
+            halvings: 0,
+            ends: 0,
+            tokens: 0,
+            in_vain: 0,
+        }
+    }
+
     /// Requests that may be computed at once, of so many.
     pub fn streams(&self, most: usize) -> usize {
         most.checked_shr(self.halvings).unwrap_or(0).max(1)
@@ -33,7 +47,7 @@ impl Squeeze {
 
     /// Tokens that a chunk may have.
     pub fn chunk(&self) -> usize {
-        SHORT_CHUNK.checked_shr(self.halvings).unwrap_or(0).max(NARROWEST)
+        self.widest.checked_shr(self.halvings).unwrap_or(0).max(NARROWEST)
     }
 
     /// Notes that a request has come to its end.
@@ -75,6 +89,7 @@ impl Batcher {
             refused.tell(EngineEvent::Failed(Error::NoMemory(error.to_string())));
         }
         self.squeeze.ends = 0;
+        self.squeeze.widest = self.squeeze.widest.min(SHORT_CHUNK);
         if !least {
             self.squeeze.halvings += 1;
             while self.squeeze.streams(streams) >= running.len().max(2) {

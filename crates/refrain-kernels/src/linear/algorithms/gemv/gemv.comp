@@ -1,9 +1,10 @@
 // Few tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A row
 // of invocations takes EACH rows of each matrix and sums over k for all tokens at once. Neighbouring
 // invocations take neighbouring chunks of CHUNK values; each loads LOADS chunks of each row before it
-// computes. Of x (with the norm's weight, if there is a norm) a tile lies in shared memory. Declared
-// elsewhere: the arguments, Planes, Chunk and how chunks are loaded, how x is staged and multiplied, Inputs
-// and the epilogue.
+// computes. Of x (with the norm's weight, if there is a norm) a tile lies in shared memory. Where it is said that
+// each workgroup has ONE_BLOCK of rows, or that the first loads are all that there are (ONE_PASS), what would go on is
+// no part of the text. Declared elsewhere: the arguments, Planes, Chunk and how chunks are loaded, how x is staged
+// and multiplied, Inputs and the epilogue.
 
 // Where a workgroup is: at some of a tile's chunks, with some rows of a block.
 struct Place {
