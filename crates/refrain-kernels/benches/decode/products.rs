@@ -62,6 +62,27 @@ pub fn planes(weights: WeightStorage, rows: usize, columns: usize) -> Vec<Operan
     }
 }
 
+/// Gate and up with the activation behind them; of any other part its one matrix, added to the residual.
+pub fn ended(weights: WeightStorage, part: &str) -> Section {
+    use ExpressionStep::{Binary, Input, Unary};
+    let gated = vec![
+        Input(0),
+        Unary(UnaryOp::Sigmoid, 0),
+        Binary(BinaryOp::Mul, 0, 1),
+        Input(1),
+        Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let added = vec![Input(0), Input(1), Binary(BinaryOp::Add, 0, 1)];
+    let (parts, steps) = if part == "gate+up" { (2, gated) } else { (1, added) };
+    Section {
+        parts: vec![weights; parts],
+        epilogue: Expression {
+            inputs: vec![DType::F32; 2],
+            steps,
+        },
+    }
+}
+
 /// The calls of a projection of `tokens` tokens.
 pub fn projected(
     row: &Tuning,
@@ -77,28 +98,8 @@ pub fn projected(
         eps: 1e-6,
         weighted: true,
     });
-    let residual = vec![
-        ExpressionStep::Input(0),
-        ExpressionStep::Input(1),
-        ExpressionStep::Binary(BinaryOp::Add, 0, 1),
-    ];
-    let gated = vec![
-        ExpressionStep::Input(0),
-        ExpressionStep::Unary(UnaryOp::Sigmoid, 0),
-        ExpressionStep::Binary(BinaryOp::Mul, 0, 1),
-        ExpressionStep::Input(1),
-        ExpressionStep::Binary(BinaryOp::Mul, 2, 3),
-    ];
-    let ended = |parts: usize, steps: Vec<ExpressionStep>| Section {
-        parts: vec![weights; parts],
-        epilogue: Expression {
-            inputs: vec![DType::F32; 2],
-            steps,
-        },
-    };
     let (sections, width) = match part {
-        "o" | "down" => (vec![ended(1, residual)], rows[0]),
-        "gate+up" => (vec![ended(2, gated)], rows[0]),
+        "o" | "down" | "gate+up" => (vec![ended(weights, part)], rows[0]),
         _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
     };
     let mut operands = vec![(false, OperandSpec::contiguous(DType::F32, &[tokens, columns]))];

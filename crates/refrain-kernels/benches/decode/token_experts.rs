@@ -1,15 +1,14 @@
 //! What one token's experts compute in two mixtures, as decode steps have it: gate, up and activation behind a norm, and
 //! down with the weighted sum and the residual.
 
-use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
-use refrain_kernels::projection::{ExpertProjection, Norm, Routed, Section, WeightStorage};
+use refrain_kernels::projection::{ExpertProjection, Norm, Routed, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits};
 
 use crate::hybrid::USED;
 use crate::made::Made;
-use crate::products::{FOUR_BITS_IN_TWO_LEVELS, planes};
+use crate::products::{FOUR_BITS_IN_TWO_LEVELS, ended, planes};
 use crate::workload::Workload;
 
 /// Of Qwen3.5-35B-A3B and Qwen3-30B-A3B, no more experts than the token meets: all of them are read.
@@ -61,38 +60,24 @@ pub fn computed(
     weights: WeightStorage,
     [columns, rows]: [usize; 2],
 ) -> Made {
-    use ExpressionStep::{Binary, Input, Unary};
     let float = |shape: &[usize]| (false, OperandSpec::contiguous(DType::F32, shape));
     let ids = (false, OperandSpec::contiguous(DType::U32, &[1, USED]));
-    let section = |steps: Vec<ExpressionStep>| Section {
-        parts: vec![weights; parts(part)],
-        epilogue: Expression {
-            inputs: vec![DType::F32; 2],
-            steps,
-        },
-    };
+    let section = ended(weights, part);
     let (projection, mut operands) = if part == "down" {
         let projection = ExpertProjection {
             norm: None,
-            section: section(vec![Input(0), Input(1), Binary(BinaryOp::Add, 0, 1)]),
+            section,
             routed: Routed::Scored,
             between: rows,
         };
         (projection, vec![float(&[USED, columns]), ids, float(&[1, USED])])
     } else {
-        let gated = vec![
-            Input(0),
-            Unary(UnaryOp::Sigmoid, 0),
-            Binary(BinaryOp::Mul, 0, 1),
-            Input(1),
-            Binary(BinaryOp::Mul, 2, 3),
-        ];
         let projection = ExpertProjection {
             norm: Some(Norm {
                 eps: 1e-6,
                 weighted: true,
             }),
-            section: section(gated),
+            section,
             routed: Routed::Apart,
             between: rows,
         };

@@ -3,7 +3,6 @@
 
 use refrain_kernels::Traits;
 use refrain_kernels::projection::WeightStorage;
-use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{MatrixTile, TileSize, Tuning};
 use refrain_vulkan::{Buffer, Device};
 
@@ -148,13 +147,13 @@ impl Workload {
             }
             Workload::TokenExperts {
                 weights, columns, rows, ..
-            } => row.gemv(format_of(*weights), *columns, *rows, true),
+            } => row.gemv(weights.format(), *columns, *rows, true),
             Workload::Router { stored, rows, .. } => {
                 row.gemv(stored.format(), router::HIDDEN, rows.iter().sum(), false)
             }
             Workload::Projection {
                 weights, columns, rows, ..
-            } => row.gemv(format_of(*weights), *columns, rows.iter().sum(), false),
+            } => row.gemv(weights.format(), *columns, rows.iter().sum(), false),
         };
         let groups = format!("{}-{}g", gemv.enough_groups, gemv.most_groups);
         format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)
@@ -319,13 +318,6 @@ impl Workload {
             put(6, &places);
         }
         upload(device, &bytes)
-    }
-}
-
-fn format_of(weights: WeightStorage) -> Option<QuantFormat> {
-    match weights {
-        WeightStorage::Dense => None,
-        WeightStorage::Quantised(format) => Some(format),
     }
 }
 

@@ -44,6 +44,14 @@ impl WeightStorage {
             WeightStorage::Quantised(format) => 2 + usize::from(format.has_biases()),
         }
     }
+
+    /// The format of what is quantised.
+    pub fn format(self) -> Option<QuantFormat> {
+        match self {
+            WeightStorage::Dense => None,
+            WeightStorage::Quantised(format) => Some(format),
+        }
+    }
 }
 
 impl Section {

@@ -169,14 +169,18 @@ impl Tuning {
     /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats: those of an expert, where
     /// tokens are `routed` to such.
     pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> &GemvTuning {
-        let kind = match format {
+        let mut shapes = self.by_shape.iter();
+        let found = shapes.find(|shape| shape.fits(format, depth, rows, routed));
+        found.map_or_else(|| self.gemv_kind(format), |shape| &shape.gemv)
+    }
+
+    /// The row for weights of a format, or for floats, of no shape in particular.
+    pub(crate) fn gemv_kind(&self, format: Option<QuantFormat>) -> &GemvTuning {
+        match format {
             None => &self.dense,
             Some(format) if format.bits <= 4 => &self.four_bit,
             Some(_) => &self.eight_bit,
-        };
-        let mut shapes = self.by_shape.iter();
-        let found = shapes.find(|shape| shape.fits(format, depth, rows, routed));
-        found.map_or(kind, |shape| &shape.gemv)
+        }
     }
 
     /// How a product of `tokens` tokens of `depth` values with `rows` rows of each of `parts` matrices is divided,

@@ -23,7 +23,7 @@ impl Gemv<'_> {
     /// The part of the tuning row for each matrix.
     fn tunings<'t>(&self, tuning: &'t Tuning) -> impl Iterator<Item = &'t GemvTuning> {
         let parts = self.0.sections.iter().flat_map(|s| &s.parts);
-        parts.map(move |part| gemv_tuning(tuning, part.planes.weights()))
+        parts.map(move |part| tuning.gemv_kind(part.planes.weights().format()))
     }
 
     /// The most tokens.
@@ -36,12 +36,8 @@ impl Gemv<'_> {
     fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
         let problem = self.0;
         let weights = sections[0].parts[0].planes.weights();
-        let format = match weights {
-            WeightStorage::Quantised(format) => Some(format),
-            WeightStorage::Dense => None,
-        };
         let all_rows = sections.iter().map(|s| s.rows).sum();
-        let gemv = tuning.gemv(format, problem.columns, all_rows, problem.routing.is_some());
+        let gemv = tuning.gemv(weights.format(), problem.columns, all_rows, problem.routing.is_some());
         let chunk = sections[0].parts[0].chunk();
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);
@@ -195,15 +191,6 @@ fn found_choice(text: Text<'_>) -> Text<'_> {
         .body("#endif\n")
         .body(tickets::TEXT)
         .body(include_str!("gemv/choice.glsl"))
-}
-
-/// The part of a tuning row for a storage.
-pub(crate) fn gemv_tuning(tuning: &Tuning, weights: WeightStorage) -> &GemvTuning {
-    match weights {
-        WeightStorage::Dense => &tuning.dense,
-        WeightStorage::Quantised(format) if format.bits <= 4 => &tuning.four_bit,
-        WeightStorage::Quantised(_) => &tuning.eight_bit,
-    }
 }
 
 /// How a workgroup is divided.

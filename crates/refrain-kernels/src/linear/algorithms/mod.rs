@@ -8,7 +8,7 @@ mod parts;
 mod tile;
 
 pub(crate) use gathered::GatheredGemv;
-pub(crate) use gemv::{Gemv, gemv_tuning};
+pub(crate) use gemv::Gemv;
 pub(crate) use grouped::Grouped;
 pub(crate) use matrix_cores::MatrixCoreProduct;
 pub(crate) use tile::{DenseTile, ProjectionTile};

@@ -6,7 +6,7 @@ mod projection;
 pub(crate) use projection::ProjectionTile;
 
 use super::parts::SumParts;
-use super::{Algorithm, ProductCost, ProjectionCalls, gemv_tuning};
+use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::{Text, address};
 use crate::linear::matmul_problem::MatmulProblem;
@@ -24,7 +24,7 @@ pub(crate) struct DenseTile<'p> {
 
 /// It breaks even with GEMV at the most vectors that the tuning table gives that.
 fn cost(tuning: &Tuning, weights: WeightStorage) -> ProductCost {
-    let row = gemv_tuning(tuning, weights);
+    let row = tuning.gemv_kind(weights.format());
     ProductCost {
         passes: row.most_vectors.div_ceil(row.most_beside_matrix) as usize,
     }

@@ -15,10 +15,9 @@ pub(crate) use super::sources::multiply;
 pub use super::sources::{SliceRows, StoredRows, WeightRows};
 pub use reference::{reference, reference_nt};
 
-use super::algorithms::{Algorithm, DenseTile, Gemv, ProjectionCalls, cheapest, gemv_tuning};
+use super::algorithms::{Algorithm, DenseTile, Gemv, ProjectionCalls, cheapest};
 use super::matmul_problem::MatmulProblem;
 use super::problem::{BatchStrides, ProjectionProblem, StridedMatrix, WeightPlanes};
-use super::section::WeightStorage;
 use crate::kit::text::{address, is_wide, require_float};
 use crate::tuning::{self, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
@@ -59,7 +58,7 @@ pub fn call_tuned(
     }
     let rows_lie_together = |problem: &MatmulProblem| problem.b[0] == 1 || problem.k <= 1;
     let swapped = problem.clone().transposed();
-    let most = gemv_tuning(tuning, WeightStorage::Dense).most_vectors as usize;
+    let most = tuning.dense.most_vectors as usize;
     let is_gemv = |problem: &MatmulProblem| problem.m <= most && rows_lie_together(problem);
     let gemv = if is_gemv(&problem) {
         Some(projection(&problem, [a, b, out])?)
