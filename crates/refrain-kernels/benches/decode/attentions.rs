@@ -15,9 +15,10 @@ const PAGES: usize = 512;
 /// Attention at several depths, and of several sequences at one.
 pub fn attentions() -> impl Iterator<Item = Workload> {
     let models = [("0.6b", 16, 8), ("8b", 32, 8), ("30b", 32, 4)];
-    let depths = [(130, 1), (1000, 1), (4100, 1), (16_400, 1), (290, 8), (290, 64)];
+    let depths = [130, 1000, 4100, 16_400].map(|context| (context, 1));
+    let together = [8, 24, 32, 48, 64].map(|sequences| (290, sequences));
     models.into_iter().flat_map(move |(model, heads, kv_heads)| {
-        depths.map(|(context, sequences)| Workload::Attention {
+        depths.into_iter().chain(together).map(move |(context, sequences)| Workload::Attention {
             model,
             heads,
             kv_heads,

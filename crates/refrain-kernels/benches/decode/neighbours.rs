@@ -39,7 +39,7 @@ fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
             row.decode.positions = positions;
             row.decode.most_heads = most_heads;
             row.decode.enough_groups = GroupCount::fixed(enough_groups);
-            row.decode_many = None;
+            row.decode_many = &[];
             row
         })
     })

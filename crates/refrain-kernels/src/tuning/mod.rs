@@ -155,8 +155,8 @@ pub struct Tuning {
     pub attention: AttentionTuning,
     /// Attention of single tokens.
     pub decode: DecodeTuning,
-    /// The same where so many sequences are attended to together that such workgroups are enough.
-    pub decode_many: Option<DecodeTuning>,
+    /// The same of many sequences: the first whose workgroups are enough for the device.
+    pub decode_many: &'static [DecodeTuning],
     /// The gated delta rule.
     pub delta: Delta,
     /// The most tokens that an invocation of a causal convolution takes one after another.

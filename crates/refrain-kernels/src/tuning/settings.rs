@@ -211,7 +211,7 @@ fn set(row: &mut Tuning, line: &str) -> Result<(), String> {
     let (name, value) = line.split_once('=').ok_or("a line is NAME = VALUE")?;
     let (name, value) = (name.trim(), value.trim());
     if name.starts_with("decode.") {
-        row.decode_many = None;
+        row.decode_many = &[];
     }
     if ["dense.", "four_bit.", "eight_bit."]
         .iter()

@@ -11,11 +11,11 @@ const AT_ONCE: usize = 8;
 
 /// What a row says of so many sequences.
 fn chosen(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
-    let many = tuning.decode_many.filter(|many| {
+    let is_enough = |many: &&DecodeTuning| {
         let groups = sizes.tokens * sizes.heads / sizes.grouped_heads(many.most_heads);
         groups >= many.enough_groups.on(traits)
-    });
-    many.unwrap_or(tuning.decode)
+    };
+    *tuning.decode_many.iter().find(is_enough).unwrap_or(&tuning.decode)
 }
 
 /// How the work is divided.
@@ -68,7 +68,7 @@ impl DecodeVariant {
             false => variant.within(traits, sizes, params),
             true if heads > 1 => {
                 let mut fewer = *tuning;
-                fewer.decode_many = None;
+                fewer.decode_many = &[];
                 fewer.decode.most_heads = heads as u32 - 1;
                 DecodeVariant::of(&fewer, traits, operands, sizes, params)
             }
