@@ -1,6 +1,7 @@
 //! An open device.
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,10 +174,10 @@ impl Device {
         &self.info
     }
 
-    /// Sizes of square fragments of f16 that a subgroup multiplies with sums in f32, the largest first: none
-    /// unless cooperative matrices, 16-bit floats and what kernels need beside them are there and not switched
+    /// Shapes (rows, columns, depth) in which a subgroup multiplies f16 with sums in f32, square ones and the largest first:
+    /// none unless cooperative matrices, 16-bit floats and what kernels need beside them are there and not switched
     /// off.
-    pub fn fragment_sizes(&self) -> Vec<u32> {
+    pub fn matrix_shapes_of_halves(&self) -> Vec<[u32; 3]> {
         let needed = [
             Feature::CooperativeMatrix,
             Feature::Float16,
@@ -191,10 +192,10 @@ impl Device {
             return Vec::new();
         }
         let shapes = self.info.matrix_shapes.iter();
-        let mut sizes: Vec<u32> = shapes.filter_map(MatrixShape::square_of_halves).collect();
-        sizes.sort_unstable_by(|a, b| b.cmp(a));
-        sizes.dedup();
-        sizes
+        let mut shapes: Vec<[u32; 3]> = shapes.filter_map(MatrixShape::of_halves).collect();
+        shapes.sort_unstable_by_key(|&[m, n, k]| Reverse((m == n && n == k, m * n * k, m)));
+        shapes.dedup();
+        shapes
     }
 
     /// Whether regions of command lists are timed.

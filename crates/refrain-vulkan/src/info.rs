@@ -94,10 +94,10 @@ pub struct MatrixShape {
 }
 
 impl MatrixShape {
-    /// The size, if a subgroup multiplies squares of f16 and adds in f32.
-    pub fn square_of_halves(&self) -> Option<u32> {
+    /// Rows, columns and depth, if a subgroup multiplies f16 and adds in f32.
+    pub fn of_halves(&self) -> Option<[u32; 3]> {
         let types = self.types == ["f16", "f16", "f32", "f32"] && !self.workgroup_scope;
-        (types && self.m == self.n && self.n == self.k).then_some(self.m)
+        types.then_some([self.m, self.n, self.k])
     }
 }
 

@@ -18,13 +18,16 @@ pub fn attentions() -> impl Iterator<Item = Workload> {
     let depths = [130, 1000, 4100, 16_400].map(|context| (context, 1));
     let together = [8, 24, 32, 48, 64].map(|sequences| (290, sequences));
     models.into_iter().flat_map(move |(model, heads, kv_heads)| {
-        depths.into_iter().chain(together).map(move |(context, sequences)| Workload::Attention {
-            model,
-            heads,
-            kv_heads,
-            context,
-            sequences,
-        })
+        depths
+            .into_iter()
+            .chain(together)
+            .map(move |(context, sequences)| Workload::Attention {
+                model,
+                heads,
+                kv_heads,
+                context,
+                sequences,
+            })
     })
 }
 

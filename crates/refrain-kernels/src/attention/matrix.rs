@@ -180,10 +180,7 @@ mod tests {
 
     /// Subgroups, heads and positions of a workgroup on a device of 132 units, with an H200's numbers.
     fn divided(tokens: usize, head_dim: usize, page_size: u32, traits: Traits) -> Option<[usize; 3]> {
-        let cores = MatrixCores {
-            size: 16,
-            order: FragmentOrder::Quads,
-        };
+        let cores = MatrixCores::known(16, FragmentOrder::Quads);
         let sizes = AttentionSizes {
             tokens,
             heads: 32,

@@ -17,26 +17,33 @@ impl MatrixCores {
             .define("LANES_PER_ROW", format!("{}u", self.lanes_per_row()))
             .define("SUBGROUP", format!("{}u", traits.subgroup_size))
             .define("VALUES", self.values())
+            .define("PART_ROWS", format!("{}u", self.shape[0]))
+            .define("PART_COLUMNS", format!("{}u", self.shape[1]))
+            .define("PART_DEPTH", format!("{}u", self.shape[2]))
             .flag("HIDDEN_ORDER", self.is_hidden())
             .body(&format!("#define COLUMN_OF(lane, value) ({})\n", self.order.column()))
             .body(include_str!("fragments/order.glsl"))
     }
 }
 
-/// Elements of a fragment that a lane holds.
-pub const ELEMENTS: u32 = 8;
+/// Elements that a lane holds of a fragment whose order is known.
+const ELEMENTS: u32 = 8;
 
 /// Words that [`probe`] writes.
-pub fn probe_words(traits: &Traits) -> usize {
-    (3 * traits.subgroup_size * ELEMENTS) as usize
+pub fn probe_words(traits: &Traits, [rows, columns, _]: [u32; 3]) -> usize {
+    (3 * traits.subgroup_size * ELEMENTS + rows * columns) as usize
 }
 
-/// The call that tells the order: of a matrix `[size, size]` whose elements are numbered row by row it
-/// writes (operand 0, u32 `[3, lanes, 8]`) the numbers that each lane holds as A, as B and as sums.
-pub fn probe(traits: &Traits, size: u32) -> Call {
+/// The call that tells how lanes hold what an instruction multiplies (rows, columns and depth), and whether it does: of
+/// matrices whose elements are numbered row by row it writes (operand 0, u32 `[3, lanes, 8]`) the numbers that each lane
+/// holds as A, as B and as sums, then (i32 `[rows, columns]`) a product.
+pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
     let text = Text::with_fragments(traits, "fragments.probe")
-        .define("SIZE", size)
+        .define("ROWS", format!("{rows}u"))
+        .define("COLUMNS", format!("{columns}u"))
+        .define("DEPTH", format!("{depth}u"))
         .define("LANES", traits.subgroup_size)
+        .body("#define A_NUMBER(i) (int(i * 7u % 5u) - 2)\n#define B_NUMBER(i) (int(i * 3u % 7u) - 3)\n")
         .body(include_str!("fragments/probe.comp"));
     Call {
         kernel: text.kernel(Vec::new()),
@@ -45,13 +52,26 @@ pub fn probe(traits: &Traits, size: u32) -> Call {
     }
 }
 
-/// The order in which a device holds fragments, from what [`probe`] wrote: hidden if it is not one that kernels
-/// know, none if its lanes do not share fragments as kernels do.
-pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrder> {
+/// What [`probe`] writes last, where instructions do what they are to.
+fn product([rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u32> {
+    let a = |i: u32| (i * 7 % 5) as i32 - 2;
+    let b = |i: u32| (i * 3 % 7) as i32 - 3;
+    (0..rows * columns).map(move |at| {
+        let (row, column) = (at / columns, at % columns);
+        let products = (0..depth).map(|k| a(row * depth + k) * b(k * columns + column));
+        (at as i32 + products.sum::<i32>()) as u32
+    })
+}
+
+/// The fragments of a device, from what [`probe`] of one of its shapes wrote: of hidden order if it is not one that kernels
+/// know. None if kernels are made for no such parts of fragments, or products are wrong.
+pub fn found(traits: &Traits, shape: [u32; 3], written: &[u32]) -> Option<MatrixCores> {
     let lanes = traits.subgroup_size;
-    if size * size != lanes * ELEMENTS || written.len() != probe_words(traits) {
+    let held = (3 * lanes * ELEMENTS) as usize;
+    if written.len() != probe_words(traits, shape) || !product(shape).eq(written[held..].iter().copied()) {
         return None;
     }
+    let size = shape[0];
     let is = |order: &FragmentOrder| {
         (0..lanes * ELEMENTS).all(|at| {
             let (row, column) = order.place(size, lanes, at / ELEMENTS, at % ELEMENTS);
@@ -60,8 +80,12 @@ pub fn order(traits: &Traits, size: u32, written: &[u32]) -> Option<FragmentOrde
             [of(0), of(1), of(2)] == [straight, across, straight]
         })
     };
-    let known = FragmentOrder::ALL.into_iter().find(is);
-    Some(known.unwrap_or(FragmentOrder::Hidden))
+    let may_be_known = shape == [size; 3] && size * size == lanes * ELEMENTS;
+    let known = FragmentOrder::ALL.into_iter().find(|order| may_be_known && is(order));
+    match known {
+        Some(order) => Some(MatrixCores::known(size, order)),
+        None => MatrixCores::hidden(shape, lanes),
+    }
 }
 
 /// What kernels with fragments need beside the usual head.
@@ -80,13 +104,17 @@ pub(crate) fn head(traits: &Traits) -> String {
 mod tests {
     use super::*;
 
+    fn of_lanes(subgroup_size: u32) -> Traits {
+        Traits {
+            subgroup_size,
+            ..Traits::minimal()
+        }
+    }
+
     #[test]
     fn an_order_is_known_by_what_lanes_hold_and_any_other_is_hidden() {
         for (order, size, lanes) in [(FragmentOrder::Quads, 16, 32), (FragmentOrder::Columns, 8, 8)] {
-            let traits = Traits {
-                subgroup_size: lanes,
-                ..Traits::minimal()
-            };
+            let traits = of_lanes(lanes);
             let mut written = Vec::new();
             for is_b in [false, true, false] {
                 for at in 0..lanes * ELEMENTS {
@@ -94,10 +122,36 @@ mod tests {
                     written.push(if is_b { column * size + row } else { row * size + column });
                 }
             }
-            assert_eq!(super::order(&traits, size, &written), Some(order));
+            written.extend(product([size; 3]));
+            assert_eq!(
+                found(&traits, [size; 3], &written),
+                Some(MatrixCores::known(size, order))
+            );
             written.swap(0, 1);
-            assert_eq!(super::order(&traits, size, &written), Some(FragmentOrder::Hidden));
-            assert_eq!(super::order(&traits, 2 * size, &written), None);
+            assert_eq!(
+                found(&traits, [size; 3], &written),
+                MatrixCores::hidden([size; 3], lanes)
+            );
+            *written.last_mut().expect("some") += 1;
+            assert_eq!(found(&traits, [size; 3], &written), None, "products are wrong");
         }
+    }
+
+    #[test]
+    fn fragments_of_hidden_order_have_parts_of_any_shape() {
+        let size = |shape, lanes| {
+            let traits = of_lanes(lanes);
+            let mut written = vec![u32::MAX; 3 * 8 * lanes as usize];
+            written.extend(product(shape));
+            found(&traits, shape, &written).map(|cores| cores.size)
+        };
+        assert_eq!(size([16, 16, 16], 32), Some(16));
+        assert_eq!(size([16, 16, 16], 64), Some(32), "eight elements a lane at least");
+        assert_eq!(size([16, 8, 16], 32), Some(16));
+        assert_eq!(size([8, 16, 16], 16), Some(16));
+        assert_eq!(size([8, 8, 16], 8), Some(16));
+        assert_eq!(size([8, 8, 8], 32), Some(16));
+        assert_eq!(size([64, 64, 16], 32), None);
+        assert_eq!(size([12, 16, 16], 32), None);
     }
 }

@@ -35,8 +35,8 @@ pub struct MatrixTile {
 }
 
 impl MatrixTile {
-    /// The most fragments of sums that a subgroup's registers hold.
-    const MOST_SUMS: u32 = 16;
+    /// The most sums that a lane's registers hold.
+    const MOST_SUMS: u32 = 128;
 
     /// Subgroups that take different rows.
     pub(crate) fn subgroups_apart(&self) -> u32 {
@@ -59,7 +59,8 @@ impl MatrixTile {
                 tile.subgroups /= 2;
             }
         }
-        while tile.tokens > 1 && tile.rows * tile.tokens > MatrixTile::MOST_SUMS {
+        let elements = size * size / traits.subgroup_size;
+        while tile.tokens > 1 && tile.rows * tile.tokens * elements > MatrixTile::MOST_SUMS {
             tile.tokens /= 2;
         }
         let is_hidden = traits.matrix_cores.is_some_and(|cores| cores.is_hidden());
@@ -90,9 +91,10 @@ impl MatrixTile {
     /// Makes the tile smaller where fragments that go through shared memory would not fit beside the rest of it.
     fn make_room_to_pass(&mut self, traits: &Traits, size: u32) {
         loop {
-            let passed = self.subgroups * (16 * self.rows * traits.subgroup_size + 4 * size * size);
+            let fragment = 2 * size * size;
+            let passed = self.subgroups * fragment * (self.rows + 2);
             let rest = match self.shared {
-                SharedBy::Tokens => 2 * 4 * 16 * traits.subgroup_size * self.tokens,
+                SharedBy::Tokens => 2 * 4 * fragment * self.tokens,
                 SharedBy::Sums => self.met_bytes(size),
             };
             match () {

@@ -3,8 +3,10 @@
 /// Products of square fragments of f16 with sums in f32, by a subgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MatrixCores {
-    /// Rows, columns and depth of a fragment: a subgroup's lanes hold eight elements each.
+    /// Rows, columns and depth of a fragment.
     pub size: u32,
+    /// Rows, columns and depth of what an instruction multiplies: a whole fragment, or, where the order is hidden, a part.
+    pub shape: [u32; 3],
     /// How lanes hold a fragment.
     pub order: FragmentOrder,
 }
@@ -17,11 +19,37 @@ pub enum FragmentOrder {
     /// Each lane has a column: Mesa's software driver's.
     Columns,
     /// None that kernels know: fragments are loaded and stored by way of shared memory, where a lane has eight
-    /// neighbours of a row.
+    /// neighbours of each of its rows.
     Hidden,
 }
 
 impl MatrixCores {
+    /// The largest fragments that kernels are made for.
+    const LARGEST: u32 = 32;
+
+    /// Of instructions that multiply whole fragments, whose order is known.
+    pub fn known(size: u32, order: FragmentOrder) -> MatrixCores {
+        MatrixCores {
+            size,
+            shape: [size; 3],
+            order,
+        }
+    }
+
+    /// Of instructions that multiply `shape` (rows, columns, depth) by `lanes` lanes, whose order is hidden: the smallest
+    /// fragments that have such parts, and of which each lane has eight elements at least. None if there are no such.
+    pub fn hidden(shape: [u32; 3], lanes: u32) -> Option<MatrixCores> {
+        let [least, most] = [shape.into_iter().min()?, shape.into_iter().max()?];
+        let divides = shape.iter().all(|n| n.is_power_of_two()) && lanes.is_power_of_two() && least >= 4;
+        let sizes = [most, 2 * most, 4 * most, 8 * most].into_iter();
+        let size = sizes
+            .take_while(|&size| size <= Self::LARGEST)
+            .find(|size| size * size >= 8 * lanes)?;
+        let order = FragmentOrder::Hidden;
+        let cores = MatrixCores { size, shape, order };
+        divides.then_some(cores)
+    }
+
     /// Whether fragments go by way of shared memory, since nobody knows which lane holds what.
     pub fn is_hidden(self) -> bool {
         self.order == FragmentOrder::Hidden

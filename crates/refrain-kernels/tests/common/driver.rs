@@ -36,12 +36,11 @@ pub fn traits(device: &Device) -> Traits {
     }
 }
 
-/// The device's matrix cores, if kernels know their order.
+/// The device's matrix cores: those whose order kernels know, if there are such.
 fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
-    let sizes = device.fragment_sizes();
-    sizes.into_iter().find_map(|size| {
-        let call = fragments::probe(traits, size);
-        let mut bytes = vec![0; 4 * fragments::probe_words(traits)];
+    let found = device.matrix_shapes_of_halves().into_iter().filter_map(|shape| {
+        let call = fragments::probe(traits, shape);
+        let mut bytes = vec![0; 4 * fragments::probe_words(traits, shape)];
         let held = device
             .allocate(MemoryClass::Scratch, bytes.len() as u64)
             .expect("memory");
@@ -57,9 +56,9 @@ fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
         device.submit(list).expect("the probe runs");
         device.read(&held, 0, &mut bytes).expect("the probe's answer");
 
-        let order = fragments::order(traits, size, bytemuck::cast_slice(&bytes));
-        order.map(|order| MatrixCores { size, order })
-    })
+        fragments::found(traits, shape, bytemuck::cast_slice(&bytes))
+    });
+    found.min_by_key(|cores| cores.is_hidden())
 }
 
 /// A kernel as the runtime compiles it.

@@ -4,6 +4,7 @@ use crate::common::{Random, rows};
 use crate::quantised::RandomWeights as Quantised;
 use crate::support::{
     FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome_of, stored, with_matrix_cores,
+    with_parts_of_fragments,
 };
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
@@ -406,6 +407,43 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
                 weights: DType::F16,
             }
             .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn fragments_of_several_parts_give_the_same_projection() {
+    let Some(traits) = with_parts_of_fragments() else {
+        return;
+    };
+    for (i, weights) in [WeightStorage::Dense, WeightStorage::Quantised(QuantFormat::Q4_K)]
+        .into_iter()
+        .enumerate()
+    {
+        for shared in [SharedBy::Tokens, SharedBy::Sums] {
+            let row = tuning::choose(&traits);
+            let tile = MatrixTile {
+                shared,
+                subgroups: 2,
+                rows: 1,
+                tokens: 1,
+                unrolled: false,
+                ..*row.matrix.last().expect("some")
+            };
+            let tuning = Tuning {
+                matrix: vec![tile].leak(),
+                ..*row
+            };
+            Case {
+                tokens: 37,
+                columns: 512,
+                x: DType::F32,
+                out: DType::F32,
+                norm: (i == 0).then_some(NORM),
+                sections: vec![plain(weights, 45)],
+                weights: DType::F16,
+            }
+            .check(&tuning, &traits);
         }
     }
 }

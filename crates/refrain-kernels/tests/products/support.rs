@@ -43,12 +43,29 @@ pub fn with_matrix_cores() -> Vec<Traits> {
     let Some((own, cores)) = matrix_cores() else {
         return vec![];
     };
-    let order = FragmentOrder::Hidden;
-    let hidden = Traits {
-        matrix_cores: Some(MatrixCores { order, ..cores }),
-        ..own.clone()
+    let shapes = common::device().matrix_shapes_of_halves().into_iter();
+    let hidden = shapes.filter_map(|shape| MatrixCores::hidden(shape, own.subgroup_size));
+    let all = [cores].into_iter().chain(hidden);
+    all.map(|cores| with(&own, cores)).collect()
+}
+
+/// The device's own traits, if it has matrix cores, as if their order were hidden and they multiplied fragments of twice
+/// their size in parts.
+pub fn with_parts_of_fragments() -> Option<Traits> {
+    let (own, cores) = matrix_cores()?;
+    let in_parts = MatrixCores {
+        size: 2 * cores.size,
+        order: FragmentOrder::Hidden,
+        ..cores
     };
-    vec![own, hidden]
+    Some(with(&own, in_parts))
+}
+
+fn with(own: &Traits, cores: MatrixCores) -> Traits {
+    Traits {
+        matrix_cores: Some(cores),
+        ..own.clone()
+    }
 }
 
 /// Numbers within ±1.

@@ -132,22 +132,38 @@ fn recurrences() {
     check_texts(calls);
 }
 
+/// Orders that are known, and shapes whose order is hidden: AMD's, Intel's, NVIDIA's and those of software drivers.
+fn any_matrix_cores() -> impl Iterator<Item = Traits> {
+    let known = [
+        (MatrixCores::known(16, FragmentOrder::Quads), 32, 0x10de),
+        (MatrixCores::known(8, FragmentOrder::Columns), 8, 0x10005),
+    ];
+    let hidden = [
+        ([16, 16, 16], 32, 0x1002),
+        ([16, 16, 16], 64, 0x1002),
+        ([8, 16, 16], 16, 0x8086),
+        ([8, 8, 16], 8, 0x8086),
+        ([16, 8, 16], 32, 0x10de),
+        ([8, 8, 8], 8, 0x10005),
+        ([8, 8, 8], 16, 0x10005),
+    ];
+    let hidden = hidden.map(|(shape, lanes, vendor)| {
+        let cores = MatrixCores::hidden(shape, lanes).expect("such fragments");
+        (cores, lanes, vendor)
+    });
+    known.into_iter().chain(hidden).map(|(cores, lanes, vendor)| Traits {
+        vendor,
+        subgroup_size: lanes,
+        matrix_cores: Some(cores),
+        ..all_features()
+    })
+}
+
 #[test]
 fn products_with_experts() {
     let mut calls = Vec::new();
     let experts = OperandSpec::contiguous(DType::U32, &[3, 2]);
-    let cores = [
-        (FragmentOrder::Quads, 16, 32, 0x10de),
-        (FragmentOrder::Columns, 8, 8, 0x10005),
-        (FragmentOrder::Hidden, 16, 32, 0x1002),
-        (FragmentOrder::Hidden, 8, 8, 0x10005),
-    ];
-    let cores = cores.map(|(order, size, lanes, vendor)| Traits {
-        vendor,
-        subgroup_size: lanes,
-        matrix_cores: Some(MatrixCores { size, order }),
-        ..all_features()
-    });
+    let cores = any_matrix_cores();
     for traits in both_traits().into_iter().chain(cores) {
         let row = *tuning::choose(&traits);
         // The tile for the most tokens, too.
@@ -192,10 +208,7 @@ fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_
     let traits = Traits {
         vendor: 0x10de,
         subgroup_size: 32,
-        matrix_cores: Some(MatrixCores {
-            size: 16,
-            order: FragmentOrder::Quads,
-        }),
+        matrix_cores: Some(MatrixCores::known(16, FragmentOrder::Quads)),
         ..all_features()
     };
     let formats = [QuantFormat::Q4_K, QuantFormat::Q6_K];
@@ -314,7 +327,7 @@ fn attentions_on_matrix_cores() {
         let traits = Traits {
             vendor,
             subgroup_size: lanes,
-            matrix_cores: Some(MatrixCores { size, order }),
+            matrix_cores: Some(MatrixCores::known(size, order)),
             ..all_features()
         };
         // The last has six subgroups, which have unequal parts of a block.

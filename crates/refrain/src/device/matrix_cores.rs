@@ -1,29 +1,38 @@
 //! The matrix cores of an opened device.
 
 use refrain_kernels::Traits;
-use refrain_kernels::fragments::{self, FragmentOrder, MatrixCores};
+use refrain_kernels::fragments::{self, MatrixCores};
 use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass};
 
 use crate::Error;
 use crate::execute::translate;
 
-/// The device's matrix cores, and their order if a probe finds one that kernels know. A device on which the probe
-/// fails goes without: whatever is wrong with it will be said of what it is asked to compute.
+/// The device's matrix cores, by the shape whose order a probe finds to be one that kernels know, else by the first that
+/// works. A device on which the probe fails goes without: whatever is wrong with it will be said of what it is asked to
+/// compute.
 pub(super) fn found(device: &Device, traits: &Traits) -> Option<MatrixCores> {
     let told = device.features().contains(Feature::FragmentOrder);
-    let sizes = device.fragment_sizes();
-    sizes.into_iter().find_map(|size| {
-        let written = probe(device, traits, size).ok()?;
-        let order = fragments::order(traits, size, &written)?;
-        let order = if told { order } else { FragmentOrder::Hidden };
-        Some(MatrixCores { size, order })
-    })
+    let mut hidden = None;
+    for shape in device.matrix_shapes_of_halves() {
+        let Ok(written) = probe(device, traits, shape) else {
+            continue;
+        };
+        let found = fragments::found(traits, shape, &written);
+        if told && found.is_some_and(|cores| !cores.is_hidden()) {
+            return found;
+        }
+        hidden = hidden.or(found.and_then(|_| MatrixCores::hidden(shape, traits.subgroup_size)));
+        if !told && hidden.is_some() {
+            break;
+        }
+    }
+    hidden
 }
 
 /// What [`fragments::probe`] writes.
-fn probe(device: &Device, traits: &Traits, size: u32) -> Result<Vec<u32>, Error> {
-    let call = fragments::probe(traits, size);
-    let mut words = vec![0; fragments::probe_words(traits)];
+fn probe(device: &Device, traits: &Traits, shape: [u32; 3]) -> Result<Vec<u32>, Error> {
+    let call = fragments::probe(traits, shape);
+    let mut words = vec![0; fragments::probe_words(traits, shape)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let held = device.allocate(MemoryClass::Scratch, bytes.len() as u64)?;
     let push = held.address().to_le_bytes().to_vec();

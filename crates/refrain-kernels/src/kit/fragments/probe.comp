@@ -1,30 +1,46 @@
-// What each lane holds of a matrix whose elements are numbered row by row: as A, as B, as sums.
+// What each lane holds of a matrix whose elements are numbered row by row: as A, as B, as sums; then the product of two
+// small matrices, added to numbered sums.
 layout(local_size_x = LANES) in;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer held_ref { uint at[]; };
 layout(push_constant, scalar) uniform Push { held_ref held; } pc;
 
-shared float16_t halves[SIZE * SIZE];
-shared float floats[SIZE * SIZE];
+shared float16_t a_halves[ROWS * DEPTH];
+shared float16_t b_halves[DEPTH * COLUMNS];
+shared float floats[ROWS * COLUMNS];
+
+coopmat<float16_t, gl_ScopeSubgroup, ROWS, DEPTH, gl_MatrixUseA> a;
+coopmat<float16_t, gl_ScopeSubgroup, DEPTH, COLUMNS, gl_MatrixUseB> b;
+coopmat<float, gl_ScopeSubgroup, ROWS, COLUMNS, gl_MatrixUseAccumulator> sums;
+
+void load() {
+    barrier();
+    coopMatLoad(a, a_halves, 0, DEPTH, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatLoad(b, b_halves, 0, COLUMNS, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatLoad(sums, floats, 0, COLUMNS, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+}
 
 void main() {
-    for (uint i = gl_LocalInvocationIndex; i < SIZE * SIZE; i += LANES) {
-        halves[i] = float16_t(i);
-        floats[i] = float(i);
-    }
-    barrier();
-    coopmat<float16_t, gl_ScopeSubgroup, SIZE, SIZE, gl_MatrixUseA> a;
-    coopmat<float16_t, gl_ScopeSubgroup, SIZE, SIZE, gl_MatrixUseB> b;
-    coopmat<float, gl_ScopeSubgroup, SIZE, SIZE, gl_MatrixUseAccumulator> sums;
-    coopMatLoad(a, halves, 0, SIZE, gl_CooperativeMatrixLayoutRowMajor);
-    coopMatLoad(b, halves, 0, SIZE, gl_CooperativeMatrixLayoutRowMajor);
-    coopMatLoad(sums, floats, 0, SIZE, gl_CooperativeMatrixLayoutRowMajor);
+    uint lane = gl_LocalInvocationIndex;
+    for (uint i = lane; i < ROWS * DEPTH; i += LANES) a_halves[i] = float16_t(i);
+    for (uint i = lane; i < DEPTH * COLUMNS; i += LANES) b_halves[i] = float16_t(i);
+    for (uint i = lane; i < ROWS * COLUMNS; i += LANES) floats[i] = float(i);
+    load();
     const uint elements = 8u;
-    uint at = gl_SubgroupInvocationID * elements;
+    // More or fewer elements are an order that nobody knows.
+    bool held = a.length() == elements && b.length() == elements && sums.length() == elements;
     [[unroll]] for (uint i = 0u; i < elements; ++i) {
-        // More or fewer elements are an order that nobody knows.
-        bool held = a.length() == elements && b.length() == elements && sums.length() == elements;
-        pc.held.at[at + i] = held ? uint(a[i]) : ~0u;
-        pc.held.at[LANES * elements + at + i] = held ? uint(b[i]) : ~0u;
-        pc.held.at[2u * LANES * elements + at + i] = held ? uint(sums[i]) : ~0u;
+        uint at = gl_SubgroupInvocationID * elements + i;
+        pc.held.at[at] = held ? uint(a[i]) : ~0u;
+        pc.held.at[LANES * elements + at] = held ? uint(b[i]) : ~0u;
+        pc.held.at[2u * LANES * elements + at] = held ? uint(sums[i]) : ~0u;
     }
+
+    for (uint i = lane; i < ROWS * DEPTH; i += LANES) a_halves[i] = float16_t(int(A_NUMBER(i)));
+    for (uint i = lane; i < DEPTH * COLUMNS; i += LANES) b_halves[i] = float16_t(int(B_NUMBER(i)));
+    load();
+    sums = coopMatMulAdd(a, b, sums);
+    coopMatStore(sums, floats, 0, COLUMNS, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+    for (uint i = lane; i < ROWS * COLUMNS; i += LANES) pc.held.at[3u * LANES * elements + i] = uint(int(floats[i]));
 }

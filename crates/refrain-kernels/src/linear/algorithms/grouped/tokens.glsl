@@ -31,22 +31,22 @@ uint blocks_of_k() { return expert < EXPERTS ? BLOCKS : 0u; }
 // The vector of x that is a pair's.
 uint vector_of(uint pair) { return pair / SHARING; }
 
-// Where a lane's part of a fragment of tokens lies: rows of packed x.
-struct Place { uint rows[SLOTS]; };
+// Where a word of a fragment of tokens lies: in rows of packed x.
+struct Place { uint rows[WORD_SLOTS]; };
 
-Place place_of(uint tile, uint fragment_lane) {
+Place place_of(uint tile, uint word) {
     Place place;
-    [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
-        uint number = tile * FRAGMENT + slot * ROWS_EACH + fragment_lane / LANES_PER_ROW;
+    [[unroll]] for (uint slot = 0u; slot < WORD_SLOTS; ++slot) {
+        uint number = tile * FRAGMENT + slot * WORD_ROWS + word / LANES_PER_ROW;
         uint pair = pc.sorted.at[first_pair + min(number, pair_count - 1u)];
         uint row = vector_of(pair) * (HALVES * BLOCKS * STEPS);
-        place.rows[slot] = row * LANES_PER_ROW + fragment_lane % LANES_PER_ROW;
+        place.rows[slot] = row * LANES_PER_ROW + word % LANES_PER_ROW;
     }
     return place;
 }
 
-// That part, of step `step` of all k.
-uvec4 load_fragment(Place place, uint step) {
+// That word, of step `step` of all k.
+uvec4 load_word(Place place, uint step) {
     uint at = step * LANES_PER_ROW;
 #if VALUES == 1
     uvec4 bits;

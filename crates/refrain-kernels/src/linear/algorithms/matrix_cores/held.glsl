@@ -1,10 +1,10 @@
 // Fragments whose order is known: lanes set and read their elements one by one.
 
-// A lane's part of a fragment of x.
-B_FRAGMENT fragment_of(uvec4 bits) {
+// A lane's part of a fragment of x, which has one part.
+B_FRAGMENT fragment_of(uvec4 words[LANE_WORDS], uint part) {
     B_FRAGMENT x;
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-        f16vec2 pair = unpackFloat2x16(bits[i]);
+        f16vec2 pair = unpackFloat2x16(words[0][i]);
         x[2u * i] = pair.x;
         x[2u * i + 1u] = pair.y;
     }
@@ -32,7 +32,7 @@ void multiply(Chunk chunks[MATRICES * SLOTS], uint step, B_FRAGMENT x[TOKEN_TILE
     }
 }
 
-// A lane's part of a fragment of sums.
-void part_of(SUMS fragment, out float part[ELEMENTS]) {
-    [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) part[i] = fragment[i];
+// A lane's part of fragment `number` of sums.
+void part_of(uint number, out float part[ELEMENTS]) {
+    [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) part[i] = sums[number][i];
 }

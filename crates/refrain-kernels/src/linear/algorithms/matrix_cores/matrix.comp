@@ -3,30 +3,33 @@
 // registers and there become fragments, so none is read or unpacked twice in a workgroup; x goes through shared
 // memory, where a stage of STAGE fragments' depth is used while the next one arrives.
 
-// Words of 16 bytes: a lane's part of a fragment.
-const uint STAGED = STAGE * TOKEN_TILES * SUBGROUP;
+// Words of 16 bytes.
+const uint STAGED = STAGE * TOKEN_TILES * FRAGMENT_WORDS;
 const uint STAGED_EACH = STAGED / (SUBGROUPS * SUBGROUP);
 
 #ifdef HIDDEN_ORDER
 // Two fours of halves to a word.
 shared f16vec4 x_staged[2u * STAGED * 2u];
 
-void stage_x(uint at, uvec4 bits) {
-    x_staged[2u * at] = four_of(bits.x, bits.y);
-    x_staged[2u * at + 1u] = four_of(bits.z, bits.w);
+void stage_x(uint at, uvec4 word) {
+    x_staged[2u * at] = four_of(word.x, word.y);
+    x_staged[2u * at + 1u] = four_of(word.z, word.w);
 }
 
-B_FRAGMENT staged_x(uint at) {
+// Part `part` of the fragment that begins there.
+B_FRAGMENT staged_x(uint at, uint part) {
     B_FRAGMENT x;
-    coopMatLoad(x, x_staged, 2u * at, ROW_FOURS, gl_CooperativeMatrixLayoutColumnMajor);
+    coopMatLoad(x, x_staged, 2u * at + x_part_at(part), ROW_FOURS, gl_CooperativeMatrixLayoutColumnMajor);
     return x;
 }
 #else
 shared uvec4 x_staged[2u * STAGED];
 
-void stage_x(uint at, uvec4 bits) { x_staged[at] = bits; }
+void stage_x(uint at, uvec4 word) { x_staged[at] = word; }
 
-B_FRAGMENT staged_x(uint at) { return fragment_of(x_staged[at + gl_SubgroupInvocationID]); }
+B_FRAGMENT staged_x(uint at, uint part) {
+    return fragment_of(uvec4[LANE_WORDS](x_staged[at + gl_SubgroupInvocationID]), part);
+}
 #endif
 
 // What this invocation copies of a stage.
@@ -34,15 +37,15 @@ Place places[STAGED_EACH];
 
 void find_x() {
     [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
-        uint e = (gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP) % (TOKEN_TILES * SUBGROUP);
-        places[i] = place_of(e / SUBGROUP, e % SUBGROUP);
+        uint e = (gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP) % (TOKEN_TILES * FRAGMENT_WORDS);
+        places[i] = place_of(e / FRAGMENT_WORDS, e % FRAGMENT_WORDS);
     }
 }
 
 void load_x(uint number, out uvec4 staged[STAGED_EACH]) {
     [[unroll]] for (uint i = 0u; i < STAGED_EACH; ++i) {
         uint e = gl_LocalInvocationIndex + i * SUBGROUPS * SUBGROUP;
-        staged[i] = load_fragment(places[i], number * STAGE + e / (TOKEN_TILES * SUBGROUP));
+        staged[i] = load_word(places[i], number * STAGE + e / (TOKEN_TILES * FRAGMENT_WORDS));
     }
 }
 
@@ -94,9 +97,9 @@ void main() UNIFORM_FLOW {
         UNROLL for (uint stage = 0u; stage < stages; ++stage) {
             load_x(min(b * stages + stage + 1u, end * stages - 1u), staged);
             UNROLL for (uint s = 0u; s < STAGE; ++s) {
-                B_FRAGMENT x[TOKEN_TILES];
-                [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
-                    x[tile] = staged_x(side + (s * TOKEN_TILES + tile) * SUBGROUP);
+                B_FRAGMENT x[TOKEN_TILES * B_PARTS];
+                [[unroll]] for (uint i = 0u; i < TOKEN_TILES * B_PARTS; ++i) {
+                    x[i] = staged_x(side + (s * TOKEN_TILES + i / B_PARTS) * FRAGMENT_WORDS, i % B_PARTS);
                 }
                 multiply(chunks, stage * STAGE + s, x);
             }
@@ -113,7 +116,7 @@ void main() UNIFORM_FLOW {
         [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
             float totals[PARTS][ELEMENTS];
             [[unroll]] for (uint p = 0u; p < PARTS; ++p) {
-                part_of(sums[(number * PARTS + p) * TOKEN_TILES + tile], totals[p]);
+                part_of((number * PARTS + p) * TOKEN_TILES + tile, totals[p]);
             }
             finish(block, row, tile, end_of(block, row, tile), totals);
         }

@@ -5,8 +5,8 @@ uint packed_at(uint part, uint t, uint k) {
     uint value = k % CHUNK;
     uint column = t % FRAGMENT;
     uint fragment = ((part * BLOCKS + k / BLOCK) * STEPS + value / VALUES) * TILES + t / FRAGMENT;
-    uint fragment_lane = column % ROWS_EACH * LANES_PER_ROW + k % BLOCK / CHUNK;
-    return (fragment * SUBGROUP + fragment_lane) * 8u + column / ROWS_EACH * VALUES + value % VALUES;
+    uint word = column % WORD_ROWS * LANES_PER_ROW + k % BLOCK / CHUNK;
+    return (fragment * FRAGMENT_WORDS + word) * 8u + column / WORD_ROWS * VALUES + value % VALUES;
 }
 
 void main() UNIFORM_FLOW {

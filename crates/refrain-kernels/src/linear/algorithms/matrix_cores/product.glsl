@@ -3,10 +3,10 @@
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer factors_ref { float at[]; };
 
-SUMS sums[MATRICES * TOKEN_TILES];
+SUMS sums[MATRICES * TOKEN_TILES * SUM_PARTS];
 
 void clear_sums() {
-    [[unroll]] for (uint i = 0u; i < MATRICES * TOKEN_TILES; ++i) sums[i] = SUMS(0.0);
+    [[unroll]] for (uint i = 0u; i < MATRICES * TOKEN_TILES * SUM_PARTS; ++i) sums[i] = SUMS(0.0);
 }
 
 void load_weights(Block block, uint first, uint number, out Chunk chunks[MATRICES * SLOTS]) {

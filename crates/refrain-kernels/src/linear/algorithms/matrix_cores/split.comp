@@ -21,7 +21,7 @@ void leave(uint subgroup, uint fragment, float part[ELEMENTS], bool added) {
 void meet_sums() {
 #ifdef FOLDED
     float parts[FRAGMENTS][ELEMENTS];
-    [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) part_of(sums[f], parts[f]);
+    [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) part_of(f, parts[f]);
     if (gl_SubgroupID >= MET) {
         [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) leave(gl_SubgroupID - MET, f, parts[f], false);
     }
@@ -34,7 +34,7 @@ void meet_sums() {
     // Without a branch, at which what the end needs would be waited for.
     [[unroll]] for (uint f = 0u; f < FRAGMENTS; ++f) {
         float part[ELEMENTS];
-        part_of(sums[f], part);
+        part_of(f, part);
         leave(gl_SubgroupID, f, part, false);
     }
 #endif
@@ -42,16 +42,16 @@ void meet_sums() {
 }
 
 // What this lane takes of each fragment.
-Place places[TOKEN_TILES];
+Place places[TOKEN_TILES * LANE_WORDS];
 
 void find_x() {
-    [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) {
-        places[tile] = place_of(tile, gl_SubgroupInvocationID);
+    [[unroll]] for (uint i = 0u; i < TOKEN_TILES * LANE_WORDS; ++i) {
+        places[i] = place_of(i / LANE_WORDS, i % LANE_WORDS * SUBGROUP + gl_SubgroupInvocationID);
     }
 }
 
-void load_x(uint step, out uvec4 bits[TOKEN_TILES]) {
-    [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) bits[tile] = load_fragment(places[tile], step);
+void load_x(uint step, out uvec4 words[TOKEN_TILES * LANE_WORDS]) {
+    [[unroll]] for (uint i = 0u; i < TOKEN_TILES * LANE_WORDS; ++i) words[i] = load_word(places[i], step);
 }
 
 void main() UNIFORM_FLOW {
@@ -66,13 +66,17 @@ void main() UNIFORM_FLOW {
         Chunk chunks[MATRICES * SLOTS] = next;
         load_weights(block, block.row, min(b + SUBGROUPS, blocks - 1u), next);
         UNROLL for (uint s = 0u; s < STEPS; ++s) {
-            uvec4 bits[HALVES][TOKEN_TILES];
+            uvec4 words[HALVES][TOKEN_TILES * LANE_WORDS];
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
-                load_x((part * BLOCKS + b) * STEPS + s, bits[part]);
+                load_x((part * BLOCKS + b) * STEPS + s, words[part]);
             }
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
-                B_FRAGMENT x[TOKEN_TILES];
-                [[unroll]] for (uint tile = 0u; tile < TOKEN_TILES; ++tile) x[tile] = fragment_of(bits[part][tile]);
+                B_FRAGMENT x[TOKEN_TILES * B_PARTS];
+                [[unroll]] for (uint i = 0u; i < TOKEN_TILES * B_PARTS; ++i) {
+                    uvec4 own[LANE_WORDS];
+                    [[unroll]] for (uint w = 0u; w < LANE_WORDS; ++w) own[w] = words[part][i / B_PARTS * LANE_WORDS + w];
+                    x[i] = fragment_of(own, i % B_PARTS);
+                }
                 multiply(chunks, s, x);
             }
         }

@@ -19,13 +19,13 @@ uint matrix_row(Block block, uint n) { return n; }
 
 uint blocks_of_k() { return BLOCKS; }
 
-// Where a lane's part of a fragment of tokens lies.
+// Where a word of a fragment of tokens lies.
 struct Place { uint at; };
 
-Place place_of(uint tile, uint fragment_lane) { return Place((first_tile + tile) * SUBGROUP + fragment_lane); }
+Place place_of(uint tile, uint word) { return Place((first_tile + tile) * FRAGMENT_WORDS + word); }
 
-// That part, of step `step` of all k.
-uvec4 load_fragment(Place place, uint step) { return pc.packed.at[step * TILES * SUBGROUP + place.at]; }
+// That word, of step `step` of all k.
+uvec4 load_word(Place place, uint step) { return pc.packed.at[step * TILES * FRAGMENT_WORDS + place.at]; }
 
 // Whether there are tokens in a fragment.
 bool is_used(uint tile) { return true; }
