@@ -113,8 +113,11 @@ void stage_vector(uint t, uint first) {
         float step = is_zero ? 0.0 : most / LARGEST;
         precise vec4 a = fma(low[turn], vec4(scale), vec4(ROUNDER));
         precise vec4 b = fma(high[turn], vec4(scale), vec4(ROUNDER));
-        // Of the values that share this pair's scale, as they are rounded: exact.
-        float sum = dot((a - ROUNDER) + (b - ROUNDER), vec4(1.0));
+        // Of the values that share this pair's scale, as they are rounded: exact, if each is taken down by itself.
+        precise vec4 low_rounded = a - ROUNDER;
+        precise vec4 high_rounded = b - ROUNDER;
+        precise vec4 both = low_rounded + high_rounded;
+        precise float sum = (both.x + both.y) + (both.z + both.w);
         [[unroll]] for (uint apart = 1u; apart < PAIRS_EACH; apart *= 2u) sum += subgroupShuffleXor(sum, apart);
         if (!is_inside) continue;
         uint c = e / PAIRS;
