@@ -21,9 +21,9 @@ use std::fmt;
 use super::{AttentionParams, AttentionSizes, HeadPreparation, OP};
 use crate::kit::arguments::PushArguments;
 use crate::kit::text::{Text, address, require_float, require_shape, unpack};
-use crate::kit::tickets;
+use crate::kit::{glsl, tickets};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, elementwise};
+use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 use variant::DecodeVariant;
 
 /// The number of the first operand that may be missing.
@@ -159,7 +159,7 @@ fn kernel<'t>(
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
         .input("v", operands[4].dtype)
-        .output("keys", operands[0].dtype)
+        .input("keys", operands[0].dtype)
         .input("positions", DType::I32)
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
@@ -360,14 +360,25 @@ fn generated(
         _ => ("uvec4", unpack(keys, "unit[i]")),
     };
     let align = keys.size() * variant.unit;
+    let stored = |at: &str| glsl::conversions(keys).1.replace("VALUE", &format!("vectors[{at}]"));
+    let (word_values, word) = match keys {
+        DType::F32 => (1, "floatBitsToUint(vectors[at])".to_string()),
+        _ => (2, format!("{} | {} << 16", stored("at"), stored("(at) + 1u"))),
+    };
+    let own: Vec<String> = (0..align / 4).map(|i| format!("own_words[(at) + {i}u]")).collect();
     let mut text = format!(
         "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
          layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
          layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer pairs_ref {{ vec2 at[]; }};\n\
          vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
-         float as_stored(float value) {{ return {}; }}\n",
+         layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer stored_words_ref {{ uint at[]; }};\n\
+         #define UNIT_WORDS {}u\n\
+         #define OWN_UNIT_AT(at) {words}({})\n\
+         #define WORD_VALUES {word_values}u\n\
+         #define WORD_AT(at) ({word})\n",
         variant.unit,
-        elementwise::rounded("value".into(), keys),
+        align / 4,
+        own.join(", "),
     );
     let [_, q_norm_weight, k_norm_weight] = params.optional();
     for (name, norm, norm_weight) in [

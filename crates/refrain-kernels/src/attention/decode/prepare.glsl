@@ -41,15 +41,17 @@ const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
 const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
 const uint OWN = HEAD_DIM + VALUE_DIM;
-const uint OWN_TURNS = (OWN + THREADS - 1u) / THREADS;
+const uint OWN_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
+const uint OWN_UNITS = UNITS + VALUE_UNITS;
 const uint PAIR_TURNS = ROTATED / THREADS + 1u;
 // Parts that are joined at once.
 const uint AT_ONCE = 8u;
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
 
-// The queries, then the token's own key and value.
+// The queries, then the token's own key and value; these as the state stores them.
 shared float vectors[HEADS * HEAD_DIM + OWN];
+shared uint own_words[OWN_UNITS * UNIT_WORDS];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
@@ -90,6 +92,9 @@ float with_sink(uint h, float largest, float total) {
 #endif
     return total;
 }
+
+// The token's own key and value, unit by unit, as they are stored.
+UNIT_TYPE own_unit(uint unit) { return OWN_UNIT_AT(unit * UNIT_WORDS); }
 
 bool is_own(uint position) { return has_own && position == own_position; }
 
@@ -180,8 +185,7 @@ void load_vectors() {
         }
     }
     UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
-        uint own = clamp(gl_LocalInvocationIndex + turn * THREADS, HEAD_DIM, OWN - 1u);
-        uint d = own - HEAD_DIM;
+        uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
         raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
     }
 #if defined SINKS && !defined JOINS
@@ -195,8 +199,12 @@ void load_vectors() {
 #endif
 }
 
-// Queries and the key, before rotation.
+// Queries and the key, before rotation, and the value.
 void make_vectors() {
+    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
+        uint d = gl_LocalInvocationIndex + turn * THREADS;
+        if (d < VALUE_DIM) vectors[(HEADS + 1u) * HEAD_DIM + d] = raw_value[turn];
+    }
     UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
         uint number = turn * ROWS + row_in_group();
         float factor = 1.0;
@@ -247,14 +255,12 @@ void rotate_vectors() {
 void keep_own() {
     bool stores = head % RATIO == 0u;
     uint row = own_slot * KV_HEADS + kv_head;
-    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
-        uint own = gl_LocalInvocationIndex + turn * THREADS;
-        if (own >= OWN) break;
-        bool is_key = own < HEAD_DIM;
-        float value = is_key ? vectors[HEADS * HEAD_DIM + own] : raw_value[turn];
-        vectors[HEADS * HEAD_DIM + own] = as_stored(value);
-        uint at = is_key ? row * HEAD_DIM + own : row * VALUE_DIM + own - HEAD_DIM;
-        if (stores) store_keys(keys_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)), at, value);
+    for (uint number = gl_LocalInvocationIndex; number < OWN_UNITS * UNIT_WORDS; number += THREADS) {
+        uint word = WORD_AT(HEADS * HEAD_DIM + number * WORD_VALUES);
+        own_words[number] = word;
+        bool is_key = number < UNITS * UNIT_WORDS;
+        uint at = is_key ? row * UNITS * UNIT_WORDS + number : (row * VALUE_UNITS - UNITS) * UNIT_WORDS + number;
+        if (stores) stored_words_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)).at[at] = word;
     }
     barrier();
 }
