@@ -219,6 +219,7 @@ fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> Matrix
     MatrixTile {
         most_tokens: usize::MAX,
         least_depth: 0,
+        most_depth: usize::MAX,
         least_groups: GroupCount::fixed(1),
         shared,
         subgroups,

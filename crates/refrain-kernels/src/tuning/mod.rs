@@ -192,7 +192,8 @@ impl Tuning {
         [tokens, depth, rows, parts]: [usize; 4],
     ) -> MatrixTile {
         let tiles = self.matrix.iter();
-        let tiles = tiles.filter(|tile| tokens <= tile.most_tokens && depth >= tile.least_depth);
+        let tiles =
+            tiles.filter(|tile| tokens <= tile.most_tokens && (tile.least_depth..=tile.most_depth).contains(&depth));
         let tiles = tiles.map(|tile| tile.with_room(traits, size, tokens, parts as u32));
         let groups = |tile: &MatrixTile| {
             let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;

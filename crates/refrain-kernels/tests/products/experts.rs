@@ -162,6 +162,7 @@ fn tiles() -> Vec<MatrixTile> {
     let tile = |(shared, [subgroups, rows, tokens, halves]): (SharedBy, [u32; 4])| MatrixTile {
         most_tokens: usize::MAX,
         least_depth: 0,
+        most_depth: usize::MAX,
         least_groups: GroupCount::fixed(1),
         shared,
         subgroups,

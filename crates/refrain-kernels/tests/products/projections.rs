@@ -269,6 +269,7 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
                 let tile = MatrixTile {
                     most_tokens: usize::MAX,
                     least_depth: 0,
+                    most_depth: usize::MAX,
                     least_groups: GroupCount::fixed(1),
                     ..tile
                 };
