@@ -7,12 +7,13 @@ void score(uint base) {
     UNROLL for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
         if (unit >= UNITS) break;
-        UNIT_TYPE key_unit = keys[i];
-        if (is_own(position)) key_unit = own_unit(unit);
         // Two pairs at a time, so that a head's four values are read at once.
         [[unroll]] for (uint j = 0u; j < PAIRS; j += 2u) {
-            vec2 first = unit_pair(key_unit, j);
-            vec2 second = unit_pair(key_unit, min(j + 1u, PAIRS - 1u));
+            uint own = HEADS * HEAD_DIM + unit * UNIT + 2u * j;
+            vec2 first = unit_pair(keys[i], j);
+            vec2 second = unit_pair(keys[i], min(j + 1u, PAIRS - 1u));
+            if (is_own(position)) first = vec2(vectors[own], vectors[own + 1u]);
+            if (PAIRS > 1u && is_own(position)) second = vec2(vectors[own + 2u], vectors[own + 3u]);
             [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
                 uint at = h * HEAD_DIM + unit * UNIT + 2u * j;
                 products[h] += first * vec2(vectors[at], vectors[at + 1u]);
@@ -68,10 +69,10 @@ void add_values(uint base) {
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
             if (unit >= VALUE_UNITS) break;
-            UNIT_TYPE value_unit = values[turn * SPAN + s];
-            if (is_own(position)) value_unit = own_unit(UNITS + unit);
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                vec2 value = unit_pair(value_unit, j);
+                uint own = (HEADS + 1u) * HEAD_DIM + unit * UNIT + 2u * j;
+                vec2 value = unit_pair(values[turn * SPAN + s], j);
+                if (is_own(position)) value = vec2(vectors[own], vectors[own + 1u]);
                 [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
                     sums[(h * SPAN + s) * PAIRS + j] += weights[h * TILE + p] * value;
                 }

@@ -361,24 +361,28 @@ fn generated(
     };
     let align = keys.size() * variant.unit;
     let stored = |at: &str| glsl::conversions(keys).1.replace("VALUE", &format!("vectors[{at}]"));
-    let (word_values, word) = match keys {
-        DType::F32 => (1, "floatBitsToUint(vectors[at])".to_string()),
-        _ => (2, format!("{} | {} << 16", stored("at"), stored("(at) + 1u"))),
+    let (word_values, word, stands_for) = match keys {
+        DType::F32 => (
+            1,
+            "floatBitsToUint(vectors[at])".into(),
+            "vec2(uintBitsToFloat(word))".into(),
+        ),
+        _ => (
+            2,
+            format!("{} | {} << 16", stored("at"), stored("(at) + 1u")),
+            unpack(keys, "word"),
+        ),
     };
-    let own: Vec<String> = (0..align / 4).map(|i| format!("own_words[(at) + {i}u]")).collect();
     let mut text = format!(
         "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
          layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
          layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer pairs_ref {{ vec2 at[]; }};\n\
          vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
          layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer stored_words_ref {{ uint at[]; }};\n\
-         #define UNIT_WORDS {}u\n\
-         #define OWN_UNIT_AT(at) {words}({})\n\
          #define WORD_VALUES {word_values}u\n\
-         #define WORD_AT(at) ({word})\n",
+         #define WORD_AT(at) ({word})\n\
+         #define VALUES_OF(word) ({stands_for})\n",
         variant.unit,
-        align / 4,
-        own.join(", "),
     );
     let [_, q_norm_weight, k_norm_weight] = params.optional();
     for (name, norm, norm_weight) in [

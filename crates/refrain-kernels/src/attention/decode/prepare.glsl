@@ -42,16 +42,14 @@ const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
 const uint OWN = HEAD_DIM + VALUE_DIM;
 const uint OWN_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
-const uint OWN_UNITS = UNITS + VALUE_UNITS;
 const uint PAIR_TURNS = ROTATED / THREADS + 1u;
 // Parts that are joined at once.
 const uint AT_ONCE = 8u;
 // Stands for minus infinity, of which differences would be NaN.
 const float MASKED = -3.0e38;
 
-// The queries, then the token's own key and value; these as the state stores them.
+// The queries, then the token's own key and value, rounded as the state stores them.
 shared float vectors[HEADS * HEAD_DIM + OWN];
-shared uint own_words[OWN_UNITS * UNIT_WORDS];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
@@ -92,9 +90,6 @@ float with_sink(uint h, float largest, float total) {
 #endif
     return total;
 }
-
-// The token's own key and value, unit by unit, as they are stored.
-UNIT_TYPE own_unit(uint unit) { return OWN_UNIT_AT(unit * UNIT_WORDS); }
 
 bool is_own(uint position) { return has_own && position == own_position; }
 
@@ -251,16 +246,19 @@ void rotate_vectors() {
 #endif
 }
 
-// Rounds the token's own key and value as the state stores them; one workgroup of each key head stores.
+// Rounds the token's own key and value as the state stores them, word by word; one workgroup of each key head stores.
 void keep_own() {
+    const uint key_words = HEAD_DIM / WORD_VALUES;
+    const uint value_words = VALUE_DIM / WORD_VALUES;
     bool stores = head % RATIO == 0u;
     uint row = own_slot * KV_HEADS + kv_head;
-    for (uint number = gl_LocalInvocationIndex; number < OWN_UNITS * UNIT_WORDS; number += THREADS) {
-        uint word = WORD_AT(HEADS * HEAD_DIM + number * WORD_VALUES);
-        own_words[number] = word;
-        bool is_key = number < UNITS * UNIT_WORDS;
-        uint at = is_key ? row * UNITS * UNIT_WORDS + number : (row * VALUE_UNITS - UNITS) * UNIT_WORDS + number;
-        if (stores) stored_words_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)).at[at] = word;
+    for (uint number = gl_LocalInvocationIndex; number < key_words + value_words; number += THREADS) {
+        uint at = HEADS * HEAD_DIM + number * WORD_VALUES;
+        uint word = WORD_AT(at);
+        [[unroll]] for (uint i = 0u; i < WORD_VALUES; ++i) vectors[at + i] = VALUES_OF(word)[i];
+        bool is_key = number < key_words;
+        uint place = is_key ? row * key_words + number : row * value_words + number - key_words;
+        if (stores) stored_words_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)).at[place] = word;
     }
     barrier();
 }
