@@ -14,6 +14,9 @@ use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 /// registers hold as much that is under way.
 const BLOCK_BYTES: usize = 32 << 10;
 
+/// The most results that a lane's registers hold of fragments whose order is hidden.
+const MOST_RESULTS: usize = 128;
+
 /// How the work is divided.
 struct MatrixVariant {
     /// Subgroups of a workgroup, each with a fragment of tokens of one head.
@@ -37,15 +40,23 @@ impl MatrixVariant {
     ) -> Option<MatrixVariant> {
         let attention = &tuning.attention;
         let size = cores.size as usize;
-        let room = BLOCK_BYTES.min(traits.shared_bytes as usize);
-        let fits = |positions: &usize| {
-            (params.page_size as usize).is_multiple_of(*positions)
-                && 2 * positions * (sizes.head_dim + sizes.value_dim) <= room
+        let fits = |positions: usize, subgroups: u32| {
+            let block = 2 * positions * (sizes.head_dim + sizes.value_dim);
+            let passed = match cores.is_hidden() {
+                true => subgroups as usize * size * (6 * positions + 4 * size),
+                false => 0,
+            };
+            (params.page_size as usize).is_multiple_of(positions)
+                && block <= BLOCK_BYTES
+                && block + passed <= traits.shared_bytes as usize
         };
         let most = traits.max_invocations / traits.subgroup_size;
         let by = |subgroups: u32, fragments: usize| {
-            let positions = (1..=fragments).rev().map(|n| n * size).find(fits)?;
-            let subgroups = subgroups.min(most);
+            // Rather fewer subgroups than no block.
+            let fewer = (0..u32::BITS).map(|n| subgroups.min(most) >> n).take_while(|&n| n > 0);
+            let (subgroups, positions) = fewer
+                .flat_map(|n| (1..=fragments).rev().map(move |fragments| (n, fragments * size)))
+                .find(|&(subgroups, positions)| fits(positions, subgroups))?;
             let heads = sizes.grouped_heads(subgroups);
             let tiles = subgroups as usize / heads;
             Some(MatrixVariant {
@@ -73,17 +84,22 @@ pub(super) fn call(
     sizes: &AttentionSizes,
     params: &AttentionParams,
 ) -> Option<Result<Call, Unsupported>> {
-    let cores = traits.matrix_cores.filter(|cores| !cores.is_hidden())?;
+    let cores = traits.matrix_cores?;
     let [_, keys, values, ..] = operands;
     let AttentionSizes {
         head_dim, value_dim, ..
     } = *sizes;
     let lanes = lanes_of_values(cores, traits);
-    let suits = sizes.tokens >= tuning.attention.least_matrix_tokens
+    let suits = match cores.is_hidden() {
+        // A lane's registers hold so many results.
+        true => value_dim * cores.size as usize <= MOST_RESULTS * traits.subgroup_size as usize,
+        false => value_dim.is_multiple_of(4 * lanes),
+    };
+    let suits = suits
+        && sizes.tokens >= tuning.attention.least_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
-        && value_dim.is_multiple_of(cores.size as usize)
-        && value_dim.is_multiple_of(4 * lanes);
+        && value_dim.is_multiple_of(cores.size as usize);
     if !suits {
         return None;
     }
@@ -135,7 +151,7 @@ fn made(
         return Err(Unsupported::Size { op: OP, what });
     }
     let lane_values = sizes.value_dim / lanes_of_values(cores, traits);
-    let (run, words, bytes) = if lane_values.is_multiple_of(8) {
+    let (run, words, bytes) = if cores.is_hidden() || lane_values.is_multiple_of(8) {
         ("8u", "uvec4", 16)
     } else {
         ("4u", "uvec2", 8)
@@ -164,6 +180,13 @@ fn made(
     let kernel = cores
         .define(traits, text)
         .body(include_str!("matrix.comp"))
+        .body(match cores.is_hidden() {
+            true => concat!(
+                include_str!("../kit/fragments/meet.glsl"),
+                include_str!("matrix/passed.glsl")
+            ),
+            false => include_str!("matrix/held.glsl"),
+        })
         .kernel(vec![(0, subgroups as u32 * traits.subgroup_size)]);
     Ok(Call {
         kernel,

@@ -8,7 +8,7 @@
 use crate::kit::glsl;
 use crate::kit::text::Text;
 pub use crate::vocabulary::{FragmentOrder, MatrixCores};
-use crate::{Call, Push, Traits};
+use crate::{Call, Push, Traits, tuning};
 
 impl MatrixCores {
     /// Adds what shaders call the size and the order.
@@ -21,6 +21,7 @@ impl MatrixCores {
             .define("PART_COLUMNS", format!("{}u", self.shape[1]))
             .define("PART_DEPTH", format!("{}u", self.shape[2]))
             .flag("HIDDEN_ORDER", self.is_hidden())
+            .flag("LOCKSTEP", self.is_hidden() && traits.vendor == tuning::MESA_SOFTWARE)
             .body(&format!("#define COLUMN_OF(lane, value) ({})\n", self.order.column()))
             .body(include_str!("fragments/order.glsl"))
     }

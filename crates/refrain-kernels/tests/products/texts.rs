@@ -320,16 +320,7 @@ fn attentions() {
 #[test]
 fn attentions_on_matrix_cores() {
     let mut calls = Vec::new();
-    for (order, size, lanes, vendor) in [
-        (FragmentOrder::Quads, 16, 32, 0x10de),
-        (FragmentOrder::Columns, 8, 8, 0x10005),
-    ] {
-        let traits = Traits {
-            vendor,
-            subgroup_size: lanes,
-            matrix_cores: Some(MatrixCores::known(size, order)),
-            ..all_features()
-        };
+    for traits in any_matrix_cores() {
         // The last has six subgroups, which have unequal parts of a block.
         for (heads, [key, value]) in [
             (8, [64, 64]),
@@ -348,7 +339,9 @@ fn attentions_on_matrix_cores() {
             let operands = [&q, &keys, &values, &positions, &sequences, &pages, &out];
             let params = attention::AttentionParams::new(key, 128);
             let made = attention::calls(&traits, operands, None, &params).expect("supported").0;
-            assert!(made[0].kernel.name.starts_with("attention.matrix"));
+            // Where lanes are few, their registers hold no long values of fragments whose order is hidden.
+            let on_matrix_cores = made[0].kernel.name.starts_with("attention.matrix");
+            assert!(on_matrix_cores || (value > 64 && traits.matrix_cores.expect("some").is_hidden()));
             calls.extend(made);
         }
     }

@@ -419,14 +419,16 @@ impl ProjectionProblem<'_> {
         };
         let text = text
             .flag("SKIPS", tokens.skips)
-            .flag("LOCKSTEP", is_hidden && traits.vendor == tuning::MESA_SOFTWARE)
             .body("layout(local_size_x_id = 0) in;\n");
         let kernel = (tokens.shared)
             .joined(text)
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
             .body(match is_hidden {
-                true => include_str!("matrix_cores/passed.glsl"),
+                true => concat!(
+                    include_str!("../../kit/fragments/meet.glsl"),
+                    include_str!("matrix_cores/passed.glsl")
+                ),
                 false => include_str!("matrix_cores/held.glsl"),
             })
             .body(include_str!("matrix_cores/finish.glsl"))

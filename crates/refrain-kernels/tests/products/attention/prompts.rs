@@ -7,7 +7,7 @@ use refrain_testing::sample;
 
 use super::case::Case;
 use crate::common::Random;
-use crate::support::{FLOATS, matrix_cores};
+use crate::support::{FLOATS, matrix_cores, with_matrix_cores, with_parts_of_fragments};
 
 #[test]
 fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
@@ -124,20 +124,19 @@ fn drawn_case(random: &mut Random, cores: MatrixCores) -> Case {
 
 #[test]
 fn prompts_drawn_at_random_are_attended_on_matrix_cores() {
-    let Some((traits, cores)) = matrix_cores() else {
-        return;
-    };
-    for seed in sample(0..16, 8) {
-        let mut random = Random::new(seed);
-        let mut tuning = *tuning::choose(&traits);
-        tuning.attention.least_matrix_tokens = 1;
-        tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
-        tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
-        tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
-        tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
-        tuning.attention.enough_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
-        let on_matrix_cores = drawn_case(&mut random, cores).check(&tuning, &traits);
-        // Where the order of fragments is hidden, attention keeps its scalar kernel.
-        assert_eq!(on_matrix_cores, !cores.is_hidden(), "{seed}");
+    for traits in with_matrix_cores().into_iter().chain(with_parts_of_fragments()) {
+        for seed in sample(0..16, 8) {
+            let mut random = Random::new(seed);
+            let mut tuning = *tuning::choose(&traits);
+            tuning.attention.least_matrix_tokens = 1;
+            tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
+            tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
+            tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
+            tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
+            tuning.attention.enough_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
+            let cores = traits.matrix_cores.expect("some");
+            let on_matrix_cores = drawn_case(&mut random, cores).check(&tuning, &traits);
+            assert!(on_matrix_cores, "{seed}, {cores:?}");
+        }
     }
 }

@@ -6,21 +6,9 @@ shared float passed_sums[SUBGROUPS * FRAGMENT * FRAGMENT];
 // Fours of a row.
 const uint ROW_FOURS = FRAGMENT / 4u;
 
-// What lanes of the subgroup have stored is there for all of them.
-void meet() {
-#ifdef LOCKSTEP
-    // All subgroups would have to come, though lanes go together anyway.
-    memoryBarrier(gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-#else
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-#endif
-}
-
 // Where fragment `number` of the subgroup's begins, and a lane's word of it.
 uint passed_at(uint number) { return (gl_SubgroupID * MATRICES + number) * FRAGMENT_WORDS * 2u; }
 uint word_at(uint number, uint word) { return passed_at(number) + 2u * (word * SUBGROUP + gl_SubgroupInvocationID); }
-
-f16vec4 four_of(uint low, uint high) { return f16vec4(unpackFloat2x16(low), unpackFloat2x16(high)); }
 
 // Where part `part` of a fragment of x begins in it, in fours: parts along k, of each those along tokens.
 uint x_part_at(uint part) {
