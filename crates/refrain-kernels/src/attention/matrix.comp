@@ -5,11 +5,6 @@
 // stands elsewhere, by what is known of their order.
 layout(local_size_x_id = 0) in;
 
-// Values of a head, where they are not as many as those of a key.
-#ifndef VALUE_DIM
-#define VALUE_DIM HEAD_DIM
-#endif
-
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer keys_wide { uvec4 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = RUN_BYTES) readonly buffer values_wide { RUN_WORDS at[]; };
 
@@ -38,6 +33,8 @@ layout(push_constant, scalar) uniform Push {
 const uint TILES = POSITIONS / FRAGMENT;    // fragments of positions
 const uint TOKEN_TILES = SUBGROUPS / HEADS; // fragments of tokens
 const uint THREADS = SUBGROUPS * SUBGROUP;
+const uint GRANULES = HEAD_DIM / 8u;        // runs of eight values of a key
+const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS; // that an invocation brings
 const int NOWHERE = 0x7fffffff;
 // A score of what is not seen, and, larger, a maximum of none: differences are finite, and their powers zero.
 const float MASKED = -3.0e38;
@@ -60,6 +57,9 @@ float join_sum(float x) {
     [[unroll]] for (uint apart = 1u; apart < LANES_PER_ROW; apart *= 2u) x += subgroupShuffleXor(x, apart);
     return x;
 }
+
+// Keys that are under way to shared memory.
+uvec4 next_keys[KEYS_EACH];
 
 uint sequence_of(uint token) { return min(load_sequences(pc.sequences, token), pc.sequence_count - 1u); }
 
@@ -96,14 +96,24 @@ bool sees(uint slot, uint current, int seen) {
 
 // Loads the queries of tokens from `first` on.
 void load_query(uint first, uint head);
-// Begins to load the block of positions whose first is in `slot`, none beyond the `last` of them.
-void load_block(uint slot, uint kv_head, int last);
+// Begins to load the values of a block, as keys.
+void load_values(uint slot, uint kv_head, int last);
 // Puts what was loaded where all subgroups find it.
 void store_block();
 // Attends over the block of a sequence's positions that is in shared memory; `whole` where every token sees all of it.
 void attend(uint current, int base, bool whole);
 // Stores the results of tokens from `first` on, each times its factor.
 void store_rows(uint first, uint head, float factors[SLOTS]);
+
+// Begins to load the block of positions whose first is in `slot`, none beyond the `last` of them.
+void load_block(uint slot, uint kv_head, int last) {
+    [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
+        uint number = gl_LocalInvocationIndex + i * THREADS;
+        uint row = min(slot + min(number / GRANULES, uint(last)), pc.slots - 1u);
+        next_keys[i] = pc.keys.at[(row * pc.kv_heads + kv_head) * GRANULES + number % GRANULES];
+    }
+    load_values(slot, kv_head, last);
+}
 
 // Positions from the first to the last that some tokens see; none where the last comes before it.
 struct Span { int first, last; };

@@ -157,10 +157,6 @@ fn made(
         ("4u", "uvec2", 8)
     };
     let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks);
-    let text = match sizes.values_differ() {
-        true => text.define("VALUE_DIM", format!("{}u", sizes.value_dim)),
-        false => text,
-    };
     let text = text
         .define("RUN", run)
         .define("RUN_WORDS", words)
@@ -173,6 +169,7 @@ fn made(
         .output("y", out.dtype)
         .stored_fours("y", out.dtype, is_wide(out, &out.layout.strides[..2]))
         .define("HEAD_DIM", format!("{}u", sizes.head_dim))
+        .define("VALUE_DIM", format!("{}u", sizes.value_dim))
         .define("POSITIONS", format!("{positions}u"))
         .define("PAGE_SIZE", format!("{}u", params.page_size))
         .define("HEADS", format!("{heads}u"))

@@ -1,16 +1,13 @@
-use std::collections::HashSet;
+mod matrix_cores;
 
 use crate::common::{Random, rows};
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{
-    FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome_of, stored, with_matrix_cores,
-    with_parts_of_fragments,
-};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome_of, stored};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
@@ -259,50 +256,6 @@ fn every_tuning_row_gives_the_same_projection() {
 }
 
 #[test]
-fn every_tile_of_matrix_cores_gives_the_same_projection() {
-    for traits in with_matrix_cores() {
-        let mut tried = HashSet::new();
-        for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
-            let shared = row.matrix.iter().filter(|tile| tile.shared == SharedBy::Tokens);
-            let shared = shared.flat_map(|tile| [3, 64].map(|parts| MatrixTile { parts, ..*tile }));
-            for tile in row.matrix.iter().copied().chain(shared) {
-                let tile = MatrixTile {
-                    most_tokens: usize::MAX,
-                    least_depth: 0,
-                    most_depth: usize::MAX,
-                    least_groups: GroupCount::fixed(1),
-                    ..tile
-                };
-                if !tried.insert(tile) {
-                    continue;
-                }
-                let tuning = Tuning {
-                    matrix: Box::leak(Box::new([tile])),
-                    ..*row
-                };
-                let four = WeightStorage::Quantised(QuantFormat::Q4_K);
-                let both = Section {
-                    parts: vec![four; 2],
-                    epilogue: epilogue(2, DType::F32),
-                };
-                for (tokens, section) in [(13, plain(four, 75)), (37, (both, 41))] {
-                    Case {
-                        tokens,
-                        columns: 2304,
-                        x: DType::F32,
-                        out: DType::F32,
-                        norm: Some(NORM),
-                        sections: vec![section],
-                        weights: DType::F16,
-                    }
-                    .check(&tuning, &traits);
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
     let dense = |rows, columns| OperandSpec::contiguous(DType::F32, &[rows, columns]);
     let projection = Projection {
@@ -384,105 +337,6 @@ fn many_tokens_have_norms_and_epilogues_without_matrix_cores() {
         };
         for i in 0..count {
             many_tokens_case(i).check(tuning::choose(&traits), &traits);
-        }
-    }
-}
-
-#[test]
-fn many_tokens_meet_every_format_on_matrix_cores() {
-    for traits in with_matrix_cores() {
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
-            let weights = WeightStorage::Quantised(format);
-            let columns = if format.has_records() {
-                256 * (1 + i % 3)
-            } else {
-                format.group as usize * (3 + i % 4)
-            };
-            Case {
-                tokens: [9, 33, 64, 70, 130][i % 5],
-                columns,
-                x: FLOATS[i % 3],
-                out: DType::F32,
-                norm: (i % 2 == 0).then_some(NORM),
-                sections: vec![plain(weights, 37 + i)],
-                weights: DType::F16,
-            }
-            .check(tuning::choose(&traits), &traits);
-        }
-    }
-}
-
-#[test]
-fn fragments_of_several_parts_give_the_same_projection() {
-    let Some(traits) = with_parts_of_fragments() else {
-        return;
-    };
-    for (i, weights) in [WeightStorage::Dense, WeightStorage::Quantised(QuantFormat::Q4_K)]
-        .into_iter()
-        .enumerate()
-    {
-        for shared in [SharedBy::Tokens, SharedBy::Sums] {
-            let row = tuning::choose(&traits);
-            let tile = MatrixTile {
-                shared,
-                subgroups: 2,
-                rows: 1,
-                tokens: 1,
-                unrolled: false,
-                ..*row.matrix.last().expect("some")
-            };
-            let tuning = Tuning {
-                matrix: vec![tile].leak(),
-                ..*row
-            };
-            Case {
-                tokens: 37,
-                columns: 512,
-                x: DType::F32,
-                out: DType::F32,
-                norm: (i == 0).then_some(NORM),
-                sections: vec![plain(weights, 45)],
-                weights: DType::F16,
-            }
-            .check(&tuning, &traits);
-        }
-    }
-}
-
-#[test]
-fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
-    for traits in with_matrix_cores() {
-        let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
-        let dense = WeightStorage::Dense;
-        for (i, sections) in [
-            vec![plain(four, 140), plain(four, 7), plain(six, 90)],
-            vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],
-            vec![ended(&[four; 2], 190)],
-            vec![ended(&[dense; 2], 33), plain(dense, 4)],
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            for tokens in [12, 65] {
-                Case {
-                    tokens,
-                    columns: 512,
-                    x: DType::F32,
-                    out: FLOATS[i % 3],
-                    norm: (i != 1).then_some(NORM),
-                    sections: sections
-                        .clone()
-                        .into_iter()
-                        .map(|(mut s, n)| {
-                            // All sections give the result's type.
-                            s.epilogue.inputs.iter_mut().for_each(|d| *d = FLOATS[i % 3]);
-                            (s, n)
-                        })
-                        .collect(),
-                    weights: FLOATS[1 + i % 2],
-                }
-                .check(tuning::choose(&traits), &traits);
-            }
         }
     }
 }

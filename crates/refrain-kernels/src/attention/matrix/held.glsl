@@ -3,18 +3,15 @@
 // depend on it, and results are stored where they belong.
 const uint DEPTHS = HEAD_DIM / FRAGMENT;         // fragments along a key
 const uint VALUE_DEPTHS = VALUE_DIM / FRAGMENT;  // and along a value
-const uint GRANULES = HEAD_DIM / 8u;             // runs of eight values of a key
 const uint RUNS = VALUE_DIM / (RUN * ROWS_EACH); // runs of RUN values of a position's value, for a lane
 const uint RUN_DEPTHS = RUN / SLOTS;             // fragments that a lane's run is a part of
-const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS; // granules that an invocation brings
-const uint VALUES_EACH = (TILES * RUNS + SUBGROUPS - 1u) / SUBGROUPS;   // runs of fragments that a subgroup brings
+const uint VALUES_EACH = (TILES * RUNS + SUBGROUPS - 1u) / SUBGROUPS; // runs of fragments that a subgroup brings
 
 // Of a block, keys row by row, and values as fragments.
 shared uvec4 keys[POSITIONS * GRANULES];
 shared uvec4 values[TILES * VALUE_DEPTHS * SUBGROUP];
 
-// What is under way there.
-uvec4 next_keys[KEYS_EACH];
+// What is under way there beside keys.
 RUN_WORDS next_values[VALUES_EACH][VALUES];
 
 A_FRAGMENT query[DEPTHS];
@@ -70,12 +67,7 @@ void load_query(uint first, uint head) {
     }
 }
 
-void load_block(uint slot, uint kv_head, int last) {
-    [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
-        uint number = gl_LocalInvocationIndex + i * THREADS;
-        uint row = min(slot + min(number / GRANULES, uint(last)), pc.slots - 1u);
-        next_keys[i] = pc.keys.at[(row * pc.kv_heads + kv_head) * GRANULES + number % GRANULES];
-    }
+void load_values(uint slot, uint kv_head, int last) {
     [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
         uint number = gl_SubgroupID + i * SUBGROUPS;
         uint run = number % RUNS * ROWS_EACH + lane_row();

@@ -5,9 +5,7 @@ const uint VALUE_FOURS = VALUE_DIM / 4u; // and of a value
 const uint POSITION_FOURS = POSITIONS / 4u;
 const uint QUERY_PARTS = HEAD_DIM / PART_DEPTH; // parts along a query or key
 const uint VALUE_PARTS = VALUE_DIM / PART_COLUMNS;
-const uint GRANULES = HEAD_DIM / 8u; // runs of eight values
 const uint VALUE_GRANULES = VALUE_DIM / 8u;
-const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS; // that an invocation brings
 const uint VALUES_EACH = (POSITIONS * VALUE_GRANULES + THREADS - 1u) / THREADS;
 
 shared f16vec4 keys[POSITIONS * FOURS];
@@ -17,7 +15,6 @@ shared float passed_floats[SUBGROUPS * FRAGMENT * POSITIONS];
 shared f16vec4 passed_halves[SUBGROUPS * FRAGMENT * POSITION_FOURS];
 shared float passed_factors[SUBGROUPS * FRAGMENT * FRAGMENT];
 
-uvec4 next_keys[KEYS_EACH];
 uvec4 next_values[VALUES_EACH];
 
 A_FRAGMENT query[ROW_PARTS * QUERY_PARTS];
@@ -52,12 +49,7 @@ void load_query(uint first, uint head) {
     }
 }
 
-void load_block(uint slot, uint kv_head, int last) {
-    [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
-        uint number = gl_LocalInvocationIndex + i * THREADS;
-        uint row = min(slot + min(number / GRANULES, uint(last)), pc.slots - 1u);
-        next_keys[i] = pc.keys.at[(row * pc.kv_heads + kv_head) * GRANULES + number % GRANULES];
-    }
+void load_values(uint slot, uint kv_head, int last) {
     [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         uint row = min(slot + min(number / VALUE_GRANULES, uint(last)), pc.slots - 1u);
