@@ -90,12 +90,11 @@ pub(super) fn call(
         head_dim, value_dim, ..
     } = *sizes;
     let lanes = lanes_of_values(cores, traits);
-    let suits = match cores.is_hidden() {
-        // A lane's registers hold so many results.
+    let values_fit = match cores.is_hidden() {
         true => value_dim * cores.size as usize <= MOST_RESULTS * traits.subgroup_size as usize,
         false => value_dim.is_multiple_of(4 * lanes),
     };
-    let suits = suits
+    let suits = values_fit
         && sizes.tokens >= tuning.attention.least_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)

@@ -44,7 +44,6 @@ pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
         .define("COLUMNS", format!("{columns}u"))
         .define("DEPTH", format!("{depth}u"))
         .define("LANES", traits.subgroup_size)
-        .body("#define A_NUMBER(i) (int(i * 7u % 5u) - 2)\n#define B_NUMBER(i) (int(i * 3u % 7u) - 3)\n")
         .body(include_str!("fragments/probe.comp"));
     Call {
         kernel: text.kernel(Vec::new()),
@@ -53,7 +52,7 @@ pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
     }
 }
 
-/// What [`probe`] writes last, where instructions do what they are to.
+/// What [`probe`] writes last, where instructions do what they are to: its own numbers multiplied.
 fn product([rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u32> {
     let a = |i: u32| (i * 7 % 5) as i32 - 2;
     let b = |i: u32| (i * 3 % 7) as i32 - 3;
@@ -142,7 +141,7 @@ mod tests {
     fn fragments_of_hidden_order_have_parts_of_any_shape() {
         let size = |shape, lanes| {
             let traits = of_lanes(lanes);
-            let mut written = vec![u32::MAX; 3 * 8 * lanes as usize];
+            let mut written = vec![u32::MAX; (3 * lanes * ELEMENTS) as usize];
             written.extend(product(shape));
             found(&traits, shape, &written).map(|cores| cores.size)
         };

@@ -36,21 +36,25 @@ const FEW_REGISTERS_DELTA: Delta = Delta {
 const H200_DECODE_MANY: [DecodeTuning; 2] = [
     DecodeTuning {
         threads: 128,
-        positions: 64,
         most_heads: 4,
-        most_parts: 64,
         enough_groups: GroupCount::of_units(256, H200_UNITS),
-        unrolled: true,
+        ..H200_DECODE
     },
     DecodeTuning {
         threads: 128,
-        positions: 64,
-        most_heads: 2,
-        most_parts: 64,
         enough_groups: GroupCount::of_units(272, H200_UNITS),
-        unrolled: true,
+        ..H200_DECODE
     },
 ];
+
+const H200_DECODE: DecodeTuning = DecodeTuning {
+    threads: 256,
+    positions: 64,
+    most_heads: 2,
+    most_parts: 64,
+    enough_groups: GroupCount::of_units(264, H200_UNITS),
+    unrolled: true,
+};
 
 /// Measured on an H200.
 pub(super) const H200: Tuning = Tuning {
@@ -92,14 +96,7 @@ pub(super) const H200: Tuning = Tuning {
         matrix_subgroups_few: 4,
         enough_matrix_groups: GroupCount::of_units(120, H200_UNITS),
     },
-    decode: DecodeTuning {
-        threads: 256,
-        positions: 64,
-        most_heads: 2,
-        most_parts: 64,
-        enough_groups: GroupCount::of_units(264, H200_UNITS),
-        unrolled: true,
-    },
+    decode: H200_DECODE,
     decode_many: &H200_DECODE_MANY,
     delta: DELTA,
     most_convolved_in_turn: 16,

@@ -39,15 +39,14 @@ impl MatrixCores {
     /// Of instructions that multiply `shape` (rows, columns, depth) by `lanes` lanes, whose order is hidden: the smallest
     /// fragments that have such parts, and of which each lane has eight elements at least. None if there are no such.
     pub fn hidden(shape: [u32; 3], lanes: u32) -> Option<MatrixCores> {
-        let [least, most] = [shape.into_iter().min()?, shape.into_iter().max()?];
-        let divides = shape.iter().all(|n| n.is_power_of_two()) && lanes.is_power_of_two() && least >= 4;
-        let sizes = [most, 2 * most, 4 * most, 8 * most].into_iter();
-        let size = sizes
-            .take_while(|&size| size <= Self::LARGEST)
-            .find(|size| size * size >= 8 * lanes)?;
+        if !lanes.is_power_of_two() || !shape.iter().all(|&n| n >= 4 && n.is_power_of_two()) {
+            return None;
+        }
+        let mut sizes = (0..).map(|n| 1 << n).take_while(|&size| size <= Self::LARGEST);
+        let holds = |size: &u32| shape.iter().all(|n| n <= size) && size * size >= 8 * lanes;
+        let size = sizes.find(holds)?;
         let order = FragmentOrder::Hidden;
-        let cores = MatrixCores { size, shape, order };
-        divides.then_some(cores)
+        Some(MatrixCores { size, shape, order })
     }
 
     /// Whether fragments go by way of shared memory, since nobody knows which lane holds what.

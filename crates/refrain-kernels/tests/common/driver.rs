@@ -36,9 +36,9 @@ pub fn traits(device: &Device) -> Traits {
     }
 }
 
-/// The device's matrix cores: those whose order kernels know, if there are such.
+/// The device's matrix cores, of the first shape that works.
 fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
-    let found = device.matrix_shapes_of_halves().into_iter().filter_map(|shape| {
+    device.matrix_shapes_of_halves().into_iter().find_map(|shape| {
         let call = fragments::probe(traits, shape);
         let mut bytes = vec![0; 4 * fragments::probe_words(traits, shape)];
         let held = device
@@ -57,8 +57,7 @@ fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
         device.read(&held, 0, &mut bytes).expect("the probe's answer");
 
         fragments::found(traits, shape, bytemuck::cast_slice(&bytes))
-    });
-    found.min_by_key(|cores| cores.is_hidden())
+    })
 }
 
 /// A kernel as the runtime compiles it.

@@ -49,6 +49,19 @@ pub fn epilogue(parts: usize, dtype: DType) -> Expression {
 }
 
 impl Case {
+    /// One section of floats behind a norm.
+    pub fn normed(tokens: usize, columns: usize, section: (Section, usize)) -> Case {
+        Case {
+            tokens,
+            columns,
+            x: DType::F32,
+            out: DType::F32,
+            norm: Some(NORM),
+            sections: vec![section],
+            weights: DType::F16,
+        }
+    }
+
     /// Compares what the device computes with the reference.
     pub fn check(&self, tuning: &Tuning, traits: &Traits) {
         let mut random = Random::new(self.columns as u64);

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::projections::{Case, NORM, ended, plain};
+use crate::projections::{Case, ended, plain};
 use crate::support::device_traits;
+use refrain_kernels::Traits;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, GroupCount, TileSize, Tuning};
-use refrain_kernels::{DType, Traits};
 
 /// Rows with each size of tiles of the table alone.
 pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
@@ -40,16 +40,7 @@ fn every_tile_without_matrix_cores_gives_the_same_projection() {
             (140, ended(&[four; 2], 150), 32),
             (140, plain(WeightStorage::Dense, 150), 83),
         ] {
-            Case {
-                tokens,
-                columns,
-                x: DType::F32,
-                out: DType::F32,
-                norm: Some(NORM),
-                sections: vec![section],
-                weights: DType::F16,
-            }
-            .check(&tuning, &traits);
+            Case::normed(tokens, columns, section).check(&tuning, &traits);
         }
     }
 }

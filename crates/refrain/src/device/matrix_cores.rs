@@ -7,26 +7,19 @@ use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass}
 use crate::Error;
 use crate::execute::translate;
 
-/// The device's matrix cores, by the shape whose order a probe finds to be one that kernels know, else by the first that
-/// works. A device on which the probe fails goes without: whatever is wrong with it will be said of what it is asked to
-/// compute.
+/// The device's matrix cores, of the first shape that works, and their order if the probe finds one that kernels know. A
+/// device on which the probe fails goes without: whatever is wrong with it will be said of what it is asked to compute.
 pub(super) fn found(device: &Device, traits: &Traits) -> Option<MatrixCores> {
     let told = device.features().contains(Feature::FragmentOrder);
-    let mut hidden = None;
-    for shape in device.matrix_shapes_of_halves() {
-        let Ok(written) = probe(device, traits, shape) else {
-            continue;
-        };
-        let found = fragments::found(traits, shape, &written);
-        if told && found.is_some_and(|cores| !cores.is_hidden()) {
-            return found;
+    let shapes = device.matrix_shapes_of_halves();
+    shapes.into_iter().find_map(|shape| {
+        let written = probe(device, traits, shape).ok()?;
+        let found = fragments::found(traits, shape, &written)?;
+        match told {
+            true => Some(found),
+            false => MatrixCores::hidden(shape, traits.subgroup_size),
         }
-        hidden = hidden.or(found.and_then(|_| MatrixCores::hidden(shape, traits.subgroup_size)));
-        if !told && hidden.is_some() {
-            break;
-        }
-    }
-    hidden
+    })
 }
 
 /// What [`fragments::probe`] writes.

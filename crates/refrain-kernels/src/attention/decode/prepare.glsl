@@ -41,7 +41,7 @@ const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
 const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
 const uint OWN = HEAD_DIM + VALUE_DIM;
-const uint OWN_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
+const uint RAW_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
 const uint PAIR_TURNS = ROTATED / THREADS + 1u;
 // Parts that are joined at once.
 const uint AT_ONCE = 8u;
@@ -64,7 +64,7 @@ UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[TURNS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
 float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_norm_weights[VECTOR_TURNS * VECTOR_SPAN];
-float raw_value[OWN_TURNS];
+float raw_value[RAW_TURNS];
 float pair_frequencies[PAIR_TURNS];
 
 uint token, head, kv_head, pages_at;
@@ -179,7 +179,7 @@ void load_vectors() {
             vector_norm_weights[own] = norm_weight_of(is_key, d);
         }
     }
-    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
+    UNROLL for (uint turn = 0u; turn < RAW_TURNS; ++turn) {
         uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
         raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
     }
@@ -196,7 +196,7 @@ void load_vectors() {
 
 // Queries and the key, before rotation, and the value.
 void make_vectors() {
-    UNROLL for (uint turn = 0u; turn < OWN_TURNS; ++turn) {
+    UNROLL for (uint turn = 0u; turn < RAW_TURNS; ++turn) {
         uint d = gl_LocalInvocationIndex + turn * THREADS;
         if (d < VALUE_DIM) vectors[(HEADS + 1u) * HEAD_DIM + d] = raw_value[turn];
     }

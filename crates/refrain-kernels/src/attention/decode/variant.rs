@@ -115,11 +115,14 @@ impl DecodeVariant {
         let tile = keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join);
         let turns = span.div_ceil(self.parts).div_ceil(self.tile);
         // What makes queries and key, before the first tile.
-        let [vectors, own] = [
+        let [vectors, value, own] = [
             self.heads.div_ceil(rows) + 1,
+            sizes.value_dim.div_ceil(threads),
             (sizes.head_dim + sizes.value_dim).div_ceil(threads),
         ];
-        let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join) + 2 * unroll(own, 0);
+        let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join)
+            + 2 * unroll(value, 0)
+            + looped(own, 0);
         let rotated = params.heads.rotated_pairs();
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
         // What sums over the groups, and joins the parts.

@@ -12,6 +12,10 @@ coopmat<float16_t, gl_ScopeSubgroup, ROWS, DEPTH, gl_MatrixUseA> a;
 coopmat<float16_t, gl_ScopeSubgroup, DEPTH, COLUMNS, gl_MatrixUseB> b;
 coopmat<float, gl_ScopeSubgroup, ROWS, COLUMNS, gl_MatrixUseAccumulator> sums;
 
+// Small, so that their products are exact.
+int number_of_a(uint i) { return int(i * 7u % 5u) - 2; }
+int number_of_b(uint i) { return int(i * 3u % 7u) - 3; }
+
 void load() {
     barrier();
     coopMatLoad(a, a_halves, 0, DEPTH, gl_CooperativeMatrixLayoutRowMajor);
@@ -36,8 +40,8 @@ void main() {
         pc.held.at[2u * LANES * elements + at] = held ? uint(sums[i]) : ~0u;
     }
 
-    for (uint i = lane; i < ROWS * DEPTH; i += LANES) a_halves[i] = float16_t(int(A_NUMBER(i)));
-    for (uint i = lane; i < DEPTH * COLUMNS; i += LANES) b_halves[i] = float16_t(int(B_NUMBER(i)));
+    for (uint i = lane; i < ROWS * DEPTH; i += LANES) a_halves[i] = float16_t(number_of_a(i));
+    for (uint i = lane; i < DEPTH * COLUMNS; i += LANES) b_halves[i] = float16_t(number_of_b(i));
     load();
     sums = coopMatMulAdd(a, b, sums);
     coopMatStore(sums, floats, 0, COLUMNS, gl_CooperativeMatrixLayoutRowMajor);

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use refrain_kernels::DType;
-use refrain_kernels::projection::{Section, WeightStorage};
+use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_testing::sample;
 
-use super::{Case, NORM, ended, epilogue, plain};
+use super::{Case, NORM, ended, plain};
 use crate::support::{FLOATS, with_matrix_cores, with_parts_of_fragments};
 
 #[test]
@@ -34,21 +34,8 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
                     ..*row
                 };
                 let four = WeightStorage::Quantised(QuantFormat::Q4_K);
-                let both = Section {
-                    parts: vec![four; 2],
-                    epilogue: epilogue(2, DType::F32),
-                };
-                for (tokens, section) in [(13, plain(four, 75)), (37, (both, 41))] {
-                    Case {
-                        tokens,
-                        columns: 2304,
-                        x: DType::F32,
-                        out: DType::F32,
-                        norm: Some(NORM),
-                        sections: vec![section],
-                        weights: DType::F16,
-                    }
-                    .check(&tuning, &traits);
+                for (tokens, section) in [(13, plain(four, 75)), (37, ended(&[four; 2], 41))] {
+                    Case::normed(tokens, 2304, section).check(&tuning, &traits);
                 }
             }
         }
@@ -103,13 +90,8 @@ fn fragments_of_several_parts_give_the_same_projection() {
                 ..*row
             };
             Case {
-                tokens: 37,
-                columns: 512,
-                x: DType::F32,
-                out: DType::F32,
                 norm: (i == 0).then_some(NORM),
-                sections: vec![plain(weights, 45)],
-                weights: DType::F16,
+                ..Case::normed(37, 512, plain(weights, 45))
             }
             .check(&tuning, &traits);
         }
