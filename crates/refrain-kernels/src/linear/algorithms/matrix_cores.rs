@@ -105,11 +105,7 @@ impl Fragments {
     pub(crate) fn packing(&self, traits: &Traits) -> [u32; 2] {
         let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
         let runs = row.div_ceil(8);
-        let held = std::env::var("HELD")
-            .ok()
-            .and_then(|t| t.parse().ok())
-            .unwrap_or(RUNS_HELD);
-        let wanted = runs.div_ceil(held).next_power_of_two() as u32;
+        let wanted = runs.div_ceil(RUNS_HELD).next_power_of_two() as u32;
         let lanes = wanted.min(traits.max_invocations).max(tuning::lanes(traits));
         [lanes, runs.div_ceil(lanes as usize) as u32]
     }
