@@ -225,6 +225,7 @@ fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> Matrix
         subgroups,
         rows,
         tokens,
+        narrow: false,
         halves,
         parts: 1,
         folded: false,

@@ -17,6 +17,9 @@ impl MatrixCores {
             .define("LANES_PER_ROW", format!("{}u", self.lanes_per_row()))
             .define("SUBGROUP", format!("{}u", traits.subgroup_size))
             .define("VALUES", self.values())
+            .define("TOKEN_COLUMNS", format!("{}u", self.columns()))
+            .define("WORD_HALVES", format!("{}u", 8 * self.columns() / self.size))
+            .define("X_WORD", if self.columns() < self.size { "uvec2" } else { "uvec4" })
             .define("PART_ROWS", format!("{}u", self.shape[0]))
             .define("PART_COLUMNS", format!("{}u", self.shape[1]))
             .define("PART_DEPTH", format!("{}u", self.shape[2]))
@@ -27,7 +30,7 @@ impl MatrixCores {
     }
 }
 
-/// Elements that a lane holds of a fragment whose order is known.
+/// Elements that a lane holds of a fragment whose order is known, if it is square.
 const ELEMENTS: u32 = 8;
 
 /// Words that [`probe`] writes.
@@ -37,7 +40,7 @@ pub fn probe_words(traits: &Traits, [rows, columns, _]: [u32; 3]) -> usize {
 
 /// The call that tells how lanes hold what an instruction multiplies (rows, columns and depth), and whether it does: of
 /// matrices whose elements are numbered row by row it writes (operand 0, u32 `[3, lanes, 8]`) the numbers that each lane
-/// holds as A, as B and as sums, then (i32 `[rows, columns]`) a product.
+/// holds as A, as B and as sums, all bits set where it has fewer, then (i32 `[rows, columns]`) a product.
 pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
     let text = Text::with_fragments(traits, "fragments.probe")
         .define("ROWS", format!("{rows}u"))
@@ -63,29 +66,59 @@ fn product([rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The fragments of a device, from what [`probe`] of one of its shapes wrote: of hidden order if it is not one that kernels
-/// know. None if kernels are made for no such parts of fragments, or products are wrong.
-pub fn found(traits: &Traits, shape: [u32; 3], written: &[u32]) -> Option<MatrixCores> {
-    let lanes = traits.subgroup_size;
-    let held = (3 * lanes * ELEMENTS) as usize;
-    if written.len() != probe_words(traits, shape) || !product(shape).eq(written[held..].iter().copied()) {
-        return None;
-    }
-    let size = shape[0];
-    let is = |order: &FragmentOrder| {
-        (0..lanes * ELEMENTS).all(|at| {
-            let (row, column) = order.place(size, lanes, at / ELEMENTS, at % ELEMENTS);
-            let of = |matrix: u32| written[(matrix * lanes * ELEMENTS + at) as usize];
-            let (straight, across) = (row * size + column, column * size + row);
-            [of(0), of(1), of(2)] == [straight, across, straight]
-        })
+/// The matrix cores of a device whose instructions multiply `shapes`: of the first that works, in the order in which lanes
+/// hold its fragments if kernels know it and may (`told`) use it. `run` answers what [`probe`] writes of a shape, if it
+/// runs.
+pub fn found(
+    traits: &Traits,
+    shapes: &[[u32; 3]],
+    told: bool,
+    mut run: impl FnMut([u32; 3]) -> Option<Vec<u32>>,
+) -> Option<MatrixCores> {
+    let mut works = |shape: [u32; 3]| run(shape).filter(|written| multiplies(traits, shape, written));
+    let known = |[size, columns, depth]: [u32; 3], written: &[u32]| {
+        let orders = FragmentOrder::ALL
+            .into_iter()
+            .filter(|_| told && columns == size && depth == size);
+        let mut orders = orders.map(|order| MatrixCores::known(size, order));
+        orders.find(|cores| is_held(traits, *cores, written))
     };
-    let may_be_known = shape == [size; 3] && size * size == lanes * ELEMENTS;
-    let known = FragmentOrder::ALL.into_iter().find(|order| may_be_known && is(order));
-    match known {
-        Some(order) => Some(MatrixCores::known(size, order)),
-        None => MatrixCores::hidden(shape, lanes),
-    }
+    let cores = shapes.iter().find_map(|&shape| {
+        let written = works(shape)?;
+        known(shape, &written).or_else(|| MatrixCores::hidden(shape, traits.subgroup_size))
+    })?;
+    let narrowed = cores.narrowed();
+    let offered = !cores.is_hidden() && cores.values() > 1 && shapes.contains(&narrowed.shape);
+    let narrow = offered && works(narrowed.shape).is_some_and(|written| is_held(traits, narrowed, &written));
+    Some(MatrixCores { narrow, ..cores })
+}
+
+/// Whether products of a shape, of which [`probe`] wrote this, are right.
+fn multiplies(traits: &Traits, shape: [u32; 3], written: &[u32]) -> bool {
+    let held = (3 * traits.subgroup_size * ELEMENTS) as usize;
+    written.len() == probe_words(traits, shape) && product(shape).eq(written[held..].iter().copied())
+}
+
+/// Whether lanes hold fragments as they are said to.
+fn is_held(traits: &Traits, cores: MatrixCores, written: &[u32]) -> bool {
+    let (lanes, size, columns) = (traits.subgroup_size, cores.size, cores.columns());
+    size * size == lanes * ELEMENTS
+        && (0..lanes * ELEMENTS).all(|at| {
+            let (lane, number) = (at / ELEMENTS, at % ELEMENTS);
+            let of = |matrix: u32| written[(matrix * lanes * ELEMENTS + at) as usize];
+            let place = |values: u32| cores.order.place(size, lanes, values, lane, number);
+            let values = cores.values();
+            let ([row, column], [sum_row, sum_column]) = (place(values), place(values * columns / size));
+            // Of A each lane has ELEMENTS, of fragments with fewer columns fewer.
+            let there = number < size * columns / lanes;
+            let held = |place: u32| if there { place } else { u32::MAX };
+            let wanted = [
+                row * size + column,
+                held(column * columns + row),
+                held(sum_row * columns + sum_column),
+            ];
+            [of(0), of(1), of(2)] == wanted
+        })
 }
 
 /// What kernels with fragments need beside the usual head.
@@ -111,30 +144,61 @@ mod tests {
         }
     }
 
+    /// What [`probe`] writes where lanes hold fragments as they are said to.
+    fn answer(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
+        let (lanes, size, columns) = (traits.subgroup_size, cores.size, cores.columns());
+        let mut written = vec![u32::MAX; (3 * lanes * ELEMENTS) as usize];
+        for (matrix, count, values) in [(0, size, size), (1, columns, size), (2, columns, columns)] {
+            let values = values * cores.values() / size;
+            for at in 0..lanes * ELEMENTS {
+                let (lane, number) = (at / ELEMENTS, at % ELEMENTS);
+                let [row, column] = cores.order.place(size, lanes, values, lane, number);
+                if number < size * count / lanes {
+                    let numbers = [row * size + column, column * columns + row, row * columns + column];
+                    written[(matrix * lanes * ELEMENTS + at) as usize] = numbers[matrix as usize];
+                }
+            }
+        }
+        written.extend(product(cores.shape));
+        written
+    }
+
     #[test]
     fn an_order_is_known_by_what_lanes_hold_and_any_other_is_hidden() {
         for (order, size, lanes) in [(FragmentOrder::Quads, 16, 32), (FragmentOrder::Columns, 8, 8)] {
             let traits = of_lanes(lanes);
-            let mut written = Vec::new();
-            for is_b in [false, true, false] {
-                for at in 0..lanes * ELEMENTS {
-                    let (row, column) = order.place(size, lanes, at / ELEMENTS, at % ELEMENTS);
-                    written.push(if is_b { column * size + row } else { row * size + column });
-                }
-            }
-            written.extend(product([size; 3]));
-            assert_eq!(
-                found(&traits, [size; 3], &written),
-                Some(MatrixCores::known(size, order))
-            );
+            let cores = MatrixCores::known(size, order);
+            let of = |written: &[u32], told| found(&traits, &[cores.shape], told, |_| Some(written.to_vec()));
+            let hidden = MatrixCores::hidden([size; 3], lanes);
+            let mut written = answer(&traits, cores);
+            assert_eq!(of(&written, true), Some(cores));
+            assert_eq!(of(&written, false), hidden, "it is not to be used");
             written.swap(0, 1);
-            assert_eq!(
-                found(&traits, [size; 3], &written),
-                MatrixCores::hidden([size; 3], lanes)
-            );
+            assert_eq!(of(&written, true), hidden);
             *written.last_mut().expect("some") += 1;
-            assert_eq!(found(&traits, [size; 3], &written), None, "products are wrong");
+            assert_eq!(of(&written, true), None, "products are wrong");
         }
+    }
+
+    #[test]
+    fn fragments_are_narrow_where_a_device_has_such_in_the_same_order() {
+        let traits = of_lanes(32);
+        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+        let narrowed = cores.narrowed();
+        let is_narrow = |shapes: &[[u32; 3]], swapped: bool| {
+            let found = found(&traits, shapes, true, |shape| {
+                let of = [cores, narrowed].into_iter().find(|cores| cores.shape == shape)?;
+                let mut written = answer(&traits, of);
+                if swapped && of == narrowed {
+                    written.swap(0, 1);
+                }
+                Some(written)
+            });
+            found.expect("matrix cores").narrow
+        };
+        assert!(is_narrow(&[cores.shape, narrowed.shape], false));
+        assert!(!is_narrow(&[cores.shape, narrowed.shape], true));
+        assert!(!is_narrow(&[cores.shape], false));
     }
 
     #[test]
@@ -143,7 +207,7 @@ mod tests {
             let traits = of_lanes(lanes);
             let mut written = vec![u32::MAX; (3 * lanes * ELEMENTS) as usize];
             written.extend(product(shape));
-            found(&traits, shape, &written).map(|cores| cores.size)
+            found(&traits, &[shape], true, |_| Some(written.clone())).map(|cores| cores.size)
         };
         assert_eq!(size([16, 16, 16], 32), Some(16));
         assert_eq!(size([16, 16, 16], 64), Some(32), "eight elements a lane at least");

@@ -9,6 +9,8 @@ pub struct MatrixCores {
     pub shape: [u32; 3],
     /// How lanes hold a fragment.
     pub order: FragmentOrder,
+    /// Whether instructions multiply fragments of half as many columns too, which lanes hold in the same order.
+    pub narrow: bool,
 }
 
 /// How the lanes of a subgroup hold the rows of a fragment, whether of A, of B transposed, or of sums.
@@ -33,7 +35,22 @@ impl MatrixCores {
             size,
             shape: [size; 3],
             order,
+            narrow: false,
         }
+    }
+
+    /// The same by fragments of half as many columns.
+    pub(crate) fn narrowed(self) -> MatrixCores {
+        let size = self.size;
+        MatrixCores {
+            shape: [size, size / 2, size],
+            ..self
+        }
+    }
+
+    /// Columns of a fragment of x or of sums.
+    pub(crate) fn columns(self) -> u32 {
+        if self.is_hidden() { self.size } else { self.shape[1] }
     }
 
     /// Of instructions that multiply `shape` (rows, columns, depth) by `lanes` lanes, whose order is hidden: the smallest
@@ -46,7 +63,13 @@ impl MatrixCores {
         let holds = |size: &u32| shape.iter().all(|n| n <= size) && size * size >= 8 * lanes;
         let size = sizes.find(holds)?;
         let order = FragmentOrder::Hidden;
-        Some(MatrixCores { size, shape, order })
+        let narrow = false;
+        Some(MatrixCores {
+            size,
+            shape,
+            order,
+            narrow,
+        })
     }
 
     /// Whether fragments go by way of shared memory, since nobody knows which lane holds what.
@@ -96,11 +119,11 @@ impl FragmentOrder {
         }
     }
 
-    /// Row and column of element `number` of lane `lane`, of fragments of `size` rows.
-    pub(crate) fn place(self, size: u32, lanes: u32, lane: u32, number: u32) -> (u32, u32) {
+    /// Row and column of element `number` of lane `lane`, of fragments of `size` rows in which it has `values` values
+    /// each.
+    pub(crate) fn place(self, size: u32, lanes: u32, values: u32, lane: u32, number: u32) -> [u32; 2] {
         let per_row = self.lanes_per_row(size);
-        let values = size / per_row;
         let row = lane / per_row + number / values * (lanes / per_row);
-        (row, self.column_of(lane % per_row, number % values))
+        [row, self.column_of(lane % per_row, number % values)]
     }
 }

@@ -38,26 +38,29 @@ pub fn traits(device: &Device) -> Traits {
 
 /// The device's matrix cores, of the first shape that works.
 fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
-    device.matrix_shapes_of_halves().into_iter().find_map(|shape| {
-        let call = fragments::probe(traits, shape);
-        let mut bytes = vec![0; 4 * fragments::probe_words(traits, shape)];
-        let held = device
-            .allocate(MemoryClass::Scratch, bytes.len() as u64)
-            .expect("memory");
-        let mut list = CommandList::new("fragments");
-        list.commands.push(Command::Dispatch {
-            pipeline: device
-                .pipeline(&translated(&call.kernel, 8))
-                .expect("the probe compiles"),
-            groups: call.groups,
-            push: held.address().to_le_bytes().to_vec(),
-        });
-        list.uses = vec![(held.clone(), Access::Write)];
-        device.submit(list).expect("the probe runs");
-        device.read(&held, 0, &mut bytes).expect("the probe's answer");
+    let shapes = device.matrix_shapes_of_halves();
+    fragments::found(traits, &shapes, true, |shape| Some(probed(device, traits, shape)))
+}
 
-        fragments::found(traits, shape, bytemuck::cast_slice(&bytes))
-    })
+/// What the device answers to the probe of a shape.
+fn probed(device: &Device, traits: &Traits, shape: [u32; 3]) -> Vec<u32> {
+    let call = fragments::probe(traits, shape);
+    let mut words = vec![0; fragments::probe_words(traits, shape)];
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+    let held = device.allocate(MemoryClass::Scratch, bytes.len() as u64);
+    let held = held.expect("memory");
+    let mut list = CommandList::new("fragments");
+    list.commands.push(Command::Dispatch {
+        pipeline: device
+            .pipeline(&translated(&call.kernel, 8))
+            .expect("the probe compiles"),
+        groups: call.groups,
+        push: held.address().to_le_bytes().to_vec(),
+    });
+    list.uses = vec![(held.clone(), Access::Write)];
+    device.submit(list).expect("the probe runs");
+    device.read(&held, 0, bytes).expect("the probe's answer");
+    words
 }
 
 /// A kernel as the runtime compiles it.

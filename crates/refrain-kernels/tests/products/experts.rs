@@ -168,6 +168,7 @@ fn tiles() -> Vec<MatrixTile> {
         subgroups,
         rows,
         tokens,
+        narrow: false,
         halves,
         parts: 1,
         folded: false,

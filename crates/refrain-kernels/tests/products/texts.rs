@@ -134,8 +134,10 @@ fn recurrences() {
 
 /// Orders that are known, and shapes whose order is hidden: AMD's, Intel's, NVIDIA's and those of software drivers.
 fn any_matrix_cores() -> impl Iterator<Item = Traits> {
+    let quads = MatrixCores::known(16, FragmentOrder::Quads);
     let known = [
-        (MatrixCores::known(16, FragmentOrder::Quads), 32, 0x10de),
+        (MatrixCores { narrow: true, ..quads }, 32, 0x10de),
+        (quads, 32, 0x10de),
         (MatrixCores::known(8, FragmentOrder::Columns), 8, 0x10005),
     ];
     let hidden = [

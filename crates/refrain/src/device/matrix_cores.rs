@@ -12,14 +12,7 @@ use crate::execute::translate;
 pub(super) fn found(device: &Device, traits: &Traits) -> Option<MatrixCores> {
     let told = device.features().contains(Feature::FragmentOrder);
     let shapes = device.matrix_shapes_of_halves();
-    shapes.into_iter().find_map(|shape| {
-        let written = probe(device, traits, shape).ok()?;
-        let found = fragments::found(traits, shape, &written)?;
-        match told {
-            true => Some(found),
-            false => MatrixCores::hidden(shape, traits.subgroup_size),
-        }
-    })
+    fragments::found(traits, &shapes, told, |shape| probe(device, traits, shape).ok())
 }
 
 /// What [`fragments::probe`] writes.

@@ -1,11 +1,13 @@
-// How a subgroup's lanes hold fragments. VALUES of a row's values in a fragment are a lane's.
+// How a subgroup's lanes hold fragments. VALUES of a row's values in a fragment are a lane's; fragments of tokens, whose
+// rows lie across, have TOKEN_COLUMNS of those, and sums as many columns.
+const uint SUM_VALUES = uint(VALUES) * TOKEN_COLUMNS / FRAGMENT;
 const uint ROWS_EACH = SUBGROUP / LANES_PER_ROW; // rows of a fragment that lie in different lanes
 const uint SLOTS = FRAGMENT / ROWS_EACH;         // rows that a lane has a part of
-const uint ELEMENTS = SLOTS * uint(VALUES);      // of a fragment in a lane
-// In memory lanes take eight halves of a fragment at once: of so many rows, so many times.
-const uint WORD_SLOTS = 8u / uint(VALUES);
-const uint LANE_WORDS = SLOTS / WORD_SLOTS;
-const uint WORD_ROWS = FRAGMENT / WORD_SLOTS; // rows whose first such word is their own
+const uint ELEMENTS = SLOTS * SUM_VALUES;        // of a fragment of sums in a lane
+// In memory lanes take WORD_HALVES halves of a fragment of tokens at once: of so many rows, so many times.
+const uint WORD_SLOTS = WORD_HALVES / uint(VALUES);
+const uint LANE_WORDS = TOKEN_COLUMNS / ROWS_EACH / WORD_SLOTS;
+const uint WORD_ROWS = TOKEN_COLUMNS / WORD_SLOTS; // rows whose first such word is their own
 const uint FRAGMENT_WORDS = SUBGROUP * LANE_WORDS;
 
 // What an instruction multiplies: a fragment, or parts of one.
@@ -13,7 +15,7 @@ const uint FRAGMENT_WORDS = SUBGROUP * LANE_WORDS;
 #define B_FRAGMENT coopmat<float16_t, gl_ScopeSubgroup, PART_DEPTH, PART_COLUMNS, gl_MatrixUseB>
 #define SUMS coopmat<float, gl_ScopeSubgroup, PART_ROWS, PART_COLUMNS, gl_MatrixUseAccumulator>
 const uint ROW_PARTS = FRAGMENT / PART_ROWS;
-const uint COLUMN_PARTS = FRAGMENT / PART_COLUMNS;
+const uint COLUMN_PARTS = TOKEN_COLUMNS / PART_COLUMNS;
 const uint DEPTH_PARTS = FRAGMENT / PART_DEPTH;
 const uint B_PARTS = DEPTH_PARTS * COLUMN_PARTS;
 const uint SUM_PARTS = ROW_PARTS * COLUMN_PARTS;

@@ -81,7 +81,7 @@ impl Fragments {
 
     /// Tokens of a tile.
     pub(crate) fn tile_tokens(&self) -> usize {
-        (self.tile.tokens * self.cores.size) as usize
+        (self.tile.tokens * self.cores.columns()) as usize
     }
 
     /// Fragments of rows of all matrices of a section that a subgroup takes.
@@ -181,7 +181,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
         for sections in problem.alike() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             let tiles = problem.tiles(&fragments);
-            let shape = (fragments.chunk, tiles, fragments.tile.halves);
+            let shape = (fragments.chunk, tiles, fragments.tile.halves, fragments.tile.narrow);
             if packed != Some(shape) {
                 calls.push(problem.pack(traits, &fragments, workspace)?);
                 packed = Some(shape);
@@ -227,7 +227,7 @@ impl ProjectionProblem<'_> {
         let rows = sections.iter().map(|s| s.rows).sum();
         let tile = tuning.matrix_tile(
             traits,
-            cores.size,
+            cores,
             [self.tokens, self.columns, rows, sections[0].parts.len()],
         );
         self.fragments_of(tile, traits, cores, sections)
@@ -244,7 +244,7 @@ impl ProjectionProblem<'_> {
         let chunk = chunk(&sections[0].parts[0].planes);
         let block = chunk * cores.lanes_per_row() as usize;
         Fragments {
-            cores,
+            cores: if tile.narrow { cores.narrowed() } else { cores },
             lanes: traits.subgroup_size,
             chunk,
             blocks: self.columns.div_ceil(block),
@@ -254,12 +254,12 @@ impl ProjectionProblem<'_> {
 
     /// Fragments of tokens, whole tiles of them.
     fn tiles(&self, fragments: &Fragments) -> usize {
-        let tokens = self.tokens.div_ceil(fragments.cores.size as usize);
+        let tokens = self.tokens.div_ceil(fragments.cores.columns() as usize);
         tokens.next_multiple_of(fragments.tile.tokens as usize)
     }
 
     fn packed_words(&self, fragments: &Fragments) -> usize {
-        self.tiles(fragments) * fragments.cores.size as usize * fragments.depth() / 2
+        self.tiles(fragments) * fragments.cores.columns() as usize * fragments.depth() / 2
     }
 
     /// The arguments of the call that packs x.
@@ -300,14 +300,18 @@ impl ProjectionProblem<'_> {
 
     /// Words of packed x and its factors.
     fn input_words(&self, fragments: &Fragments) -> usize {
-        self.packed_words(fragments) + self.tiles(fragments) * fragments.cores.size as usize
+        self.packed_words(fragments) + self.tiles(fragments) * fragments.cores.columns() as usize
     }
 
     /// How workgroups share the sums of sections that are alike.
     fn sum_parts(&self, traits: &Traits, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> SumParts {
         let tile = &fragments.tile;
         let token_tiles = self.tiles(fragments) / tile.tokens as usize;
-        let sums = fragments.matrices(sections) * tile.subgroups * tile.tokens * fragments.cores.size.pow(2);
+        let sums = fragments.matrices(sections)
+            * tile.subgroups
+            * tile.tokens
+            * fragments.cores.size
+            * fragments.cores.columns();
         // Sums whose order is hidden are not put back into fragments.
         let wanted = if fragments.cores.is_hidden() { 1 } else { tile.parts };
         SumParts {
@@ -332,6 +336,7 @@ impl ProjectionProblem<'_> {
             WeightPlanes::Dense { .. } => false,
         };
         fragments.cores.order == FragmentOrder::Quads
+            && !fragments.tile.narrow
             && is_eight(&sections[0].parts[0])
             && self.out.wide
             && sections.iter().all(whole)
@@ -354,7 +359,7 @@ impl ProjectionProblem<'_> {
             .kernel(vec![(0, lanes), (3, lanes), (4, 1)]);
         Ok(Call {
             kernel,
-            groups: grid(OP, self.tiles(fragments) * fragments.cores.size as usize)?,
+            groups: grid(OP, self.tiles(fragments) * fragments.cores.columns() as usize)?,
             push: arguments.push(),
         })
     }

@@ -34,7 +34,7 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
                     ..*row
                 };
                 let four = WeightStorage::Quantised(QuantFormat::Q4_K);
-                for (tokens, section) in [(13, plain(four, 75)), (37, ended(&[four; 2], 41))] {
+                for (tokens, section) in [(5, plain(four, 17)), (13, plain(four, 75)), (37, ended(&[four; 2], 41))] {
                     Case::normed(tokens, 2304, section).check(&tuning, &traits);
                 }
             }
@@ -53,7 +53,7 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
                 format.group as usize * (3 + i % 4)
             };
             Case {
-                tokens: [9, 33, 64, 70, 130][i % 5],
+                tokens: [9, 33, 5, 64, 70, 20, 130][i % 7],
                 columns,
                 x: FLOATS[i % 3],
                 out: DType::F32,

@@ -8,8 +8,8 @@ struct FragmentEnd {
 FragmentEnd end_of(Block block, uint first, uint tile) {
     FragmentEnd end;
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-        uint row = min(first + i / VALUES * ROWS_EACH + lane_row(), block.rows - 1u);
-        uint t = min(token_of(tile, COLUMN_OF(lane_part(), i % VALUES)), TOKENS - 1u);
+        uint row = min(first + i / SUM_VALUES * ROWS_EACH + lane_row(), block.rows - 1u);
+        uint t = min(token_of(tile, COLUMN_OF(lane_part(), i % SUM_VALUES)), TOKENS - 1u);
         end.factors[i] = pc.factors.at[vector_of(t)];
         end.inputs[i] = load_inputs(block.section, t, row);
         end.elements[i] = t * block.rows + row;
@@ -53,8 +53,8 @@ void finish(Block block, uint first, uint tile, FragmentEnd end, float totals[PA
     }
 #else
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
-        uint row = first + i / VALUES * ROWS_EACH + lane_row();
-        uint token = token_of(tile, COLUMN_OF(lane_part(), i % VALUES));
+        uint row = first + i / SUM_VALUES * ROWS_EACH + lane_row();
+        uint token = token_of(tile, COLUMN_OF(lane_part(), i % SUM_VALUES));
         if (row < block.rows && token < TOKENS) {
             store_y(pc.y, token * Y_STRIDE + (block.column + row) * Y_WITHIN, results[i]);
         }

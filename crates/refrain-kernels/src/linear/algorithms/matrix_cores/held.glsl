@@ -1,9 +1,9 @@
 // Fragments whose order is known: lanes set and read their elements one by one.
 
 // A lane's part of a fragment of x, which has one part.
-B_FRAGMENT fragment_of(uvec4 words[LANE_WORDS], uint part) {
+B_FRAGMENT fragment_of(X_WORD words[LANE_WORDS], uint part) {
     B_FRAGMENT x;
-    [[unroll]] for (uint i = 0u; i < 4u; ++i) {
+    [[unroll]] for (uint i = 0u; i < WORD_HALVES / 2u; ++i) {
         f16vec2 pair = unpackFloat2x16(words[0][i]);
         x[2u * i] = pair.x;
         x[2u * i + 1u] = pair.y;

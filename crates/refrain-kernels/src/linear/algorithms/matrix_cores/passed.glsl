@@ -16,7 +16,7 @@ uint x_part_at(uint part) {
 }
 
 // Part `part` of the fragment of x of which each lane has words: to be asked for one after another.
-B_FRAGMENT fragment_of(uvec4 words[LANE_WORDS], uint part) {
+B_FRAGMENT fragment_of(X_WORD words[LANE_WORDS], uint part) {
     if (part == 0u) {
         [[unroll]] for (uint word = 0u; word < LANE_WORDS; ++word) {
             uint at = word_at(0u, word);

@@ -50,7 +50,7 @@ void find_x() {
     }
 }
 
-void load_x(uint step, out uvec4 words[TOKEN_TILES * LANE_WORDS]) {
+void load_x(uint step, out X_WORD words[TOKEN_TILES * LANE_WORDS]) {
     [[unroll]] for (uint i = 0u; i < TOKEN_TILES * LANE_WORDS; ++i) words[i] = load_word(places[i], step);
 }
 
@@ -66,14 +66,14 @@ void main() UNIFORM_FLOW {
         Chunk chunks[MATRICES * SLOTS] = next;
         load_weights(block, block.row, min(b + SUBGROUPS, blocks - 1u), next);
         UNROLL for (uint s = 0u; s < STEPS; ++s) {
-            uvec4 words[HALVES][TOKEN_TILES * LANE_WORDS];
+            X_WORD words[HALVES][TOKEN_TILES * LANE_WORDS];
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
                 load_x((part * BLOCKS + b) * STEPS + s, words[part]);
             }
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
                 B_FRAGMENT x[TOKEN_TILES * B_PARTS];
                 [[unroll]] for (uint i = 0u; i < TOKEN_TILES * B_PARTS; ++i) {
-                    uvec4 own[LANE_WORDS];
+                    X_WORD own[LANE_WORDS];
                     [[unroll]] for (uint w = 0u; w < LANE_WORDS; ++w) own[w] = words[part][i / B_PARTS * LANE_WORDS + w];
                     x[i] = fragment_of(own, i % B_PARTS);
                 }

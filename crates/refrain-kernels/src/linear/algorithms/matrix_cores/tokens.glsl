@@ -1,5 +1,5 @@
 // A workgroup's tokens are neighbours, packed in the order of fragments.
-layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer packed_ref { uvec4 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = WORD_HALVES * 2u) readonly buffer packed_ref { X_WORD at[]; };
 
 // The workgroup's first fragment of tokens.
 uint first_tile;
@@ -25,13 +25,13 @@ struct Place { uint at; };
 Place place_of(uint tile, uint word) { return Place((first_tile + tile) * FRAGMENT_WORDS + word); }
 
 // That word, of step `step` of all k.
-uvec4 load_word(Place place, uint step) { return pc.packed.at[step * TILES * FRAGMENT_WORDS + place.at]; }
+X_WORD load_word(Place place, uint step) { return pc.packed.at[step * TILES * FRAGMENT_WORDS + place.at]; }
 
 // Whether there are tokens in a fragment.
 bool is_used(uint tile) { return true; }
 
 // The token of a column of a fragment: TOKENS and more where there is none.
-uint token_of(uint tile, uint column) { return (first_tile + tile) * FRAGMENT + column; }
+uint token_of(uint tile, uint column) { return (first_tile + tile) * TOKEN_COLUMNS + column; }
 
 // The vector of x that is a token's.
 uint vector_of(uint token) { return token; }
