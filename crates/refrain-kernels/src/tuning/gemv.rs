@@ -3,7 +3,7 @@
 use refrain_quant::{QuantFormat, Scales};
 
 use super::GroupCount;
-use super::matrix::H200_UNITS;
+use super::matrix_tiles::H200_UNITS;
 
 /// Matrix times few vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

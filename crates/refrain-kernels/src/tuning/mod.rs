@@ -3,6 +3,7 @@
 
 mod gemv;
 mod matrix;
+mod matrix_tiles;
 mod measurement;
 mod settings;
 mod table;
@@ -20,7 +21,6 @@ use std::fmt;
 
 use refrain_quant::QuantFormat;
 
-use crate::vocabulary::MatrixCores;
 use crate::{Architecture, Traits};
 
 /// A number of workgroups.
@@ -189,14 +189,14 @@ impl Tuning {
     pub(crate) fn matrix_tile(
         &self,
         traits: &Traits,
-        cores: MatrixCores,
+        size: u32,
         [tokens, depth, rows, parts]: [usize; 4],
     ) -> MatrixTile {
         let tiles = self.matrix.iter();
         let tiles =
             tiles.filter(|tile| tokens <= tile.most_tokens && (tile.least_depth..=tile.most_depth).contains(&depth));
-        let tiles = tiles.map(|tile| tile.with_room(traits, cores, tokens, parts as u32));
-        let size = cores.size;
+        let tiles = tiles.map(|tile| tile.narrowed(traits, size, tokens));
+        let tiles = tiles.map(|tile| tile.with_room(traits, size, tokens, parts as u32));
         let groups = |tile: &MatrixTile| {
             let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;
             rows.div_ceil(each) * tokens.div_ceil((tile.tokens * tile.columns(size)) as usize)
@@ -207,13 +207,7 @@ impl Tuning {
 
     /// How products of `pairs` tokens in all with the matrices of `experts` experts are divided; none where
     /// matrix cores are not for so few.
-    pub(crate) fn expert_tile(
-        &self,
-        traits: &Traits,
-        cores: MatrixCores,
-        pairs: usize,
-        experts: usize,
-    ) -> Option<MatrixTile> {
+    pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
         let Experts {
             most_for_a_pair, tiles, ..
         } = self.experts;
@@ -221,8 +215,7 @@ impl Tuning {
             .iter()
             .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;
         let enough = experts > 0 && experts < pairs.saturating_mul(most_for_a_pair);
-        let cores = MatrixCores { narrow: false, ..cores };
-        enough.then(|| tile.with_room(traits, cores, pairs, 1))
+        enough.then(|| tile.with_room(traits, size, pairs, 1))
     }
 
     /// Whether a device can run the row's kernels at all.
@@ -302,7 +295,6 @@ mod tests {
     use super::table::{AMD, H200, INTEL, NVIDIA};
     use super::*;
     use crate::MemoryKind;
-    use crate::vocabulary::FragmentOrder;
 
     #[test]
     fn two_vectors_go_to_matrix_cores_where_a_row_suits_one_alone() {
@@ -314,28 +306,6 @@ mod tests {
             assert_eq!(beside(Some(format), 24_576), [2, 2], "{format}");
         }
         assert_eq!(beside(None, 4096), [2, 2]);
-    }
-
-    #[test]
-    fn fragments_of_tokens_are_narrow_where_the_last_would_be_half_empty() {
-        let traits = Traits {
-            subgroup_size: 32,
-            shared_bytes: 48 << 10,
-            ..Traits::minimal()
-        };
-        let cores = MatrixCores::known(16, FragmentOrder::Quads);
-        let fragments = |narrow, tokens| {
-            let tile = H200.matrix_tile(&traits, MatrixCores { narrow, ..cores }, [tokens, 4096, 4096, 1]);
-            (tile.narrow, tile.tokens)
-        };
-        for (tokens, expected) in [(3, 1), (8, 1), (17, 3), (40, 5), (56, 7)] {
-            assert_eq!(fragments(true, tokens), (true, expected), "{tokens} tokens");
-        }
-        for (tokens, expected) in [(9, 1), (16, 1), (32, 2), (41, 3), (64, 4)] {
-            assert_eq!(fragments(true, tokens), (false, expected), "{tokens} tokens");
-        }
-        assert_eq!(fragments(false, 3), (false, 1));
-        assert_eq!(fragments(false, 40), (false, 3));
     }
 
     #[test]

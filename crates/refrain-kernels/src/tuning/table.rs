@@ -1,7 +1,7 @@
 //! The rows of the table, by device.
 
 use super::gemv::{H200_GEMV, H200_SHAPES};
-use super::matrix::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
+use super::matrix_tiles::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::measurement::H200_MEASURED;
 use super::tile::{CARD_TILES, LEAST_TILES, Tile, USUAL_TILES};
 use super::{AttentionTuning, DecodeTuning, Delta, GemvTuning, GroupCount, Tuning};

@@ -1,6 +1,6 @@
 //! How products without matrix cores are divided.
 
-use super::matrix::H200_UNITS;
+use super::matrix_tiles::H200_UNITS;
 use super::{GroupCount, lanes};
 use crate::Traits;
 

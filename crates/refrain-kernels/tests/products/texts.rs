@@ -243,6 +243,44 @@ fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_
 }
 
 #[test]
+fn fragments_of_tokens_are_narrow_where_half_of_the_last_would_be_empty_and_the_device_has_such() {
+    let weights = WeightStorage::Quantised(QuantFormat::Q4_0);
+    let plain = Projection {
+        norm: None,
+        sections: vec![Section::plain(weights, DType::F32)],
+    };
+    let is_narrow = |narrow, tokens| {
+        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+        let traits = Traits {
+            vendor: 0x10de,
+            subgroup_size: 32,
+            matrix_cores: Some(MatrixCores { narrow, ..cores }),
+            ..all_features()
+        };
+        let [x, out] = [4096, 2048].map(|columns| OperandSpec::contiguous(DType::F32, &[tokens, columns]));
+        let quants = OperandSpec::contiguous(DType::U32, &[2048, QuantFormat::Q4_0.words(4096)]);
+        let scales = OperandSpec::contiguous(DType::F16, &[2048, QuantFormat::Q4_0.scales(4096)]);
+        let made = projection::calls(&traits, &plain, &[&x, &quants, &scales, &out]).expect("supported");
+        made.calls
+            .iter()
+            .all(|call| call.kernel.name.contains("token_columns=8u"))
+    };
+    for (tokens, expected) in [
+        (3, true),
+        (8, true),
+        (9, false),
+        (24, true),
+        (32, false),
+        (33, true),
+        (41, false),
+        (64, false),
+    ] {
+        assert_eq!(is_narrow(true, tokens), expected, "{tokens} tokens");
+        assert!(!is_narrow(false, tokens), "{tokens} tokens");
+    }
+}
+
+#[test]
 fn preparations() {
     let mut calls = Vec::new();
     let norm = |weighted| Some(rms_norm::Norm { eps: 1e-6, weighted });

@@ -49,7 +49,7 @@ impl Grouped<'_> {
     /// How it is divided; none where the device, the tuning or a size is not for it.
     fn fragments(&self, problem: &ProjectionProblem<'_>, tuning: &Tuning, traits: &Traits) -> Option<Fragments> {
         let cores = traits.matrix_cores.filter(|_| matrix_cores::supported(traits))?;
-        let tile = tuning.expert_tile(traits, cores, problem.tokens, self.experts)?;
+        let tile = tuning.expert_tile(traits, cores.size, problem.tokens, self.experts)?;
         matrix_cores::check(problem).ok()?;
         let fragments = problem.fragments_of(tile, traits, cores, &problem.alike()[0]);
         let fits = (self.sorted(problem, &fragments).ok()?).fits(traits, tuning.row_threads);

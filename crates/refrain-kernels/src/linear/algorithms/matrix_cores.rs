@@ -227,7 +227,7 @@ impl ProjectionProblem<'_> {
         let rows = sections.iter().map(|s| s.rows).sum();
         let tile = tuning.matrix_tile(
             traits,
-            cores,
+            cores.size,
             [self.tokens, self.columns, rows, sections[0].parts.len()],
         );
         self.fragments_of(tile, traits, cores, sections)
