@@ -187,6 +187,22 @@ fn libraries_speak_of_no_switch_of_the_program() {
 }
 
 #[test]
+fn libraries_do_what_they_are_told_whatever_the_environment_says() {
+    let may = [
+        "crates/refrain-cli/",
+        "crates/refrain-hub/src/settings.rs",
+        "crates/refrain-testing/",
+    ];
+    let offenders: Vec<String> = sources(&["rs"])
+        .into_iter()
+        .filter(|(name, _)| name.contains("/src/") && !may.iter().any(|start| name.starts_with(start)))
+        .filter(|(_, text)| text.lines().any(|line| code(line).contains("env::var")))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(offenders.is_empty(), "variables of the environment in {offenders:?}");
+}
+
+#[test]
 fn crates_depend_only_downwards() {
     for (name, normal, testing) in DIRECTIONS {
         let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect("a manifest");
