@@ -88,8 +88,9 @@ def verdict(now, least=None, most=None):
     """The wanted figure, and whether it is met."""
     if least is None and most is None:
         return ["", ""]
-    met = now >= least if most is None else now <= most
-    return [f"≥ {least:,}" if most is None else f"≤ {most:,}", "met" if met else "missed"]
+    met = (least is None or now >= least) and (most is None or now <= most)
+    wanted = f"≥ {least:,}" if most is None else f"≤ {most:,}" if least is None else f"{least:,} to {most:,}"
+    return [wanted, "met" if met else "missed"]
 
 
 def about(report):
