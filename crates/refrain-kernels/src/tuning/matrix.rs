@@ -23,8 +23,7 @@ pub struct MatrixTile {
     /// Fragments of tokens of a workgroup, where there are so many: if tokens are shared, a multiple of a
     /// quarter of its subgroups.
     pub tokens: u32,
-    /// Whether these have half as many columns as rows: what it comes to where the device multiplies such and tokens are
-    /// no more than that fills, not what a row says.
+    /// Whether these have half as many columns as rows: the table's rows say no, the device and the number of tokens decide.
     pub narrow: bool,
     /// Halves that each value of x is taken as: 1, or, where sums are shared, 2, of which the second is what the
     /// first leaves.
