@@ -117,26 +117,30 @@ fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or("")
 }
 
+/// Where a line of the Rust files that are `meant` is one that may not be there: without its comment.
+fn offenders(meant: impl Fn(&str) -> bool, is: impl Fn(&str) -> bool) -> Vec<String> {
+    let files = sources(&["rs"]).into_iter().filter(|(name, _)| meant(name));
+    files
+        .flat_map(|(name, text)| {
+            let lines = text.lines().enumerate().filter(|(_, line)| is(code(line)));
+            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
 #[test]
 fn unsafe_stands_only_in_the_vulkan_crate_and_where_files_are_mapped() {
     let is_word = |line: &str| {
-        code(line)
-            .split(|c: char| !c.is_alphanumeric() && c != '_')
+        line.split(|c: char| !c.is_alphanumeric() && c != '_')
             .any(|word| word == "unsafe")
     };
-    let offenders: Vec<String> = sources(&["rs"])
-        .into_iter()
-        .filter(|(name, _)| {
-            !name.starts_with("crates/refrain-vulkan/")
-                && name != "crates/refrain-formats/src/mmap.rs"
-                && name != PLATFORM_FILE
-        })
-        .filter(|(name, _)| !name.ends_with("tests/tidy.rs"))
-        .flat_map(|(name, text)| {
-            let lines = text.lines().enumerate().filter(|(_, line)| is_word(line));
-            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
-        })
-        .collect();
+    let meant = |name: &str| {
+        !name.starts_with("crates/refrain-vulkan/")
+            && name != "crates/refrain-formats/src/mmap.rs"
+            && name != PLATFORM_FILE
+            && !name.ends_with("tests/tidy.rs")
+    };
+    let offenders = offenders(meant, is_word);
     assert!(offenders.is_empty(), "unsafe code in {offenders:?}");
 }
 
@@ -150,15 +154,8 @@ fn what_only_some_systems_have_stands_in_files_of_its_own() {
         "cfg(windows)",
         "cfg(target_os",
     ];
-    let offenders: Vec<String> = sources(&["rs"])
-        .into_iter()
-        .filter(|(name, _)| name.contains("/src/") && !PLATFORM_FILES.contains(&name.as_str()))
-        .flat_map(|(name, text)| {
-            let named = |line: &str| names.iter().any(|system| code(line).contains(system));
-            let lines = text.lines().enumerate().filter(|(_, line)| named(line));
-            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
-        })
-        .collect();
+    let meant = |name: &str| name.contains("/src/") && !PLATFORM_FILES.contains(&name);
+    let offenders = offenders(meant, |line| names.iter().any(|system| line.contains(system)));
     assert!(offenders.is_empty(), "only for some systems: {offenders:?}");
 }
 
@@ -172,14 +169,8 @@ fn libraries_speak_of_no_switch_of_the_program() {
         };
         behind(" --") || behind("(--")
     };
-    let offenders: Vec<String> = sources(&["rs"])
-        .into_iter()
-        .filter(|(name, _)| name.contains("/src/") && !name.starts_with("crates/refrain-cli/"))
-        .flat_map(|(name, text)| {
-            let lines = text.lines().enumerate().filter(|(_, line)| is_switch(code(line)));
-            lines.map(|(n, _)| format!("{name}:{}", n + 1)).collect::<Vec<_>>()
-        })
-        .collect();
+    let meant = |name: &str| name.contains("/src/") && !name.starts_with("crates/refrain-cli/");
+    let offenders = offenders(meant, is_switch);
     assert!(
         offenders.is_empty(),
         "the program adds such advice (advice.rs): {offenders:?}"
@@ -193,12 +184,8 @@ fn libraries_do_what_they_are_told_whatever_the_environment_says() {
         "crates/refrain-hub/src/settings.rs",
         "crates/refrain-testing/",
     ];
-    let offenders: Vec<String> = sources(&["rs"])
-        .into_iter()
-        .filter(|(name, _)| name.contains("/src/") && !may.iter().any(|start| name.starts_with(start)))
-        .filter(|(_, text)| text.lines().any(|line| code(line).contains("env::var")))
-        .map(|(name, _)| name)
-        .collect();
+    let meant = |name: &str| name.contains("/src/") && !may.iter().any(|start| name.starts_with(start));
+    let offenders = offenders(meant, |line| line.contains("env::var"));
     assert!(offenders.is_empty(), "variables of the environment in {offenders:?}");
 }
 

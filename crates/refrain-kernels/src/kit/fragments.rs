@@ -101,24 +101,30 @@ fn multiplies(traits: &Traits, shape: [u32; 3], written: &[u32]) -> bool {
 
 /// Whether lanes hold fragments as they are said to.
 fn is_held(traits: &Traits, cores: MatrixCores, written: &[u32]) -> bool {
-    let (lanes, size, columns) = (traits.subgroup_size, cores.size, cores.columns());
-    size * size == lanes * ELEMENTS
-        && (0..lanes * ELEMENTS).all(|at| {
+    cores.size * cores.size == traits.subgroup_size * ELEMENTS && written.starts_with(&held(traits, cores))
+}
+
+/// What [`probe`] writes first where they do: the numbers of A, of B and of sums.
+fn held(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
+    let (lanes, size, columns, values) = (traits.subgroup_size, cores.size, cores.columns(), cores.values());
+    let mut numbers = Vec::with_capacity((3 * lanes * ELEMENTS) as usize);
+    // Narrow are B, which lies across, by its rows, and sums, of whose rows a lane has fewer values.
+    for (matrix, held_columns, values) in [
+        (0, size, values),
+        (1, columns, values),
+        (2, columns, values * columns / size),
+    ] {
+        for at in 0..lanes * ELEMENTS {
             let (lane, number) = (at / ELEMENTS, at % ELEMENTS);
-            let of = |matrix: u32| written[(matrix * lanes * ELEMENTS + at) as usize];
-            let place = |values: u32| cores.order.place(size, lanes, values, lane, number);
-            let values = cores.values();
-            let ([row, column], [sum_row, sum_column]) = (place(values), place(values * columns / size));
-            // Of A each lane has ELEMENTS, of fragments with fewer columns fewer.
-            let there = number < size * columns / lanes;
-            let held = |place: u32| if there { place } else { u32::MAX };
-            let wanted = [
-                row * size + column,
-                held(column * columns + row),
-                held(sum_row * columns + sum_column),
-            ];
-            [of(0), of(1), of(2)] == wanted
-        })
+            if number >= size * held_columns / lanes {
+                numbers.push(u32::MAX);
+                continue;
+            }
+            let [row, column] = cores.order.place(size, lanes, values, lane, number);
+            numbers.push([row * size + column, column * columns + row, row * columns + column][matrix]);
+        }
+    }
+    numbers
 }
 
 /// What kernels with fragments need beside the usual head.
@@ -144,23 +150,22 @@ mod tests {
         }
     }
 
-    /// What [`probe`] writes where lanes hold fragments as they are said to.
+    /// What [`probe`] writes where lanes hold fragments as they are said to, and multiply them.
     fn answer(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
-        let (lanes, size, columns) = (traits.subgroup_size, cores.size, cores.columns());
-        let mut written = vec![u32::MAX; (3 * lanes * ELEMENTS) as usize];
-        for (matrix, count, values) in [(0, size, size), (1, columns, size), (2, columns, columns)] {
-            let values = values * cores.values() / size;
-            for at in 0..lanes * ELEMENTS {
-                let (lane, number) = (at / ELEMENTS, at % ELEMENTS);
-                let [row, column] = cores.order.place(size, lanes, values, lane, number);
-                if number < size * count / lanes {
-                    let numbers = [row * size + column, column * columns + row, row * columns + column];
-                    written[(matrix * lanes * ELEMENTS + at) as usize] = numbers[matrix as usize];
-                }
-            }
-        }
-        written.extend(product(cores.shape));
-        written
+        held(traits, cores).into_iter().chain(product(cores.shape)).collect()
+    }
+
+    #[test]
+    fn lanes_of_quads_hold_two_pairs_of_a_row_and_of_narrow_sums_one() {
+        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+        let none = u32::MAX;
+        let of = |cores, matrix: usize| held(&of_lanes(32), cores)[(matrix * 32 + 5) * 8..][..8].to_vec();
+        assert_eq!(of(cores, 0), [18, 19, 26, 27, 146, 147, 154, 155]);
+        assert_eq!(of(cores, 1), [33, 49, 161, 177, 41, 57, 169, 185]);
+        assert_eq!(of(cores, 2), of(cores, 0));
+        assert_eq!(of(cores.narrowed(), 0), of(cores, 0));
+        assert_eq!(of(cores.narrowed(), 1), [17, 25, 81, 89, none, none, none, none]);
+        assert_eq!(of(cores.narrowed(), 2), [10, 11, 74, 75, none, none, none, none]);
     }
 
     #[test]
