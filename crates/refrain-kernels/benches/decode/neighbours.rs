@@ -229,6 +229,7 @@ fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> Matrix
         halves,
         parts: 1,
         folded: false,
+        pinned: false,
         unrolled: true,
     }
 }

@@ -9,7 +9,7 @@ use refrain_kernels::{DType, OperandSpec, Traits};
 use crate::made::Made;
 use crate::workload::Workload;
 
-const TOKENS: [usize; 12] = [1, 8, 16, 24, 32, 40, 48, 64, 128, 256, 512, 2048];
+const TOKENS: [usize; 14] = [1, 2, 3, 8, 16, 24, 32, 40, 48, 64, 128, 256, 512, 2048];
 
 /// What most matrices of most files are.
 pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);

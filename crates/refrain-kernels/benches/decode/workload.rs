@@ -147,13 +147,17 @@ impl Workload {
             }
             Workload::TokenExperts {
                 weights, columns, rows, ..
-            } => row.gemv(weights.format(), *columns, *rows, true),
+            } => row.gemv(weights.format(), [*columns, *rows, 1], true),
             Workload::Router { stored, rows, .. } => {
-                row.gemv(stored.format(), router::HIDDEN, rows.iter().sum(), false)
+                row.gemv(stored.format(), [router::HIDDEN, rows.iter().sum(), 1], false)
             }
             Workload::Projection {
-                weights, columns, rows, ..
-            } => row.gemv(weights.format(), *columns, rows.iter().sum(), false),
+                weights,
+                columns,
+                rows,
+                tokens,
+                ..
+            } => row.gemv(weights.format(), [*columns, rows.iter().sum(), *tokens], false),
         };
         let groups = format!("{}-{}g", gemv.enough_groups, gemv.most_groups);
         format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)

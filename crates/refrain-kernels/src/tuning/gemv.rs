@@ -45,6 +45,8 @@ pub struct ShapedGemv {
     pub depth: [usize; 2],
     /// The most rows of all sections together.
     pub most_rows: usize,
+    /// Vectors: from the fewest to the most.
+    pub vectors: [usize; 2],
     /// Whether formats with scales in two levels are meant too.
     pub nested: bool,
     /// How such products are divided.
@@ -52,14 +54,15 @@ pub struct ShapedGemv {
 }
 
 impl ShapedGemv {
-    /// Whether it is for `rows` rows of `depth` values of a format, or of floats, of experts or not.
-    pub(super) fn fits(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> bool {
+    /// Whether it is for `vectors` vectors of `depth` values and `rows` rows of a format, or of floats, of experts or not.
+    pub(super) fn fits(&self, format: Option<QuantFormat>, [depth, rows, vectors]: [usize; 3], routed: bool) -> bool {
         let bits = format.map_or(32, |format| format.bits);
         let is_nested = format.is_some_and(|format| matches!(format.scales, Scales::Records(_)));
         self.routed == routed
             && (self.bits[0]..=self.bits[1]).contains(&bits)
             && (self.depth[0]..=self.depth[1]).contains(&depth)
             && rows <= self.most_rows
+            && (self.vectors[0]..=self.vectors[1]).contains(&vectors)
             && (self.nested || !is_nested)
     }
 }
@@ -80,21 +83,26 @@ pub(super) const H200_GEMV: GemvTuning = GemvTuning {
     most_beside_matrix: 2,
 };
 
+/// Any number of vectors.
+const ANY: [usize; 2] = [1, usize::MAX];
+
 /// Few values a row: small workgroups. Of few rows, more of each under way. With 27 divisions of each product of a
 /// layer of Qwen3-0.6B, Qwen3-8B and Qwen3.5-35B-A3B on an H200 (driver 580, read bandwidth 4.57 TB/s, Q4_0, Q4_K and
-/// MLX 4-bit) these take 2 to 16 % less than the row above; not so more of Q4_K under way. Two vectors of many values
-/// they do not suit: two sequences of Qwen3-8B Q4_0 673 tokens/s, with these products on matrix cores 740.
+/// MLX 4-bit) these take 2 to 16 % less than the row above; not so more of Q4_K under way. Several vectors of many values
+/// have rows of their own, the last two, with two of each row of weights under way: two sequences of Qwen3-8B Q4_0 665 → 743
+/// tokens/s, down of Q4_K 20.0 → 18.1 µs; gate and up of Q4_K would take 32.4 for 29.5, for want of registers.
 ///
 /// Of the first four more is gained in tokens than alone, since kernels that load once have shorter texts, and each
 /// workgroup brings x for itself. On an H100: experts 393 for 379 tokens/s (Qwen3-30B-A3B), 421 for 410 (Qwen3.5-35B-A3B),
 /// other products of 2048 values 400 for 393 and 433 for 417, but 1199 for 1212 (Qwen3-0.6B); a router of floats 428 for 419,
 /// one of 4 bits 7.4 for 8.7 µs.
-pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
+pub(super) const H200_SHAPES: [ShapedGemv; 10] = [
     ShapedGemv {
         routed: true,
         bits: [1, 4],
         depth: [1025, usize::MAX],
         most_rows: usize::MAX,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             rows: 1,
@@ -107,6 +115,7 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [32, 32],
         depth: [1025, usize::MAX],
         most_rows: 512,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             loads: 4,
@@ -120,6 +129,7 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [1, 8],
         depth: [1025, 4096],
         most_rows: 512,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             loads: 1,
@@ -133,6 +143,7 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [1, 4],
         depth: [1025, 2048],
         most_rows: 65_536,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             loads: 1,
@@ -145,6 +156,7 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [1, 4],
         depth: [1024, 1024],
         most_rows: 65_536,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             threads: 256,
@@ -157,6 +169,7 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [1, 4],
         depth: [0, 1024],
         most_rows: usize::MAX,
+        vectors: ANY,
         nested: true,
         gemv: GemvTuning {
             threads: 256,
@@ -171,23 +184,44 @@ pub(super) const H200_SHAPES: [ShapedGemv; 8] = [
         bits: [1, 4],
         depth: [2049, usize::MAX],
         most_rows: 4096,
+        vectors: [1, 1],
         nested: false,
-        gemv: GemvTuning {
-            loads: 4,
-            most_beside_matrix: 1,
-            ..H200_GEMV
-        },
+        gemv: GemvTuning { loads: 4, ..H200_GEMV },
     },
     ShapedGemv {
         routed: false,
         bits: [1, 4],
         depth: [2049, 4096],
         most_rows: 8192,
+        vectors: [1, 1],
         nested: false,
         gemv: GemvTuning {
             threads: 256,
             most_groups: GroupCount::of_units(528, H200_UNITS),
-            most_beside_matrix: 1,
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [2049, usize::MAX],
+        most_rows: usize::MAX,
+        vectors: [2, usize::MAX],
+        nested: false,
+        gemv: GemvTuning {
+            loads_of_several: 2,
+            ..H200_GEMV
+        },
+    },
+    ShapedGemv {
+        routed: false,
+        bits: [1, 4],
+        depth: [8192, usize::MAX],
+        most_rows: usize::MAX,
+        vectors: [2, usize::MAX],
+        nested: true,
+        gemv: GemvTuning {
+            loads_of_several: 2,
             ..H200_GEMV
         },
     },

@@ -34,6 +34,9 @@ pub struct MatrixTile {
     /// If sums are shared by subgroups: whether those of the later half of them are first added to those of the others,
     /// so that they meet in half of the shared memory and more workgroups live at once, which waits once more.
     pub folded: bool,
+    /// If sums are shared by subgroups: whether each asks for its next weights, then for all of x that meets those it has,
+    /// before it multiplies these, which takes registers.
+    pub pinned: bool,
     /// Whether loops over a lane's values are unrolled.
     pub unrolled: bool,
 }

@@ -167,11 +167,11 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// How few vectors of `depth` values meet `rows` rows of weights of `format`, or of floats: those of an expert, where
-    /// tokens are `routed` to such.
-    pub fn gemv(&self, format: Option<QuantFormat>, depth: usize, rows: usize, routed: bool) -> &GemvTuning {
+    /// How few vectors, `sizes[2]` of `sizes[0]` values, meet `sizes[1]` rows of weights of `format`, or of floats: those of
+    /// an expert, where tokens are `routed` to such.
+    pub fn gemv(&self, format: Option<QuantFormat>, sizes: [usize; 3], routed: bool) -> &GemvTuning {
         let mut shapes = self.by_shape.iter();
-        let found = shapes.find(|shape| shape.fits(format, depth, rows, routed));
+        let found = shapes.find(|shape| shape.fits(format, sizes, routed));
         found.map_or_else(|| self.gemv_kind(format), |shape| &shape.gemv)
     }
 
@@ -297,15 +297,13 @@ mod tests {
     use crate::MemoryKind;
 
     #[test]
-    fn two_vectors_go_to_matrix_cores_where_a_row_suits_one_alone() {
-        let beside = |format, rows| [1024, 4096].map(|depth| H200.gemv(format, depth, rows, false).most_beside_matrix);
+    fn several_vectors_are_not_divided_as_what_suits_one_alone() {
+        let few_rows = |format, vectors| H200.gemv(Some(format), [4096, 6144, vectors], false).threads;
         for format in QuantFormat::ALL {
             let suits_one = format.bits <= 4 && !format.has_records();
-            let expected = if suits_one { [2, 1] } else { [2, 2] };
-            assert_eq!(beside(Some(format), 4096), expected, "{format}");
-            assert_eq!(beside(Some(format), 24_576), [2, 2], "{format}");
+            assert_eq!(few_rows(format, 1), if suits_one { 256 } else { 512 }, "{format}");
+            assert_eq!(few_rows(format, 2), 512, "{format}");
         }
-        assert_eq!(beside(None, 4096), [2, 2]);
     }
 
     #[test]

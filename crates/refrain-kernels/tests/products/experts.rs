@@ -172,6 +172,7 @@ fn tiles() -> Vec<MatrixTile> {
         halves,
         parts: 1,
         folded: false,
+        pinned: false,
         unrolled: false,
     };
     kinds.map(tile).to_vec()

@@ -37,7 +37,8 @@ impl Gemv<'_> {
         let problem = self.0;
         let weights = sections[0].parts[0].planes.weights();
         let all_rows = sections.iter().map(|s| s.rows).sum();
-        let gemv = tuning.gemv(weights.format(), problem.columns, all_rows, problem.routing.is_some());
+        let sizes = [problem.columns, all_rows, problem.tokens];
+        let gemv = tuning.gemv(weights.format(), sizes, problem.routing.is_some());
         let chunk = sections[0].parts[0].chunk();
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);

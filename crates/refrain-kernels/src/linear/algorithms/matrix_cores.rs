@@ -391,6 +391,7 @@ impl ProjectionProblem<'_> {
             .define("SUBGROUPS", format!("{subgroups}u"))
             .define("MET", format!("{}u", fragments.tile.subgroups_met()))
             .flag("FOLDED", fragments.tile.subgroups_met() < subgroups)
+            .flag("PINNED", fragments.tile.pinned)
             .define("MATRICES", format!("{matrices}u"))
             .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
             .define("STAGE", format!("{stage}u"))

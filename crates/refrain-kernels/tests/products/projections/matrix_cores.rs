@@ -82,6 +82,7 @@ fn fragments_of_several_parts_give_the_same_projection() {
                 subgroups: 2,
                 rows: 1,
                 tokens: 1,
+                pinned: i == 1,
                 unrolled: false,
                 ..*row.matrix.last().expect("some")
             };

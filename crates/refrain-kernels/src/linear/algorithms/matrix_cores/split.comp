@@ -50,8 +50,12 @@ void find_x() {
     }
 }
 
-void load_x(uint step, out X_WORD words[TOKEN_TILES * LANE_WORDS]) {
-    [[unroll]] for (uint i = 0u; i < TOKEN_TILES * LANE_WORDS; ++i) words[i] = load_word(places[i], step);
+// Of step `s` of a block of k, of both halves of x.
+void load_step(uint b, uint s, out X_WORD words[HALVES][TOKEN_TILES * LANE_WORDS]) {
+    [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
+        uint step = (part * BLOCKS + b) * STEPS + s;
+        [[unroll]] for (uint i = 0u; i < TOKEN_TILES * LANE_WORDS; ++i) words[part][i] = load_word(places[i], step);
+    }
 }
 
 void main() UNIFORM_FLOW {
@@ -65,11 +69,20 @@ void main() UNIFORM_FLOW {
     for (uint b = gl_SubgroupID; b < blocks; b += SUBGROUPS) {
         Chunk chunks[MATRICES * SLOTS] = next;
         load_weights(block, block.row, min(b + SUBGROUPS, blocks - 1u), next);
+#ifdef PINNED
+        // A compiler that saves registers would ask for weights last of all, and wait for them at once; not beyond these.
+        subgroupBarrier();
+        X_WORD all_words[STEPS][HALVES][TOKEN_TILES * LANE_WORDS];
+        [[unroll]] for (uint s = 0u; s < STEPS; ++s) load_step(b, s, all_words[s]);
+        subgroupBarrier();
+#endif
         UNROLL for (uint s = 0u; s < STEPS; ++s) {
+#ifdef PINNED
+            X_WORD words[HALVES][TOKEN_TILES * LANE_WORDS] = all_words[s];
+#else
             X_WORD words[HALVES][TOKEN_TILES * LANE_WORDS];
-            [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
-                load_x((part * BLOCKS + b) * STEPS + s, words[part]);
-            }
+            load_step(b, s, words);
+#endif
             [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
                 B_FRAGMENT x[TOKEN_TILES * B_PARTS];
                 [[unroll]] for (uint i = 0u; i < TOKEN_TILES * B_PARTS; ++i) {
