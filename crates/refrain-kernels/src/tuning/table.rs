@@ -78,7 +78,7 @@ pub(super) const H200: Tuning = Tuning {
     tile: Tile {
         sizes: CARD_TILES,
         most_parts: 16,
-        enough_groups: GroupCount::of_units(264, H200_UNITS),
+        enough_groups: GroupCount::of_units(384, H200_UNITS),
     },
     matrix: MATRIX,
     experts: EXPERTS,

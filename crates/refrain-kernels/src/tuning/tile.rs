@@ -9,8 +9,7 @@ use crate::Traits;
 pub struct Tile {
     /// Of these the first that suits a product; the last is for any.
     pub sizes: &'static [TileSize],
-    /// The most workgroups that share a tile's sums over k, where products of two matrices have too few tiles and the
-    /// device keeps tickets.
+    /// The most workgroups that share a tile's sums over k, where there are too few tiles and the device keeps tickets.
     pub most_parts: u32,
     /// Workgroups that keep the device busy.
     pub enough_groups: GroupCount,
@@ -35,26 +34,32 @@ pub struct TileSize {
 
 impl Tile {
     /// How a product of `rows` rows with `parts` matrices at once is divided, the values of which come by so many as
-    /// `run`; `groups` tells the workgroups that a size takes, `completes` whether the device's driver lets its loops come
-    /// to their ends.
+    /// `run`; `results` tells the tiles that it has of a size, `shared` how many workgroups may share one, `completes`
+    /// whether the device's driver lets its loops come to their ends. And how many share each.
     pub(crate) fn size(
         &self,
         traits: &Traits,
         [rows, parts, run]: [usize; 3],
-        groups: impl Fn(&TileSize) -> usize,
+        results: impl Fn(&TileSize) -> usize,
+        shared: impl Fn(&TileSize, u32) -> usize,
         completes: impl Fn(&TileSize) -> bool,
-    ) -> TileSize {
+    ) -> (TileSize, usize) {
         let sizes = self.sizes.iter().map(|size| size.of_parts(parts as u32, run as u32));
         let last = sizes.clone().next_back().expect("a row has sizes");
         // Half as much again as the smallest tiles compute, where rows fill no tile.
         let computed = |size: &TileSize| rows.next_multiple_of(size.tile_rows());
+        let sharing = |size: &TileSize| {
+            let wanted = self.enough_groups.on(traits) / results(size).max(1);
+            shared(size, wanted.clamp(1, self.most_parts as usize) as u32)
+        };
         let suits = |size: &TileSize| {
             2 * computed(size) <= 3 * computed(&last)
-                && groups(size) >= size.least_groups.on(traits)
+                && results(size) * sharing(size) >= size.least_groups.on(traits)
                 && size.has_room(traits)
                 && completes(size)
         };
-        sizes.clone().find(suits).unwrap_or_else(|| last.with_room(traits, run))
+        let size = sizes.clone().find(suits).unwrap_or_else(|| last.with_room(traits, run));
+        (size, sharing(&size))
     }
 }
 
@@ -232,13 +237,20 @@ mod tests {
         let tile = Tile {
             sizes: CARD_TILES,
             most_parts: 1,
-            enough_groups: GroupCount::fixed(1),
+            enough_groups: GroupCount::of_units(384, H200_UNITS),
         };
-        let size = |tokens: usize, rows: usize| {
-            let groups = |size: &TileSize| tokens.div_ceil(size.tile_rows()) * rows.div_ceil(size.tile_columns());
-            let size = tile.size(&traits, [tokens, 1, 8], groups, |_| true);
-            [size.tile_rows(), size.tile_columns()]
+        let divided = |most_parts: u32, tokens: usize, rows: usize| {
+            let results = |size: &TileSize| tokens.div_ceil(size.tile_rows()) * rows.div_ceil(size.tile_columns());
+            let tile = Tile { most_parts, ..tile };
+            let (size, parts) = tile.size(&traits, [tokens, 1, 8], results, |_, wanted| wanted as usize, |_| true);
+            ([size.tile_rows(), size.tile_columns()], parts)
         };
+        assert_eq!(divided(16, 128, 24_576), ([64, 128], 1));
+        assert_eq!(divided(16, 128, 6144), ([64, 128], 4));
+        assert_eq!(divided(16, 128, 4096), ([64, 128], 6));
+        assert_eq!(divided(16, 512, 4096), ([128, 64], 1));
+        assert_eq!(divided(16, 32, 4096), ([32, 64], 6));
+        let size = |tokens, rows| divided(1, tokens, rows).0;
         assert_eq!(size(512, 24_576), [64, 128]);
         assert_eq!(size(512, 6144), [64, 128]);
         assert_eq!(size(512, 4096), [128, 64]);

@@ -26,21 +26,31 @@ pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
 }
 
 #[test]
-fn every_tile_without_matrix_cores_gives_the_same_projection() {
+fn every_tile_without_matrix_cores_gives_the_same_projection_by_one_workgroup_and_by_several() {
     let traits = Traits {
         matrix_cores: None,
         ..device_traits()
     };
-    for tuning in tile_rows(&traits) {
-        let [four, five] = [QuantFormat::Q4_0, QuantFormat::Q5_1].map(WeightStorage::Quantised);
-        // One matrix and two, by words and by larger runs; ends of k that no tile is whole with, one and several tiles.
-        for (tokens, section, columns) in [
-            (13, plain(four, 75), 160),
-            (37, ended(&[five; 2], 41), 160),
-            (140, ended(&[four; 2], 150), 32),
-            (140, plain(WeightStorage::Dense, 150), 83),
-        ] {
-            Case::normed(tokens, columns, section).check(&tuning, &traits);
+    for mut tuning in tile_rows(&traits) {
+        tuning.tile.enough_groups = GroupCount::fixed(65_535);
+        let [four, five, eight] =
+            [QuantFormat::Q4_0, QuantFormat::Q5_1, QuantFormat::Q8_0].map(WeightStorage::Quantised);
+        for most_parts in [1, 3] {
+            tuning.tile.most_parts = most_parts;
+            // One matrix and two, by words and by larger runs; ends of k that no tile is whole with, one and several tiles.
+            for (tokens, section, columns) in [
+                (13, plain(four, 75), 160),
+                (37, ended(&[five; 2], 41), 608),
+                (140, ended(&[four; 2], 150), 32),
+                (140, plain(WeightStorage::Dense, 150), 83),
+            ] {
+                Case::normed(tokens, columns, section).check(&tuning, &traits);
+            }
+            Case {
+                sections: vec![plain(four, 40), plain(eight, 30)],
+                ..Case::normed(70, 544, plain(four, 1))
+            }
+            .check(&tuning, &traits);
         }
     }
 }

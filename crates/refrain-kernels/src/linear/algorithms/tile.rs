@@ -36,8 +36,7 @@ impl Algorithm for DenseTile<'_> {
     }
 
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let size = size(tuning, traits, self.problem);
-        let shared = sum_parts(tuning, traits, self.problem, &size);
+        let (size, shared) = division(tuning, traits, self.problem);
         let call = dense(traits, &size, self.problem, self.operands, &shared)?;
         let words = shared.words();
         Ok(ProjectionCalls {
@@ -48,12 +47,27 @@ impl Algorithm for DenseTile<'_> {
     }
 }
 
-/// How a product of two matrices is divided.
-fn size(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> TileSize {
+/// How a product of two matrices is divided, and how workgroups share sums where there are too few tiles.
+fn division(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> (TileSize, SumParts) {
     let batches = problem.batch.iter().product::<u32>() as usize;
-    let groups = |size: &TileSize| batches * tiles(problem, size).iter().product::<usize>();
+    let results = |size: &TileSize| batches * tiles(problem, size).iter().product::<usize>();
+    let shared = |size: &TileSize, wanted| match batches {
+        1 => SumParts::most(traits, wanted, pieces(size, problem.k)),
+        _ => 1,
+    };
     let completes = |size: &TileSize| check_loops(traits, problem, size).is_ok();
-    tuning.tile.size(traits, [problem.m, 1, 1], groups, completes)
+    let (size, count) = tuning.tile.size(traits, [problem.m, 1, 1], results, shared, completes);
+    let shared = SumParts {
+        count,
+        sums: size.tile_rows() * size.tile_columns(),
+        results: results(&size),
+    };
+    (size, shared)
+}
+
+/// Pieces that sums over k have at most: each is some steps of a tile.
+fn pieces(size: &TileSize, k: usize) -> usize {
+    k.div_ceil((4 * size.depth) as usize)
 }
 
 /// As [`check_iterations`], of a product of two matrices.
@@ -70,20 +84,6 @@ fn tiles(problem: &MatmulProblem, size: &TileSize) -> [usize; 2] {
         problem.n.div_ceil(size.tile_columns()),
         problem.m.div_ceil(size.tile_rows()),
     ]
-}
-
-/// How workgroups share the sums of a product of two matrices whose tiles are too few.
-fn sum_parts(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem, size: &TileSize) -> SumParts {
-    let tile = tuning.tile;
-    let results = tiles(problem, size).iter().product::<usize>();
-    let wanted = (tile.enough_groups.on(traits) / results.max(1)).min(tile.most_parts as usize);
-    let alone = problem.batch.iter().product::<u32>() > 1;
-    let wanted = if alone { 1 } else { wanted as u32 };
-    SumParts {
-        count: SumParts::most(traits, wanted, problem.k.div_ceil((4 * size.depth) as usize)),
-        sums: size.tile_rows() * size.tile_columns(),
-        results,
-    }
 }
 
 fn dense(
@@ -104,6 +104,7 @@ fn dense(
         .body(include_str!("tile/tile.glsl"));
     let kernel = shared
         .joined(text)
+        .body(include_str!("tile/shared.glsl"))
         .body(include_str!("tile/dense/gemm.comp"))
         .kernel(constants(
             size,

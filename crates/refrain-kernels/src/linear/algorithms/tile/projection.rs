@@ -1,16 +1,17 @@
 //! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
 
-use super::{check_iterations, constants, cost, tile_groups};
+use super::{check_iterations, constants, cost, pieces, tile_groups};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::Text;
+use crate::linear::algorithms::parts::SumParts;
 use crate::linear::algorithms::{Algorithm, ProductCost, ProjectionCalls};
 use crate::linear::arguments::{InputSource, arguments};
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
 use crate::linear::source::{declared_input, declared_sections, generated};
 use crate::tuning::{TileSize, Tuning};
-use crate::{Call, Traits, Unsupported};
+use crate::{Call, CallOrder, DType, OperandSpec, Traits, Unsupported};
 
 /// Such a product.
 pub(crate) struct ProjectionTile<'p>(pub &'p ProjectionProblem<'p>);
@@ -23,48 +24,74 @@ impl Algorithm for ProjectionTile<'_> {
 
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
         for sections in self.0.alike() {
-            self.arguments(traits, &sections)?;
-            self.division(tuning, traits, &sections)?;
+            let division = self.division(tuning, traits, &sections)?;
+            self.arguments(traits, &sections, &division.shared)?;
         }
         Ok(())
     }
 
     /// One call for each kind of section.
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let kinds = self.0.alike().into_iter();
-        let calls = kinds.map(|sections| self.call(tuning, traits, &sections));
-        Ok(ProjectionCalls::apart(calls.collect::<Result<_, _>>()?))
+        let mut made = ProjectionCalls::apart(Vec::new());
+        let mut words = 0;
+        let mut sharing = 0;
+        for sections in self.0.alike() {
+            let division = self.division(tuning, traits, &sections)?;
+            made.calls.push(self.call(traits, &sections, &division)?);
+            words = words.max(division.shared.words());
+            made.tickets = made.tickets.max(division.shared.tickets());
+            sharing += usize::from(division.shared.tickets() > 0);
+        }
+        if sharing > 1 {
+            // Each leaves sums in the same place.
+            made.order = CallOrder::InTurn;
+        }
+        made.workspace = (words > 0).then(|| OperandSpec::contiguous(DType::F32, &[words]));
+        Ok(made)
     }
 }
 
+/// How the product of sections that are alike is divided.
+struct Division {
+    size: TileSize,
+    /// In x, for the tiles of all sections, and in y.
+    groups: [u32; 3],
+    shared: SumParts,
+}
+
 impl ProjectionTile<'_> {
-    fn arguments(&self, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<PushArguments, Unsupported> {
+    fn arguments(
+        &self,
+        traits: &Traits,
+        sections: &[&SectionPlan<'_>],
+        shared: &SumParts,
+    ) -> Result<PushArguments, Unsupported> {
         let problem = self.0;
         let add = |arguments: &mut PushArguments| {
             arguments.address("x_ref x", problem.x.address.clone());
             if let Some((_, Some(norm_weight))) = &problem.norm {
                 arguments.address("norm_weight_ref norm_weight", norm_weight.address.clone());
             }
+            shared.arguments(problem.operands, 0, arguments);
             arguments.number("TOKENS", problem.tokens);
         };
         arguments(traits, problem, sections, InputSource::Packed(&add))
     }
 
-    /// How the product of `sections` is divided, and into how many workgroups: in x, for the tiles of all sections, and
-    /// in y.
     fn division(
         &self,
         tuning: &Tuning,
         traits: &Traits,
         sections: &[&SectionPlan<'_>],
-    ) -> Result<(TileSize, [u32; 3]), Unsupported> {
+    ) -> Result<Division, Unsupported> {
         let parts = sections[0].parts.len();
         let chunk = chunk(&sections[0].parts[0].planes);
         let blocks = |size: &TileSize| {
             let blocks = sections.iter().map(|s| s.rows.div_ceil(size.tile_columns() / parts));
             [blocks.sum(), self.0.tokens.div_ceil(size.tile_rows())]
         };
-        let groups = |size: &TileSize| blocks(size).iter().product();
+        let results = |size: &TileSize| blocks(size).iter().product();
+        let shared = |size: &TileSize, wanted| SumParts::most(traits, wanted, pieces(size, self.0.columns));
         let check_loops = |size: &TileSize| {
             // Chunks of what is no more than numbers are loaded one by one.
             let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
@@ -72,22 +99,35 @@ impl ProjectionTile<'_> {
             check_iterations(OP, traits, size, [1, self.0.columns], stage)
         };
         let completes = |size: &TileSize| check_loops(size).is_ok();
-        let size = (tuning.tile).size(traits, [self.0.tokens, parts, chunk], groups, completes);
+        let (size, count) = (tuning.tile).size(traits, [self.0.tokens, parts, chunk], results, shared, completes);
         check_loops(&size)?;
-        Ok((
+        let rows = sections.iter().map(|s| s.rows).sum();
+        let [x, y, z] = tile_groups(OP, blocks(&size), [self.0.tokens, rows])?;
+        // Of each row of x its squares, a four of an invocation's.
+        let squares = match self.0.norm {
+            Some(_) => 4 * size.tile_rows().next_multiple_of(size.threads() as usize),
+            None => 0,
+        };
+        let shared = SumParts {
+            count,
+            sums: size.tile_rows() * size.tile_columns() + squares,
+            results: results(&size),
+        };
+        Ok(Division {
             size,
-            tile_groups(
-                OP,
-                blocks(&size),
-                [self.0.tokens, sections.iter().map(|s| s.rows).sum()],
-            )?,
-        ))
+            groups: [x * count as u32, y, z],
+            shared,
+        })
     }
 
-    fn call(&self, tuning: &Tuning, traits: &Traits, sections: &[&SectionPlan<'_>]) -> Result<Call, Unsupported> {
+    fn call(
+        &self,
+        traits: &Traits,
+        sections: &[&SectionPlan<'_>],
+        Division { size, groups, shared }: &Division,
+    ) -> Result<Call, Unsupported> {
         let problem = self.0;
-        let arguments = self.arguments(traits, sections)?;
-        let (size, groups) = self.division(tuning, traits, sections)?;
+        let arguments = self.arguments(traits, sections, shared)?;
         let is_counted = iterations::most(traits).is_some();
         let planes = &sections[0].parts[0].planes;
         let chunk = chunk(planes);
@@ -95,7 +135,8 @@ impl ProjectionTile<'_> {
             .define("UNROLLED", u32::from(!is_counted))
             .define("CHUNK", chunk);
         let text = declared_sections(declared_input(text, problem, 4), problem, sections, chunk);
-        let kernel = text
+        let text = shared
+            .define(text)
             .body(include_str!("../../../kit/unroll.glsl"))
             .body(include_str!("tile.glsl"))
             .body("const uint ROWS = TILE_COLUMNS / PARTS, EACH = 1u;\n")
@@ -104,12 +145,15 @@ impl ProjectionTile<'_> {
                 WeightPlanes::Dense { .. } => include_str!("../gemv/dense.glsl"),
                 WeightPlanes::Quantised(_) => include_str!("../gemv/quantised.glsl"),
             })
-            .body(include_str!("../fours.glsl"))
+            .body(include_str!("../fours.glsl"));
+        let kernel = shared
+            .joined(text)
+            .body(include_str!("shared.glsl"))
             .body(include_str!("projection/gemm.comp"))
-            .kernel(constants(&size, &[(8, planes.weights().group())]));
+            .kernel(constants(size, &[(8, planes.weights().group())]));
         Ok(Call {
             kernel,
-            groups,
+            groups: *groups,
             push: arguments.push(),
         })
     }

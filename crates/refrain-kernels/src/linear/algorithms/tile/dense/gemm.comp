@@ -35,33 +35,6 @@ void store_tile(uint at, uint row, uint column) {
     }
 }
 
-#if K_PARTS > 1
-const uint OWN_FOURS = OWN_ROWS * COLUMN_FOURS / SLICES;
-
-// Where four sums of row i lie that this invocation left in workgroup `part`.
-uint left_at(uint part, uint i, uint four) { return four_at(part, i / SLICES * COLUMN_FOURS + four, OWN_FOURS); }
-
-// Whether this workgroup stores the tile: then with the sums of all.
-bool add_parts() {
-    [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
-        [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
-            vec4 sums = tile_sums[i * COLUMN_FOURS + four];
-            if (i % SLICES == slice()) pc.left_sums.at[left_at(k_part(), i, four)] = sums;
-        }
-    }
-    if (!arrives_last()) return false;
-    clear_tile();
-    for (uint part = 0u; part < uint(K_PARTS); ++part) {
-        [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
-            [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
-                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + four] += pc.left_sums.at[left_at(part, i, four)];
-            }
-        }
-    }
-    return true;
-}
-#endif
-
 void main() {
     uint row = gl_WorkGroupID.y * TILE_ROWS;
     uint column = gl_WorkGroupID.x / uint(K_PARTS) * TILE_COLUMNS;
@@ -79,7 +52,9 @@ void main() {
         }
         join_slices();
 #if K_PARTS > 1
-        if (!add_parts()) return;
+        leave_sums();
+        if (!arrives_last()) return;
+        add_sums();
 #endif
         store_tile(batch_offset(batch, pc.c_batch), row, column);
     }

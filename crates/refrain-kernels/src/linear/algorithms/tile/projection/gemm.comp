@@ -77,16 +77,45 @@ void store_w(uint k) {
 }
 
 #ifdef NORM
-// To be called once all of x was loaded: the squares of a token meet in a tile's memory.
-void find_norms() {
+// Adds the squares of each token that were loaded, which meet in a tile's memory; they stand where norms will.
+void add_squares() {
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) set_left(x_four(), x_row(turn), squares[turn]);
     barrier();
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
         float total = 0.0;
         for (uint four = 0u; four < K_FOURS; ++four) total += tiles[four * LEFT_LINE + t / 4u][t % 4u];
-        inverse_norms[t] = 1.0 / sqrt(total / float(COLUMNS) + uintBitsToFloat(EPS));
+        inverse_norms[t] = total;
+    }
+}
+
+// To be called once they are those of all of x.
+void find_norms() {
+    for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
+        inverse_norms[t] = 1.0 / sqrt(inverse_norms[t] / float(COLUMNS) + uintBitsToFloat(EPS));
     }
     barrier();
+}
+#endif
+
+#if K_PARTS > 1
+// Whether this workgroup finishes the tile: then with the sums, and squares, of all.
+bool add_parts() {
+    leave_sums();
+#ifdef NORM
+    for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
+        pc.left_sums.at[left_of_row(k_part(), t)] = vec4(inverse_norms[t]);
+    }
+#endif
+    if (!arrives_last()) return false;
+    add_sums();
+#ifdef NORM
+    for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
+        float total = 0.0;
+        for (uint part = 0u; part < uint(K_PARTS); ++part) total += pc.left_sums.at[left_of_row(part, t)].x;
+        inverse_norms[t] = total;
+    }
+#endif
+    return true;
 }
 #endif
 
@@ -119,21 +148,30 @@ void store_row(Block block, uint token, uint i) {
 
 void main() {
     uint token = gl_WorkGroupID.y * TILE_ROWS;
-    Block block = block_of(gl_WorkGroupID.x);
+    Block block = block_of(gl_WorkGroupID.x / uint(K_PARTS));
+    uint steps = (COLUMNS + DEPTH - 1u) / DEPTH;
+    uint begin = steps * k_part() / uint(K_PARTS) * DEPTH;
+    uint end = steps * (k_part() + 1u) / uint(K_PARTS) * DEPTH;
     clear_tile();
 #ifdef NORM
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) squares[turn] = 0.0;
 #endif
-    if (COLUMNS > 0u) load_next(block, token, 0u);
-    for (uint k = 0u; k < COLUMNS; k += DEPTH) {
+    if (begin < end) load_next(block, token, begin);
+    for (uint k = begin; k < end; k += DEPTH) {
         store_x();
         store_w(k);
         barrier();
-        if (k + DEPTH < COLUMNS) load_next(block, token, k + DEPTH);
+        if (k + DEPTH < end) load_next(block, token, k + DEPTH);
         multiply_tiles();
         barrier();
     }
     join_slices();
+#ifdef NORM
+    add_squares();
+#endif
+#if K_PARTS > 1
+    if (!add_parts()) return;
+#endif
 #ifdef NORM
     find_norms();
 #endif
