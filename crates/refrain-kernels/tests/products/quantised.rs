@@ -1,8 +1,10 @@
 use crate::common::{self, Random, rows, tolerance};
-use crate::support::{FLOATS, all_traits, device_traits, floats, gappy, is_fixed, outcome, stored, swapped};
+use crate::support::{
+    FLOATS, all_traits, device_traits, floats, gappy, is_fixed, outcome, outcome_of, stored, swapped,
+};
 use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
-use refrain_kernels::tuning::{self, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Values};
 use refrain_testing::sample;
 
@@ -111,18 +113,18 @@ impl RandomWeights {
         );
         let (quants, parameters) = self.operands();
         let biases = self.format.has_biases().then_some(&parameters);
-        let calls = quantised::matmul_tuned(tuning, traits, &self.format, x, &quants, &parameters, biases, out)
+        let made = quantised::matmul_tuned(tuning, traits, &self.format, x, &quants, &parameters, biases, out)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let w: Vec<f32> = (0..self.shape[0]).flat_map(|row| self.expand(row)).collect();
         let mut expected = vec![0.0; out.layout.count()];
         matmul::reference_nt(&values, &matmul::SliceRows::new(&w, self.shape[1]), &mut expected);
         let mut inputs = self.inputs(&quants, &parameters);
         inputs.insert(0, (x, Values::F32(values.clone())));
-        let actual = outcome(&calls, &inputs, out);
+        let actual = outcome_of(&made, &inputs, out);
         let most = expected
             .iter()
             .fold(f32::MIN_POSITIVE, |most, value| most.max(value.abs()));
-        let rounding = if is_fixed(&calls) {
+        let rounding = if is_fixed(&made.calls) {
             self.rounding(&values, &w) / most
         } else {
             0.0
@@ -322,7 +324,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         Some(&planes),
         &empty,
     );
-    assert!(calls.expect("nothing to do").is_empty());
+    assert!(calls.expect("nothing to do").calls.is_empty());
 }
 
 #[test]
@@ -332,7 +334,12 @@ fn exponents_are_read_by_devices_with_and_without_bytes() {
         for tokens in [1, 40] {
             let x = OperandSpec::contiguous(DType::F32, &[tokens, 96]);
             let out = OperandSpec::contiguous(DType::F32, &[tokens, 13]);
-            weights.check_product(tuning::choose(&traits), &traits, &x, &out);
+            // By one workgroup and by several.
+            for enough in [1, 65_535] {
+                let mut tuning = *tuning::choose(&traits);
+                tuning.tile.enough_groups = GroupCount::fixed(enough);
+                weights.check_product(&tuning, &traits, &x, &out);
+            }
         }
     }
 }

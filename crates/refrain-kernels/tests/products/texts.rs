@@ -45,7 +45,7 @@ fn quantised_products_and_rows() {
                         x.layout.strides[0] = stride;
                         let out = OperandSpec::contiguous(dtype, &[t, n]);
                         let product = quantised::matmul(&traits, &format, &x, &quants, &scales, biases, &out);
-                        calls.extend(product.expect("supported"));
+                        calls.extend(product.expect("supported").calls);
                     }
                     let indices = OperandSpec::contiguous(DType::U32, &[5]);
                     let out = OperandSpec::contiguous(dtype, &[5, k]);

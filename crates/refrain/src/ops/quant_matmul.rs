@@ -47,8 +47,7 @@ impl Operation for QuantMatmul {
         let [x, quants, scales, biases @ .., out] = operands else {
             unreachable!("three inputs or four, and a result")
         };
-        let calls = quantised::matmul(traits, &self.format, x, quants, scales, biases.first(), out)?;
-        Ok(Kernels::chained(calls))
+        Ok(quantised::matmul(traits, &self.format, x, quants, scales, biases.first(), out)?.into())
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -14,7 +14,7 @@ pub use refrain_quant::{
     Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
 };
 
-use super::algorithms::{Gemv, ProjectionTile, cheapest};
+use super::algorithms::{Gemv, ProjectionCalls, ProjectionTile, cheapest};
 use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::sources::{QuantMatrix, quant_run};
 use crate::kit::text::{Text, address, grid, require_float, require_shape};
@@ -26,8 +26,8 @@ const OP: &str = "quantised";
 /// Calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`.
 ///
 /// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge
-/// to one. Operands: x 0, quants 1, scales 2, biases 3 where the format has them, then out. Sums are in
-/// f32 over dequantised values, rounded once when stored. None where `out` is empty; K = 0 gives zeros.
+/// to one. Operands: x 0, quants 1, scales 2, biases 3 where the format has them, then out, the workspace and its tickets.
+/// Sums are in f32 over dequantised values, rounded once when stored. None where `out` is empty; K = 0 gives zeros.
 ///
 /// Up to 8 tokens (by tuning), subgroups take rows of `w`; beyond, tiles of `w` are dequantised into
 /// shared memory.
@@ -43,7 +43,7 @@ pub fn matmul(
     scales: &OperandSpec,
     biases: Option<&OperandSpec>,
     out: &OperandSpec,
-) -> Result<Vec<Call>, Unsupported> {
+) -> Result<ProjectionCalls, Unsupported> {
     let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
     product(tuning::choose(traits), traits, &weights, x, out)
 }
@@ -62,7 +62,7 @@ pub fn matmul_tuned(
     scales: &OperandSpec,
     biases: Option<&OperandSpec>,
     out: &OperandSpec,
-) -> Result<Vec<Call>, Unsupported> {
+) -> Result<ProjectionCalls, Unsupported> {
     let weights = QuantMatrix::new(*format, 1, quants, scales, biases)?;
     product(tuning, traits, &weights, x, out)
 }
@@ -97,7 +97,7 @@ fn product(
     weights: &QuantMatrix<'_>,
     x: &OperandSpec,
     out: &OperandSpec,
-) -> Result<Vec<Call>, Unsupported> {
+) -> Result<ProjectionCalls, Unsupported> {
     require_float(OP, x)?;
     require_float(OP, out)?;
     let mut shape = x.layout.shape.clone();
@@ -111,7 +111,7 @@ fn product(
     shape.push(weights.rows);
     require_shape(OP, "the result", out, &shape)?;
     if out.layout.count() == 0 {
-        return Ok(Vec::new());
+        return Ok(ProjectionCalls::apart(Vec::new()));
     }
     let out_number = 1 + weights.planes();
     let (tokens, x_stride, x_within) = as_rows(0, x)?;
@@ -122,7 +122,7 @@ fn product(
     let problem = ProjectionProblem::product(tokens, weights.columns, rows, planes, results);
     let (gemv, tile) = (Gemv(&problem), ProjectionTile(&problem));
     let algorithm = cheapest(&[&gemv, &tile], tuning, traits).unwrap_or(&tile);
-    Ok(algorithm.calls(tuning, traits)?.calls)
+    algorithm.calls(tuning, traits)
 }
 
 /// The call that dequantises rows: `out[t] = w[indices[t]]`, zeros where there is no such row.
