@@ -108,14 +108,18 @@ impl ProjectionTile<'_> {
             Some(_) => 4 * size.tile_rows().next_multiple_of(size.threads() as usize),
             None => 0,
         };
-        let shared = SumParts {
+        let mut shared = SumParts {
             count,
             sums: size.tile_rows() * size.tile_columns() + squares,
             results: results(&size),
         };
+        if self.arguments(traits, sections, &shared).is_err() {
+            // No room for where sums are left.
+            shared.count = 1;
+        }
         Ok(Division {
             size,
-            groups: [x * count as u32, y, z],
+            groups: [x * shared.count as u32, y, z],
             shared,
         })
     }
