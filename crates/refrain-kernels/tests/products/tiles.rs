@@ -40,7 +40,7 @@ fn every_tile_without_matrix_cores_gives_the_same_projection_by_one_workgroup_an
             // One matrix and two, by words and by larger runs; ends of k that no tile is whole with, one and several tiles.
             for (tokens, section, columns) in [
                 (13, plain(four, 75), 160),
-                (37, ended(&[five; 2], 41), 608),
+                (37, ended(&[five; 2], 41), 2080),
                 (140, ended(&[four; 2], 150), 32),
                 (140, plain(WeightStorage::Dense, 150), 83),
             ] {
@@ -48,7 +48,7 @@ fn every_tile_without_matrix_cores_gives_the_same_projection_by_one_workgroup_an
             }
             Case {
                 sections: vec![plain(four, 40), plain(eight, 30)],
-                ..Case::normed(70, 544, plain(four, 1))
+                ..Case::normed(70, 2080, plain(four, 1))
             }
             .check(&tuning, &traits);
         }

@@ -52,7 +52,7 @@ fn division(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> (TileS
     let batches = problem.batch.iter().product::<u32>() as usize;
     let results = |size: &TileSize| batches * tiles(problem, size).iter().product::<usize>();
     let shared = |size: &TileSize, wanted| match batches {
-        1 => SumParts::most(traits, wanted, pieces(size, problem.k)),
+        1 => SumParts::most(traits, wanted, problem.k.div_ceil((4 * size.depth) as usize)),
         _ => 1,
     };
     let completes = |size: &TileSize| check_loops(traits, problem, size).is_ok();
@@ -63,11 +63,6 @@ fn division(tuning: &Tuning, traits: &Traits, problem: &MatmulProblem) -> (TileS
         results: results(&size),
     };
     (size, shared)
-}
-
-/// Pieces that sums over k have at most: each is some steps of a tile.
-fn pieces(size: &TileSize, k: usize) -> usize {
-    k.div_ceil((4 * size.depth) as usize)
 }
 
 /// As [`check_iterations`], of a product of two matrices.

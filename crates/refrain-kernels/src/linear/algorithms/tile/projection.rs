@@ -1,6 +1,6 @@
 //! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
 
-use super::{check_iterations, constants, cost, pieces, tile_groups};
+use super::{check_iterations, constants, cost, tile_groups};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
 use crate::kit::text::Text;
@@ -12,6 +12,10 @@ use crate::linear::section::OP;
 use crate::linear::source::{declared_input, declared_sections, generated};
 use crate::tuning::{TileSize, Tuning};
 use crate::{Call, CallOrder, DType, OperandSpec, Traits, Unsupported};
+
+/// Steps of a tile that each of several workgroups takes at least: of fewer, the sums that they leave are more than what they
+/// read.
+const LEAST_STEPS: usize = 16;
 
 /// Such a product.
 pub(crate) struct ProjectionTile<'p>(pub &'p ProjectionProblem<'p>);
@@ -91,7 +95,9 @@ impl ProjectionTile<'_> {
             [blocks.sum(), self.0.tokens.div_ceil(size.tile_rows())]
         };
         let results = |size: &TileSize| blocks(size).iter().product();
-        let shared = |size: &TileSize, wanted| SumParts::most(traits, wanted, pieces(size, self.0.columns));
+        let shared = |size: &TileSize, wanted| {
+            SumParts::most(traits, wanted, self.0.columns / (LEAST_STEPS * size.depth as usize))
+        };
         let check_loops = |size: &TileSize| {
             // Chunks of what is no more than numbers are loaded one by one.
             let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
