@@ -119,7 +119,7 @@ impl ProjectionTile<'_> {
             sums: size.tile_rows() * size.tile_columns() + squares,
             results: results(&size),
         };
-        if self.arguments(traits, sections, &shared).is_err() {
+        if count > 1 && self.arguments(traits, sections, &shared).is_err() {
             // No room for where sums are left.
             shared.count = 1;
         }
