@@ -201,28 +201,24 @@ pub(super) const H200_SHAPES: [ShapedGemv; 10] = [
             ..H200_GEMV
         },
     },
+    SEVERAL,
     ShapedGemv {
-        routed: false,
-        bits: [1, 4],
-        depth: [2049, usize::MAX],
-        most_rows: usize::MAX,
-        vectors: [2, usize::MAX],
-        nested: false,
-        gemv: GemvTuning {
-            loads_of_several: 2,
-            ..H200_GEMV
-        },
-    },
-    ShapedGemv {
-        routed: false,
-        bits: [1, 4],
         depth: [8192, usize::MAX],
-        most_rows: usize::MAX,
-        vectors: [2, usize::MAX],
         nested: true,
-        gemv: GemvTuning {
-            loads_of_several: 2,
-            ..H200_GEMV
-        },
+        ..SEVERAL
     },
 ];
+
+/// Several vectors of many values.
+const SEVERAL: ShapedGemv = ShapedGemv {
+    routed: false,
+    bits: [1, 4],
+    depth: [2049, usize::MAX],
+    most_rows: usize::MAX,
+    vectors: [2, usize::MAX],
+    nested: false,
+    gemv: GemvTuning {
+        loads_of_several: 2,
+        ..H200_GEMV
+    },
+};

@@ -24,6 +24,13 @@ const BY_SUMS: MatrixTile = MatrixTile {
     unrolled: true,
 };
 
+/// The same of tiles for up to 8 tokens that are pinned.
+const PINNED: MatrixTile = MatrixTile {
+    most_tokens: 8,
+    pinned: true,
+    ..BY_SUMS
+};
+
 /// The same of tiles whose subgroups share tokens.
 const BY_TOKENS: MatrixTile = MatrixTile {
     shared: SharedBy::Tokens,
@@ -35,7 +42,7 @@ const BY_TOKENS: MatrixTile = MatrixTile {
 /// of Qwen3-8B take 24.9 for 28.5 µs (Q4_K; Q8_0 37.8 for 43.9), 3 and 8 sequences 880 → 893 and 2,241 → 2,273 tokens/s (Q4_0
 /// 971 → 988 and 2,455 → 2,510, Q8_0 691 → 717 and 1,764 → 1,832); not a head, which takes 177.7 for 169.4 µs.
 pub(super) const MATRIX: &[MatrixTile] = &[
-    // A head: 8 sequences of Qwen3-8B Q4_K_M on an H100 1,988 tokens/s, by the next 1,978.
+    // A head: 8 sequences of Qwen3-8B Q4_K_M on an H100 1,988 tokens/s, by a fragment of rows 1,978.
     MatrixTile {
         most_tokens: 8,
         least_groups: GroupCount::of_units(1200, H200_UNITS),
@@ -45,13 +52,10 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         ..BY_SUMS
     },
     MatrixTile {
-        most_tokens: 8,
         least_groups: GroupCount::of_units(300, H200_UNITS),
         subgroups: 4,
         rows: 4,
-        tokens: 1,
-        pinned: true,
-        ..BY_SUMS
+        ..PINNED
     },
     MatrixTile {
         most_tokens: 16,
@@ -62,13 +66,9 @@ pub(super) const MATRIX: &[MatrixTile] = &[
         ..BY_SUMS
     },
     MatrixTile {
-        most_tokens: 8,
         least_groups: GroupCount::of_units(300, H200_UNITS),
         subgroups: 8,
-        rows: 1,
-        tokens: 1,
-        pinned: true,
-        ..BY_SUMS
+        ..PINNED
     },
     MatrixTile {
         most_tokens: 16,
@@ -80,14 +80,10 @@ pub(super) const MATRIX: &[MatrixTile] = &[
     },
     // The same 2,005, by the next 1,978.
     MatrixTile {
-        most_tokens: 8,
         least_depth: 4096,
         least_groups: GroupCount::of_units(240, H200_UNITS),
         subgroups: 16,
-        rows: 1,
-        tokens: 1,
-        pinned: true,
-        ..BY_SUMS
+        ..PINNED
     },
     MatrixTile {
         most_tokens: 16,
