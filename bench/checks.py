@@ -96,9 +96,11 @@ def all_of(program, folders, features):
     told = {"logits": {}}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        for feature in [None, *features]:
-            options = ["--disable", feature] if feature else []
-            way = f"without {feature}" if feature else "all features"
+        chunks = scratch / "chunks"
+        chunks.write_text("delta.least_chunked = 1\n")
+        ways = {"all features": [], "delta rules in chunks": ["--tuning", chunks]}
+        ways.update({f"without {feature}": ["--disable", feature] for feature in features})
+        for way, options in ways.items():
             told["logits"][way] = {}
             for checkpoints in [ROOT / "tests/fixtures", *folders]:
                 told["logits"][way].update(errors(program, checkpoints, scratch, options))

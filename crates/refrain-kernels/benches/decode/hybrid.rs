@@ -105,13 +105,22 @@ pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
         state,
         out,
     };
-    let call = gated_delta::call_tuned(row, traits, &operands).expect("supported");
-    Made::new(vec![call], &all.map(|operand| (false, operand)))
+    let (calls, workspace) = gated_delta::calls_tuned(row, traits, &operands).expect("supported");
+    let operands: Vec<_> = all
+        .into_iter()
+        .chain(workspace)
+        .map(|operand| (false, operand))
+        .collect();
+    Made::new(calls, &operands)
 }
 
-/// What of a tuning row matters to it: values of a row of lanes, those lanes, tokens of a tile.
-pub fn delta_row(delta: &Delta) -> String {
-    format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile)
+/// What of a tuning row matters to it: of many tokens, those of a chunk and the invocations that work on it, else values of
+/// a row of lanes, those lanes, tokens of a tile.
+pub fn delta_row(delta: &Delta, tokens: usize) -> String {
+    match tokens >= delta.least_chunked {
+        true => format!("chunk {} {}t", delta.chunk, delta.chunk_threads),
+        false => format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile),
+    }
 }
 
 /// Channels of the convolution, and taps of each.

@@ -171,21 +171,29 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     })
 }
 
-/// Rows that take other numbers of values of the delta rule together, by other numbers of lanes, and bring other numbers
-/// of tokens.
+/// Rows that take other chunks of tokens of the delta rule, or none, then other numbers of values together, and bring other
+/// numbers of tokens.
 fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let all = [1, 2, 4, 8]
         .into_iter()
         .flat_map(|values| [4, 8, 16, 32].map(|tile| (values, tile)));
-    all.map(move |(values, tile)| Tuning {
-        delta: Delta {
-            values,
-            least_tokens: 1,
-            tile,
-            ..row.delta
-        },
-        ..row
-    })
+    let in_turn = all.map(move |(values, tile)| Delta {
+        values,
+        least_tokens: 1,
+        tile,
+        least_chunked: usize::MAX,
+        ..row.delta
+    });
+    let chunks = [16, 32]
+        .into_iter()
+        .flat_map(|chunk| [128, 256, 512].map(|threads| (chunk, threads)));
+    let chunked = chunks.map(move |(chunk, chunk_threads)| Delta {
+        chunk,
+        chunk_threads,
+        least_chunked: 1,
+        ..row.delta
+    });
+    in_turn.chain(chunked).map(move |delta| Tuning { delta, ..row })
 }
 
 /// Rows with one tile for any number of tokens of experts, and one that has none.

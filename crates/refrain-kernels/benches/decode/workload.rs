@@ -129,7 +129,7 @@ impl Workload {
                 let in_turn = *tokens <= row.most_convolved_in_turn;
                 return if in_turn { "in turn" } else { "at once" }.into();
             }
-            Workload::Delta { .. } => return hybrid::delta_row(&row.delta),
+            Workload::Delta { tokens } => return hybrid::delta_row(&row.delta, *tokens),
             Workload::Preparation { .. } => return String::new(),
             Workload::Projection { tokens: 9.., .. } if row.matrix.is_empty() => return scalar_tile(row),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),

@@ -24,7 +24,7 @@ impl MatrixCores {
             .define("PART_COLUMNS", format!("{}u", self.shape[1]))
             .define("PART_DEPTH", format!("{}u", self.shape[2]))
             .flag("HIDDEN_ORDER", self.is_hidden())
-            .flag("LOCKSTEP", self.is_hidden() && traits.vendor == tuning::MESA_SOFTWARE)
+            .flag("LOCKSTEP", traits.vendor == tuning::MESA_SOFTWARE)
             .body(&format!("#define COLUMN_OF(lane, value) ({})\n", self.order.column()))
             .body(include_str!("fragments/order.glsl"))
     }

@@ -9,16 +9,20 @@
 //! Tokens of one sequence stand in order. A token of a sequence beyond S counts as the last one's.
 //! Position 0 begins a sequence anew, from zeros, whatever the state held. A token of negative position
 //! is padding: it changes no state and results in zeros.
+//!
+//! Of few tokens each is taken behind the one before; of many, on matrix cores, a chunk of them at once.
+
+mod chunked;
+mod in_turn;
 
 use rayon::prelude::*;
 
 use crate::kit::dot::dot;
-use crate::kit::iterations::joined_lanes;
-use crate::kit::text::{Text, address, is_wide, outer_strides, require_float, require_shape};
+use crate::kit::text::{require_float, require_shape};
 use crate::kit::threads::least_items;
 use crate::recurrence::{self, Token};
 use crate::tuning::Tuning;
-use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
+use crate::{Call, OperandSpec, Traits, Unsupported, tuning};
 
 const OP: &str = "gated_delta";
 
@@ -45,155 +49,99 @@ pub struct GatedDeltaOperands<'a> {
     pub out: &'a OperandSpec,
 }
 
-/// The call.
+impl<'a> GatedDeltaOperands<'a> {
+    /// Extents that shapes have, not yet compared with each other.
+    fn sizes(&self) -> Result<GatedDeltaSizes, Unsupported> {
+        let (&[tokens, key_heads, key_dim], &[_, heads, value_dim]) =
+            (&self.q.layout.shape[..], &self.v.layout.shape[..])
+        else {
+            let what = format!(
+                "q {:?} and v {:?} have no heads",
+                self.q.layout.shape, self.v.layout.shape
+            );
+            return Err(Unsupported::Size { op: OP, what });
+        };
+        Ok(GatedDeltaSizes {
+            tokens,
+            key_heads,
+            key_dim,
+            heads,
+            value_dim,
+            states: self.state.layout.shape.first().copied().unwrap_or(0),
+        })
+    }
+
+    /// What is read, with its name in shaders; numbered in this order.
+    fn inputs(&self) -> [(&'static str, &'a OperandSpec); 7] {
+        [
+            ("q", self.q),
+            ("k", self.k),
+            ("v", self.v),
+            ("decay", self.decay),
+            ("beta", self.beta),
+            ("positions", self.positions),
+            ("sequences", self.sequences),
+        ]
+    }
+}
+
+/// Extents of operands.
+#[derive(Clone, Copy)]
+struct GatedDeltaSizes {
+    tokens: usize,
+    key_heads: usize,
+    key_dim: usize,
+    heads: usize,
+    value_dim: usize,
+    states: usize,
+}
+
+/// The calls, each depending on the one before, and the workspace that they need, if any: the next operand.
 ///
 /// # Errors
 /// When dtypes or shapes do not fit, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
-pub fn call(traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Call, Unsupported> {
-    call_tuned(tuning::choose(traits), traits, operands)
+pub fn calls(
+    traits: &Traits,
+    operands: &GatedDeltaOperands<'_>,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
+    calls_tuned(tuning::choose(traits), traits, operands)
 }
 
-/// [`call`] with a given row of the tuning table, on which not even the bits of results depend.
+/// [`calls`] with a given row of the tuning table: bits of results depend on whether, and of what size, there are chunks,
+/// and on nothing else of it.
 ///
 /// # Errors
-/// Those of [`call`].
-pub fn call_tuned(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<Call, Unsupported> {
-    let GatedDeltaOperands { q, k, v, .. } = *operands;
-    let (&[tokens, key_heads, key_dim], &[_, heads, value_dim]) = (&q.layout.shape[..], &v.layout.shape[..]) else {
-        let what = format!("q {:?} and v {:?} have no heads", q.layout.shape, v.layout.shape);
-        return Err(Unsupported::Size { op: OP, what });
-    };
-    let HeadShare {
-        lanes,
-        rows,
-        each,
-        values,
-        tile,
-    } = HeadShare::of(tuning, traits, operands)?;
-    let sums = values as usize + 1;
-    let work = 5 + sums * (2 * each as usize + joined_lanes(traits)) + 4 * each.div_ceil(rows) as usize;
-    check(traits, operands, [tokens, key_heads, key_dim, heads, value_dim], work)?;
-    let GatedDeltaOperands {
-        positions,
-        sequences,
-        state,
-        out,
-        ..
-    } = *operands;
-    let all = [q, k, v, operands.decay, operands.beta, positions, sequences, state, out];
-    let mut push = Vec::new();
-    for (number, operand) in all.into_iter().enumerate() {
-        push.push(address(OP, number, operand)?);
+/// Those of [`calls`].
+pub fn calls_tuned(
+    tuning: &Tuning,
+    traits: &Traits,
+    operands: &GatedDeltaOperands<'_>,
+) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
+    let sizes = operands.sizes()?;
+    if let Some(chunks) = chunked::Chunks::of(tuning, traits, operands, &sizes) {
+        check(traits, operands, &sizes, chunks.work())?;
+        let (calls, workspace) = chunks.calls(traits, operands, &sizes)?;
+        return Ok((calls, Some(workspace)));
     }
-    push.extend([tokens, heads / key_heads, key_dim, value_dim].map(|v| Push::U32(v as u32)));
-    for (number, operand) in [(0, q), (1, k), (2, v), (8, out)] {
-        push.extend(outer_strides(OP, number, operand)?);
-    }
-    let text = match lanes < tuning::lanes(traits) {
-        true => Text::with_shared_subgroups(traits, OP),
-        false => Text::new(traits, OP),
-    };
-    let mut text = text.define("LANE_VALUE", "vec2");
-    let names = ["q", "k", "v", "decay", "beta", "positions", "sequences"];
-    for (name, operand) in names.into_iter().zip(all) {
-        text = text.input(name, operand.dtype);
-    }
-    let is_wide = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
-    if key_dim.is_multiple_of(4) && is_wide(q) && is_wide(k) {
-        text = text.runs("q", q.dtype, 4, true).runs("k", k.dtype, 4, true);
-        text = text.flag("KEYS_WIDE", true);
-    }
-    let kernel = text
-        .output("state", state.dtype)
-        .output("y", out.dtype)
-        .body(include_str!("../kit/lanes.glsl"))
-        .body(include_str!("gated_delta.comp"))
-        .kernel(vec![
-            (0, lanes * rows),
-            (3, lanes),
-            (4, rows),
-            (5, each),
-            (6, values),
-            (7, tile),
-        ]);
-    let groups = [
-        value_dim.div_ceil((rows * values) as usize),
-        heads,
-        state.layout.shape[0],
-    ];
-    if groups.iter().any(|&g| g > 65_535) {
-        let what = format!(
-            "a state of shape {:?} is more than a dispatch may have",
-            state.layout.shape
-        );
-        return Err(Unsupported::Size { op: OP, what });
-    }
-    Ok(Call {
-        kernel,
-        groups: groups.map(|g| g.max(1) as u32),
-        push,
-    })
-}
-
-/// How the work on a head is divided.
-struct HeadShare {
-    /// Lanes that share a value's memory, and values that a workgroup takes at once.
-    lanes: u32,
-    rows: u32,
-    /// Keys of a lane, and values that it takes one after another.
-    each: u32,
-    values: u32,
-    /// Tokens that a workgroup brings at once.
-    tile: u32,
-}
-
-impl HeadShare {
-    fn of(tuning: &Tuning, traits: &Traits, operands: &GatedDeltaOperands<'_>) -> Result<HeadShare, Unsupported> {
-        let &[tokens, _, key_dim] = &operands.q.layout.shape[..] else {
-            unreachable!("looked at before")
-        };
-        let whole = tuning::lanes(traits);
-        let lanes = match traits.exchanges_lanes() {
-            true => tuning.delta.lanes.min(whole),
-            false => whole,
-        };
-        let rows = (traits.workgroup(128) / lanes).max(1);
-        let each = 4 * key_dim.div_ceil(4 * lanes as usize) as u32;
-        let states = operands.state.layout.shape.first().copied().unwrap_or(0);
-        // Of more tokens than there are sequences, one has several.
-        let values = match tokens > states && tokens >= tuning.delta.least_tokens {
-            true => tuning.delta.values,
-            false => 1,
-        };
-        // Floats of a token that lie in shared memory, beside those of the rows' sums.
-        let shared = 2 * each as usize * lanes as usize + (rows * values) as usize + 4;
-        let room = (traits.shared_bytes / 4 - 2 * lanes * rows - 4) as usize;
-        let tiles = std::iter::successors(Some(tuning.delta.tile), |tile| Some(tile / 2));
-        let tile = tiles
-            .take_while(|tile| *tile > 0)
-            .find(|tile| *tile as usize * shared <= room);
-        let Some(tile) = tile else {
-            let what = format!("keys of {key_dim} values are more than a workgroup shares");
-            return Err(Unsupported::Size { op: OP, what });
-        };
-        Ok(HeadShare {
-            lanes,
-            rows,
-            each,
-            values,
-            tile,
-        })
-    }
+    Ok((vec![in_turn::call(tuning, traits, operands, &sizes)?], None))
 }
 
 /// `work` is how often a token makes an invocation loop.
 fn check(
     traits: &Traits,
     operands: &GatedDeltaOperands<'_>,
-    [tokens, key_heads, key_dim, heads, value_dim]: [usize; 5],
+    sizes: &GatedDeltaSizes,
     work: usize,
 ) -> Result<(), Unsupported> {
+    let &GatedDeltaSizes {
+        tokens,
+        key_heads,
+        key_dim,
+        heads,
+        value_dim,
+        ..
+    } = sizes;
     let GatedDeltaOperands {
         q,
         k,

@@ -122,6 +122,12 @@ pub struct Delta {
     /// Invocations of the workgroup that goes from the convolution of a head to its gate: where registers do not hold
     /// the head's memory, more.
     pub head_threads: u32,
+    /// The fewest tokens that matrix cores take in chunks, if they are more than there are sequences.
+    pub least_chunked: usize,
+    /// Tokens of a chunk, if there is room for them: a power of two.
+    pub chunk: u32,
+    /// Invocations of a workgroup that works on one.
+    pub chunk_threads: u32,
 }
 
 /// One row of the table.

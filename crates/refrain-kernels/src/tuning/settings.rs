@@ -156,6 +156,14 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             Slot::Power(&mut row.delta.head_threads, [1, 1024]),
         ),
         (
+            "delta.least_chunked",
+            Slot::Size(&mut row.delta.least_chunked, [1, 1 << 20]),
+        ),
+        (
+            "delta.chunk_threads",
+            Slot::Power(&mut row.delta.chunk_threads, [1, 1024]),
+        ),
+        (
             "delta.least_tokens",
             Slot::Size(&mut row.delta.least_tokens, [1, 1 << 20]),
         ),

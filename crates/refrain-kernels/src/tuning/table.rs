@@ -14,13 +14,18 @@ pub(super) const AMD: u32 = 0x1002;
 pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
 /// For 512 tokens of 32 heads of 128 by 128 values on an H200 (driver 580): 184 µs; by one value 202, by four 264; by tiles
-/// of 8 tokens 215, of 32 177, but 301 by one value; by lanes of 32 to a value 567. Measured on no other.
+/// of 8 tokens 215, of 32 177, but 301 by one value; by lanes of 32 to a value 567. In chunks of 32 tokens 83 µs, of 16
+/// 92; by 128 invocations 93. Of 64 tokens 28 µs in turn and 21 in chunks, which two dispatches make as slow. Measured on no
+/// other.
 const DELTA: Delta = Delta {
     values: 2,
     least_tokens: 8,
     lanes: 8,
     tile: 16,
     head_threads: 1024,
+    least_chunked: 128,
+    chunk: 32,
+    chunk_threads: 256,
 };
 
 /// A lane has a quarter of that: what RADV compiles for AMD's cards keeps all of it in registers then. Measured on none.
@@ -331,6 +336,9 @@ pub const TABLE: [Tuning; 9] = [
             lanes: 8,
             tile: 8,
             head_threads: 8,
+            least_chunked: 16,
+            chunk: 16,
+            chunk_threads: 64,
         },
         most_convolved_in_turn: 16,
         row_threads: 64,

@@ -6,6 +6,7 @@ mod common;
 
 mod attention;
 mod decode;
+mod delta_chunks;
 mod delta_nets;
 mod dummy_format;
 mod expert_projections;

@@ -90,7 +90,7 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
         },
         &mut states,
     );
-    let [actual, state] = outcome_and_state(&calls, &inputs, 4, out);
+    let [actual, state] = outcome_and_state((&calls, None), &inputs, 4, out);
     assert_close(&actual, expected, out.dtype, &what);
     assert_eq!(state, Values::F32(states), "{what}: the state");
     actual
@@ -173,7 +173,7 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
         state: &state,
         out: &out,
     };
-    let call = gated_delta::call_tuned(&with_values(traits, values), traits, &operands)
+    let (calls, workspace) = gated_delta::calls_tuned(&with_values(traits, values), traits, &operands)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     let [p, s] = places.inputs();
     let f32s = |values: &[f32]| Values::F32(values.to_vec());
@@ -200,7 +200,7 @@ fn check_delta(traits: &Traits, values: u32, sizes: [usize; 4], dtypes: [DType; 
         },
         &mut states,
     );
-    let [actual, state] = outcome_and_state(&[call], &inputs, 7, &out);
+    let [actual, state] = outcome_and_state((&calls, workspace.as_ref()), &inputs, 7, &out);
     assert_close(&actual, expected, out.dtype, &what);
     assert_close(&state, states, DType::F32, &format!("{what}: the state"));
 }
@@ -260,7 +260,8 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
             state: &states,
             out: &vs,
         };
-        let call = gated_delta::call_tuned(&with_values(&traits, values), &traits, &operands).expect("supported");
+        let (calls, workspace) =
+            gated_delta::calls_tuned(&with_values(&traits, values), &traits, &operands).expect("supported");
         let inputs = [
             (&keys, part(&q, key_heads * key_dim)),
             (&keys, part(&k, key_heads * key_dim)),
@@ -271,7 +272,7 @@ fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
             (&sequences, Values::U32(vec![0; n])),
             (&states, Values::F32(state)),
         ];
-        outcome_and_state(&[call], &inputs, 7, &vs)
+        outcome_and_state((&calls, workspace.as_ref()), &inputs, 7, &vs)
     };
     let [whole, end] = run([0, tokens], 4, begun.clone());
     for (cut, [first, second]) in [(1, [1, 4]), (13, [4, 1]), (19, [1, 1])] {
@@ -311,7 +312,7 @@ fn recurrences_refuse_what_does_not_fit() {
         operand(DType::F32, &[6, 3]),
     );
     let state = operand(DType::F32, &[1, 3, 16, 16]);
-    let error = gated_delta::call(
+    let error = gated_delta::calls(
         &traits,
         &gated_delta::GatedDeltaOperands {
             q: &q,

@@ -167,10 +167,10 @@ pub fn outcome_with(
     common::values(out, &empty, &arena.read(inputs.len()))
 }
 
-/// Runs calls that update input `state` on the inputs and a blank output; returns the output's elements
-/// and the state's. Fails if anything else was written.
+/// Runs calls that update input `state` on the inputs, a blank output and, if they need one, a blank workspace; returns
+/// the output's elements and the state's. Fails if anything else was written.
 pub fn outcome_and_state(
-    calls: &[Call],
+    (calls, workspace): (&[Call], Option<&OperandSpec>),
     inputs: &[(&OperandSpec, Values)],
     state: usize,
     out: &OperandSpec,
@@ -180,6 +180,9 @@ pub fn outcome_and_state(
     before.iter().for_each(|bytes| arena.add(bytes));
     let empty = blank(out);
     arena.add(&empty);
+    if let Some(workspace) = workspace {
+        arena.add(&blank(workspace));
+    }
     arena.run(calls);
     for (i, before) in before.iter().enumerate().filter(|(i, _)| *i != state) {
         assert!(arena.read(i) == *before, "input {i} was written");

@@ -111,7 +111,7 @@ fn recurrences() {
                     calls.extend(conv.expect("supported"));
                 }
                 let (keys, values, gate) = (operand(x, &[3, 2, 24]), operand(y, &[3, 4, 20]), operand(x, &[3, 4]));
-                let delta = gated_delta::call(
+                let delta = gated_delta::calls(
                     &traits,
                     &gated_delta::GatedDeltaOperands {
                         q: &keys,
@@ -125,7 +125,7 @@ fn recurrences() {
                         out: &values,
                     },
                 );
-                calls.push(delta.expect("supported"));
+                calls.extend(delta.expect("supported").0);
             }
         }
     }
@@ -159,6 +159,34 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
         matrix_cores: Some(cores),
         ..all_features()
     })
+}
+
+#[test]
+fn delta_rules_in_chunks() {
+    let mut calls = Vec::new();
+    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
+    let (positions, sequences) = (operand(DType::I32, &[70]), operand(DType::U32, &[70]));
+    for traits in any_matrix_cores() {
+        for (i, x) in FLOATS.into_iter().enumerate() {
+            let y = FLOATS[(i + 1) % 3];
+            let (keys, values, gate) = (operand(x, &[70, 2, 32]), operand(y, &[70, 4, 48]), operand(x, &[70, 4]));
+            let operands = gated_delta::GatedDeltaOperands {
+                q: &keys,
+                k: &keys,
+                v: &values,
+                decay: &gate,
+                beta: &gate,
+                positions: &positions,
+                sequences: &sequences,
+                state: &operand(DType::F32, &[2, 4, 48, 32]),
+                out: &values,
+            };
+            let (chunked, _) = gated_delta::calls(&traits, &operands).expect("supported");
+            assert_eq!(chunked.len(), 2, "{:?}", traits.matrix_cores);
+            calls.extend(chunked);
+        }
+    }
+    check_texts(calls);
 }
 
 #[test]

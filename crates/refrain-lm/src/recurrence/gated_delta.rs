@@ -54,7 +54,7 @@ impl Operation for GatedDelta {
             state,
             out,
         };
-        Ok(Kernels::one(gated_delta::call(traits, &operands)?))
+        Ok(Kernels::with_workspace(gated_delta::calls(traits, &operands)?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
