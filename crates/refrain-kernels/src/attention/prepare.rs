@@ -227,6 +227,21 @@ impl PreparedShare {
             token_rows: (sizes.heads + sizes.kv_heads).div_ceil(HEADS_OF_ROW),
         }
     }
+
+    /// Workgroups.
+    fn groups(&self, sizes: &PreparedSizes) -> usize {
+        (sizes.tokens * self.token_rows).div_ceil(self.rows as usize)
+    }
+}
+
+/// Fails as [`call`] would, without building it.
+///
+/// # Errors
+/// Those of [`call`].
+pub fn check(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<(), Unsupported> {
+    let sizes = checked(operands, heads)?;
+    arguments(traits, operands, heads, &sizes)?;
+    grid(OP, PreparedShare::of(traits, &sizes, heads).groups(&sizes)).map(drop)
 }
 
 /// The call.
@@ -282,10 +297,9 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
         .body(&arguments.declaration())
         .body(include_str!("prepare.comp"))
         .kernel(constants(&share, &sizes, heads));
-    let rows = sizes.tokens * share.token_rows;
     Ok(Call {
         kernel,
-        groups: grid(OP, rows.div_ceil(share.rows as usize))?,
+        groups: grid(OP, share.groups(&sizes))?,
         push: arguments.push(),
     })
 }

@@ -186,6 +186,7 @@ impl Case {
         let out = OperandSpec::contiguous(DType::F32, &[self.tokens, self.heads, self.head_dim]);
         let all: Vec<&OperandSpec> = operands.iter().map(|(operand, _)| operand).chain([&out]).collect();
         let call = prepare::call(traits, &all, &self.preparation).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(prepare::check(traits, &all, &self.preparation), Ok(()), "{what}");
         let mut arena = Arena::new();
         let before: Vec<Vec<u8>> = operands.iter().map(|(o, values)| encode(o, values)).collect();
         before.iter().for_each(|bytes| arena.add(bytes));
@@ -270,9 +271,10 @@ fn what_does_not_fit_is_refused() {
         let mut all: Vec<OperandSpec> = operands.into_iter().map(|(operand, _)| operand).chain([out]).collect();
         change(&mut all);
         let all: Vec<&OperandSpec> = all.iter().collect();
-        prepare::call(&traits, &all, &case.preparation)
-            .expect_err("it does not fit")
-            .to_string()
+        let error = prepare::call(&traits, &all, &case.preparation).expect_err("it does not fit");
+        let checked = prepare::check(&traits, &all, &case.preparation);
+        assert_eq!(checked, Err(error.clone()));
+        error.to_string()
     };
     let case = Case::usual();
     let error = refused(&case, &|all| all[3].layout.shape[1] = 3);

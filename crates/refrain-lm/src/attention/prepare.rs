@@ -41,6 +41,10 @@ impl Operation for AttentionPreparation {
         Ok(Kernels::one(call))
     }
 
+    fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
+        prepare::check(traits, &operands.iter().collect::<Vec<_>>(), &self.0)
+    }
+
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
         let [q, k] = prepared(&x, &self.0, prepare::optional(&self.0), 6);
