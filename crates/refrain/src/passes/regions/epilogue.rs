@@ -4,16 +4,17 @@
 use refrain_kernels::elementwise::Expression;
 use refrain_kernels::projection::Section;
 
+use super::asked::AskedDevice;
 use super::product::Product;
+use crate::Primitive;
 use crate::graph::{Graph, Node};
 use crate::rewrite::{reordered, rows};
-use crate::{Device, Primitive};
 
 /// The most products whose sums one epilogue joins.
 const MOST_PARTS: usize = 4;
 
 /// Makes products a part of the elementwise node that is their only user.
-pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
+pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
         if let Some(node) = joined(&graph, &uses, number, device) {
@@ -33,7 +34,7 @@ struct ProductUse {
     column: usize,
 }
 
-fn joined(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &AskedDevice<'_>) -> Option<Node> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
@@ -58,7 +59,7 @@ fn with_products(
     node: &Node,
     expression: &Expression,
     mut found: Vec<ProductUse>,
-    device: &Device,
+    device: &AskedDevice<'_>,
 ) -> Option<Node> {
     // The product that is computed last; with it those that read the same and are stored alike.
     let last = found.iter().max_by_key(|u| node.inputs[u.input].node)?;
@@ -82,7 +83,7 @@ fn with_products(
 }
 
 /// Input `input` of `node` as the use of a product that nothing else uses.
-fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &Device) -> Option<ProductUse> {
+fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &AskedDevice<'_>) -> Option<ProductUse> {
     let edge = &node.inputs[input];
     let own = node.inputs.iter().filter(|e| e.node == edge.node).count();
     if uses[edge.node] != own {

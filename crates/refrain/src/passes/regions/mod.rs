@@ -1,12 +1,15 @@
 //! Regions: sequences of nodes that one dispatch can compute, found in the graph by what they are and not
 //! by the model that they belong to. Each file finds one pattern; what fits none stays as it is.
 
+mod asked;
 mod epilogue;
 mod norm;
 mod product;
 mod siblings;
 
 use std::any::TypeId;
+
+use asked::AskedDevice;
 
 use super::canonicalise::sweep;
 use crate::graph::Graph;
@@ -18,9 +21,10 @@ use crate::{Device, Primitive};
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
     let graph = brought(graph, device, RewriteStage::BeforeProducts);
-    let graph = sweep(epilogue::join(graph, device));
-    let graph = sweep(norm::join(graph, device));
-    let graph = sweep(siblings::join(graph, device));
+    let asked = AskedDevice::new(device);
+    let graph = sweep(epilogue::join(graph, &asked));
+    let graph = sweep(norm::join(graph, &asked));
+    let graph = sweep(siblings::join(graph, &asked));
     brought(graph, device, RewriteStage::BehindProducts)
 }
 

@@ -1,12 +1,13 @@
 //! A norm whose result products alone read: each computes it for itself.
 
+use super::asked::AskedDevice;
 use super::product::Product;
 use crate::graph::{Edge, Graph, Node};
 use crate::rewrite::{Norm, computes, norm_of};
-use crate::{DType, Device, Primitive};
+use crate::{DType, Primitive};
 
 /// Makes norms a part of the products that are their only users.
-pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
+pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     let users = graph.users();
     for (number, users) in users.iter().enumerate() {
         for (user, node) in joined(&graph, number, users, device).unwrap_or_default() {
@@ -17,7 +18,7 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
 }
 
 /// The users of norm `number` with the norm made part of them, if all of them can have it.
-fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Option<Vec<(usize, Node)>> {
+fn joined(graph: &Graph, number: usize, users: &[usize], device: &AskedDevice<'_>) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
     if norm_of(norm).is_none() || graph.outputs.iter().any(|e| e.node == number) {
         return None;
@@ -40,7 +41,7 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &Device) -> Opt
 }
 
 /// Node `user`, an operation, with norm `number` of its x made a part of it.
-fn absorbed(graph: &Graph, user: usize, number: usize, device: &Device) -> Option<Node> {
+fn absorbed(graph: &Graph, user: usize, number: usize, device: &AskedDevice<'_>) -> Option<Node> {
     let Primitive::Operation(operation) = &graph.nodes[user].primitive else {
         return None;
     };
@@ -52,7 +53,7 @@ fn absorbed(graph: &Graph, user: usize, number: usize, device: &Device) -> Optio
     let weight = graph.nodes[number].inputs[1..].iter().cloned();
     node.inputs.splice(place..place, weight);
     let moves = !node.inputs.iter().any(|edge| graph.is_state(edge));
-    (moves && computes(graph, &node, device)).then_some(node)
+    (moves && computes(graph, &node, device.device())).then_some(node)
 }
 
 /// Norm `number`, of whose rows node `user` takes products, and what it normalises, seen as the user sees its x: its

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
-use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
+use refrain_kernels::projection::{Projection, Section, WeightStorage};
 use refrain_kernels::{DType, OperandSpec};
 
-use crate::device::Backend;
+use super::asked::AskedDevice;
+use crate::Primitive;
 use crate::graph::{Edge, Graph, Node};
 use crate::ops::matmul::Matmul;
 use crate::ops::projection::JoinedProducts;
 use crate::ops::quant_matmul::QuantMatmul;
 use crate::rewrite::operands;
-use crate::{Device, Primitive};
 
 /// Tokens that the CPU executor takes together, where no kernel sets the limit.
 const FEW_ON_CPU: usize = 8;
@@ -31,7 +31,7 @@ pub(super) struct Product {
 impl Product {
     /// Node `number`, if it is a product that may be computed as a projection: whether `device` takes its operands as
     /// they lie, [`Product::computes`] tells.
-    pub(super) fn of(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
+    pub(super) fn of(graph: &Graph, number: usize, device: &AskedDevice<'_>) -> Option<Product> {
         let node = &graph.nodes[number];
         let &[tokens, columns] = &node.shape[..] else {
             return None;
@@ -70,21 +70,15 @@ impl Product {
         self.projection.norm.is_none() && matches!(&self.projection.sections[..], [section] if section.is_plain())
     }
 
-    fn takes(&self, device: &Device) -> bool {
-        let is_few = !device.is_cpu() || self.tokens <= FEW_ON_CPU;
+    fn takes(&self, device: &AskedDevice<'_>) -> bool {
+        let is_few = !device.device().is_cpu() || self.tokens <= FEW_ON_CPU;
         self.tokens > 0 && self.columns > 0 && is_few
     }
 
     /// Whether the kernels take the operands as they lie.
-    pub(super) fn computes(&self, graph: &Graph, device: &Device) -> bool {
+    pub(super) fn computes(&self, graph: &Graph, device: &AskedDevice<'_>) -> bool {
         let result = OperandSpec::contiguous(self.dtype, &[self.tokens, self.columns]);
-        let operands = operands(graph, &self.inputs, [result]);
-        let operands: Vec<&OperandSpec> = operands.iter().collect();
-        let checked = match device.backend() {
-            Backend::Vulkan { traits, .. } => projection::check(traits, &self.projection, &operands),
-            Backend::Cpu => projection::check_operands(&self.projection, &operands),
-        };
-        checked.is_ok()
+        device.computes(&self.projection, operands(graph, &self.inputs, [result]))
     }
 
     pub(super) fn into_node(self) -> Node {

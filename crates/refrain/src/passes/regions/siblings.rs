@@ -1,11 +1,12 @@
 //! Products that read the same: queries, keys and values, say. Their results lie side by side.
 
+use super::asked::AskedDevice;
 use super::product::Product;
+use crate::Layout;
 use crate::graph::{Edge, Graph};
-use crate::{Device, Layout};
 
 /// Makes products that read the same one node, in the place of the first of them.
-pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
+pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     let mut joined = vec![false; graph.nodes.len()];
     let mut users = graph.users();
     for number in 0..graph.nodes.len() {
@@ -27,7 +28,7 @@ fn siblings(
     users: &[Vec<usize>],
     joined: &[bool],
     first: usize,
-    device: &Device,
+    device: &AskedDevice<'_>,
 ) -> Vec<(usize, Product)> {
     let Some(product) = single(graph, first, device) else {
         return Vec::new();
@@ -55,7 +56,7 @@ fn siblings(
 }
 
 /// A product of one matrix whose result the program does not return.
-fn single(graph: &Graph, number: usize, device: &Device) -> Option<Product> {
+fn single(graph: &Graph, number: usize, device: &AskedDevice<'_>) -> Option<Product> {
     let product = Product::of(graph, number, device)?;
     let [section] = &product.projection.sections[..] else {
         return None;
