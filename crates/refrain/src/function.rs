@@ -104,12 +104,13 @@ impl Function {
         self.plan().own_bytes()
     }
 
-    /// Takes the memory that calls need and makes what runs them, which else the first call does.
+    /// Takes the memory that calls with bytes need and has the driver translate their commands, which else the first
+    /// calls do. Runs nothing.
     ///
     /// # Errors
     /// Too little memory, a device that fails.
     pub fn prepare(&self) -> Result<(), Error> {
-        self.executable(&mut self.own()).map(drop)
+        self.executable(&mut self.own())?.translate()
     }
 
     /// The program as a tape that `executor` runs: for one without arguments, whose values are all in states.

@@ -1,6 +1,6 @@
 //! A plan's commands over memory: the lists, and how far a driver has them.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use refrain_vulkan::{Access, Buffer, CommandList, Device as VulkanDevice, Recording, Submission};
 
@@ -35,11 +35,17 @@ impl Translation {
     ) -> Result<(), Error> {
         match self {
             Translation::Never => *self = Translation::Once,
-            Translation::Once => {
-                let recordings = lists.map(|list| vulkan.record(list.clone()));
-                *self = Translation::Kept(recordings.collect::<Result<_, _>>()?);
-            }
+            Translation::Once => self.keep(vulkan, lists)?,
             Translation::Kept(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Translates lists for all runs to come, if that was not done.
+    fn keep<'l>(&mut self, vulkan: &VulkanDevice, lists: impl Iterator<Item = &'l CommandList>) -> Result<(), Error> {
+        if !matches!(self, Translation::Kept(_)) {
+            let recordings = lists.map(|list| vulkan.record(list.clone()));
+            *self = Translation::Kept(recordings.collect::<Result<_, _>>()?);
         }
         Ok(())
     }
@@ -82,6 +88,15 @@ impl BoundCommands {
         self.lists.iter().filter(|list| !list.commands.is_empty())
     }
 
+    /// Translates the lists before their first run.
+    pub(super) fn translate(&self, vulkan: &VulkanDevice) -> Result<(), Error> {
+        self.translation().keep(vulkan, self.with_commands())
+    }
+
+    fn translation(&self) -> MutexGuard<'_, Translation> {
+        self.translation.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     /// Submits the lists, no more at once than others can wait for; the last submission.
     pub(super) fn submit(
         &self,
@@ -91,7 +106,7 @@ impl BoundCommands {
     ) -> Result<Option<Submission>, Error> {
         let mut under_way = UnderWay::new(vulkan, pressure);
         let mut last = None;
-        let mut translation = self.translation.lock().unwrap_or_else(|p| p.into_inner());
+        let mut translation = self.translation();
         translation.begin_run(vulkan, self.with_commands())?;
         for (number, list) in self.with_commands().enumerate() {
             under_way.make_room()?;

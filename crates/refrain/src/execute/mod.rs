@@ -195,6 +195,14 @@ impl Executable {
         Executable { is_tape, ..self }
     }
 
+    /// Has the driver translate the commands of each run by itself, unless they are a tape's, whose executor does so.
+    pub(crate) fn translate(&self) -> Result<(), Error> {
+        match (&self.bound, self.device.as_vulkan()) {
+            (Some(bound), Some(vulkan)) if !self.is_tape => bound.translate(vulkan),
+            _ => Ok(()),
+        }
+    }
+
     /// The same over the same memory, with a wrong number put into the result of a step at each run.
     pub(crate) fn with_fault(&self, step: usize) -> Result<Executable, Error> {
         self.vulkan("a fault")?;
