@@ -137,12 +137,13 @@ impl PromptPrograms {
         Ok(function)
     }
 
-    /// Makes the program that takes in so many tokens, if there is none yet.
+    /// Does what [`PromptPrograms::run`] of `tokens` tokens and `wanted` rows of logits does the first time alone: their
+    /// program is made, has its memory, and its commands are the driver's.
     ///
     /// # Errors
     /// As [`PromptPrograms::function`].
-    pub fn prepare(&mut self, model: &Model, states: &[LayerState], tokens: usize) -> Result<(), Error> {
-        Ok(self.function(model, states, tokens, 0)?.prepare()?)
+    pub fn prepare(&mut self, model: &Model, states: &[LayerState], tokens: usize, wanted: usize) -> Result<(), Error> {
+        Ok(self.function(model, states, tokens, wanted)?.prepare()?)
     }
 
     /// How many of `tokens` tokens one call is to see, of which `wanted` rows of logits are wanted: all of them, or, where
@@ -160,8 +161,7 @@ impl PromptPrograms {
         let mut fewer = tokens;
         while fewer > SHORT_CHUNK {
             let wanted = if fewer == tokens { wanted } else { 0 };
-            let function = self.function(model, states, fewer, wanted);
-            match function.and_then(|function| Ok(function.prepare()?)) {
+            match self.prepare(model, states, fewer, wanted) {
                 Err(error) if error.is_out_of_memory() => {
                     self.release();
                     fewer /= 2;

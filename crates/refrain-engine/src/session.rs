@@ -310,11 +310,7 @@ impl Session {
 
     /// The same, of tokens that are allowed one by one ([`Stream::allow`]).
     pub(crate) fn constrained_stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
-        let extras = StepExtras {
-            allowed: true,
-            ..StepExtras::default()
-        };
-        self.stream_with(prompt, settings, extras)
+        self.stream_with(prompt, settings, StepExtras::ALLOWED)
     }
 
     fn stream_with(&mut self, prompt: &[u32], settings: &Settings, extras: StepExtras) -> Result<Stream<'_>, Error> {
@@ -395,25 +391,32 @@ impl Session {
         Ok(rows)
     }
 
-    /// Takes the tokens that the next call sees from the front of `rest`, of which something of the last `wanted` is to be
-    /// known. Long chunks have memory then: where there is too little, this and later ones are shorter.
+    /// Takes the tokens that the next call sees from the front of `rest`, as [`Session::tokens_of_call`] has it.
     fn next_chunk<'t>(&mut self, rest: &mut &'t [u32], wanted: usize) -> Result<Option<&'t [u32]>, Error> {
         if rest.is_empty() {
             return Ok(None);
         }
-        let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
-        let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
-        let most = most_tokens(&self.model, most, self.tokens.len());
-        let asked = unpadded_tokens(rest.len(), most);
-        let last = wanted.min(usize::from(asked == rest.len()));
-        let tokens = self.prompts.with_room(&self.model, &self.states, asked, last)?;
-        if tokens < asked {
-            self.shorter_chunk = Some(tokens);
-        }
+        let tokens = self.tokens_of_call(rest.len(), self.tokens.len(), wanted)?;
         let (chunk, later) = rest.split_at(tokens);
         *rest = later;
         Ok(Some(chunk))
     }
+
+    /// How many of `left` tokens behind `held` others the next call sees, of whose last `wanted` something is to be known.
+    /// Long chunks have memory then: where there is too little, this and later ones are shorter.
+    fn tokens_of_call(&mut self, left: usize, held: usize, wanted: usize) -> Result<usize, Error> {
+        let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
+        let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
+        let most = most_tokens(&self.model, most, held);
+        let asked = unpadded_tokens(left, most);
+        let last = wanted.min(usize::from(asked == left));
+        let tokens = self.prompts.with_room(&self.model, &self.states, asked, last)?;
+        if tokens < asked {
+            self.shorter_chunk = Some(tokens);
+        }
+        Ok(tokens)
+    }
 }
 
 mod decoding;
+mod preparing;

@@ -24,6 +24,12 @@ pub(crate) struct StepExtras {
 }
 
 impl StepExtras {
+    /// Of a sequence whose tokens are allowed one by one.
+    pub const ALLOWED: StepExtras = StepExtras {
+        likelihoods: false,
+        allowed: true,
+    };
+
     /// What both do.
     pub fn and(self, other: StepExtras) -> StepExtras {
         StepExtras {

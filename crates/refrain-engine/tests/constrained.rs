@@ -118,3 +118,19 @@ fn a_session_on_vulkan_picks_among_what_a_constraint_leaves() {
     check(&gpu.device, "tiny:f32");
     gpu.assert_silent();
 }
+
+#[test]
+fn a_prepared_session_makes_no_program_for_a_constrained_text() {
+    let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
+    let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
+    let mut session = Session::new(&model, 64).expect("fits");
+    let prompt = [3, 1, 4, 1, 5];
+    session.prepare_within(prompt.len()).expect("prepares");
+    let made = session.model_calls();
+    let options = GenerateOptions::default();
+    let tokens = session
+        .generate_within(&prompt, &options, InTurns::of(12))
+        .expect("begins");
+    assert_eq!(tokens.map(Result::unwrap).count(), 12);
+    assert_eq!(session.model_calls(), made);
+}

@@ -28,15 +28,6 @@ impl Session {
         self.step = None;
     }
 
-    /// Makes everything that decoding needs, so that the first token does not wait for it.
-    ///
-    /// # Errors
-    /// Too little memory, or a device that fails.
-    pub fn prepare(&mut self) -> Result<(), Error> {
-        let executor = self.executor();
-        Ok(self.step()?.tape(executor)?.prepare_writes()?)
-    }
-
     /// What decodes now, and what was measured if that is why.
     pub fn mode(&self) -> (&'static dyn Executor, Option<ModeChoice>) {
         let choice = self.decoding.choice.clone();

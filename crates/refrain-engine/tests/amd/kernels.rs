@@ -85,7 +85,7 @@ fn lower(checkpoint: &Checkpoint, device: &Device) {
     let model = Model::load(checkpoint, device, &LoadOptions::default()).expect("loads");
     let context = 4096.min(checkpoint.config().max_position);
     let mut session = Session::new(&model, context).expect("fits");
-    session.prepare().expect("lowers");
+    session.prepare(0).expect("lowers");
     for tokens in [1, 2, 4, 8, 16, 64, 512]
         .into_iter()
         .filter(|&tokens| tokens <= context)

@@ -78,7 +78,7 @@ fn delivered(name: &str, mode: Mode, fails: Option<u64>) -> (BTreeMap<u64, u32>,
     let mut session = Session::new(&model, 600).expect("fits");
     session.set_mode(mode, None);
     session.set_tokens_per_submit(Some(4));
-    session.prepare().expect("prepares");
+    session.prepare(0).expect("prepares");
     session.feed(&prompt(250)).expect("is taken in");
     let first = model.counters().submits;
     let settings = Settings {

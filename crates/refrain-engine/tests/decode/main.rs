@@ -6,6 +6,7 @@ mod common;
 mod executors;
 mod faults;
 mod modes;
+mod prepared;
 mod states;
 
 use common::{TestGpu, model};

@@ -56,7 +56,7 @@ impl Batcher {
                 self.steps
                     .prepare((rows, StepExtras::default()), model, states, &self.table)
             }
-            Some(NeededProgram::Chunk(tokens)) => self.prompts.prepare(model, states, tokens),
+            Some(NeededProgram::Chunk(tokens)) => self.prompts.prepare(model, states, tokens, 0),
         };
         if made.is_err() {
             self.preparation.0.clear();
