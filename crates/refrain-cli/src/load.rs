@@ -7,7 +7,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
-use refrain_engine::{LoadOptions, Model, Progress, Session};
+use refrain_engine::{Error, LoadOptions, Model, Progress, Session};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, complain, human_bytes};
@@ -35,6 +35,21 @@ impl Loaded {
     /// Bytes of weights brought to the device per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.model.weight_bytes() as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Makes a session of the model ready for its first prompt, which is a part of loading and counts as such.
+    ///
+    /// # Errors
+    /// As `prepare`.
+    pub fn prepare(
+        &mut self,
+        session: &mut Session,
+        prepare: impl FnOnce(&mut Session) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        prepare(session)?;
+        self.time += start.elapsed();
+        Ok(())
     }
 }
 

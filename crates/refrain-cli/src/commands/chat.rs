@@ -155,6 +155,10 @@ pub(crate) fn talk(
     if let Some(path) = &opening.load {
         chat.restore(path);
     }
+    // What is piped is there already: nobody waits less for a guess.
+    if chat.interactive || !opening.message.is_empty() {
+        chat.dialogue.prepare(&opening.message)?;
+    }
     let left = chat.talk(&opening.message, lines)?;
     device::report(global, &device);
     Ok(left)

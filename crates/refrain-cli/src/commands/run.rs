@@ -139,7 +139,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let context = load::context(checkpoint.config(), ask.context(), held + prompt.len(), most)?;
     let device = device::open(global)?;
     load::announce_speed(global, &checkpoint, &device);
-    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let mut loaded = load::load(global, &checkpoint, &device, context)?;
     let options = GenerateOptions {
         max_tokens: most.or(checkpoint.generation().max_new_tokens),
         sampler,
@@ -162,8 +162,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
         verified.generate(&prompt, &options)?
     } else if let Some(constraint) = constraint {
+        loaded.prepare(&mut session, |session| session.prepare_within(prompt.len()))?;
         session.generate_within(&prompt, &options, constraint)?
     } else {
+        loaded.prepare(&mut session, |session| session.prepare(prompt.len()))?;
         session.generate(&prompt, &options)?
     };
     let generation = writer.take_all(tokens.text(&tokenizer))?;

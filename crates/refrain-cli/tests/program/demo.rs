@@ -252,6 +252,8 @@ fn bench_measures_loading_prompt_and_decoding() {
         "weight_bytes_per_token",
         "probe_gbps",
         "bandwidth_share",
+        "prepare_ms",
+        "ttft_cold_ms",
         "ttft_warm_ms",
     ] {
         assert!(rows[3][key].as_f64().unwrap() > 0.0, "{key}: {rows}");

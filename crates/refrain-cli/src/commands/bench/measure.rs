@@ -68,6 +68,8 @@ pub(super) struct Figures {
     pub weight_bytes: u64,
     pub kv_bytes: u64,
     pub arena_bytes: u64,
+    /// What making programs for the first repetition took, before its clock began.
+    pub prepare_ms: f64,
     pub ttft_cold_ms: f64,
     pub ttft_warm_ms: f64,
 }
@@ -85,6 +87,8 @@ fn spread(tokens: usize, vocabulary: usize) -> Vec<u32> {
 
 /// One repetition.
 struct Repetition {
+    /// Before the clock began.
+    prepared: Duration,
     first: Duration,
     seconds: f64,
     intervals: Vec<f64>,
@@ -101,7 +105,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         TestKind::Prompt => prompt(session, &test),
         TestKind::Generate => generate(session, &test),
     };
-    // Programs are traced and compiled here, a mode is chosen, and clocks rise.
+    // Programs are traced and compiled here, as by `refrain run` before its clock begins, a mode is chosen, and clocks rise.
     let cold = run(&mut session)?;
     let is_card = !model.device().is_cpu() && !model.device().is_software();
     let mut loaded_for = Duration::ZERO;
@@ -154,6 +158,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         weight_bytes,
         kv_bytes: kv * held as u64,
         arena_bytes,
+        prepare_ms: cold.prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
         ttft_warm_ms: repetitions
             .iter()
@@ -172,14 +177,23 @@ fn begin(session: &mut Session, depth: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long that took.
+fn timed<E>(act: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
+    let start = Instant::now();
+    act()?;
+    Ok(start.elapsed())
+}
+
 fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
     begin(session, test.depth)?;
     let tokens = spread(test.tokens, vocabulary);
+    let prepared = timed(|| session.prepare_prefill(test.tokens))?;
     let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
     session.prefill(&tokens)?;
     let taken = start.elapsed();
     Ok(Repetition {
+        prepared,
         first: taken,
         seconds: taken.as_secs_f64(),
         intervals: vec![],
@@ -196,6 +210,7 @@ fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
         last_position: (test.depth + test.tokens) as u32,
         ..Sampler::new(SamplerOptions::default())?.settings()
     };
+    let prepared = timed(|| session.prepare(1))?;
     // What is submitted before the first token is there counts too.
     let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
     let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
@@ -217,6 +232,7 @@ fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let counters = model.counters() - before;
     stream.end()?;
     Ok(Repetition {
+        prepared,
         first,
         seconds: (end - begin).as_secs_f64(),
         intervals,

@@ -78,6 +78,7 @@ impl BenchRow {
             "read_gbps": read.map(|read| read / 1e9),
             "probe_gbps": bandwidth / 1e9,
             "bandwidth_share": read.map(|read| read / bandwidth),
+            "prepare_ms": figures.prepare_ms,
             "ttft_cold_ms": figures.ttft_cold_ms,
             "ttft_warm_ms": figures.ttft_warm_ms,
             "layers": self.layers,

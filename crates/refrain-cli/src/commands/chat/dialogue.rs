@@ -24,6 +24,9 @@ pub(crate) enum OnFull {
 /// The part of the context that is free again when turns have been left out: 1 / this.
 const FREE_AGAIN: usize = 4;
 
+/// Tokens of a message that is yet to be typed: a sentence.
+const USUAL_MESSAGE: usize = 16;
+
 /// The messages so far, and the tokens that the session holds of them.
 ///
 /// Each turn the template renders the conversation, and only what differs from the tokens held
@@ -163,6 +166,23 @@ impl<'a> Dialogue<'a> {
         Ok(())
     }
 
+    /// Makes the programs that the answer to `message` needs, so that nobody waits for them then; of a message that is
+    /// empty, those of a usual one.
+    ///
+    /// # Errors
+    /// If the device fails or has too little memory.
+    pub fn prepare(&mut self, message: &str) -> Result<(), Error> {
+        let mut seen = self.seen();
+        seen.messages.push(self::message("user", message));
+        // What the template refuses is told when it is said.
+        let Ok(tokens) = self.tokens_of(&seen) else {
+            return Ok(());
+        };
+        let new = tokens.len() - common(self.session.tokens(), &tokens);
+        let unknown = if message.is_empty() { USUAL_MESSAGE } else { 0 };
+        self.session.prepare(new + unknown)
+    }
+
     /// Lets the model answer the last message. If it fails or there is no answer, that message is taken
     /// back, so that the conversation stays one.
     ///
@@ -253,7 +273,11 @@ impl<'a> Dialogue<'a> {
 
     /// What the model sees, as tokens.
     fn tokens(&self) -> anyhow::Result<Vec<u32>> {
-        let rendered = self.prompter.prompt(&self.seen())?;
+        self.tokens_of(&self.seen())
+    }
+
+    fn tokens_of(&self, seen: &Conversation) -> anyhow::Result<Vec<u32>> {
+        let rendered = self.prompter.prompt(seen)?;
         Ok(self.tokenizer.encode_rendered(&rendered)?)
     }
 

@@ -163,3 +163,24 @@ fn the_last_token_is_always_computed() {
     assert_eq!(common(&[1, 2, 3], &[1, 2]), 1);
     assert_eq!(common(&[], &[1]), 0);
 }
+
+#[test]
+fn what_the_first_answer_needs_is_made_before_the_message() {
+    let checkpoint = demo::checkpoint().unwrap();
+    let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
+    // A message that is known, and one that is yet to be typed.
+    for known in [QUESTIONS[0], ""] {
+        let tokenizer = checkpoint.tokenizer().unwrap();
+        let (tokenizer, prompter) = Prompter::new(checkpoint.chat_template().unwrap().unwrap(), tokenizer, None);
+        let session = Session::new(&model, 256).unwrap();
+        let mut dialogue = Dialogue::new(session, &tokenizer, prompter, Conversation::default(), OnFull::Shift);
+        dialogue.prepare(known).unwrap();
+        let made = dialogue.session().model_calls();
+        assert!(dialogue.conversation().messages.is_empty() && dialogue.session().position() == 0);
+        dialogue.say(QUESTIONS[0]);
+        let options = greedy(&tokenizer, Some(40));
+        let answer = dialogue.answer(&options, &mut AnswerWriter::silent()).unwrap();
+        assert_eq!(answer.generation.text, "12 + 30 = 42");
+        assert_eq!((made, dialogue.session().model_calls()), (2, 2), "{known:?}");
+    }
+}
