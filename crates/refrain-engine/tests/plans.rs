@@ -304,6 +304,20 @@ fn a_dense_layer_of_a_prompt_makes_queries_keys_and_values_ready_by_one_step() {
 }
 
 #[test]
+fn experts_of_a_prompt_are_weighted_and_added_up_by_one_step() {
+    let steps = joined_steps_of_prompt("tiny-hybrid:f16", 64);
+    let sum = place(&steps, "expert_sum") - 3;
+    insta::assert_snapshot!(steps[sum..sum + 6].join("\n"), @r"
+    expert_matmul f32[64, 2, 512]
+    elementwise {(x1 * sigmoid(x1)) * x0} f32[64, 2, 256]
+    expert_matmul f32[64, 2, 256]
+    expert_sum f32[64, 256]
+    projection dense, dense {(x1 * sigmoid(x1)) * x0} f32[64, 256]
+    projection dense {x1 + (x2 + (x3 * x0))} f32[64, 256]
+    ");
+}
+
+#[test]
 fn the_layers_of_a_hybrid_are_joined_to_eight_regions() {
     let steps = joined_steps("tiny-hybrid:f16");
     let first = place(&steps, "delta_net") - 1;

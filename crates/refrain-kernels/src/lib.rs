@@ -24,7 +24,7 @@ mod vocabulary;
 
 pub use indexing::{take, take_along, write_rows};
 pub use kit::{fragments, glsl};
-pub use linear::{expert_matmul, matmul, projection, quantised};
+pub use linear::{expert_matmul, expert_sum, matmul, projection, quantised};
 pub use norm::rms_norm;
 pub use recurrence::{causal_conv, delta_net, gated_delta};
 pub use reduce::softmax;

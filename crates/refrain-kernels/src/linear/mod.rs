@@ -12,6 +12,7 @@ mod choice;
 mod epilogue;
 pub mod expert_matmul;
 mod expert_projection;
+pub mod expert_sum;
 pub mod matmul;
 mod matmul_problem;
 mod problem;

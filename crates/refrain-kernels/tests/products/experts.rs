@@ -1,4 +1,5 @@
 use refrain_kernels::expert_matmul::{self, Matrices};
+use refrain_kernels::expert_sum;
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, Experts, GroupCount, MatrixTile, SharedBy, Tuning};
@@ -7,7 +8,7 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use crate::common::Random;
 use crate::quantised::RandomWeights;
 use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, outcome_with, stored, with_matrix_cores,
+    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, outcome_with, stored, with_matrix_cores,
 };
 use refrain_testing::sample;
 
@@ -267,6 +268,28 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
 }
 
 #[test]
+fn what_experts_give_is_weighted_and_added_up() {
+    let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
+    for traits in sample(all_traits(), 2) {
+        for (tokens, used, columns) in [(1, 1, 4), (3, 5, 20), (70, 8, 36), (0, 2, 8)] {
+            for weights in [f32s(&[tokens, used]), gappy(DType::F32, &[tokens, used])] {
+                let what = format!(
+                    "{tokens} tokens, {used} experts, {columns} columns, weights {}",
+                    weights.layout
+                );
+                let (x, out) = (f32s(&[tokens, used, columns]), f32s(&[tokens, columns]));
+                let random = &mut Random::new((used + columns) as u64);
+                let [xs, ws] = [tokens * used * columns, tokens * used].map(|count| floats(random, count));
+                let call = expert_sum::call(&traits, [&x, &weights, &out]).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let expected = expert_sum::reference(&xs, &ws, used, columns);
+                let actual = outcome(&[call], &[(&x, Values::F32(xs)), (&weights, Values::F32(ws))], &out);
+                assert_close(&actual, expected, DType::F32, &what);
+            }
+        }
+    }
+}
+
+#[test]
 fn experts_that_do_not_fit_are_refused() {
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (x, ids, out) = (
@@ -280,4 +303,16 @@ fn experts_that_do_not_fit_are_refused() {
         let error = call(&operand(DType::F16, shape));
         assert!(matches!(error, Some(Unsupported::Size { .. })), "{shape:?}: {error:?}");
     }
+    let (weights, sum) = (operand(DType::F32, &[2, 3]), operand(DType::F32, &[2, 8]));
+    let added = |x: &OperandSpec| expert_sum::call(&Traits::minimal(), [x, &weights, &sum]).err();
+    assert_eq!(added(&x), None);
+    let permuted = OperandSpec {
+        layout: Layout::contiguous(&[3, 2, 8]).permute(&[1, 0, 2]),
+        ..x
+    };
+    assert!(matches!(added(&permuted), Some(Unsupported::NeedsContiguous { .. })));
+    assert!(matches!(
+        added(&operand(DType::F32, &[2, 3, 10])),
+        Some(Unsupported::Size { .. })
+    ));
 }

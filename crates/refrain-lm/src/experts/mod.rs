@@ -3,6 +3,7 @@
 mod projection;
 mod rewrite;
 mod router;
+mod sum;
 
 use std::hash::{Hash, Hasher};
 

@@ -1,5 +1,5 @@
 //! Products with the experts of few tokens: with the elementwise node that uses them (an activation times a gate),
-//! or weighted and added up over a token's experts, with what that sum is then added to.
+//! or weighted and added up over a token's experts, with what that sum is then added to. Of many tokens the weighted sum.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use refrain_kernels::reduce::ReduceOp;
 
 use super::ExpertMatmul;
 use super::projection::JoinedExperts;
+use super::sum::ExpertSum;
 
 /// The sum over the last dimension.
 const SUM: Reduce = Reduce {
@@ -32,7 +33,8 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
         let found = (apart(&graph, &uses, number))
             .or_else(|| summed(&graph, &uses, number))
             .or_else(|| extended(&graph, &uses, number));
-        if let Some(node) = found.and_then(|found| found.node(&graph, device)) {
+        let node = found.and_then(|found| found.node(&graph, device));
+        if let Some(node) = node.or_else(|| added(&graph, &uses, number, device)) {
             node.inputs.iter().for_each(|e| uses[e.node] += 1);
             graph.nodes[number] = node;
         }
@@ -171,38 +173,62 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     })
 }
 
-/// The sum over a token's experts of what each gives, weighted.
+/// A sum over a token's experts of what each gives, weighted.
+struct WeightedSum<'g> {
+    /// What they give, `[T, U, N]`, whole.
+    each: &'g Edge,
+    /// `[T, U]`.
+    weights: Edge,
+    /// T, U and N.
+    sizes: [usize; 3],
+}
+
+impl<'g> WeightedSum<'g> {
+    /// Node `number`, if it is one of which nothing else uses a part.
+    fn of(graph: &'g Graph, uses: &[usize], number: usize) -> Option<WeightedSum<'g>> {
+        let node = &graph.nodes[number];
+        if node.primitive.operation() != Some(&SUM) {
+            return None;
+        }
+        let weighted = &node.inputs[0];
+        let product = &graph.nodes[weighted.node];
+        let &[tokens, used, rows] = &product.shape[..] else {
+            return None;
+        };
+        let over_experts = weighted.layout == Layout::contiguous(&product.shape).permute(&[0, 2, 1]);
+        if !over_experts || uses[weighted.node] != 1 || node.dtype != DType::F32 || product.dtype != DType::F32 {
+            return None;
+        }
+        let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
+        let [each, weights] = if graph.nodes[a.node].primitive.operation::<ExpertMatmul>().is_some() {
+            [a, b]
+        } else {
+            [b, a]
+        };
+        let gives = graph.nodes[each.node].primitive.operation::<ExpertMatmul>().is_some();
+        if !gives || each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
+            return None;
+        }
+        let weights = weights.through(Layout {
+            shape: vec![tokens, used].into(),
+            strides: Dimensions::from_slice(&weights.layout.strides[..2]),
+            offset: weights.layout.offset,
+        });
+        Some(WeightedSum {
+            each,
+            weights,
+            sizes: [tokens, used, rows],
+        })
+    }
+}
+
+/// Such a sum, as a part of the product with the experts.
 fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
-    let node = &graph.nodes[number];
-    if node.primitive.operation() != Some(&SUM) {
-        return None;
-    }
-    let weighted = &node.inputs[0];
-    let product = &graph.nodes[weighted.node];
-    let &[tokens, used, rows] = &product.shape[..] else {
-        return None;
-    };
-    let over_experts = weighted.layout == Layout::contiguous(&product.shape).permute(&[0, 2, 1]);
-    if !over_experts || uses[weighted.node] != 1 || node.dtype != DType::F32 || product.dtype != DType::F32 {
-        return None;
-    }
-    let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
-    let [each, weights] = if graph.nodes[a.node].primitive.operation::<ExpertMatmul>().is_some() {
-        [a, b]
-    } else {
-        [b, a]
-    };
+    let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
+    let [tokens, used, rows] = sizes;
     let found = ExpertProduct::of(graph, uses, each, 1)?;
     let [.., columns] = found.sizes;
-    if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
-        return None;
-    }
     let x = found.x.through(found.x.layout.reshape(&[tokens * used, columns])?);
-    let weights = weights.through(Layout {
-        shape: vec![tokens, used].into(),
-        strides: Dimensions::from_slice(&weights.layout.strides[..2]),
-        offset: weights.layout.offset,
-    });
     let scores = scores_of(graph, &weights, found.experts);
     let routed = if scores.is_some() {
         Routed::Scored
@@ -223,6 +249,15 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
         shape: [tokens, rows],
         dtype: DType::F32,
     })
+}
+
+/// Such a sum by itself.
+fn added(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
+    let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
+    let primitive = Primitive::Operation(Arc::new(ExpertSum));
+    let inputs = vec![each.clone(), weights];
+    let node = Node::new(primitive, inputs, vec![sizes[0], sizes[2]], DType::F32);
+    computes(graph, &node, device).then_some(node)
 }
 
 /// An elementwise node over such a sum, which alone uses it.
