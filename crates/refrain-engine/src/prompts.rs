@@ -11,6 +11,8 @@ use crate::{Error, Model};
 pub(crate) const MAX_CHUNK: usize = 2048;
 /// So many where another prompt waits, or each token's logits are wanted, and the most that a shorter prompt is padded to.
 pub(crate) const SHORT_CHUNK: usize = 512;
+/// The fewest that are three quarters of a power of two.
+const LEAST_QUARTERS: usize = 96;
 /// The fewest that a deep context leaves.
 const FEWEST: u64 = 16;
 
@@ -32,7 +34,7 @@ struct PromptProgram {
 /// What a trace is made for: everything else is read by the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ShapeClass {
-    /// Tokens per call: a power of two.
+    /// Tokens per call: [`class_tokens`].
     tokens: usize,
     /// Tokens whose logits are computed; 0: the states alone are.
     wanted: usize,
@@ -42,7 +44,7 @@ struct ShapeClass {
 
 impl ShapeClass {
     fn of(tokens: usize, wanted: usize, hidden: bool) -> ShapeClass {
-        let bucket = tokens.next_power_of_two();
+        let bucket = class_tokens(tokens);
         ShapeClass {
             tokens: bucket,
             wanted: if wanted <= 1 { wanted } else { bucket },
@@ -229,6 +231,21 @@ impl PromptPrograms {
     }
 }
 
+/// Numbers of tokens that programs are made for, the fewest first: powers of two, and three quarters of those where that is
+/// worth a program.
+pub(crate) fn class_sizes() -> impl Iterator<Item = usize> {
+    let powers = (0..usize::BITS).map(|bit| 1usize << bit);
+    powers.flat_map(|whole| {
+        let fewer = whole / 4 * 3;
+        (fewer >= LEAST_QUARTERS).then_some(fewer).into_iter().chain([whole])
+    })
+}
+
+/// What `tokens` tokens are padded to.
+fn class_tokens(tokens: usize) -> usize {
+    class_sizes().find(|&size| size >= tokens).unwrap_or(tokens)
+}
+
 /// How many tokens behind `depth` others one call of a model sees, of `most`: so many that a layer's attention keeps the
 /// device no longer busy than it may be.
 pub(crate) fn most_tokens(model: &Model, most: usize, depth: usize) -> usize {
@@ -255,12 +272,12 @@ pub(crate) fn usual_chunk(device: &Device) -> usize {
     }
 }
 
-/// How many of `left` tokens of such a prompt the next call sees, of `most` at once: of many a power of two, for which
-/// programs are made, since padding would cost as much as tokens.
+/// How many of `left` tokens of such a prompt the next call sees, of `most` at once: of many as many as a program is made
+/// for, since padding would cost as much as tokens.
 pub(crate) fn unpadded_tokens(left: usize, most: usize) -> usize {
     match left.min(most) {
         few if few <= SHORT_CHUNK => few,
-        many => 1 << many.ilog2(),
+        many => class_sizes().take_while(|&size| size <= many).last().unwrap_or(many),
     }
 }
 
@@ -279,7 +296,7 @@ pub(crate) fn next_tokens(left: usize, most: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{bounded, next_tokens, unpadded_tokens};
+    use super::{bounded, class_tokens, next_tokens, unpadded_tokens};
 
     fn cut(mut left: usize, most: usize, next: fn(usize, usize) -> usize) -> Vec<usize> {
         let mut chunks = vec![];
@@ -303,10 +320,16 @@ mod tests {
     }
 
     #[test]
+    fn tokens_are_padded_to_powers_of_two_or_three_quarters_of_one() {
+        let padded = [1, 3, 17, 65, 90, 97, 128, 129, 300, 385, 700, 1025, 1537].map(class_tokens);
+        assert_eq!(padded, [1, 4, 32, 96, 96, 128, 128, 192, 384, 512, 768, 1536, 2048]);
+    }
+
+    #[test]
     fn long_prompts_are_cut_where_nothing_is_padded() {
         let cut = |left, most| cut(left, most, unpadded_tokens);
-        assert_eq!(cut(5000, 2048), [2048, 2048, 512, 392]);
-        assert_eq!(cut(1600, 2048), [1024, 512, 64]);
+        assert_eq!(cut(5000, 2048), [2048, 2048, 768, 136]);
+        assert_eq!(cut(1600, 2048), [1536, 64]);
         assert_eq!(cut(700, 512), [512, 188]);
         assert_eq!(cut(300, 2048), [300]);
         assert_eq!(cut(30, 13), [13, 13, 4]);

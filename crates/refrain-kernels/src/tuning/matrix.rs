@@ -73,13 +73,21 @@ impl MatrixTile {
         let is_hidden = traits.matrix_cores.is_some_and(|cores| cores.is_hidden());
         if tile.shared == SharedBy::Tokens {
             // Each invocation has a part of a stage to copy.
-            let stage = if is_hidden { 2 } else { 4 };
-            tile.subgroups = tile.subgroups.min(stage * tile.tokens);
+            tile.subgroups = tile.subgroups.min(stage_depth(traits) * tile.tokens);
         }
         if is_hidden {
             tile.make_room_to_pass(traits, size);
         }
         tile
+    }
+
+    /// The tile with three quarters of its tokens, where its subgroups share them and can divide so many.
+    pub(super) fn three_quarters(&self, traits: &Traits) -> Option<MatrixTile> {
+        let tokens = self.tokens / 4 * 3;
+        let divides = self.shared == SharedBy::Tokens
+            && self.tokens.is_multiple_of(4)
+            && (stage_depth(traits) * tokens).is_multiple_of(self.subgroups);
+        divides.then_some(MatrixTile { tokens, ..*self })
     }
 
     /// The tile for `tokens` tokens, narrow if the device has such fragments and half of the last would be empty otherwise.
@@ -131,6 +139,14 @@ impl MatrixTile {
                 self.subgroups = self.subgroups.min(2 * self.tokens);
             }
         }
+    }
+}
+
+/// Fragments along k that a stage of tokens has which subgroups share.
+fn stage_depth(traits: &Traits) -> u32 {
+    match traits.matrix_cores {
+        Some(cores) if cores.is_hidden() => 2,
+        _ => 4,
     }
 }
 

@@ -191,13 +191,21 @@ impl Tuning {
     }
 
     /// How a product of `tokens` tokens of `depth` values with `rows` rows of each of `parts` matrices is divided,
-    /// where fragments have `size` rows.
+    /// where fragments have `size` rows: of three quarters of a power of two as of that, with fewer tokens to a tile, so
+    /// that as many workgroups do less.
     pub(crate) fn matrix_tile(
         &self,
         traits: &Traits,
         size: u32,
         [tokens, depth, rows, parts]: [usize; 4],
     ) -> MatrixTile {
+        let whole = tokens.next_power_of_two();
+        if 4 * tokens == 3 * whole {
+            let tile = self.matrix_tile(traits, size, [whole, depth, rows, parts]);
+            if let Some(tile) = tile.three_quarters(traits) {
+                return tile;
+            }
+        }
         let tiles = self.matrix.iter();
         let tiles =
             tiles.filter(|tile| tokens <= tile.most_tokens && (tile.least_depth..=tile.most_depth).contains(&depth));
@@ -309,6 +317,32 @@ mod tests {
             let suits_one = format.bits <= 4 && !format.has_records();
             assert_eq!(few_rows(format, 1), if suits_one { 256 } else { 512 }, "{format}");
             assert_eq!(few_rows(format, 2), 512, "{format}");
+        }
+    }
+
+    #[test]
+    fn three_quarters_of_tokens_are_divided_as_the_whole_with_fewer_to_a_tile() {
+        let traits = Traits {
+            compute_units: Some(132),
+            subgroup_size: 32,
+            shared_bytes: 48 << 10,
+            matrix_cores: Some(crate::fragments::MatrixCores::known(
+                16,
+                crate::fragments::FragmentOrder::Quads,
+            )),
+            ..Traits::minimal()
+        };
+        let tile = |tokens, rows| H200.matrix_tile(&traits, 16, [tokens, 4096, rows, 1]);
+        for (rows, whole, fewer) in [(24_576, 8, 6), (4096, 4, 3)] {
+            let tiles = [512, 384].map(|tokens| tile(tokens, rows));
+            assert_eq!(tiles.map(|tile| tile.tokens), [whole, fewer]);
+            assert_eq!(
+                tiles[0],
+                MatrixTile {
+                    tokens: whole,
+                    ..tiles[1]
+                }
+            );
         }
     }
 

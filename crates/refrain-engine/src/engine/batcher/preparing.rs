@@ -1,7 +1,7 @@
 //! Programs that requests will need are made while nobody asks: nobody waits for them then.
 
 use super::{Batcher, EngineOptions};
-use crate::prompts::SHORT_CHUNK;
+use crate::prompts::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
 
 /// The rows up to which steps are made before they are needed; wider ones take memory that may never be.
@@ -30,7 +30,10 @@ impl Preparation {
                 .filter(move |n| (least..=most).contains(n))
         };
         let steps = powers(least, most.min(MOST_ROWS)).map(NeededProgram::Step);
-        let chunks = powers(1, SHORT_CHUNK.min(options.context)).map(NeededProgram::Chunk);
+        let most_chunk = SHORT_CHUNK.min(options.context);
+        let chunks = class_sizes()
+            .take_while(|&tokens| tokens <= most_chunk)
+            .map(NeededProgram::Chunk);
         // One text alone comes first, and most begin with wide chunks.
         let mut all: Vec<NeededProgram> = steps.rev().chain(chunks).collect();
         if let Some(first) = all.iter().position(|program| *program == NeededProgram::Step(1)) {
@@ -83,7 +86,7 @@ mod tests {
         };
         let order: Vec<NeededProgram> = Preparation::of(&options).0.into_iter().rev().collect();
         use NeededProgram::{Chunk, Step};
-        let chunks = [64, 32, 16, 8, 4, 2, 1].map(Chunk);
+        let chunks = [96, 64, 32, 16, 8, 4, 2, 1].map(Chunk);
         assert_eq!(order, [&[Step(1)][..], &chunks, &[Step(2), Step(4)]].concat());
         let deterministic = EngineOptions {
             deterministic: true,
@@ -99,7 +102,7 @@ mod tests {
             batcher.turn().expect("prepares");
             turns += 1;
         }
-        assert_eq!((turns, batcher.prompts.traced()), (10, 7));
+        assert_eq!((turns, batcher.prompts.traced()), (11, 8));
         assert!(batcher.steps.rows().is_empty(), "none is in use");
     }
 }

@@ -67,6 +67,33 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
 }
 
 #[test]
+fn three_quarters_of_a_power_of_two_of_tokens_meet_matrices_by_tiles_of_as_many() {
+    for traits in with_matrix_cores() {
+        let row = tuning::choose(&traits);
+        for (subgroups, tile_tokens, tokens) in [(2, 4, 48), (4, 8, 96), (1, 4, 192)] {
+            let tile = MatrixTile {
+                most_tokens: usize::MAX,
+                least_groups: GroupCount::fixed(1),
+                shared: SharedBy::Tokens,
+                subgroups,
+                tokens: tile_tokens,
+                unrolled: false,
+                folded: false,
+                halves: 1,
+                ..*row.matrix.last().expect("some")
+            };
+            let tuning = Tuning {
+                matrix: vec![tile].leak(),
+                ..*row
+            };
+            let weights = WeightStorage::Quantised(QuantFormat::Q4_0);
+            Case::normed(tokens, 512, plain(weights, 45)).check(&tuning, &traits);
+            Case::normed(tokens, 256, ended(&[weights; 2], 20)).check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
 fn fragments_of_several_parts_give_the_same_projection() {
     let Some(traits) = with_parts_of_fragments() else {
         return;
