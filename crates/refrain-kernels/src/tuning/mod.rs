@@ -326,10 +326,6 @@ mod tests {
             compute_units: Some(132),
             subgroup_size: 32,
             shared_bytes: 48 << 10,
-            matrix_cores: Some(crate::fragments::MatrixCores::known(
-                16,
-                crate::fragments::FragmentOrder::Quads,
-            )),
             ..Traits::minimal()
         };
         let tile = |tokens, rows| H200.matrix_tile(&traits, 16, [tokens, 4096, rows, 1]);

@@ -159,6 +159,7 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
             "delta.least_chunked",
             Slot::Size(&mut row.delta.least_chunked, [1, 1 << 20]),
         ),
+        ("delta.chunk", Slot::Power(&mut row.delta.chunk, [16, 64])),
         (
             "delta.chunk_threads",
             Slot::Power(&mut row.delta.chunk_threads, [1, 1024]),

@@ -235,7 +235,10 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
         for (outputs, context) in [
             (net.each_ref().to_vec(), "a delta net"),
             (vec![&hybrids::mixture(device, random, 1)], "a mixture"),
-            (vec![&hybrids::mixture(device, random, 9)], "a mixture of several tokens"),
+            (
+                vec![&hybrids::mixture(device, random, 9)],
+                "a mixture of several tokens",
+            ),
             (vec![&long], "the largest of long rows"),
             (vec![&long_sort], "long rows in order"),
             (vec![&long_convolution(device)], "a convolution of many tokens"),
