@@ -165,11 +165,15 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
 fn delta_rules_in_chunks() {
     let mut calls = Vec::new();
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
-    let (positions, sequences) = (operand(DType::I32, &[70]), operand(DType::U32, &[70]));
+    let (positions, sequences) = (operand(DType::I32, &[130]), operand(DType::U32, &[130]));
     for traits in any_matrix_cores() {
         for (i, x) in FLOATS.into_iter().enumerate() {
             let y = FLOATS[(i + 1) % 3];
-            let (keys, values, gate) = (operand(x, &[70, 2, 32]), operand(y, &[70, 4, 48]), operand(x, &[70, 4]));
+            let (keys, values, gate) = (
+                operand(x, &[130, 2, 32]),
+                operand(y, &[130, 4, 48]),
+                operand(x, &[130, 4]),
+            );
             let operands = gated_delta::GatedDeltaOperands {
                 q: &keys,
                 k: &keys,

@@ -12,6 +12,9 @@ use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 /// The number of the workspace, behind the operands.
 const WORKSPACE: usize = 9;
 
+/// Sequences that a workgroup takes in turn: most calls have tokens of one, and to find that there are none takes time.
+const SEQUENCES: usize = 8;
+
 /// How the work is divided.
 pub(super) struct Chunks {
     cores: MatrixCores,
@@ -63,7 +66,7 @@ impl Chunks {
     fn fit(&self, traits: &Traits, sizes: &GatedDeltaSizes) -> bool {
         let parts = self.cores.shape.map(|n| n as usize);
         let whole = |n: usize| parts.iter().all(|part| n.is_multiple_of(*part));
-        let groups = [self.count, sizes.heads, sizes.states];
+        let groups = [self.count, sizes.heads, sizes.states / SEQUENCES];
         [self.size, self.slice, sizes.key_dim].into_iter().all(whole)
             && sizes.value_dim.is_multiple_of(self.slice)
             && self.size as u32 <= self.subgroups * traits.subgroup_size
@@ -134,6 +137,7 @@ impl Chunks {
             ("KEY_DIM", sizes.key_dim),
             ("VALUE_DIM", sizes.value_dim),
             ("SLICE", self.slice),
+            ("SEQUENCES", SEQUENCES),
             ("SUBGROUPS", self.subgroups as usize),
             ("THREADS", (self.subgroups * traits.subgroup_size) as usize),
             // Rows of keys begin in other banks than those beside them.
@@ -199,7 +203,7 @@ impl Chunks {
         for (number, operand) in places.into_iter().chain(ends) {
             push.push(address(OP, number, operand)?);
         }
-        push.push(Push::U32(sizes.tokens as u32));
+        push.extend([sizes.tokens, sizes.states].map(|v| Push::U32(v as u32)));
         push.extend(outer_strides(OP, 8, operands.out)?);
         let text = self
             .text(traits, "gated_delta.between", sizes)
@@ -216,7 +220,12 @@ impl Chunks {
             .body(include_str!("chunked/between.comp"));
         Ok(Call {
             kernel: self.kernel(traits, text),
-            groups: [sizes.value_dim / self.slice, sizes.heads, sizes.states].map(|n| n as u32),
+            groups: [
+                sizes.value_dim / self.slice,
+                sizes.heads,
+                sizes.states.div_ceil(SEQUENCES),
+            ]
+            .map(|n| n as u32),
             push,
         })
     }

@@ -1,4 +1,4 @@
-// From chunk to chunk of a sequence's tokens: SLICE values of a head, whose memory M, a row for each value, stays in
+// From chunk to chunk of a sequence's tokens, for SEQUENCES sequences in turn: SLICE values of a head, whose memory M, a row for each value, stays in
 // fragments. With what is known of a chunk by itself: δ = U − W Mᵀ, results = γ q Mᵀ + P δ, M ← γ M + δᵀ (γ k); δ and
 // results lie across here, so that what is contracted lies together. What the matrix cores get of the memory and of δ is
 // halves, times a power of two that keeps any f32 in range.
@@ -14,6 +14,7 @@ layout(push_constant, scalar) uniform Push {
     memory_ref memory;
     y_ref y;
     uint tokens;
+    uint states; // sequences
     uvec2 y_strides; // between tokens, between heads
 } pc;
 
@@ -57,6 +58,11 @@ shared float kept_of[2u * CHUNK];
 shared uint kinds[2], ends[2], largest[2];
 // The chunks that have its tokens: the first, and the one behind the last.
 shared uint chunk_begin, chunk_end;
+// A bit for each of the workgroup's sequences that has tokens.
+shared uint present;
+
+// The one that it is at.
+uint sequence;
 
 uvec4 next_words[WORDS_EACH], next_values[VALUE_WORDS_EACH];
 // Of the next chunk, of this invocation's token: whether it is the sequence's, whether it is no padding, and what is left of
@@ -66,10 +72,10 @@ float next_kept, next_largest;
 SUMS memory[MEMORY_EACH];
 SUMS sums[TILES_EACH];
 
-uint sequence() { return gl_WorkGroupID.z; }
 uint head() { return gl_WorkGroupID.y; }
 uint slice_begin() { return gl_WorkGroupID.x * SLICE; }
-bool is_own(uint t) { return min(load_sequences(pc.sequences, t), gl_NumWorkGroups.z - 1u) == sequence(); }
+uint sequence_of(uint t) { return min(load_sequences(pc.sequences, t), pc.states - 1u); }
+bool is_own(uint t) { return sequence_of(t) == sequence; }
 
 // Where a chunk's block begins, in words.
 uint block_at(uint chunk) { return (chunk * gl_NumWorkGroups.y + head()) * (BLOCK_BYTES / 16u); }
@@ -84,7 +90,7 @@ uint memory_column(uint n) { return (gl_SubgroupID + n * SUBGROUPS) % MEMORY_COL
 
 // Where a tile of the memory begins.
 uint memory_at(uint n) {
-    uint value = (sequence() * gl_NumWorkGroups.y + head()) * VALUE_DIM + slice_begin() + memory_row(n);
+    uint value = (sequence * gl_NumWorkGroups.y + head()) * VALUE_DIM + slice_begin() + memory_row(n);
     return value * KEY_DIM + memory_column(n);
 }
 
@@ -119,6 +125,16 @@ float largest_of(SUMS tile) {
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) top = max(top, abs(tile[i]));
 #endif
     return top;
+}
+
+void find_present() {
+    if (gl_LocalInvocationIndex == 0u) present = 0u;
+    barrier();
+    for (uint t = gl_LocalInvocationIndex; t < pc.tokens; t += THREADS) {
+        uint number = sequence_of(t) - gl_WorkGroupID.z * SEQUENCES;
+        if (number < SEQUENCES) atomicOr(present, 1u << number);
+    }
+    barrier();
 }
 
 void find_chunks() {
@@ -295,9 +311,9 @@ bool begins_anew() {
     return false;
 }
 
-void main() UNIFORM_FLOW {
+// Goes through the chunks of the sequence.
+void take_sequence() {
     find_chunks();
-    if (chunk_end == 0u) return;
     load_chunk(chunk_begin);
     if (begins_anew()) {
         [[unroll]] for (uint n = 0u; n < MEMORY_EACH; ++n) memory[n] = SUMS(0.0);
@@ -336,5 +352,14 @@ void main() UNIFORM_FLOW {
     if (!changed) return;
     [[unroll]] for (uint n = 0u; n < MEMORY_EACH; ++n) {
         if (is_memory(n)) coopMatStore(memory[n], pc.memory.at, memory_at(n), KEY_DIM, gl_CooperativeMatrixLayoutRowMajor);
+    }
+}
+
+void main() UNIFORM_FLOW {
+    find_present();
+    for (uint left = present; left != 0u; left &= left - 1u) {
+        sequence = gl_WorkGroupID.z * SEQUENCES + findLSB(left);
+        take_sequence();
+        barrier();
     }
 }
