@@ -4,7 +4,7 @@
 //! `sequences` `[T]` u32; `state` `[S, H, E, D]` f32 (updated) → `out` `[T, H, E]`, any float type. Of
 //! each sequence and value head h, with key head h / (H / HK), token by token:
 //! `M ← decay · M; M ← M + beta · (v − M k) kᵀ; out = M q`, where `M` `[E, D]` is the head's part of the
-//! state (Yang et al. 2024, arXiv:2412.06464, eq. 10, transposed). All in f32.
+//! state (Yang et al. 2024, arXiv:2412.06464, eq. 10, transposed). All in f32, but for what chunks round.
 //!
 //! Tokens of one sequence stand in order. A token of a sequence beyond S counts as the last one's.
 //! Position 0 begins a sequence anew, from zeros, whatever the state held. A token of negative position

@@ -1,7 +1,8 @@
 //! Chunks of tokens on matrix cores: what tokens of a chunk mean to each other first, for all chunks at once, then what
 //! they mean to the memory, chunk by chunk (Yang et al. 2024, arXiv:2412.06464, section 3.3).
 //!
-//! Queries, keys, weights, the memory and what corrects it meet the cores as f16; sums and the memory itself stay f32.
+//! Queries and keys, none larger than an f16 may be, weights, the memory and what corrects it meet the cores as f16, the
+//! latter times a power of two that keeps any f32 in range; sums and the memory itself stay f32.
 
 use super::{GatedDeltaOperands, GatedDeltaSizes, OP};
 use crate::kit::text::{Text, address, is_wide, outer_strides};
@@ -44,7 +45,7 @@ impl Chunks {
             && tokens > states
             && traits.storage16
             && cores.shape.iter().all(|part| part.is_multiple_of(8))
-            && is_wide(operands.state, &operands.state.layout.strides[..3]);
+            && is_wide(operands.state, &[]);
         if !suits {
             return None;
         }
@@ -66,30 +67,40 @@ impl Chunks {
     fn fit(&self, traits: &Traits, sizes: &GatedDeltaSizes) -> bool {
         let parts = self.cores.shape.map(|n| n as usize);
         let whole = |n: usize| parts.iter().all(|part| n.is_multiple_of(*part));
-        let groups = [self.count, sizes.heads, sizes.states / SEQUENCES];
+        let groups = self.groups(sizes);
         [self.size, self.slice, sizes.key_dim].into_iter().all(whole)
             && sizes.value_dim.is_multiple_of(self.slice)
+            && sizes.key_dim > 0
             && self.size as u32 <= self.subgroups * traits.subgroup_size
             && self.shared_bytes(sizes) <= traits.shared_bytes as usize
-            && groups.iter().all(|&groups| groups <= 65_535)
+            && [self.count]
+                .iter()
+                .chain(&groups)
+                .all(|groups| (1..=65_535).contains(groups))
+    }
+
+    /// Workgroups that go from chunk to chunk.
+    fn groups(&self, sizes: &GatedDeltaSizes) -> [usize; 3] {
+        let slices = sizes.value_dim / self.slice;
+        [slices, sizes.heads, sizes.states.div_ceil(SEQUENCES)]
     }
 
     /// How often a token makes an invocation loop.
     pub(super) fn work(&self) -> usize {
-        self.size + 8
+        self.size + 16
     }
 
     /// The most that one of the two calls has.
     fn shared_bytes(&self, sizes: &GatedDeltaSizes) -> usize {
         let (size, slice, keys) = (self.size, self.slice, sizes.key_dim + 8);
         let within = 4 * size * keys + 8 * size * (size + 4) + 36 * size + 16;
-        let passed = match self.cores.is_hidden() {
+        let passed = match self.cores.is_hidden() || self.cores.values() == 1 {
             true => self.subgroups * self.cores.shape[0] * self.cores.shape[1],
             false => 0,
         };
         let halves = (3 * size + slice) * keys + (size + slice) * (size + 8);
         let floats = 2 * slice * size + passed as usize;
-        let between = 2 * halves + 4 * (floats + 4 * size) + 32;
+        let between = 2 * halves + 4 * (floats + 4 * size) + 64;
         within.max(between)
     }
 
@@ -220,12 +231,7 @@ impl Chunks {
             .body(include_str!("chunked/between.comp"));
         Ok(Call {
             kernel: self.kernel(traits, text),
-            groups: [
-                sizes.value_dim / self.slice,
-                sizes.heads,
-                sizes.states.div_ceil(SEQUENCES),
-            ]
-            .map(|n| n as u32),
+            groups: self.groups(sizes).map(|n| n as u32),
             push,
         })
     }

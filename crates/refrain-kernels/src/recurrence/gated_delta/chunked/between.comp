@@ -1,7 +1,7 @@
-// From chunk to chunk of a sequence's tokens, for SEQUENCES sequences in turn: SLICE values of a head, whose memory M, a row for each value, stays in
-// fragments. With what is known of a chunk by itself: δ = U − W Mᵀ, results = γ q Mᵀ + P δ, M ← γ M + δᵀ (γ k); δ and
-// results lie across here, so that what is contracted lies together. What the matrix cores get of the memory and of δ is
-// halves, times a power of two that keeps any f32 in range.
+// From chunk to chunk of a sequence's tokens, for SEQUENCES sequences in turn: SLICE values of a head, whose memory M, a
+// row for each value, stays in fragments. With what is known of a chunk by itself: δ = U − W Mᵀ, results = γ q Mᵀ + P δ,
+// M ← γ M + δᵀ (γ k); δ and results lie across here, so that what is contracted lies together. What the matrix cores get of
+// the memory and of δ is halves, times a power of two that keeps any f32 in range.
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer wide_ref { uvec4 at[]; };
