@@ -8,6 +8,7 @@ mod attention;
 mod decode;
 mod delta_chunks;
 mod delta_nets;
+mod delta_rules;
 mod dummy_format;
 mod expert_projections;
 mod experts;

@@ -6,7 +6,7 @@ use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::{self, QuantFormat};
 use refrain_kernels::tuning::{Experts, GroupCount, MatrixTile, SharedBy, Tuning};
 use refrain_kernels::{
-    CallOrder, DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
+    Call, CallOrder, DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
 };
 
 #[test]
@@ -110,22 +110,7 @@ fn recurrences() {
                     let conv = causal_conv::calls_tuned(&tuning, &traits, [&input, &weights, &out], places);
                     calls.extend(conv.expect("supported"));
                 }
-                let (keys, values, gate) = (operand(x, &[3, 2, 24]), operand(y, &[3, 4, 20]), operand(x, &[3, 4]));
-                let delta = gated_delta::calls(
-                    &traits,
-                    &gated_delta::GatedDeltaOperands {
-                        q: &keys,
-                        k: &keys,
-                        v: &values,
-                        decay: &gate,
-                        beta: &gate,
-                        positions: &positions,
-                        sequences: &sequences,
-                        state: &operand(DType::F32, &[2, 4, 20, 24]),
-                        out: &values,
-                    },
-                );
-                calls.extend(delta.expect("supported").0);
+                calls.extend(delta_rule(&traits, 3, [x, y], [2, 24, 4, 20]));
             }
         }
     }
@@ -161,31 +146,33 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
     })
 }
 
+/// The gated delta rule for so many tokens of two sequences: keys and gates of one type, values and results of another;
+/// HK, D, H and E.
+fn delta_rule(traits: &Traits, tokens: usize, [x, y]: [DType; 2], sizes: [usize; 4]) -> Vec<Call> {
+    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
+    let [key_heads, key_dim, heads, value_dim] = sizes;
+    let (keys, gate) = (operand(x, &[tokens, key_heads, key_dim]), operand(x, &[tokens, heads]));
+    let values = operand(y, &[tokens, heads, value_dim]);
+    let operands = gated_delta::GatedDeltaOperands {
+        q: &keys,
+        k: &keys,
+        v: &values,
+        decay: &gate,
+        beta: &gate,
+        positions: &operand(DType::I32, &[tokens]),
+        sequences: &operand(DType::U32, &[tokens]),
+        state: &operand(DType::F32, &[2, heads, value_dim, key_dim]),
+        out: &values,
+    };
+    gated_delta::calls(traits, &operands).expect("supported").0
+}
+
 #[test]
 fn delta_rules_in_chunks() {
     let mut calls = Vec::new();
-    let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
-    let (positions, sequences) = (operand(DType::I32, &[130]), operand(DType::U32, &[130]));
     for traits in any_matrix_cores() {
         for (i, x) in FLOATS.into_iter().enumerate() {
-            let y = FLOATS[(i + 1) % 3];
-            let (keys, values, gate) = (
-                operand(x, &[130, 2, 32]),
-                operand(y, &[130, 4, 48]),
-                operand(x, &[130, 4]),
-            );
-            let operands = gated_delta::GatedDeltaOperands {
-                q: &keys,
-                k: &keys,
-                v: &values,
-                decay: &gate,
-                beta: &gate,
-                positions: &positions,
-                sequences: &sequences,
-                state: &operand(DType::F32, &[2, 4, 48, 32]),
-                out: &values,
-            };
-            let (chunked, _) = gated_delta::calls(&traits, &operands).expect("supported");
+            let chunked = delta_rule(&traits, 130, [x, FLOATS[(i + 1) % 3]], [2, 32, 4, 48]);
             assert_eq!(chunked.len(), 2, "{:?}", traits.matrix_cores);
             calls.extend(chunked);
         }
