@@ -87,8 +87,6 @@ fn spread(tokens: usize, vocabulary: usize) -> Vec<u32> {
 
 /// One repetition.
 struct Repetition {
-    /// Before the clock began.
-    prepared: Duration,
     first: Duration,
     seconds: f64,
     intervals: Vec<f64>,
@@ -101,12 +99,24 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     let context = test.context().min(model.config().max_position);
     let mut session = Session::several(model, context, test.batch)?;
     arguments.decoding.apply(&mut session);
-    let run = |session: &mut Session| match test.kind {
+    let measure = |session: &mut Session| match test.kind {
         TestKind::Prompt => prompt(session, &test),
         TestKind::Generate => generate(session, &test),
     };
-    // Programs are traced and compiled here, as by `refrain run` before its clock begins, a mode is chosen, and clocks rise.
-    let cold = run(&mut session)?;
+    let run = |session: &mut Session| {
+        begin(session, test.depth)?;
+        measure(session)
+    };
+    begin(&mut session, test.depth)?;
+    // Programs are traced and compiled here, as by `refrain run` before its clock begins; behind it a mode is chosen, and
+    // clocks rise.
+    let start = Instant::now();
+    match test.kind {
+        TestKind::Prompt => session.prepare_prefill(test.tokens)?,
+        TestKind::Generate => session.prepare(1)?,
+    }
+    let prepared = start.elapsed();
+    let cold = measure(&mut session)?;
     let is_card = !model.device().is_cpu() && !model.device().is_software();
     let mut loaded_for = Duration::ZERO;
     while is_card && test.kind == TestKind::Prompt && loaded_for < WARM_UP {
@@ -158,7 +168,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         weight_bytes,
         kv_bytes: kv * held as u64,
         arena_bytes,
-        prepare_ms: cold.prepared.as_secs_f64() * 1e3,
+        prepare_ms: prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
         ttft_warm_ms: repetitions
             .iter()
@@ -177,23 +187,13 @@ fn begin(session: &mut Session, depth: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long that took.
-fn timed<E>(act: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
-    let start = Instant::now();
-    act()?;
-    Ok(start.elapsed())
-}
-
 fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
-    begin(session, test.depth)?;
     let tokens = spread(test.tokens, vocabulary);
-    let prepared = timed(|| session.prepare_prefill(test.tokens))?;
     let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
     session.prefill(&tokens)?;
     let taken = start.elapsed();
     Ok(Repetition {
-        prepared,
         first: taken,
         seconds: taken.as_secs_f64(),
         intervals: vec![],
@@ -205,12 +205,10 @@ fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
 fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let model = session.model().clone();
     let vocabulary = model.config().vocab_size;
-    begin(session, test.depth)?;
     let settings = Settings {
         last_position: (test.depth + test.tokens) as u32,
         ..Sampler::new(SamplerOptions::default())?.settings()
     };
-    let prepared = timed(|| session.prepare(1))?;
     // What is submitted before the first token is there counts too.
     let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
     let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
@@ -232,7 +230,6 @@ fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let counters = model.counters() - before;
     stream.end()?;
     Ok(Repetition {
-        prepared,
         first,
         seconds: (end - begin).as_secs_f64(),
         intervals,
