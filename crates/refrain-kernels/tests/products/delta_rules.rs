@@ -22,6 +22,12 @@ pub struct DeltaCase<'p> {
     pub states: usize,
 }
 
+/// Numbers within ± `scale` around `add`, as the operand holds them.
+fn drawn(random: &mut Random, operand: &OperandSpec, scale: f32, add: f32) -> Vec<f32> {
+    let values = floats(random, operand.layout.count());
+    stored(operand, &values.iter().map(|x| x * scale + add).collect::<Vec<f32>>())
+}
+
 impl DeltaCase<'_> {
     /// Compares results and memory with the reference, which they are to be as near as their types allow or, if that is
     /// further, by `tolerance`; the number of calls.
@@ -52,10 +58,7 @@ impl DeltaCase<'_> {
         let random = &mut Random::new(7 * key_dim as u64);
         // Keys about as long as one, as they are where they are normalised; gates between 0 and 1.
         let length = (3.0 / key_dim as f32).sqrt();
-        let mut drawn = |operand: &OperandSpec, scale: f32, add: f32| {
-            let values = floats(random, operand.layout.count());
-            stored(operand, &values.iter().map(|x| x * scale + add).collect::<Vec<f32>>())
-        };
+        let mut drawn = |operand: &OperandSpec, scale: f32, add: f32| drawn(random, operand, scale, add);
         let (qs, ks) = (drawn(&keys, length, 0.0), drawn(&keys, length, 0.0));
         let vs = drawn(&v, scale, 0.0);
         let (decays, betas) = (drawn(&gate, 0.5, 0.5), drawn(&gate, 0.5, 0.5));

@@ -108,14 +108,8 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         measure(session)
     };
     begin(&mut session, test.depth)?;
-    // Programs are traced and compiled here, as by `refrain run` before its clock begins; behind it a mode is chosen, and
-    // clocks rise.
-    let start = Instant::now();
-    match test.kind {
-        TestKind::Prompt => session.prepare_prefill(test.tokens)?,
-        TestKind::Generate => session.prepare(1)?,
-    }
-    let prepared = start.elapsed();
+    let prepared = prepare(&mut session, &test)?;
+    // A mode is chosen, and clocks rise.
     let cold = measure(&mut session)?;
     let is_card = !model.device().is_cpu() && !model.device().is_software();
     let mut loaded_for = Duration::ZERO;
@@ -185,6 +179,16 @@ fn begin(session: &mut Session, depth: usize) -> anyhow::Result<()> {
         session.prefill(&spread(depth, session.model().config().vocab_size))?;
     }
     Ok(())
+}
+
+/// Has programs traced and compiled, as `refrain run` does before its clock begins; how long that took.
+fn prepare(session: &mut Session, test: &Test) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    match test.kind {
+        TestKind::Prompt => session.prepare_prefill(test.tokens)?,
+        TestKind::Generate => session.prepare(1)?,
+    }
+    Ok(start.elapsed())
 }
 
 fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
