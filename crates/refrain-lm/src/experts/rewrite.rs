@@ -200,13 +200,9 @@ impl<'g> WeightedSum<'g> {
             return None;
         }
         let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
-        let [each, weights] = if graph.nodes[a.node].primitive.operation::<ExpertMatmul>().is_some() {
-            [a, b]
-        } else {
-            [b, a]
-        };
-        let gives = graph.nodes[each.node].primitive.operation::<ExpertMatmul>().is_some();
-        if !gives || each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
+        let gives = |edge: &Edge| graph.nodes[edge.node].primitive.operation::<ExpertMatmul>().is_some();
+        let [each, weights] = [[a, b], [b, a]].into_iter().find(|[each, _]| gives(each))?;
+        if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
             return None;
         }
         let weights = weights.through(Layout {

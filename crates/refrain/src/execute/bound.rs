@@ -35,8 +35,7 @@ impl Translation {
     ) -> Result<(), Error> {
         match self {
             Translation::Never => *self = Translation::Once,
-            Translation::Once => self.keep(vulkan, lists)?,
-            Translation::Kept(_) => {}
+            Translation::Once | Translation::Kept(_) => self.keep(vulkan, lists)?,
         }
         Ok(())
     }

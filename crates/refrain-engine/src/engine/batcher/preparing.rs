@@ -24,18 +24,14 @@ impl Preparation {
     pub fn of(options: &EngineOptions) -> Preparation {
         let most = options.streams.max(1).next_power_of_two();
         let least = if options.deterministic { most } else { 1 };
-        let powers = |least: usize, most: usize| {
-            (0..usize::BITS)
-                .map(|bit| 1 << bit)
-                .filter(move |n| (least..=most).contains(n))
-        };
-        let steps = powers(least, most.min(MOST_ROWS)).map(NeededProgram::Step);
+        let powers = (0..usize::BITS).map(|bit| 1usize << bit);
+        let steps = powers.filter(|rows| (least..=most.min(MOST_ROWS)).contains(rows));
         let most_chunk = SHORT_CHUNK.min(options.context);
         let chunks = class_sizes()
             .take_while(|&tokens| tokens <= most_chunk)
             .map(NeededProgram::Chunk);
         // One text alone comes first, and most begin with wide chunks.
-        let mut all: Vec<NeededProgram> = steps.rev().chain(chunks).collect();
+        let mut all: Vec<NeededProgram> = steps.rev().map(NeededProgram::Step).chain(chunks).collect();
         if let Some(first) = all.iter().position(|program| *program == NeededProgram::Step(1)) {
             let first = all.remove(first);
             all.push(first);
