@@ -16,6 +16,8 @@ pub enum AccessorKind {
     Read,
     /// Loads of floats, also in two steps.
     ReadStored,
+    /// The same, the second step long after the first.
+    ReadAhead,
     /// Stores (and loads).
     Write,
 }
@@ -84,6 +86,8 @@ pub(crate) fn conversions(dtype: DType) -> (&'static str, &'static str) {
 pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind) -> String {
     let native = match dtype.size() {
         4 => Some(compute_type(dtype)),
+        // NVIDIA's compiler clears the upper half of a number without a sign at once, for which it waits.
+        2 if traits.storage16 && access == AccessorKind::ReadAhead => Some("int16_t"),
         2 if traits.storage16 => Some("uint16_t"),
         1 if traits.storage8 => Some("uint8_t"),
         _ => None,
@@ -96,7 +100,7 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind)
     let (decode, _) = conversions(dtype);
     let load = decode.replace("RAW", &raw);
     let mut text = format!("{declaration}{compute} load_{name}({name}_ref p, uint i) {{ {place}return {load}; }}\n");
-    if access == AccessorKind::ReadStored {
+    if matches!(access, AccessorKind::ReadStored | AccessorKind::ReadAhead) {
         let (bits, value) = match dtype {
             DType::F32 => (format!("floatBitsToUint({raw})"), "uintBitsToFloat(bits)".to_owned()),
             _ => (raw, decode.replace("RAW", "bits")),
@@ -126,9 +130,14 @@ fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String
     }
     let (_, encode) = conversions(dtype);
     let store = encode.replace("VALUE", "value");
+    // Conversions do not look at the upper half.
+    let raw = match access {
+        AccessorKind::ReadAhead => "uint(int(p.at[i]))",
+        _ => "uint(p.at[i])",
+    };
     (
         declaration,
-        ["".into(), "uint(p.at[i])".into()],
+        ["".into(), raw.into()],
         format!("p.at[i] = {unit}({store});"),
     )
 }

@@ -8,6 +8,8 @@ pub(crate) struct Text<'t> {
     traits: &'t Traits,
     name: String,
     source: String,
+    /// Whether what is stored is loaded long before it is wanted.
+    ahead: bool,
 }
 
 impl<'t> Text<'t> {
@@ -52,6 +54,7 @@ impl<'t> Text<'t> {
             traits,
             name,
             source: head,
+            ahead: false,
         }
     }
 
@@ -72,12 +75,19 @@ impl<'t> Text<'t> {
         self.accessor(name, dtype, AccessorKind::Read)
     }
 
+    /// Says that what `stored_…` loads is wanted long after it is asked for.
+    pub(crate) fn ahead(mut self) -> Self {
+        self.name.push_str("+ahead");
+        self.ahead = true;
+        self
+    }
+
     /// Adds `load_{name}` and, of floats, its two steps: `stored_{name}`, which loads bits, and `{name}_of`.
     pub(crate) fn stored_input(self, name: &str, dtype: DType) -> Self {
-        let access = if dtype.is_float() {
-            AccessorKind::ReadStored
-        } else {
-            AccessorKind::Read
+        let access = match dtype.is_float() {
+            true if self.ahead => AccessorKind::ReadAhead,
+            true => AccessorKind::ReadStored,
+            false => AccessorKind::Read,
         };
         self.accessor(name, dtype, access)
     }

@@ -3,7 +3,7 @@
 use super::gemv::{H200_GEMV, H200_SHAPES};
 use super::matrix_tiles::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::measurement::H200_MEASURED;
-use super::tile::{CARD_TILES, LEAST_TILES, Tile, USUAL_TILES};
+use super::tile::{CARD_TILES, LEAST_TILES, NVIDIA_TILES, Tile, USUAL_TILES};
 use super::{AttentionTuning, DecodeTuning, Delta, GemvTuning, GroupCount, Tuning};
 use crate::Architecture;
 
@@ -81,7 +81,7 @@ pub(super) const H200: Tuning = Tuning {
     },
     fixed_point: true,
     tile: Tile {
-        sizes: CARD_TILES,
+        sizes: NVIDIA_TILES,
         most_parts: 16,
         enough_groups: GroupCount::of_units(384, H200_UNITS),
     },

@@ -89,7 +89,7 @@ fn dense(
     shared: &SumParts,
 ) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
-    let text = Text::new(traits, "matmul.gemm");
+    let text = unrolled(traits, Text::new(traits, "matmul.gemm"));
     let text = shared
         .define(text)
         .input("a", a.dtype)
@@ -112,6 +112,13 @@ fn dense(
     let groups = [x * shared.count as u32, y, z];
     check_loops(traits, problem, size)?;
     product(kernel, groups, problem, operands, shared)
+}
+
+/// Says whether loops are unrolled, and how.
+fn unrolled<'t>(traits: &Traits, text: Text<'t>) -> Text<'t> {
+    let is_counted = iterations::most(traits).is_some();
+    text.define("UNROLLED", u32::from(!is_counted))
+        .body(include_str!("../../kit/unroll.glsl"))
 }
 
 /// What a tile's text is specialised with, and `others`.

@@ -1,8 +1,8 @@
 //! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
 
-use super::{check_iterations, constants, cost, tile_groups};
+use super::{check_iterations, constants, cost, tile_groups, unrolled};
 use crate::kit::arguments::PushArguments;
-use crate::kit::iterations::{self, looped};
+use crate::kit::iterations::looped;
 use crate::kit::text::Text;
 use crate::linear::algorithms::parts::SumParts;
 use crate::linear::algorithms::{Algorithm, ProductCost, ProjectionCalls};
@@ -138,16 +138,12 @@ impl ProjectionTile<'_> {
     ) -> Result<Call, Unsupported> {
         let problem = self.0;
         let arguments = self.arguments(traits, sections, shared)?;
-        let is_counted = iterations::most(traits).is_some();
         let planes = &sections[0].parts[0].planes;
         let chunk = chunk(planes);
-        let text = Text::new(traits, "projection.gemm")
-            .define("UNROLLED", u32::from(!is_counted))
-            .define("CHUNK", chunk);
+        let text = unrolled(traits, Text::new(traits, "projection.gemm").ahead()).define("CHUNK", chunk);
         let text = declared_sections(declared_input(text, problem, 4), problem, sections, chunk);
         let text = shared
             .define(text)
-            .body(include_str!("../../../kit/unroll.glsl"))
             .body(include_str!("tile.glsl"))
             .body("const uint ROWS = TILE_COLUMNS / PARTS, EACH = 1u;\n")
             .body(&generated(problem, sections, &arguments)?)

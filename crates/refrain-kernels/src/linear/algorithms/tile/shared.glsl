@@ -10,13 +10,13 @@ const uint LEFT_FOURS = OWN_FOURS;
 #endif
 
 // Where four sums of row i lie that this invocation left in workgroup `part`.
-uint left_at(uint part, uint i, uint four) { return four_at(part, i / SLICES * COLUMN_FOURS + four, LEFT_FOURS); }
+uint left_four_at(uint part, uint i, uint four) { return four_at(part, i / SLICES * COLUMN_FOURS + four, LEFT_FOURS); }
 
 void leave_sums() {
     [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
         [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
             vec4 sums = tile_sums[i * COLUMN_FOURS + four];
-            if (i % SLICES == slice()) pc.left_sums.at[left_at(k_part(), i, four)] = sums;
+            if (i % SLICES == slice()) pc.left_sums.at[left_four_at(k_part(), i, four)] = sums;
         }
     }
 }
@@ -26,7 +26,7 @@ void add_sums() {
     for (uint part = 0u; part < uint(K_PARTS); ++part) {
         [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
             [[unroll]] for (uint four = 0u; four < COLUMN_FOURS; ++four) {
-                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + four] += pc.left_sums.at[left_at(part, i, four)];
+                if (i % SLICES == slice()) tile_sums[i * COLUMN_FOURS + four] += pc.left_sums.at[left_four_at(part, i, four)];
             }
         }
     }

@@ -25,8 +25,9 @@ shared vec4 tiles[DEPTH * (LEFT_LINE + RIGHT_LINE)];
 
 vec4 tile_sums[OWN_ROWS * COLUMN_FOURS]; // row by row
 
-void set_left(uint k, uint row, float value) { tiles[k * LEFT_LINE + row / 4u][row % 4u] = value; }
-void set_right(uint k, uint column, float value) { tiles[RIGHT + k * RIGHT_LINE + column / 4u][column % 4u] = value; }
+// Where a row, and a column, of a k lies, at its place in a four.
+uint left_at(uint k, uint row) { return k * LEFT_LINE + row / 4u; }
+uint right_at(uint k, uint column) { return RIGHT + k * RIGHT_LINE + column / 4u; }
 
 uint slice() { return gl_LocalInvocationIndex / PLACES; }
 
@@ -47,8 +48,8 @@ void clear_tile() {
 void multiply_tiles() {
     uint l = slice() * LEFT_LINE + own_row();
     uint r = RIGHT + slice() * RIGHT_LINE + own_column();
-    // Unrolled by four: compilers differ in how far they go, and software ones take long if told to.
-    for (uint first = 0u; first < DEPTH; first += 4u * SLICES) {
+    // Unrolled by four at least: compilers differ in how far they go, and software ones take long if told to.
+    UNROLL for (uint first = 0u; first < DEPTH; first += 4u * SLICES) {
         [[unroll]] for (uint turn = 0u; turn < 4u; ++turn) {
             uint k = first + turn * SLICES;
             vec4 left[ROW_FOURS];

@@ -9,7 +9,7 @@ void load_left(uint at, uint row, uint k) {
         uint dm = A_ALONG_K != 0u ? e / DEPTH : e % TILE_ROWS;
         float value = 0.0;
         if (row + dm < pc.m && k + dk < pc.k) value = load_a(pc.a, at + (row + dm) * pc.a_strides.x + (k + dk) * pc.a_strides.y);
-        set_left(dk, dm, value);
+        tiles[left_at(dk, dm)][dm % 4u] = value;
     }
 }
 
@@ -19,7 +19,7 @@ void load_right(uint at, uint column, uint k) {
         uint dn = B_ALONG_K != 0u ? e / DEPTH : e % TILE_COLUMNS;
         float value = 0.0;
         if (column + dn < pc.n && k + dk < pc.k) value = load_b(pc.b, at + (k + dk) * pc.b_strides.x + (column + dn) * pc.b_strides.y);
-        set_right(dk, dn, value);
+        tiles[right_at(dk, dn)][dn % 4u] = value;
     }
 }
 

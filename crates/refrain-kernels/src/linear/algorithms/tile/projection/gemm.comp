@@ -30,7 +30,7 @@ uint x_row(uint turn) {
     return turn * X_BETWEEN + sixteen * 16u + gl_LocalInvocationIndex / 2u % 16u;
 }
 
-// What is computed beyond the last token or row is not stored; what lies beyond the last k is zero once it is in a tile.
+// What is computed beyond the last token or row is not stored; beyond the last k x is zero, and w some numbers of the row.
 void load_next(Block block, uint token, uint k) {
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
         next_x[turn] = load_quad(min(token + x_row(turn), TOKENS - 1u), k + 4u * x_four());
@@ -55,21 +55,22 @@ void store_x() {
 #ifdef NORM_WEIGHT
         quad *= next_weights;
 #endif
-        [[unroll]] for (uint i = 0u; i < 4u; ++i) set_left(4u * x_four() + i, x_row(turn), quad[i]);
+        uint at = left_at(4u * x_four(), x_row(turn));
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) tiles[at + i * LEFT_LINE][x_row(turn) % 4u] = quad[i];
     }
 }
 
-void store_w(uint k) {
+void store_w() {
     [[unroll]] for (uint turn = 0u; turn < W_TURNS; ++turn) {
         uint e = gl_LocalInvocationIndex + turn * THREADS;
-        uint first = e % CHUNKS * CHUNK;
         if (e < TILE_COLUMNS * CHUNKS) {
+            uint at = right_at(e % CHUNKS * CHUNK, e / CHUNKS);
             Chunk chunk = chunk_of(next_w[turn]);
             UNROLL for (uint q = 0u; q < QUADS; ++q) {
                 vec4 quad = chunk_quad(chunk, q);
                 [[unroll]] for (uint i = 0u; i < 4u; ++i) {
                     float value = chunk_sum(chunk, q * TERMS / QUADS, quad[i], 1.0);
-                    set_right(first + 4u * q + i, e / CHUNKS, k + first < COLUMNS ? value : 0.0);
+                    tiles[at + (4u * q + i) * RIGHT_LINE][e / CHUNKS % 4u] = value;
                 }
             }
         }
@@ -79,11 +80,13 @@ void store_w(uint k) {
 #ifdef NORM
 // Adds the squares of each token that were loaded, which meet in a tile's memory; they stand where norms will.
 void add_squares() {
-    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) set_left(x_four(), x_row(turn), squares[turn]);
+    [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
+        tiles[left_at(x_four(), x_row(turn))][x_row(turn) % 4u] = squares[turn];
+    }
     barrier();
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
         float total = 0.0;
-        for (uint four = 0u; four < K_FOURS; ++four) total += tiles[four * LEFT_LINE + t / 4u][t % 4u];
+        for (uint four = 0u; four < K_FOURS; ++four) total += tiles[left_at(four, t)][t % 4u];
         inverse_norms[t] = total;
     }
 }
@@ -159,7 +162,7 @@ void main() {
     if (begin < end) load_next(block, token, begin);
     for (uint k = begin; k < end; k += DEPTH) {
         store_x();
-        store_w(k);
+        store_w();
         barrier();
         if (k + DEPTH < end) load_next(block, token, k + DEPTH);
         multiply_tiles();
