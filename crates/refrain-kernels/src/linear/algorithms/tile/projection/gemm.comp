@@ -164,7 +164,8 @@ void main() {
         store_x();
         store_w();
         barrier();
-        if (k + DEPTH < end) load_next(block, token, k + DEPTH);
+        // Behind the last too, where nothing is read that is not there: without a branch a compiler has it among products.
+        load_next(block, token, k + DEPTH);
         multiply_tiles();
         barrier();
     }
