@@ -62,3 +62,30 @@ pub(crate) fn decode<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
     let elements: Result<Vec<T>, _> = bytes.chunks_exact(size_of::<T>()).map(element).collect();
     elements.map_err(|_| no_elements(T::DTYPE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_stay_where_they_were_written_if_they_are_elements() {
+        let write = |bytes: &[u8]| {
+            let bytes = bytes.to_vec();
+            move |out: &mut [u8]| {
+                out.copy_from_slice(&bytes);
+                Ok(())
+            }
+        };
+        let floats = filled::<f32>(2, write(bytemuck::cast_slice(&[1.5f32, f32::NEG_INFINITY])));
+        assert_eq!(floats.expect("floats"), [1.5, f32::NEG_INFINITY]);
+        assert_eq!(
+            filled::<bool>(3, write(&[1, 0, 1])).expect("truths"),
+            [true, false, true]
+        );
+        let error = filled::<bool>(2, write(&[1, 2])).expect_err("2 is no truth");
+        assert!(
+            error.to_string().contains("bytes were stored that are no bool"),
+            "{error}"
+        );
+    }
+}

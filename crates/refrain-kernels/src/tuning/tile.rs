@@ -153,8 +153,9 @@ const fn eights(least_groups: usize, [rows, columns]: [u32; 2], threads: u32, de
 }
 
 /// Of cards with 128 registers for each of 512 invocations. Those of 128 invocations are measured on an H200 with 8B's Q4_0
-/// matrices, µs of gate and up by 512 tokens: 64 × 128 2,605, 128 × 64 2,621; down on an H100 1,400, 1,267. 128 × 128 by
-/// 256 invocations are one to a processor there. The others are measured on none.
+/// matrices, µs of gate and up by 512 tokens: 64 × 128 2,605, 128 × 64 2,621; down on an H100 1,400, 1,267 (some per cent
+/// more than since loads stand among products). 128 × 128 by 256 invocations are one to a processor there. The others are
+/// measured on none.
 pub(super) const CARD_TILES: &[TileSize] = &[
     eights(384, [8, 16], 128, 16),
     eights(250, [16, 8], 128, 16),
