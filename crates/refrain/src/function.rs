@@ -283,12 +283,12 @@ impl Function {
         }
         let size = dtype.size();
         if layout.is_contiguous() {
-            let read = |bytes: &mut [u8]| read_bytes(&executable, output, layout.offset + start, bytes);
-            return crate::element::filled(count, read);
+            let bytes = read_bytes(&executable, output, layout.offset + start, count)?;
+            return crate::element::decode(&bytes).map_err(Error::Call);
         }
         // The host puts into order what the device left with gaps.
-        let mut spread = vec![0; layout.end().saturating_sub(layout.offset) * size];
-        read_bytes(&executable, output, layout.offset, &mut spread)?;
+        let spread = layout.end().saturating_sub(layout.offset);
+        let spread = read_bytes(&executable, output, layout.offset, spread)?;
         let mut bytes = Vec::with_capacity(layout.count() * size);
         layout.for_each(|place| bytes.extend(&spread[(place - layout.offset) * size..][..size]));
         crate::element::decode(&bytes[start * size..][..count * size]).map_err(Error::Call)
@@ -332,8 +332,11 @@ fn storage_of(array: &Array) -> crate::Storage {
 }
 
 /// Bytes of `count` elements from place `first` of an output's memory on.
-fn read_bytes(executable: &Executable, output: &Operand, first: usize, bytes: &mut [u8]) -> Result<(), Error> {
+fn read_bytes(executable: &Executable, output: &Operand, first: usize, count: usize) -> Result<Vec<u8>, Error> {
+    let size = output.dtype.size();
+    let mut bytes = vec![0; count * size];
     let storage = executable.storage(output.place.block);
-    let start = output.place.offset + (first * output.dtype.size()) as u64;
-    executable.device().read(storage, start, bytes)
+    let start = output.place.offset + (first * size) as u64;
+    executable.device().read(storage, start, &mut bytes)?;
+    Ok(bytes)
 }

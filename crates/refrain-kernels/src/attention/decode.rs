@@ -154,7 +154,7 @@ fn kernel<'t>(
 ) -> Text<'t> {
     let mut text = Text::new(traits, &format!("{OP}.decode"))
         .define("LANE_VALUE", "float")
-        .define("UNROLLED", u32::from(tuning.decode.unrolled))
+        .unrolled(tuning.decode.unrolled)
         .flag(form, !form.is_empty())
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
@@ -175,8 +175,7 @@ fn kernel<'t>(
     if let Some(number) = params.gate() {
         text = text.define("GATED", 1).input("gate", operands[number].dtype);
     }
-    text.body(include_str!("../kit/unroll.glsl"))
-        .body(include_str!("../kit/lanes.glsl"))
+    text.body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("../kit/sincos.glsl"))
         .body(generated)
         .body(include_str!("decode/prepare.glsl"))

@@ -262,7 +262,7 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
     };
     text = text
         .define("LANE_VALUE", "float")
-        .define("UNROLLED", u32::from(tuning::choose(traits).decode.unrolled))
+        .unrolled(tuning::choose(traits).decode.unrolled)
         .define("UNIT", share.unit)
         .input("x", q.dtype)
         .output("y", out.dtype)
@@ -291,7 +291,6 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
             "INTERLEAVED",
             u32::from(heads.rope.is_some_and(|rope| rope.interleaved)),
         )
-        .body(include_str!("../kit/unroll.glsl"))
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("../kit/sincos.glsl"))
         .body(&arguments.declaration())

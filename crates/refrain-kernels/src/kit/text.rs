@@ -70,6 +70,12 @@ impl<'t> Text<'t> {
         if holds { self.define(macro_name, 1) } else { self }
     }
 
+    /// Says whether loops marked `UNROLL` are worth unrolling.
+    pub(crate) fn unrolled(self, unrolled: bool) -> Self {
+        self.define("UNROLLED", u32::from(unrolled))
+            .body(include_str!("unroll.glsl"))
+    }
+
     /// Adds `load_{name}`.
     pub(crate) fn input(self, name: &str, dtype: DType) -> Self {
         self.accessor(name, dtype, AccessorKind::Read)

@@ -152,11 +152,13 @@ const fn eights(least_groups: usize, [rows, columns]: [u32; 2], threads: u32, de
     }
 }
 
-/// Of cards with 128 registers for each of 512 invocations. Those of 128 invocations are measured on an H200 with 8B's Q4_0
-/// matrices, µs of gate and up by 512 tokens: 64 × 128 2,605, 128 × 64 2,621; down on an H100 1,400, 1,267 (some per cent
-/// more than since loads stand among products). 128 × 128 by 256 invocations are one to a processor there. The others are
-/// measured on none.
-pub(super) const CARD_TILES: &[TileSize] = &[
+/// Of cards that give an invocation 255 registers: 8 × 16 elements to one before [`CARD_TILES`]. Gate and up of 512 tokens take
+/// 2,542 µs, but 1,671 of 256 (1,319), and down 1,488 (1,267): there are too few. AMD's compilers keep some in memory.
+pub(super) const NVIDIA_TILES: &[TileSize] = &[
+    TileSize {
+        fours: [2, 4],
+        ..eights(768, [16, 8], 128, 16)
+    },
     eights(384, [8, 16], 128, 16),
     eights(250, [16, 8], 128, 16),
     eights(120, [8, 8], 256, 32),
@@ -168,19 +170,11 @@ pub(super) const CARD_TILES: &[TileSize] = &[
     },
 ];
 
-/// Of cards that give an invocation 255 registers: 8 × 16 elements to one before those. Gate and up of 512 tokens take
-/// 2,542 µs, but 1,671 of 256 (1,319), and down 1,488 (1,267): there are too few. AMD's compilers keep some in memory.
-pub(super) const NVIDIA_TILES: &[TileSize] = &[
-    TileSize {
-        fours: [2, 4],
-        ..eights(768, [16, 8], 128, 16)
-    },
-    CARD_TILES[0],
-    CARD_TILES[1],
-    CARD_TILES[2],
-    CARD_TILES[3],
-    CARD_TILES[4],
-];
+/// Of cards with 128 registers for each of 512 invocations. Those of 128 invocations are measured on an H200 with 8B's Q4_0
+/// matrices, µs of gate and up by 512 tokens: 64 × 128 2,605, 128 × 64 2,621; down on an H100 1,400, 1,267 (some per cent
+/// more than since loads stand among products). 128 × 128 by 256 invocations are one to a processor there. The others are
+/// measured on none.
+pub(super) const CARD_TILES: &[TileSize] = NVIDIA_TILES.split_at(1).1;
 
 /// Of any device: 4 × 4 elements to an invocation.
 pub(super) const USUAL_TILES: &[TileSize] = &[TileSize {

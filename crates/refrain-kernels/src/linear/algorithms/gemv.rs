@@ -61,7 +61,7 @@ impl Gemv<'_> {
         };
         let text = text
             .define("LANE_VALUE", "float")
-            .define("UNROLLED", u32::from(gemv.unrolled))
+            .unrolled(gemv.unrolled)
             .flag("ONE_BLOCK", has_one_block)
             .flag("ONE_PASS", has_one_pass);
         let text = self.completed(
@@ -107,7 +107,6 @@ impl Gemv<'_> {
             .flag("EMPTY", problem.columns == 0);
         let choice = problem.choice_of(sections);
         let text = source::declared(text, problem, sections)
-            .body(include_str!("../../kit/unroll.glsl"))
             .body(include_str!("gemv/sizes.glsl"))
             .body(include_str!("../../kit/lanes.glsl"));
         let text = match choice {

@@ -395,8 +395,7 @@ impl ProjectionProblem<'_> {
             .define("MATRICES", format!("{matrices}u"))
             .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
             .define("STAGE", format!("{stage}u"))
-            .define("UNROLLED", u32::from(unrolled))
-            .body(include_str!("../../kit/unroll.glsl"))
+            .unrolled(unrolled)
             .body(&format!(
                 "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
                 each * fragments.cores.size

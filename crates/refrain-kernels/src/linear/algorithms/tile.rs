@@ -89,7 +89,7 @@ fn dense(
     shared: &SumParts,
 ) -> Result<Call, Unsupported> {
     let [a, b, out] = operands;
-    let text = unrolled(traits, Text::new(traits, "matmul.gemm"));
+    let text = Text::new(traits, "matmul.gemm").unrolled(!is_counted(traits));
     let text = shared
         .define(text)
         .input("a", a.dtype)
@@ -114,11 +114,9 @@ fn dense(
     product(kernel, groups, problem, operands, shared)
 }
 
-/// Says whether loops are unrolled, and how.
-fn unrolled<'t>(traits: &Traits, text: Text<'t>) -> Text<'t> {
-    let is_counted = iterations::most(traits).is_some();
-    text.define("UNROLLED", u32::from(!is_counted))
-        .body(include_str!("../../kit/unroll.glsl"))
+/// Whether the device's driver counts the rounds of loops, as software does that also takes long to unroll them.
+fn is_counted(traits: &Traits) -> bool {
+    iterations::most(traits).is_some()
 }
 
 /// What a tile's text is specialised with, and `others`.

@@ -1,6 +1,6 @@
 //! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
 
-use super::{check_iterations, constants, cost, tile_groups, unrolled};
+use super::{check_iterations, constants, cost, is_counted, tile_groups};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::looped;
 use crate::kit::text::Text;
@@ -140,7 +140,10 @@ impl ProjectionTile<'_> {
         let arguments = self.arguments(traits, sections, shared)?;
         let planes = &sections[0].parts[0].planes;
         let chunk = chunk(planes);
-        let text = unrolled(traits, Text::new(traits, "projection.gemm").ahead()).define("CHUNK", chunk);
+        let text = Text::new(traits, "projection.gemm")
+            .ahead()
+            .unrolled(!is_counted(traits))
+            .define("CHUNK", chunk);
         let text = declared_sections(declared_input(text, problem, 4), problem, sections, chunk);
         let text = shared
             .define(text)
